@@ -1,0 +1,1 @@
+"""What every room may use: data types, dims, targets, digests, errors, knobs, log."""

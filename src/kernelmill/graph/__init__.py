@@ -1,0 +1,1 @@
+"""Tensor-level IR: types, operators, builder, printer, parser, verifier, interpreter."""

@@ -1,0 +1,163 @@
+"""The graph IR: pure tensor values, one static single assignment each, dims int or symbolic.
+
+Grammar of the text form (printer.py writes it, parser.py reads it):
+
+    graph    = "graph" NAME "(" [input {"," input}] ")" ["symbols" "(" symbol {"," symbol} ")"]
+               "{" {node} return "}"
+    input    = VALUE ":" type [role]        role = "param" | "buffer"      (no role: a user's input)
+             | NAME ":" "dim"               (an integer argument that binds a symbol)
+    symbol   = NAME ["in" "[" INT "," (INT | "inf") "]"]
+    node     = VALUE {"," VALUE} "=" OP "(" [VALUE {"," VALUE}] ")" ["{" attr {"," attr} "}"]
+               ":" type {"," type} ["at" STRING]
+    attr     = NAME "=" literal
+    literal  = INT | FLOAT | STRING | "true" | "false" | "none" | DTYPE | "<" dim ">"
+             | "(" [literal {"," literal}] ")"
+    return   = "return" result {"," result} ["update" "(" VALUE "<-" VALUE {"," ...} ")"]
+    result   = VALUE | "<" dim ">" | "none"
+    type     = DTYPE "[" [dim {"," dim}] "]" ["{" dim {"," dim} "}"]
+    VALUE    = "%" NAME
+
+A type's `{...}` are strides in elements, printed when the value lives in memory with a layout that
+is not row-major. Operators and their typing rules are in ops.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Union
+
+from kernelmill.core.dim import Dim, Expr, Sym, product
+from kernelmill.core.dtype import DType
+
+Attr = Union[None, bool, int, float, str, DType, Expr, tuple["Attr", ...]]
+"""What an attribute may be; anything else cannot be printed, hashed or saved."""
+
+
+def row_major(shape: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Strides in elements of a dense row-major tensor of this shape."""
+    strides: list[Dim] = []
+    step: Dim = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size if size != 0 else step
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Element type, shape, and strides in elements (None: row-major)."""
+
+    dtype: DType
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...] | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> Dim:
+        """Number of elements."""
+        return product(self.shape)
+
+    @property
+    def memory_strides(self) -> tuple[Dim, ...]:
+        """Strides in elements, row-major where none are given."""
+        return row_major(self.shape) if self.strides is None else self.strides
+
+
+class Value:
+    """The result of a node, or an input. Identity is the object's; `name` is for people."""
+
+    __slots__ = ("name", "node", "type")
+
+    def __init__(self, name: str, type: TensorType, node: Node | None = None) -> None:
+        self.name, self.type, self.node = name, type, node
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.type.shape
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"
+
+
+class Node:
+    """One operator applied. `origin` is the user's source line; `scope` the super-kernel range."""
+
+    __slots__ = ("attrs", "op", "operands", "origin", "results", "scope")
+
+    def __init__(
+        self,
+        op: str,
+        operands: Sequence[Value],
+        attrs: Mapping[str, Attr],
+        origin: str = "",
+        scope: str = "",
+    ) -> None:
+        self.op = op
+        self.operands = tuple(operands)
+        self.attrs = dict(attrs)
+        self.results: tuple[Value, ...] = ()
+        self.origin = origin
+        self.scope = scope
+
+    @property
+    def result(self) -> Value:
+        """The only result. Raises ValueError when there are none or several."""
+        (value,) = self.results
+        return value
+
+    def __repr__(self) -> str:
+        return f"{', '.join(map(repr, self.results))} = {self.op}{self.operands}"
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor argument. `role` is "user", "param" or "buffer"; the last two may be pre-packed."""
+
+    value: Value
+    role: str = "user"
+
+
+@dataclass(frozen=True)
+class DimInput:
+    """An integer argument: the caller passes the value of this symbol."""
+
+    symbol: Sym
+
+
+Result = Union[Value, int, Expr, None]
+"""A program returns tensors, integers (sizes), or None in place of a gradient nobody needs."""
+
+
+@dataclass
+class Graph:
+    """A whole program. `nodes` are in an order in which operands come before their users.
+
+    `updates` are written after all else: the value on the right replaces the contents of the input
+    on the left (a KV cache, a running mean). Nodes never see an updated input.
+    """
+
+    name: str
+    inputs: list[Input | DimInput] = field(default_factory=list[Union[Input, DimInput]])
+    nodes: list[Node] = field(default_factory=list[Node])
+    results: list[Result] = field(default_factory=list[Result])
+    updates: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])
+    symbols: dict[str, Sym] = field(default_factory=dict[str, Sym])
+
+    def users(self) -> dict[Value, list[Node]]:
+        """For each value the nodes that read it, in program order; values nobody reads are absent."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for operand in dict.fromkeys(node.operands):
+                found.setdefault(operand, []).append(node)
+        return found
+
+    def tensor_inputs(self) -> Iterable[Input]:
+        return (entry for entry in self.inputs if isinstance(entry, Input))

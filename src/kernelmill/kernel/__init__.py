@@ -1,0 +1,1 @@
+"""IR of one kernel: loops, vectors and tiles over buffers."""

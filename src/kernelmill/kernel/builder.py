@@ -1,0 +1,151 @@
+"""Builds kernels: nested blocks as `with`, registers named and typed as they are made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from kernelmill.core.dim import Dim, Expr, Sym, bounds, of_atom
+from kernelmill.core.dtype import BOOL, I64, DType
+from kernelmill.kernel.ir import (
+    TASK, Buffer, For, Gather, If, IndexValue, Instr, Kernel, Let, Load, Operand, Scatter, Stmt,
+    Store, Value, VType,
+)  # fmt: skip
+from kernelmill.kernel.ops import COMPARE, REDUCE
+
+
+class Loop:
+    """A loop that is being built: `index` for indices, `carried` inside, `results` afterwards."""
+
+    def __init__(self, statement: For) -> None:
+        self.statement = statement
+        self.index: Expr = of_atom(statement.symbol)
+        self.carried = statement.carried
+        self.results = statement.results
+
+    def carry(self, *values: Operand) -> None:
+        """The carried registers' values for the next pass."""
+        if len(values) != len(self.carried):
+            raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
+        self.statement.yields = values
+
+
+class KernelBuilder:
+    """Appends statements to the innermost open block of one kernel."""
+
+    def __init__(self, name: str, type: str, tasks: Dim = 1) -> None:
+        self.kernel = Kernel(name, type, [], [], tasks, 0, [])
+        self.task: Expr = of_atom(Sym(TASK, 0, tasks - 1))
+        self._blocks: list[list[Stmt]] = [self.kernel.body]
+        self._count = 0
+
+    def buffer(self, name: str, dtype: DType, elements: Dim, access: str) -> str:
+        """Declare a parameter and give back its name."""
+        self.kernel.buffers.append(Buffer(name, dtype, elements, access))
+        return name
+
+    def fresh(self, dtype: DType, lanes: int = 1) -> Value:
+        """A new register, not yet assigned."""
+        self._count += 1
+        return Value(str(self._count - 1), VType(dtype, lanes))
+
+    def fresh_symbol(self, prefix: str, low: int = 0, high: Dim | None = None) -> Sym:
+        """A new index symbol with a range."""
+        self._count += 1
+        return Sym(f"{prefix}{self._count - 1}", low, high)
+
+    def append(self, statement: Stmt) -> None:
+        self._blocks[-1].append(statement)
+
+    def op(
+        self, op: str, *args: Operand, dtype: DType | None = None, lanes: int | None = None,
+        **attrs: int | str,
+    ) -> Value:  # fmt: skip
+        """Append `op`. Lanes and dtype default to those of the widest register among `args`."""
+        registers = [arg for arg in args if isinstance(arg, Value)]
+        if lanes is None:
+            lanes = 1 if op in REDUCE or op == "extract" else max(r.type.lanes for r in registers)
+        if dtype is None:
+            if op in COMPARE or op == "lane_mask":
+                dtype = BOOL
+            else:
+                typed = registers[1:] if op == "select" and len(registers) > 1 else registers
+                dtype = typed[0].type.dtype
+        result = self.fresh(dtype, lanes)
+        self.append(Instr(result, op, args, attrs))
+        return result
+
+    def index(self, dim: Dim) -> Value:
+        """The value of a dim expression as a scalar i64 register."""
+        result = self.fresh(I64)
+        self.append(IndexValue(result, dim))
+        return result
+
+    def let(self, value: Value, low: int = 0, high: Dim | None = None) -> Expr:
+        """A scalar i64 register as an index expression; the range is the caller's promise."""
+        symbol = self.fresh_symbol("n", low, high)
+        self.append(Let(symbol, value))
+        return of_atom(symbol)
+
+    def load(
+        self, buffer: str, index: Dim, dtype: DType, lanes: int = 1, mask: Value | None = None,
+        stride: Dim = 1,
+    ) -> Value:  # fmt: skip
+        result = self.fresh(dtype, lanes)
+        self.append(Load(result, buffer, index, mask, stride))
+        return result
+
+    def gather(
+        self, buffer: str, base: Dim, offsets: Value, dtype: DType, mask: Value | None = None
+    ) -> Value:
+        result = self.fresh(dtype, offsets.type.lanes)
+        self.append(Gather(result, buffer, base, offsets, mask))
+        return result
+
+    def store(
+        self, buffer: str, index: Dim, value: Value, mask: Value | None = None, stride: Dim = 1
+    ) -> None:
+        self.append(Store(buffer, index, value, mask, stride))
+
+    def scatter(
+        self, buffer: str, base: Dim, offsets: Value, value: Value, mask: Value | None = None
+    ) -> None:
+        self.append(Scatter(buffer, base, offsets, value, mask))
+
+    @contextmanager
+    def loop(
+        self, start: Dim, stop: Dim, step: Dim = 1, carry: Sequence[tuple[VType, Operand]] = (),
+        prefix: str = "i",
+    ) -> Iterator[Loop]:  # fmt: skip
+        """Open a loop over [start, stop); close it by leaving the `with`."""
+        symbol = self.fresh_symbol(prefix, bounds(start)[0] or 0, stop - 1)
+        carried = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
+        results = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
+        initial = tuple(value for _, value in carry)
+        statement = For(symbol, start, stop, step, carried, initial, results)
+        self.append(statement)
+        self._blocks.append(statement.body)
+        try:
+            yield Loop(statement)
+        finally:
+            self._blocks.pop()
+
+    @contextmanager
+    def when(self, condition: Value) -> Iterator[If]:
+        """Open the block that runs when `condition` holds."""
+        statement = If(condition)
+        self.append(statement)
+        self._blocks.append(statement.then)
+        try:
+            yield statement
+        finally:
+            self._blocks.pop()
+
+    @contextmanager
+    def otherwise(self, statement: If) -> Iterator[None]:
+        """Open the other block of an `if` that was built with `when`."""
+        self._blocks.append(statement.otherwise)
+        try:
+            yield
+        finally:
+            self._blocks.pop()

@@ -1,0 +1,206 @@
+"""The kernel IR: one function over flat buffers, with explicit loops and explicit vectors.
+
+Grammar of the text form (printer.py writes it, parser.py reads it):
+
+    kernel  = "kernel" NAME "(" [param {"," param}] ")" ["dims" "(" symbol {"," symbol} ")"]
+              "tasks" "(" dim ")" ["scratch" "(" dim ")"] block
+    param   = NAME ":" DTYPE "[" dim "]" ("in" | "out" | "inout")      (the dim: number of elements)
+    symbol  = NAME ["in" "[" INT "," (INT | "inf") "]"]
+    block   = "{" {stmt} "}"
+    stmt    = VALUE ":" type "=" OP "(" [operand {"," operand}] ")" [attrs]
+            | VALUE ":" type "=" "load" NAME "[" dim "]" ["mask" VALUE] ["stride" dim]
+            | VALUE ":" type "=" "gather" NAME "[" dim "+" VALUE "]" ["mask" VALUE]
+            | "store" NAME "[" dim "]" "," VALUE ["mask" VALUE] ["stride" dim]
+            | "scatter" NAME "[" dim "+" VALUE "]" "," VALUE ["mask" VALUE]
+            | "let" NAME "=" VALUE ["in" "[" INT "," (dim | "inf") "]"]
+            | [VALUE {"," VALUE} "="] "for" NAME "=" dim "to" dim "step" dim
+              ["carry" "(" VALUE ":" type "=" operand {"," ...} ")"] block
+            | [VALUE {"," VALUE} ":" type {"," type} "="] "if" VALUE block ["else" block]
+            | "yield" operand {"," operand}            (last in a loop or branch that has results)
+    operand = VALUE | INT | FLOAT | "true" | "false" | "<" dim ">"
+    type    = DTYPE ["x" LANES]
+    VALUE   = "%" NAME
+
+The body runs once for every task: the symbol `task` (0 <= task < tasks) is bound around it. Tasks
+write disjoint elements and may run in any order and on any thread. `scratch` is bytes of memory
+private to the running thread, addressed as the buffer named "scratch" is: typed by each access.
+
+Registers hold f64, f32, f16, bf16, integers and bool (one bit each lane; in memory 0 or 1 a byte).
+Arithmetic on f16 and bf16 is not allowed: `cast` to f32 and back, rounding to nearest even.
+A scalar operand next to a vector stands for all lanes. Masked-off lanes load 0 and store nothing.
+A buffer index is in elements of that buffer. `let` names a scalar i64 so that indices can use it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Union
+
+from kernelmill.core.dim import Dim, Sym
+from kernelmill.core.dtype import DType
+
+
+@dataclass(frozen=True)
+class VType:
+    """A register type: `lanes` elements of `dtype`; 1 is a scalar."""
+
+    dtype: DType
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return self.dtype.name if self.lanes == 1 else f"{self.dtype.name}x{self.lanes}"
+
+
+class Value:
+    """A register. Identity is the object's; `name` is unique in its kernel."""
+
+    __slots__ = ("name", "type")
+
+    def __init__(self, name: str, type: VType) -> None:
+        self.name, self.type = name, type
+
+    def __repr__(self) -> str:
+        return f"%{self.name}"
+
+
+Operand = Union[Value, int, float, bool]
+
+
+@dataclass
+class Instr:
+    """`result = op(args)`; the operators are listed in ops.py."""
+
+    result: Value
+    op: str
+    args: tuple[Operand, ...]
+    attrs: Mapping[str, int | str] = field(default_factory=dict[str, Union[int, str]])
+
+
+@dataclass
+class IndexValue:
+    """`result = index(<dim>)`: the value of a dim expression as a scalar i64."""
+
+    result: Value
+    dim: Dim
+
+
+@dataclass
+class Load:
+    """Read result.type.lanes elements at `index`, `index + stride`, ... (stride 0 is not allowed)."""
+
+    result: Value
+    buffer: str
+    index: Dim
+    mask: Value | None = None
+    stride: Dim = 1
+
+
+@dataclass
+class Gather:
+    """Read one element for each lane at `base + offsets[lane]`; offsets is a vector of i64 or i32."""
+
+    result: Value
+    buffer: str
+    base: Dim
+    offsets: Value
+    mask: Value | None = None
+
+
+@dataclass
+class Store:
+    """Write the lanes of `value` at `index`, `index + stride`, ..."""
+
+    buffer: str
+    index: Dim
+    value: Value
+    mask: Value | None = None
+    stride: Dim = 1
+
+
+@dataclass
+class Scatter:
+    """Write each lane at `base + offsets[lane]`; lanes that share an address are written in order."""
+
+    buffer: str
+    base: Dim
+    offsets: Value
+    value: Value
+    mask: Value | None = None
+
+
+@dataclass
+class Let:
+    """Bind `symbol` to a scalar i64 register for index expressions in the rest of this block."""
+
+    symbol: Sym
+    value: Value
+
+
+@dataclass
+class For:
+    """A counted loop. `carried` registers start as `initial`, take `yields` after each pass, and
+    hold the final values in `results` afterwards (the initial ones when there was no pass).
+
+    `unroll` asks the code generator to unroll the whole loop (its bounds are constants then).
+    """
+
+    symbol: Sym
+    start: Dim
+    stop: Dim
+    step: Dim
+    carried: tuple[Value, ...] = ()
+    initial: tuple[Operand, ...] = ()
+    results: tuple[Value, ...] = ()
+    body: list[Stmt] = field(default_factory=list["Stmt"])
+    yields: tuple[Operand, ...] = ()
+
+
+@dataclass
+class If:
+    """Run one of two blocks by a scalar bool; `results` take the yields of the block that ran."""
+
+    condition: Value
+    then: list[Stmt] = field(default_factory=list["Stmt"])
+    otherwise: list[Stmt] = field(default_factory=list["Stmt"])
+    results: tuple[Value, ...] = ()
+    then_yields: tuple[Operand, ...] = ()
+    otherwise_yields: tuple[Operand, ...] = ()
+
+
+Stmt = Union[Instr, IndexValue, Load, Gather, Store, Scatter, Let, For, If]
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A parameter: flat memory of `elements` elements; `access` is "in", "out" or "inout"."""
+
+    name: str
+    dtype: DType
+    elements: Dim
+    access: str
+
+
+SCRATCH = "scratch"
+STATUS = "status"
+"""Name of the i64 buffer that the `check` operator marks; see ops.py."""
+
+TASK = "task"
+
+
+@dataclass
+class Kernel:
+    """One compiled unit. `type` is the operator's name in kernel_meta ("Square", "MatMul").
+
+    Native ABI: void name(ptr buffers, ptr dims, i64 task_begin, i64 task_end, ptr scratch), where
+    `buffers` points to one address for each of `buffers` in order, `dims` to one i64 for each of
+    `dims` in order, and scratch is 64-byte aligned.
+    """
+
+    name: str
+    type: str
+    buffers: list[Buffer]
+    dims: list[Sym]
+    tasks: Dim
+    scratch: Dim
+    body: list[Stmt]

@@ -1,0 +1,39 @@
+"""Operators of the kernel IR's `Instr`.
+
+arithmetic  add sub mul div neg abs min max fma sqrt floor ceil trunc round copysign rem
+            Floats are IEEE, nothing reordered or contracted except `fma(a, b, c) = a*b + c` with
+            one rounding. min and max give NaN when either side is NaN. round is to nearest even.
+            Integers wrap; div and rem truncate; shl and shr by the width or more give 0 (or the
+            sign); division by zero and INT_MIN / -1 give 0 and never trap.
+bits        and or xor not shl shr        (bool too for the first four)
+compare     eq ne lt le gt ge -> bool     (ordered: false with NaN, except ne: true)
+select      select(cond, a, b)
+convert     cast    to the result's dtype: floats to integers truncate, to bool is != 0, NaN and
+                    out-of-range to integer as the hardware does for eager (INT_MIN for i32, i64;
+                    narrower ones wrap from i64 or i32)
+            bitcast same width
+vectors     splat(x); iota() -> 0, 1, 2...; extract(v, lane); lane_mask(n) -> lanes < n (n: i64);
+            reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or -> scalar,
+            in a fixed tree order; concat2(a, b), slice(v){start}
+math        exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh
+            acosh atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt
+            on f32 and f64, within 2 ulp of the correctly rounded value in f32
+check       check(cond) -> bool: passes cond on, and when any lane is false sets status[0] to 1
+            (`code` attr); used to report an index out of range after the kernel has run
+"""
+
+ARITHMETIC = frozenset(
+    "add sub mul div neg abs min max fma sqrt floor ceil trunc round copysign rem".split()
+)
+BITS = frozenset("and or xor not shl shr".split())
+COMPARE = frozenset("eq ne lt le gt ge".split())
+CONVERT = frozenset("cast bitcast".split())
+REDUCE = frozenset(
+    "reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or".split()
+)
+VECTOR = frozenset("splat iota extract lane_mask concat2 slice".split()) | REDUCE
+MATH = frozenset(
+    "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt".split()
+)
+ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | {"select", "check"}

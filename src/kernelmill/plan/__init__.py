@@ -1,0 +1,1 @@
+"""The compiler's only product: launches, buffers and lifetimes, constants, as plain data."""

@@ -1,0 +1,139 @@
+"""The plan: everything that is needed to run a program, as frozen data.
+
+No callables, no torch objects: a plan can be printed, parsed, hashed, saved and read elsewhere.
+Sizes are dims: integers, or expressions over the plan's symbols that are evaluated at each call.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from kernelmill.core.dim import Dim, Sym
+from kernelmill.core.dtype import DType
+
+
+@dataclass(frozen=True)
+class TensorInput:
+    """A tensor argument and what the entry checks of it. Strides in elements.
+
+    `name` is the user's argument for messages ("input_ids", "encoder.layer.0.weight"). `role` is
+    "user", "param" or "buffer". `updated`: the program writes into it.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    role: str = "user"
+    updated: bool = False
+
+
+@dataclass(frozen=True)
+class SymbolInput:
+    """An integer argument that binds `symbol`."""
+
+    symbol: str
+
+
+@dataclass(frozen=True)
+class BufferSpec:
+    """A piece of memory that steps read or write, by its place in `Plan.buffers`.
+
+    kind "input":   argument number `source`.
+    kind "tensor":  a torch tensor of its own: a result, or what goes into or comes out of ATen.
+    kind "arena":   in the arena of the call; `offset` in bytes, 64-byte aligned.
+    kind "packed":  made from arguments by the `prepare` steps, kept until those change.
+    """
+
+    kind: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    source: int = -1
+    offset: Dim = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Run a kernel's tasks. `buffers` are numbers in `Plan.buffers`, in the kernel's order; -1 is
+    the status word. `dims` are values for the kernel's dims. `work` is the estimated time of all
+    tasks on one core in nanoseconds: below a threshold no parallel region is opened."""
+
+    kernel: str
+    buffers: tuple[int, ...]
+    dims: tuple[Dim, ...]
+    tasks: Dim
+    scratch: Dim
+    work: Dim
+
+
+Literal = Union[None, bool, int, float, str, tuple["Literal", ...]]
+
+
+@dataclass(frozen=True)
+class AtenCall:
+    """Call an ATen operator, "aten.topk.default".
+
+    Arguments are literals; ("tensor", n) is buffer n, ("dim", text) a dim, ("dtype", name),
+    ("layout", name), ("device", name), ("memory_format", name) and ("list", ...) what they say.
+    `results` are buffer numbers (-1: dropped); `binds` are (symbol, result, dim) as in the graph.
+    """
+
+    target: str
+    args: tuple[Literal, ...]
+    kwargs: tuple[tuple[str, Literal], ...]
+    results: tuple[int, ...]
+    binds: tuple[tuple[str, int, int], ...] = ()
+    origin: str = ""
+
+
+Step = Union[Launch, AtenCall]
+
+
+@dataclass(frozen=True)
+class TensorResult:
+    """Result is the tensor of this buffer (kind "tensor", or "input": that argument itself)."""
+
+    buffer: int
+
+
+@dataclass(frozen=True)
+class DimResult:
+    """Result is an integer."""
+
+    value: Dim
+
+
+Result = Union[TensorResult, DimResult, None]
+
+
+@dataclass(frozen=True)
+class KernelRef:
+    """A kernel the plan launches: its digest in the store, what it fused, for reports."""
+
+    name: str
+    type: str
+    digest: str
+    operators: tuple[str, ...] = ()
+    origin: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole program.
+
+    `prepare` steps fill the packed buffers; they run at the first call and again when one of the
+    arguments they read has changed. `checks` are messages for status codes: code c - 1 indexes it.
+    """
+
+    name: str
+    symbols: tuple[Sym, ...]
+    inputs: tuple[TensorInput | SymbolInput, ...]
+    buffers: tuple[BufferSpec, ...]
+    prepare: tuple[Launch, ...]
+    steps: tuple[Step, ...]
+    results: tuple[Result, ...]
+    kernels: tuple[KernelRef, ...]
+    arena_bytes: Dim = 0
+    checks: tuple[str, ...] = ()
