@@ -1,0 +1,59 @@
+"""Every exception that kernelmill raises on purpose: one tree, with `KernelmillError` at its root.
+
+    KernelmillError
+    ├── ConfigError         an option: its name, its value (also a ValueError)
+    │   ├── ConfigTypeError     ... or its type (also a TypeError)
+    │   └── ConfigPathError     ... or a path that must exist and does not (also FileNotFoundError)
+    ├── InputError          a bad argument of a compiled program; names it (also a ValueError)
+    ├── UnsupportedError    a stage cannot carry this; its caller falls back to ATen
+    ├── VerificationError   an IR broke its own rules; names the pass that broke it
+    ├── CodegenError        LLVM refused what we generated
+    └── StoreError          the compiled-kernel folder cannot be trusted or used
+
+A message says what is wrong, where, and what to do about it.
+"""
+
+from __future__ import annotations
+
+
+class KernelmillError(Exception):
+    """The root: `except KernelmillError` catches all that kernelmill raises on purpose."""
+
+
+class ConfigError(KernelmillError, ValueError):
+    """An option that does not exist, or a value outside those allowed."""
+
+
+class ConfigTypeError(ConfigError, TypeError):
+    """An option set to a value of the wrong type."""
+
+
+class ConfigPathError(ConfigError, FileNotFoundError):
+    """An option that names a path which does not exist."""
+
+
+class InputError(KernelmillError, ValueError):
+    """A compiled program was called with an argument it cannot take. The message names it."""
+
+
+class UnsupportedError(KernelmillError):
+    """This construct cannot be carried by the stage that raises; the caller falls back."""
+
+
+class VerificationError(KernelmillError):
+    """An IR breaks its grammar or typing rules.
+
+    `stage` is the pass, parser or builder after which the rules did not hold any more.
+    """
+
+    def __init__(self, message: str, stage: str = "") -> None:
+        super().__init__(f"after {stage}: {message}" if stage else message)
+        self.stage = stage
+
+
+class CodegenError(KernelmillError):
+    """LLVM refused the module generated for a kernel: a fault of kernelmill, never of a model."""
+
+
+class StoreError(KernelmillError):
+    """The folder of compiled kernels cannot be trusted or used. The message says how to fix it."""
