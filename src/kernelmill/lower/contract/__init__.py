@@ -1,0 +1,1 @@
+"""The contraction template: matmul, linear and convolution as one register-tiled kernel."""

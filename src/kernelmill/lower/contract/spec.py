@@ -1,0 +1,69 @@
+"""What a contraction is: C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n].
+
+Operands are reached through callbacks only, so a view, a cast, a gather, a convolution's window or
+a fused prologue costs the template nothing. The vector axis is always n: a caller whose result is
+contiguous along the other axis swaps the roles of A and B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, product
+from kernelmill.core.dtype import DType
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.lane import Lane
+
+Dims = tuple[Dim, ...]
+
+LoadElement = Callable[[KernelBuilder, Dims, Dim, Dims, Lane | None], Value]
+"""`load(builder, batch, outer, k, lane)`: one element, or with a lane the vector of elements along
+the lane's symbol, which occurs in `outer` or in the last of `k`. In the accumulator's dtype."""
+
+StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane, Value], None]
+"""`store(builder, batch, m, n, lane, sums)`: the fused epilogue and the store of one vector. The
+lane's symbol occurs in `n`; `sums` has the accumulator's dtype and `lane.count` lanes."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One side of a contraction. `outer` is m for A and n for B.
+
+    load              reads elements; unused (None) when the operand is packed.
+    contiguous_along  "outer" or "k": where neighbours are neighbours in memory, so that a vector
+                      load is one load; None when along neither (a gather).
+    direct            True when a load is little more than a memory access; False when it computes
+                      (a prologue, a window with padding) and is better done once than many times.
+    packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
+                      the same for every batch index; the kernel must declare the buffer.
+    """
+
+    load: LoadElement | None
+    contiguous_along: str | None = None
+    direct: bool = True
+    packed: str | None = None
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
+
+    `accumulate` is f32, f64, i32 or i64. Any size may be symbolic, and any may be zero: with no k
+    the sums are zero.
+    """
+
+    batch: Dims
+    m: Dim
+    n: Dim
+    k: Dims
+    a: Operand
+    b: Operand
+    accumulate: DType
+    store: StoreElement
+
+    @property
+    def depth(self) -> Dim:
+        """The number of products in each sum."""
+        return product(self.k)
