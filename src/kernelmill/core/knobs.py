@@ -1,0 +1,73 @@
+"""Every environment variable that kernelmill reads: a typed table, and the only reader.
+
+A knob is read when it is asked for, so a test or a script may set it after the import. An empty
+value counts as unset. What belongs to one model is an option of `CompilerConfig`, not a knob.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from kernelmill.core.errors import ConfigError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Knob(Generic[T]):
+    """One environment variable: its name, how its text is read, and its value when unset."""
+
+    name: str
+    read: Callable[[str], T]
+    default: T
+    summary: str
+
+    def get(self) -> T:
+        """The value now. ConfigError names the variable when its text cannot be read."""
+        text = os.environ.get(self.name, "")
+        if not text:
+            return self.default
+        try:
+            return self.read(text)
+        except ValueError as error:
+            raise ConfigError(f"environment variable {self.name}={text!r}: {error}") from error
+
+
+def _switch(text: str) -> bool:
+    if text.lower() in ("1", "true", "yes", "on"):
+        return True
+    if text.lower() in ("0", "false", "no", "off"):
+        return False
+    raise ValueError("expected 1 or 0")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise ValueError("expected a whole number that is not negative")
+    return int(text)
+
+
+def _folders(text: str) -> tuple[str, ...]:
+    return tuple(part for part in text.split(os.pathsep) if part)
+
+
+LOGS = Knob("KERNELMILL_LOGS", str, "", "What to log: '+lower,store' (core/log.py).")
+KERNEL_META = Knob(
+    "KERNELMILL_KERNEL_META",
+    _folders,
+    (),
+    f"Folder of compiled kernels; with '{os.pathsep}' in it, read-only ones in front of the last.",
+)
+DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
+RANK = Knob("RANK", _count, 0, "This process' number in a distributed job, for file names.")
+
+KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[tuple[str, ...]], ...] = (
+    LOGS,
+    KERNEL_META,
+    DEBUG,
+    RANK,
+)
+"""All of them, for `kernelmill --help` and the documents."""

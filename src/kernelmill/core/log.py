@@ -1,0 +1,81 @@
+"""Logging by room, chosen with KERNELMILL_LOGS in the manner of TORCH_LOGS.
+
+    KERNELMILL_LOGS="store"           store at INFO
+    KERNELMILL_LOGS="+lower,store"    lower at DEBUG, store at INFO
+    KERNELMILL_LOGS="all,-codegen"    everything at INFO, codegen at ERROR only
+
+Underneath is the standard `logging` with one logger for each room, "kernelmill.<room>". While the
+variable is unset, no handler is added and no level changed: the application decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache
+
+from kernelmill.core import knobs
+from kernelmill.core.errors import ConfigError
+
+ROOMS = (
+    "backend",
+    "cli",
+    "codegen",
+    "compiler",
+    "config",
+    "core",
+    "frontend",
+    "graph",
+    "kernel",
+    "lower",
+    "passes",
+    "plan",
+    "runtime",
+    "store",
+)
+"""The components that KERNELMILL_LOGS may name, besides "all"."""
+
+_LEVELS = {"": logging.INFO, "+": logging.DEBUG, "-": logging.ERROR}
+_FORMAT = "%(name)s %(levelname)s [%(filename)s:%(lineno)d] %(message)s"
+
+
+def get_logger(room: str) -> logging.Logger:
+    """The logger of a room. ConfigError when KERNELMILL_LOGS names a room that does not exist."""
+    _configure_once()
+    return logging.getLogger(f"kernelmill.{room}")
+
+
+def parse(text: str) -> dict[str, int]:
+    """The level of each named component, "all" replaced by every room; later parts win.
+
+    >>> parse("+lower,-store")
+    {'lower': 10, 'store': 40}
+    """
+    levels: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        sign = part[0] if part[0] in "+-" else ""
+        room = part.removeprefix(sign)
+        if room != "all" and room not in ROOMS:
+            known = ", ".join(("all", *ROOMS))
+            raise ConfigError(f"KERNELMILL_LOGS: no component {room!r}; there are: {known}")
+        levels.update(dict.fromkeys(ROOMS if room == "all" else (room,), _LEVELS[sign]))
+    return levels
+
+
+def configure(text: str) -> None:
+    """Apply a setting as KERNELMILL_LOGS holds it: levels, and one handler to stderr."""
+    levels = parse(text)
+    if not levels:
+        return
+    root = logging.getLogger("kernelmill")
+    if not root.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(_FORMAT))
+        root.addHandler(handler)
+        root.propagate = False
+    for room, level in levels.items():
+        logging.getLogger(f"kernelmill.{room}").setLevel(level)
+
+
+@cache
+def _configure_once() -> None:
+    configure(knobs.LOGS.get())
