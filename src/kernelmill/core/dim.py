@@ -6,459 +6,37 @@ Grammar of the text form (`str(dim)` prints it, `parse` reads it):
     term = fact { ("*" | "//" | "%") fact }
     fact = INT | NAME | "-" fact | "(" dim ")" | ("min" | "max") "(" dim "," dim ")"
 
-An `Expr` is kept as a polynomial with integer coefficients over atoms, in one canonical order, so
-equal expressions are equal objects in text and in `==`. Division and modulo are Python's (floor).
-A `Sym` carries its range; `//` and `%` use ranges to cancel what can be proved to cancel, which
-is what turns reshapes and permutes into plain strides.
+This file is what other code imports; the expressions themselves are in expr.py.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
-from math import gcd
-from typing import Union
-
-Monomial = tuple["Atom", ...]
-
-
-class Atom:
-    """A factor of a monomial: a symbol, or an operation that is not a polynomial."""
-
-    __slots__ = ("_hash", "key")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self._hash = hash(key)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self.key == other.key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __lt__(self, other: Atom) -> bool:
-        return self.key < other.key
-
-    def __str__(self) -> str:
-        return self.key
-
-
-class Sym(Atom):
-    """A named integer with an inclusive range; `hi` may be symbolic, or None for no upper bound.
-
-    Two symbols are the same when their names are: within a graph or kernel names are unique.
-    """
-
-    __slots__ = ("hi", "lo")
-
-    def __init__(self, name: str, lo: int = 0, hi: Dim | None = None) -> None:
-        super().__init__(name)
-        self.lo = lo
-        self.hi = hi
-
-    @property
-    def name(self) -> str:
-        return self.key
-
-
-class Op(Atom):
-    """`a // b`, `a % b`, `min(a, b)` or `max(a, b)` that did not simplify."""
-
-    __slots__ = ("a", "b", "kind")
-
-    def __init__(self, kind: str, a: Dim, b: Dim) -> None:
-        if kind in ("min", "max"):
-            super().__init__(f"{kind}({a}, {b})")
-        else:
-            super().__init__(f"({_wrap(a)}{'//' if kind == 'div' else ' % '}{_wrap(b)})")
-        self.kind, self.a, self.b = kind, a, b
-
-
-class Expr:
-    """A polynomial over atoms. Build with `sym()` and operators; a constant result is a plain int."""
-
-    __slots__ = ("_bounds", "_hash", "_text", "terms")
-
-    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
-        self.terms = terms
-        self._hash = hash(terms)
-        self._text: str | None = None
-        self._bounds: tuple[int | None, int | None] | None = None
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
-        )
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __add__(self, other: Dim) -> Dim:
-        return _combine(self, other, 1)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Dim) -> Dim:
-        return _combine(self, other, -1)
-
-    def __rsub__(self, other: Dim) -> Dim:
-        return _combine(_scale(self, -1), other, 1)
-
-    def __neg__(self) -> Dim:
-        return _scale(self, -1)
-
-    def __mul__(self, other: Dim) -> Dim:
-        return _multiply(self, other)
-
-    __rmul__ = __mul__
-
-    def __floordiv__(self, other: Dim) -> Dim:
-        return floordiv(self, other)
-
-    def __rfloordiv__(self, other: Dim) -> Dim:
-        return floordiv(other, self)
-
-    def __mod__(self, other: Dim) -> Dim:
-        return mod(self, other)
-
-    def __rmod__(self, other: Dim) -> Dim:
-        return mod(other, self)
-
-    def __str__(self) -> str:
-        if self._text is None:
-            self._text = _print(self.terms)
-        return self._text
-
-    def __repr__(self) -> str:
-        return f"Expr({self})"
-
-
-Dim = Union[int, Expr]
-
-
-def sym(name: str, lo: int = 0, hi: Dim | None = None) -> Expr:
-    """The expression that is just the symbol `name`, with inclusive range [lo, hi]."""
-    return of_atom(Sym(name, lo, hi))
-
-
-def of_atom(atom: Atom) -> Expr:
-    return Expr((((atom,), 1),))
-
-
-def as_sym(dim: Dim) -> Sym | None:
-    """The symbol that `dim` is, if it is exactly one."""
-    if isinstance(dim, Expr) and len(dim.terms) == 1:
-        monomial, coefficient = dim.terms[0]
-        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Sym):
-            return monomial[0]
-    return None
-
-
-def _terms(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
-    if isinstance(dim, Expr):
-        return dim.terms
-    return (((), dim),) if dim else ()
-
-
-def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, tuple[str, ...]]:
-    # Constants last, then by length and name: "i*64+j+1".
-    monomial = item[0]
-    return (-len(monomial), tuple(atom.key for atom in monomial))
-
-
-def _build(terms: dict[Monomial, int]) -> Dim:
-    kept = [(monomial, c) for monomial, c in terms.items() if c]
-    if not kept:
-        return 0
-    if len(kept) == 1 and not kept[0][0]:
-        return kept[0][1]
-    kept.sort(key=_monomial_key)
-    return Expr(tuple(kept))
-
-
-def _combine(a: Dim, b: Dim, sign: int) -> Dim:
-    if isinstance(b, int) and b == 0:
-        return a
-    terms = dict(_terms(a))
-    for monomial, c in _terms(b):
-        terms[monomial] = terms.get(monomial, 0) + sign * c
-    return _build(terms)
-
-
-def _scale(a: Dim, factor: int) -> Dim:
-    if isinstance(a, int):
-        return a * factor
-    return _build({monomial: c * factor for monomial, c in a.terms})
-
-
-def _multiply(a: Dim, b: Dim) -> Dim:
-    if isinstance(b, int):
-        return a if b == 1 else _scale(a, b)
-    if isinstance(a, int):
-        return b if a == 1 else _scale(b, a)
-    terms: dict[Monomial, int] = {}
-    for left, c in a.terms:
-        for right, d in b.terms:
-            monomial = tuple(sorted(left + right))
-            terms[monomial] = terms.get(monomial, 0) + c * d
-    return _build(terms)
-
-
-def product(dims: Iterable[Dim]) -> Dim:
-    """The product of all dims; 1 for none."""
-    result: Dim = 1
-    for dim in dims:
-        result = result * dim
-    return result
-
-
-# ---- bounds ---------------------------------------------------------------------------------
-
-
-def bounds(dim: Dim) -> tuple[int | None, int | None]:
-    """Inclusive numeric bounds that hold for every value of the symbols; None where unknown."""
-    if isinstance(dim, int):
-        return dim, dim
-    if dim._bounds is None:
-        dim._bounds = _expr_bounds(dim)
-    return dim._bounds
-
-
-def _expr_bounds(expr: Expr) -> tuple[int | None, int | None]:
-    low: int | None = 0
-    high: int | None = 0
-    for monomial, c in expr.terms:
-        mono_low, mono_high = _monomial_bounds(monomial)
-        if c < 0:
-            mono_low, mono_high = mono_high, mono_low
-        low = None if low is None or mono_low is None else low + c * mono_low
-        high = None if high is None or mono_high is None else high + c * mono_high
-    return low, high
-
-
-def _monomial_bounds(monomial: Monomial) -> tuple[int | None, int | None]:
-    low: int | None = 1
-    high: int | None = 1
-    for atom in monomial:
-        atom_low, atom_high = _atom_bounds(atom)
-        if low is None or low < 0 or atom_low is None or atom_low < 0:
-            if None in (low, high, atom_low, atom_high):
-                return None, None
-            corners = [x * y for x in (low, high) for y in (atom_low, atom_high)]  # type: ignore
-            low, high = min(corners), max(corners)
-            continue
-        low = low * atom_low
-        high = None if high is None or atom_high is None else high * atom_high
-    return low, high
-
-
-def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:
-    if isinstance(atom, Sym):
-        return atom.lo, None if atom.hi is None else bounds(atom.hi)[1]
-    assert isinstance(atom, Op)
-    (alo, ahi), (blo, bhi) = bounds(atom.a), bounds(atom.b)
-    if atom.kind == "mod":
-        if blo is not None and blo > 0:
-            high = None if bhi is None else bhi - 1
-            if alo is not None and alo >= 0 and ahi is not None:
-                high = ahi if high is None else min(high, ahi)
-            return 0, high
-        return None, None
-    if atom.kind == "div":
-        if blo is None or blo <= 0:
-            return None, None
-        low = None if alo is None else (alo // blo if alo < 0 else (alo // bhi if bhi else 0))
-        high = None if ahi is None else (ahi // blo if ahi >= 0 else (ahi // bhi if bhi else -1))
-        return low, high
-    pick = min if atom.kind == "min" else max
-    low = pick(alo, blo) if alo is not None and blo is not None else None
-    high = pick(ahi, bhi) if ahi is not None and bhi is not None else None
-    if atom.kind == "min" and high is None:
-        high = ahi if bhi is None else bhi
-    if atom.kind == "max" and low is None:
-        low = alo if blo is None else blo
-    return low, high
-
-
-def _relax(dim: Dim, sign: int) -> Dim:
-    """An expression >= dim (sign 1) or <= dim (sign -1) without symbols whose range is symbolic."""
-    for _ in range(8):
-        if not isinstance(dim, Expr):
-            return dim
-        changed: dict[Monomial, int] = {}
-        replaced: Dim = 0
-        found = False
-        for monomial, c in dim.terms:
-            position = next(
-                (
-                    i
-                    for i, atom in enumerate(monomial)
-                    if isinstance(atom, Sym) and isinstance(atom.hi, Expr) and atom.lo >= 0
-                ),
-                None,
-            )
-            others = monomial[:position] + monomial[position + 1 :] if position is not None else ()
-            if position is None or not all((_atom_bounds(a)[0] or -1) >= 0 for a in others):
-                changed[monomial] = changed.get(monomial, 0) + c
-                continue
-            atom = monomial[position]
-            assert isinstance(atom, Sym) and atom.hi is not None
-            limit: Dim = atom.hi if (c > 0) == (sign > 0) else atom.lo
-            rest = Expr(((others, 1),)) if others else 1
-            replaced = replaced + limit * rest * c
-            found = True
-        if not found:
-            return dim
-        dim = _build(changed) + replaced
-    return dim
-
-
-def provably_nonnegative(dim: Dim) -> bool:
-    """True when `dim >= 0` for every value of its symbols; False when that is not known."""
-    low = bounds(dim)[0]
-    if low is not None and low >= 0:
-        return True
-    low = bounds(_relax(dim, -1))[0]
-    return low is not None and low >= 0
-
-
-def provably_less(a: Dim, b: Dim) -> bool:
-    """True when `a < b` for every value of the symbols; False when that is not known."""
-    return provably_nonnegative(b - a - 1)
-
-
-# ---- division -------------------------------------------------------------------------------
-
-
-def floordiv(a: Dim, b: Dim) -> Dim:
-    """`a // b`, simplified where the ranges prove it. b must be positive."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a // b
-    return _divmod(a, b)[0]
-
-
-def mod(a: Dim, b: Dim) -> Dim:
-    """`a % b`, simplified where the ranges prove it. b must be positive."""
-    if isinstance(a, int) and isinstance(b, int):
-        return a % b
-    return _divmod(a, b)[1]
-
-
-@lru_cache(maxsize=65536)
-def _divmod(a: Dim, b: Dim) -> tuple[Dim, Dim]:
-    if b == 1:
-        return a, 0
-    if a == b:
-        return 1, 0
-    quotient, rest = _split_multiple(a, b)
-    if provably_nonnegative(rest) and provably_less(rest, b):
-        return quotient, rest
-    if isinstance(b, int):
-        for factor in _common_factors(rest, b):
-            high, low = _split_multiple(rest, factor)
-            if provably_nonnegative(low) and provably_less(low, factor):
-                inner_quotient, inner_rest = _divmod(high, b // factor)
-                return quotient + inner_quotient, inner_rest * factor + low
-    nested = _nested_division(rest, b)
-    div = nested if nested is not None else of_atom(Op("div", rest, b))
-    return quotient + div, of_atom(Op("mod", rest, b))
-
-
-def _nested_division(a: Dim, b: Dim) -> Dim | None:
-    """(x // c) // b is x // (c * b)."""
-    if isinstance(a, Expr) and len(a.terms) == 1:
-        monomial, c = a.terms[0]
-        if c == 1 and len(monomial) == 1:
-            atom = monomial[0]
-            if isinstance(atom, Op) and atom.kind == "div":
-                return floordiv(atom.a, atom.b * b)
-    return None
-
-
-def _common_factors(rest: Dim, b: int) -> list[int]:
-    factors = {gcd(c, b) for monomial, c in _terms(rest) if monomial}
-    return sorted((f for f in factors if 1 < f < b), reverse=True)
-
-
-def _split_multiple(a: Dim, b: Dim) -> tuple[Dim, Dim]:
-    """(q, r) with a == q * b + r, where r has no term that is visibly a multiple of b."""
-    if isinstance(b, int):
-        quotient: dict[Monomial, int] = {}
-        rest: dict[Monomial, int] = {}
-        for monomial, c in _terms(a):
-            q, r = divmod(c, b)
-            # A symbol's own coefficient is split only when that leaves nothing: 5*i is not 4*i + i.
-            if r and monomial:
-                q, r = 0, c
-            quotient[monomial] = q
-            rest[monomial] = r
-        return _build(quotient), _build(rest)
-    if len(b.terms) != 1:
-        # A sum as divisor: only whole multiples of it are seen, as in ((s0+1)*i + j) // (s0+1).
-        return _split_polynomial(a, b)
-    factor, scale = b.terms[0]
-    quotient, rest = {}, {}
-    for monomial, c in _terms(a):
-        remaining = _without(monomial, factor)
-        if remaining is not None and c % scale == 0:
-            quotient[remaining] = quotient.get(remaining, 0) + c // scale
-        else:
-            rest[monomial] = rest.get(monomial, 0) + c
-    return _build(quotient), _build(rest)
-
-
-def _split_polynomial(a: Dim, b: Expr) -> tuple[Dim, Dim]:
-    lead, scale = b.terms[0]
-    quotient: Dim = 0
-    for _ in range(8):
-        for monomial, c in _terms(a):
-            remaining = _without(monomial, lead)
-            if remaining is not None and c % scale == 0:
-                part = _build({remaining: c // scale})
-                quotient, a = quotient + part, a - part * b
-                break
-        else:
-            break
-    return quotient, a
-
-
-def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
-    left = list(monomial)
-    for atom in factor:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)
-
-
-def minimum(a: Dim, b: Dim) -> Dim:
-    """min(a, b), simplified where the ranges prove it."""
-    if isinstance(a, int) and isinstance(b, int):
-        return min(a, b)
-    if provably_nonnegative(b - a):
-        return a
-    if provably_nonnegative(a - b):
-        return b
-    return of_atom(Op("min", a, b))
-
-
-def maximum(a: Dim, b: Dim) -> Dim:
-    """max(a, b), simplified where the ranges prove it."""
-    if isinstance(a, int) and isinstance(b, int):
-        return max(a, b)
-    if provably_nonnegative(b - a):
-        return b
-    if provably_nonnegative(a - b):
-        return a
-    return of_atom(Op("max", a, b))
-
-
-def ceildiv(a: Dim, b: Dim) -> Dim:
-    """The smallest integer that is at least a / b."""
-    return floordiv(a + (b - 1), b)
-
+from collections.abc import Callable, Mapping
+
+from kernelmill.core.expr import (
+    Atom,
+    Dim,
+    Expr,
+    Monomial,
+    Op,
+    Sym,
+    as_sym,
+    bounds,
+    build,
+    ceildiv,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    of_atom,
+    product,
+    provably_less,
+    provably_nonnegative,
+    render,
+    sym,
+    terms_of,
+)  # fmt: skip
+from kernelmill.core.text import Reader
 
 # ---- queries and substitution ---------------------------------------------------------------
 
@@ -530,7 +108,7 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def linear_part(dim: Dim, name: str) -> tuple[Dim, Dim] | None:
-    """(coefficient, rest) with dim == coefficient * name + rest and `name` in neither, else None."""
+    """(coefficient, rest): dim is coefficient * name + rest, with `name` in neither; else None."""
     if not isinstance(dim, Expr):
         return 0, dim
     coefficient: dict[Monomial, int] = {}
@@ -544,7 +122,7 @@ def linear_part(dim: Dim, name: str) -> tuple[Dim, Dim] | None:
             coefficient[others] = coefficient.get(others, 0) + c
         else:
             return None
-    return _build(coefficient), _build(rest)
+    return build(coefficient), build(rest)
 
 
 def _uses(atom: Atom, name: str) -> bool:
@@ -554,99 +132,121 @@ def _uses(atom: Atom, name: str) -> bool:
     return name in symbols(atom.a) or name in symbols(atom.b)
 
 
+def recombine(dim: Dim) -> Dim:
+    """`dim` with `k*b*(x//b) + k*(x % b)` put together again as `k*x`, as often as that occurs.
+
+    Splitting one loop over several dims leaves such pairs in addresses; together they are linear.
+    """
+    while isinstance(dim, Expr):
+        merged = _recombine_once(dim)
+        if merged is None:
+            return dim
+        dim = merged
+    return dim
+
+
+def _recombine_once(expr: Expr) -> Dim | None:
+    coefficients = dict(expr.terms)
+    for monomial, c in expr.terms:
+        for position, atom in enumerate(monomial):
+            if not (isinstance(atom, Op) and atom.kind == "mod"):
+                continue
+            rest = Expr(((monomial[:position] + monomial[position + 1 :], c),))
+            quotient = floordiv(atom.a, atom.b) * atom.b * rest
+            if all(coefficients.get(m) == k for m, k in terms_of(quotient)):
+                return expr - quotient - of_atom(atom) * rest + atom.a * rest
+    return None
+
+
 # ---- text -----------------------------------------------------------------------------------
 
 
-def _wrap(dim: Dim) -> str:
-    text = str(dim)
-    simple = isinstance(dim, int) and dim >= 0
-    simple = simple or (isinstance(dim, Expr) and re.fullmatch(r"\w+", text) is not None)
-    return text if simple else f"({text})"
+def range_text(symbol: Sym, names: Mapping[str, str]) -> str:
+    """ "in [LO, HI]" with HI a dim or "inf"; nothing for the range that a bare name has."""
+    if symbol.lo == 0 and symbol.hi is None:
+        return ""
+    return f" in [{symbol.lo}, {'inf' if symbol.hi is None else render(symbol.hi, names)}]"
 
 
-def _print(terms: tuple[tuple[Monomial, int], ...]) -> str:
-    parts: list[str] = []
-    for monomial, c in terms:
-        factors = [atom.key for atom in monomial]
-        if not monomial or abs(c) != 1:
-            factors.append(str(abs(c)))
-        sign = "-" if c < 0 else ("+" if parts else "")
-        parts.append(sign + "*".join(factors))
-    return "".join(parts)
-
-
-_TOKEN = re.compile(r"\s*(\d+|[A-Za-z_]\w*|//|[-+*%(),])")
+def read_symbol(reader: Reader, scope: Mapping[str, Dim]) -> Sym:
+    """NAME with its range if one follows."""
+    name = reader.name("a symbol")
+    if not reader.accept("in"):
+        return Sym(name)
+    reader.expect("[")
+    low = reader.integer()
+    reader.expect(",")
+    high = None if reader.accept("inf") else read_dim(reader, scope)
+    reader.expect("]")
+    return Sym(name, low, high)
 
 
 def parse(text: str, scope: Mapping[str, Dim] | None = None) -> Dim:
-    """Read the text form. Names are looked up in `scope`; one that is not there raises ValueError."""
-    tokens: list[str] = []
-    position = 0
-    text = text.strip()
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise ValueError(f"dim {text!r}: unexpected character at {position}")
-        tokens.append(match.group(1))
-        position = match.end()
-    parser = _Parser(tokens, scope or {}, text)
-    result = parser.sum()
-    if parser.position != len(tokens):
-        raise ValueError(f"dim {text!r}: unexpected {tokens[parser.position]!r}")
+    """Read the text form exactly as written: a division that could be simplified stays.
+
+    Names are looked up in `scope`. Raises ValueError for one that is not there, and for a text
+    that does not fit the grammar.
+    """
+    reader = Reader(text)
+    result = read_dim(reader, scope or {})
+    reader.expect_end()
     return result
 
 
-class _Parser:
-    def __init__(self, tokens: list[str], scope: Mapping[str, Dim], text: str) -> None:
-        self.tokens, self.scope, self.text, self.position = tokens, scope, text, 0
+def read_dim(reader: Reader, scope: Mapping[str, Dim]) -> Dim:
+    """Read a dim that stands inside a longer text."""
+    result = _read_term(reader, scope)
+    while reader.at("+", "-") and not reader.next_is_value():
+        if reader.take() == "+":
+            result = result + _read_term(reader, scope)
+        else:
+            result = result - _read_term(reader, scope)
+    return result
 
-    def peek(self) -> str:
-        return self.tokens[self.position] if self.position < len(self.tokens) else ""
 
-    def take(self, expected: str | None = None) -> str:
-        token = self.peek()
-        if not token or (expected is not None and token != expected):
-            raise ValueError(f"dim {self.text!r}: expected {expected or 'more'}, found {token!r}")
-        self.position += 1
-        return token
+def _read_term(reader: Reader, scope: Mapping[str, Dim]) -> Dim:
+    result = _read_factor(reader, scope)
+    while reader.at("*", "//", "%"):
+        operator = reader.take()
+        right = _read_factor(reader, scope)
+        result = result * right if operator == "*" else _operation(operator, result, right)
+    return result
 
-    def sum(self) -> Dim:
-        result = self.term()
-        while self.peek() in ("+", "-"):
-            if self.take() == "+":
-                result = result + self.term()
-            else:
-                result = result - self.term()
+
+def _read_factor(reader: Reader, scope: Mapping[str, Dim]) -> Dim:
+    if reader.accept("-"):
+        return -_read_factor(reader, scope)
+    if reader.accept("("):
+        result = read_dim(reader, scope)
+        reader.expect(")")
         return result
+    if reader.at_integer():
+        return reader.integer()
+    name = reader.name("a dim")
+    if name in ("min", "max") and reader.accept("("):
+        first = read_dim(reader, scope)
+        reader.expect(",")
+        second = read_dim(reader, scope)
+        reader.expect(")")
+        return _operation(name, first, second)
+    if name not in scope:
+        reader.fail_before(f"a known symbol, not {name!r}")
+    return scope[name]
 
-    def term(self) -> Dim:
-        result = self.factor()
-        while self.peek() in ("*", "//", "%"):
-            operator = self.take()
-            right = self.factor()
-            if operator == "*":
-                result = result * right
-            else:
-                result = floordiv(result, right) if operator == "//" else mod(result, right)
-        return result
 
-    def factor(self) -> Dim:
-        token = self.take()
-        if token == "-":
-            return 0 - self.factor()
-        if token == "(":
-            result = self.sum()
-            self.take(")")
-            return result
-        if token.isdigit():
-            return int(token)
-        if token in ("min", "max") and self.peek() == "(":
-            self.take("(")
-            first = self.sum()
-            self.take(",")
-            second = self.sum()
-            self.take(")")
-            return minimum(first, second) if token == "min" else maximum(first, second)
-        if token not in self.scope:
-            raise ValueError(f"dim {self.text!r}: unknown symbol {token!r}")
-        return self.scope[token]
+_KINDS = {"//": "div", "%": "mod", "min": "min", "max": "max"}
+
+
+def _operation(operator: str, a: Dim, b: Dim) -> Dim:
+    kind = _KINDS[operator]
+    if isinstance(a, int) and isinstance(b, int):
+        return _FOLD[kind](a, b)
+    return of_atom(Op(kind, a, b))
+
+
+__all__ = [
+    "Atom", "Dim", "Expr", "Op", "Sym", "as_sym", "bounds", "ceildiv", "evaluate", "floordiv",
+    "linear_part", "maximum", "minimum", "mod", "of_atom", "parse", "product", "provably_less",
+    "provably_nonnegative", "range_text", "read_dim", "read_symbol", "recombine", "render",
+    "substitute", "sym", "symbols",
+]  # fmt: skip

@@ -1,0 +1,520 @@
+"""Symbolic integers: polynomials over symbols, `//`, `%`, `min` and `max`, with ranges.
+
+An `Expr` is kept as a polynomial with integer coefficients over atoms, in one canonical order, so
+equal expressions are equal objects in text and in `==`. Division and modulo are Python's (floor).
+A `Sym` carries its range; `//` and `%` use ranges to cancel what can be proved to cancel, which
+is what turns reshapes and permutes into plain strides.
+
+Other code imports from `core.dim`, which adds queries, substitution and text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from math import gcd
+from typing import Union
+
+Monomial = tuple["Atom", ...]
+
+
+class Atom:
+    """A factor of a monomial: a symbol, or an operation that is not a polynomial."""
+
+    __slots__ = ("_hash", "key")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self._hash = hash(key)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Atom) and self.key == other.key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __lt__(self, other: Atom) -> bool:
+        return self.key < other.key
+
+    def __str__(self) -> str:
+        return self.key
+
+
+class Sym(Atom):
+    """A named integer with an inclusive range; `hi` may be symbolic, or None for no upper bound.
+
+    Two symbols are the same when their names are: within a graph or kernel names are unique.
+    """
+
+    __slots__ = ("hi", "lo")
+
+    def __init__(self, name: str, lo: int = 0, hi: Dim | None = None) -> None:
+        super().__init__(name)
+        self.lo = lo
+        self.hi = hi
+
+    @property
+    def name(self) -> str:
+        return self.key
+
+
+class Op(Atom):
+    """`a // b`, `a % b`, `min(a, b)` or `max(a, b)` that did not simplify."""
+
+    __slots__ = ("a", "b", "kind")
+
+    def __init__(self, kind: str, a: Dim, b: Dim) -> None:
+        super().__init__(_render_op(kind, a, b, {}))
+        self.kind, self.a, self.b = kind, a, b
+
+
+class Expr:
+    """A polynomial over atoms. Build with `sym()` and operators; a constant is a plain int."""
+
+    __slots__ = ("_bounds", "_hash", "_ranges", "_text", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self._hash = hash(terms)
+        self._text: str | None = None
+        self._bounds: tuple[int | None, int | None] | None = None
+        self._ranges: frozenset[_Range] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Expr) and self._hash == other._hash and self.terms == other.terms
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __add__(self, other: Dim) -> Dim:
+        return _combine(self, other, 1)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Dim) -> Dim:
+        return _combine(self, other, -1)
+
+    def __rsub__(self, other: Dim) -> Dim:
+        return _combine(_scale(self, -1), other, 1)
+
+    def __neg__(self) -> Dim:
+        return _scale(self, -1)
+
+    def __mul__(self, other: Dim) -> Dim:
+        return _multiply(self, other)
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Dim) -> Dim:
+        return floordiv(self, other)
+
+    def __rfloordiv__(self, other: Dim) -> Dim:
+        return floordiv(other, self)
+
+    def __mod__(self, other: Dim) -> Dim:
+        return mod(self, other)
+
+    def __rmod__(self, other: Dim) -> Dim:
+        return mod(other, self)
+
+    def __str__(self) -> str:
+        if self._text is None:
+            self._text = render(self, {})
+        return self._text
+
+    def __repr__(self) -> str:
+        return f"Expr({self})"
+
+
+Dim = Union[int, Expr]
+_Range = tuple[str, int, Union[Dim, None]]
+
+
+def sym(name: str, lo: int = 0, hi: Dim | None = None) -> Expr:
+    """The expression that is just the symbol `name`, with inclusive range [lo, hi]."""
+    return of_atom(Sym(name, lo, hi))
+
+
+def of_atom(atom: Atom) -> Expr:
+    return Expr((((atom,), 1),))
+
+
+def as_sym(dim: Dim) -> Sym | None:
+    """The symbol that `dim` is, if it is exactly one."""
+    if isinstance(dim, Expr) and len(dim.terms) == 1:
+        monomial, coefficient = dim.terms[0]
+        if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Sym):
+            return monomial[0]
+    return None
+
+
+def terms_of(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
+    if isinstance(dim, Expr):
+        return dim.terms
+    return (((), dim),) if dim else ()
+
+
+def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, tuple[str, ...]]:
+    # Constants last, then by length and name: "i*64+j+1".
+    monomial = item[0]
+    return (-len(monomial), tuple(atom.key for atom in monomial))
+
+
+def build(terms: dict[Monomial, int]) -> Dim:
+    kept = [(monomial, c) for monomial, c in terms.items() if c]
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    kept.sort(key=_monomial_key)
+    return Expr(tuple(kept))
+
+
+def _combine(a: Dim, b: Dim, sign: int) -> Dim:
+    if isinstance(b, int) and b == 0:
+        return a
+    terms = dict(terms_of(a))
+    for monomial, c in terms_of(b):
+        terms[monomial] = terms.get(monomial, 0) + sign * c
+    return build(terms)
+
+
+def _scale(a: Dim, factor: int) -> Dim:
+    if isinstance(a, int):
+        return a * factor
+    return build({monomial: c * factor for monomial, c in a.terms})
+
+
+def _multiply(a: Dim, b: Dim) -> Dim:
+    if isinstance(b, int):
+        return a if b == 1 else _scale(a, b)
+    if isinstance(a, int):
+        return b if a == 1 else _scale(b, a)
+    terms: dict[Monomial, int] = {}
+    for left, c in a.terms:
+        for right, d in b.terms:
+            monomial = tuple(sorted(left + right))
+            terms[monomial] = terms.get(monomial, 0) + c * d
+    return build(terms)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """The product of all dims; 1 for none."""
+    result: Dim = 1
+    for dim in dims:
+        result = result * dim
+    return result
+
+
+# ---- text -----------------------------------------------------------------------------------
+
+
+def render(dim: Dim, names: Mapping[str, str]) -> str:
+    """The text of `dim` with every symbol called what `names` says, or its own name by default.
+
+    Terms are put in the order of the new names, so the text does not depend on the old ones.
+    """
+    if isinstance(dim, int):
+        return str(dim)
+    rows = [(sorted(_render_atom(atom, names) for atom in m), c) for m, c in dim.terms]
+    rows.sort(key=lambda row: (-len(row[0]), row[0]))
+    text = ""
+    for factors, c in rows:
+        if not factors or abs(c) != 1:
+            factors.append(str(abs(c)))
+        text += ("-" if c < 0 else "+" if text else "") + "*".join(factors)
+    return text
+
+
+def _render_atom(atom: Atom, names: Mapping[str, str]) -> str:
+    if isinstance(atom, Sym):
+        return names.get(atom.name, atom.name)
+    assert isinstance(atom, Op)
+    return _render_op(atom.kind, atom.a, atom.b, names) if names else atom.key
+
+
+def _render_op(kind: str, a: Dim, b: Dim, names: Mapping[str, str]) -> str:
+    if kind in ("min", "max"):
+        return f"{kind}({render(a, names)}, {render(b, names)})"
+    return f"({_wrap(a, names)}{'//' if kind == 'div' else ' % '}{_wrap(b, names)})"
+
+
+def _wrap(dim: Dim, names: Mapping[str, str]) -> str:
+    text = render(dim, names)
+    if isinstance(dim, int):
+        return text if dim >= 0 else f"({text})"
+    monomial, c = dim.terms[0]
+    return text if len(dim.terms) == 1 and c == 1 and len(monomial) == 1 else f"({text})"
+
+
+# ---- bounds ---------------------------------------------------------------------------------
+
+
+def bounds(dim: Dim) -> tuple[int | None, int | None]:
+    """Inclusive numeric bounds that hold for every value of the symbols; None where unknown."""
+    if isinstance(dim, int):
+        return dim, dim
+    if dim._bounds is None:
+        dim._bounds = _expr_bounds(dim)
+    return dim._bounds
+
+
+def _expr_bounds(expr: Expr) -> tuple[int | None, int | None]:
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, c in expr.terms:
+        mono_low, mono_high = _monomial_bounds(monomial)
+        if c < 0:
+            mono_low, mono_high = mono_high, mono_low
+        low = None if low is None or mono_low is None else low + c * mono_low
+        high = None if high is None or mono_high is None else high + c * mono_high
+    return low, high
+
+
+def _monomial_bounds(monomial: Monomial) -> tuple[int | None, int | None]:
+    low = 1
+    high: int | None = 1
+    for atom in monomial:
+        atom_low, atom_high = _atom_bounds(atom)
+        if low < 0 or atom_low is None or atom_low < 0:
+            if high is None or atom_low is None or atom_high is None:
+                return None, None
+            corners = [x * y for x in (low, high) for y in (atom_low, atom_high)]
+            low, high = min(corners), max(corners)
+            continue
+        low = low * atom_low
+        high = None if high is None or atom_high is None else high * atom_high
+    return low, high
+
+
+def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:
+    if isinstance(atom, Sym):
+        return atom.lo, None if atom.hi is None else bounds(atom.hi)[1]
+    assert isinstance(atom, Op)
+    (alo, ahi), (blo, bhi) = bounds(atom.a), bounds(atom.b)
+    if atom.kind == "mod":
+        if blo is not None and blo > 0:
+            high = None if bhi is None else bhi - 1
+            if alo is not None and alo >= 0 and ahi is not None:
+                high = ahi if high is None else min(high, ahi)
+            return 0, high
+        return None, None
+    if atom.kind == "div":
+        if blo is None or blo <= 0:
+            return None, None
+        low = None if alo is None else (alo // blo if alo < 0 else (alo // bhi if bhi else 0))
+        high = None if ahi is None else (ahi // blo if ahi >= 0 else (ahi // bhi if bhi else -1))
+        return low, high
+    pick = min if atom.kind == "min" else max
+    low = pick(alo, blo) if alo is not None and blo is not None else None
+    high = pick(ahi, bhi) if ahi is not None and bhi is not None else None
+    if atom.kind == "min" and high is None:
+        high = ahi if bhi is None else bhi
+    if atom.kind == "max" and low is None:
+        low = alo if blo is None else blo
+    return low, high
+
+
+def _relax(dim: Dim, sign: int) -> Dim:
+    """An expression >= dim (sign 1) or <= dim (sign -1) without symbols whose range is symbolic."""
+    for _ in range(8):
+        if not isinstance(dim, Expr):
+            return dim
+        changed: dict[Monomial, int] = {}
+        replaced: Dim = 0
+        found = False
+        for monomial, c in dim.terms:
+            position = next(
+                (
+                    i
+                    for i, atom in enumerate(monomial)
+                    if isinstance(atom, Sym) and isinstance(atom.hi, Expr) and atom.lo >= 0
+                ),
+                None,
+            )
+            others = monomial[:position] + monomial[position + 1 :] if position is not None else ()
+            if position is None or _monomial_low(others) < 0:
+                changed[monomial] = changed.get(monomial, 0) + c
+                continue
+            atom = monomial[position]
+            assert isinstance(atom, Sym) and atom.hi is not None
+            limit: Dim = atom.hi if (c > 0) == (sign > 0) else atom.lo
+            rest = Expr(((others, 1),)) if others else 1
+            replaced = replaced + limit * rest * c
+            found = True
+        if not found:
+            return dim
+        dim = build(changed) + replaced
+    return dim
+
+
+def _monomial_low(monomial: Monomial) -> int:
+    """A lower bound of the product when every factor is known not to be negative, else -1."""
+    lows = [_atom_bounds(atom)[0] for atom in monomial]
+    return 0 if all(low is not None and low >= 0 for low in lows) else -1
+
+
+def provably_nonnegative(dim: Dim) -> bool:
+    """True when `dim >= 0` for every value of its symbols; False when that is not known."""
+    low = bounds(dim)[0]
+    if low is not None and low >= 0:
+        return True
+    low = bounds(_relax(dim, -1))[0]
+    return low is not None and low >= 0
+
+
+def provably_less(a: Dim, b: Dim) -> bool:
+    """True when `a < b` for every value of the symbols; False when that is not known."""
+    return provably_nonnegative(b - a - 1)
+
+
+# ---- division -------------------------------------------------------------------------------
+
+
+def floordiv(a: Dim, b: Dim) -> Dim:
+    """`a // b`, simplified where the ranges prove it. b must be positive."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b
+    return _divmod(a, b, _ranges(a) | _ranges(b))[0]
+
+
+def mod(a: Dim, b: Dim) -> Dim:
+    """`a % b`, simplified where the ranges prove it. b must be positive."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a % b
+    return _divmod(a, b, _ranges(a) | _ranges(b))[1]
+
+
+def _ranges(dim: Dim) -> frozenset[_Range]:
+    """Every symbol of `dim` with its range: all that a proof about `dim` rests on."""
+    if isinstance(dim, int):
+        return frozenset()
+    if dim._ranges is None:
+        found: frozenset[_Range] = frozenset()
+        for atom in {atom for monomial, _ in dim.terms for atom in monomial}:
+            if isinstance(atom, Sym):
+                found |= {(atom.name, atom.lo, atom.hi)} | _ranges(atom.hi or 0)
+            else:
+                assert isinstance(atom, Op)
+                found |= _ranges(atom.a) | _ranges(atom.b)
+        dim._ranges = found
+    return dim._ranges
+
+
+@lru_cache(maxsize=65536)
+def _divmod(a: Dim, b: Dim, ranges: frozenset[_Range]) -> tuple[Dim, Dim]:
+    # `ranges` is in the key only: a symbol's name alone does not say what can be proved.
+    if b == 1:
+        return a, 0
+    if a == b:
+        return 1, 0
+    quotient, rest = _split_multiple(a, b)
+    if provably_nonnegative(rest) and provably_less(rest, b):
+        return quotient, rest
+    if isinstance(b, int):
+        for factor in _common_factors(rest, b):
+            high, low = _split_multiple(rest, factor)
+            if provably_nonnegative(low) and provably_less(low, factor):
+                inner = b // factor
+                return quotient + floordiv(high, inner), mod(high, inner) * factor + low
+    nested = _nested_division(rest, b)
+    div = nested if nested is not None else of_atom(Op("div", rest, b))
+    return quotient + div, of_atom(Op("mod", rest, b))
+
+
+def _nested_division(a: Dim, b: Dim) -> Dim | None:
+    """(x // c) // b is x // (c * b)."""
+    if isinstance(a, Expr) and len(a.terms) == 1:
+        monomial, c = a.terms[0]
+        if c == 1 and len(monomial) == 1:
+            atom = monomial[0]
+            if isinstance(atom, Op) and atom.kind == "div":
+                return floordiv(atom.a, atom.b * b)
+    return None
+
+
+def _common_factors(rest: Dim, b: int) -> list[int]:
+    factors = {gcd(c, b) for monomial, c in terms_of(rest) if monomial}
+    return sorted((f for f in factors if 1 < f < b), reverse=True)
+
+
+def _split_multiple(a: Dim, b: Dim) -> tuple[Dim, Dim]:
+    """(q, r) with a == q * b + r, where r has no term that is visibly a multiple of b."""
+    if isinstance(b, int):
+        quotient: dict[Monomial, int] = {}
+        rest: dict[Monomial, int] = {}
+        for monomial, c in terms_of(a):
+            q, r = divmod(c, b)
+            # A symbol's own coefficient is split only when that leaves nothing: 5*i is not 4*i + i.
+            if r and monomial:
+                q, r = 0, c
+            quotient[monomial] = q
+            rest[monomial] = r
+        return build(quotient), build(rest)
+    if len(b.terms) != 1:
+        # A sum as divisor: only whole multiples of it are seen, as in ((s0+1)*i + j) // (s0+1).
+        return _split_polynomial(a, b)
+    factor, scale = b.terms[0]
+    quotient, rest = {}, {}
+    for monomial, c in terms_of(a):
+        remaining = _without(monomial, factor)
+        if remaining is not None and c % scale == 0:
+            quotient[remaining] = quotient.get(remaining, 0) + c // scale
+        else:
+            rest[monomial] = rest.get(monomial, 0) + c
+    return build(quotient), build(rest)
+
+
+def _split_polynomial(a: Dim, b: Expr) -> tuple[Dim, Dim]:
+    lead, scale = b.terms[0]
+    quotient: Dim = 0
+    for _ in range(8):
+        for monomial, c in terms_of(a):
+            remaining = _without(monomial, lead)
+            if remaining is not None and c % scale == 0:
+                part = build({remaining: c // scale})
+                quotient, a = quotient + part, a - part * b
+                break
+        else:
+            break
+    return quotient, a
+
+
+def _without(monomial: Monomial, factor: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for atom in factor:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def minimum(a: Dim, b: Dim) -> Dim:
+    """min(a, b), simplified where the ranges prove it."""
+    if isinstance(a, int) and isinstance(b, int):
+        return min(a, b)
+    if provably_nonnegative(b - a):
+        return a
+    if provably_nonnegative(a - b):
+        return b
+    return of_atom(Op("min", a, b))
+
+
+def maximum(a: Dim, b: Dim) -> Dim:
+    """max(a, b), simplified where the ranges prove it."""
+    if isinstance(a, int) and isinstance(b, int):
+        return max(a, b)
+    if provably_nonnegative(b - a):
+        return b
+    if provably_nonnegative(a - b):
+        return a
+    return of_atom(Op("max", a, b))
+
+
+def ceildiv(a: Dim, b: Dim) -> Dim:
+    """The smallest integer that is at least a / b."""
+    return floordiv(a + (b - 1), b)
+
+

@@ -1,0 +1,153 @@
+"""The one tokenizer of all text forms, and how numbers and strings are written in them.
+
+Tokens: VALUE is "%" directly followed by a name; STRING is a JSON string; FLOAT has a point or an
+exponent; NAME may contain points. White space separates and means nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import NoReturn
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+      (?P<value>%[\w.]+)
+    | (?P<string>"(?:[^"\\\n]|\\.)*")
+    | (?P<float>\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))
+    | (?P<int>\d+)
+    | (?P<name>[A-Za-z_][\w.]*)
+    | (?P<mark>//|<-|[-+*%(){}\[\],:=<>])
+    | (?P<end>\Z)
+    )""",
+    re.VERBOSE,
+)
+
+
+def number_text(value: int | float) -> str:
+    """An INT, a FLOAT that reads back to the same bits (but for a NaN's), "true" or "false"."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return float.__repr__(value) if isinstance(value, float) else int.__repr__(value)
+
+
+def string_text(value: str) -> str:
+    """A STRING: quoted, escaped, in ASCII."""
+    return json.dumps(value)
+
+
+class Reader:
+    """Tokens of one text, read from the front. Every failure is a ValueError with its line."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens: list[tuple[str, str, int]] = []
+        self.position = 0
+        offset = 0
+        while True:
+            match = _TOKEN.match(text, offset)
+            if match is None:
+                start = offset + len(text[offset:]) - len(text[offset:].lstrip())
+                line = text.count("\n", 0, start) + 1
+                raise ValueError(f"line {line}: unexpected character {text[start]!r}")
+            kind = match.lastgroup or ""
+            self._tokens.append((kind, match.group(kind), match.start(kind)))
+            if kind == "end":
+                return
+            offset = match.end()
+
+    @property
+    def kind(self) -> str:
+        """Of the next token: "value", "string", "float", "int", "name", "mark" or "end"."""
+        return self._tokens[self.position][0]
+
+    @property
+    def token(self) -> str:
+        """The text of the next token; empty at the end."""
+        return self._tokens[self.position][1]
+
+    def at(self, *texts: str) -> bool:
+        """Whether the next token is one of these words or marks."""
+        return self.token in texts and self.kind in ("name", "mark")
+
+    def at_integer(self) -> bool:
+        return self.kind == "int"
+
+    def next_is_value(self) -> bool:
+        """Whether a VALUE comes after the next token."""
+        return self.kind != "end" and self._tokens[self.position + 1][0] == "value"
+
+    def take(self) -> str:
+        """The next token, whatever it is."""
+        if self.kind == "end":
+            self.fail("more")
+        token = self.token
+        self.position += 1
+        return token
+
+    def accept(self, text: str) -> bool:
+        """Take the next token if it is this word or mark."""
+        if self.at(text):
+            self.position += 1
+            return True
+        return False
+
+    def expect(self, text: str) -> None:
+        """Take this word or mark. Raises ValueError when something else comes."""
+        if not self.accept(text):
+            self.fail(repr(text))
+
+    def expect_end(self) -> None:
+        if self.kind != "end":
+            self.fail("the end")
+
+    def name(self, what: str = "a name") -> str:
+        """Take a NAME; `what` is what the message asks for otherwise."""
+        return self._take("name", what)
+
+    def value(self) -> str:
+        """Take a VALUE and give its name, without the "%"."""
+        return self._take("value", 'a register ("%name")')[1:]
+
+    def string(self) -> str:
+        text = self._take("string", "a string")
+        try:
+            return json.loads(text)
+        except ValueError:
+            self.fail_before("a string with JSON's escapes")
+
+    def integer(self) -> int:
+        """Take an INT with its sign."""
+        sign = -1 if self.accept("-") else 1
+        return sign * int(self._take("int", "an integer"))
+
+    def at_number(self) -> bool:
+        return self.kind in ("int", "float") or self.at("-", "inf", "nan")
+
+    def number(self) -> int | float:
+        """Take an INT or a FLOAT ("inf" and "nan" too) with its sign."""
+        negative = self.accept("-")
+        if self.kind == "int":
+            value: int | float = int(self.take())
+        elif self.kind == "float" or self.at("inf", "nan"):
+            value = float(self.take())
+        else:
+            self.fail("a number")
+        return -value if negative else value
+
+    def _take(self, kind: str, what: str) -> str:
+        if self.kind != kind:
+            self.fail(what)
+        return self.take()
+
+    def fail(self, expected: str) -> NoReturn:
+        """Raise ValueError: the line, what was expected, what is there."""
+        found = repr(self.token) if self.token else "the end"
+        raise ValueError(f"line {self._line(self.position)}: expected {expected}, found {found}")
+
+    def fail_before(self, expected: str) -> NoReturn:
+        """Raise ValueError about the token that was taken last."""
+        raise ValueError(f"line {self._line(self.position - 1)}: expected {expected}")
+
+    def _line(self, position: int) -> int:
+        return self._text.count("\n", 0, self._tokens[position][2]) + 1
