@@ -1,0 +1,33 @@
+"""Fixtures of the end-to-end tests.
+
+KERNELMILL_TEST_BACKEND=aot_eager runs the same tests on another backend: it tells an error of a test
+(or of torch) from an error of the compiler.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+BACKEND = os.environ.get("KERNELMILL_TEST_BACKEND", "kernelmill")
+
+
+@pytest.fixture
+def backend() -> str:
+    """The name given to torch.compile."""
+    return BACKEND
+
+
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Iterator[None]:
+    """Every test compiles from nothing, with two threads and a known seed."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+    torch.set_num_threads(threads)
