@@ -1,0 +1,249 @@
+"""What an option is: a typed attribute of a group that checks every value when it is set.
+
+An option is declared once, in tree.py, with its default, its allowed values and a sentence that
+says what it does here. Two marks keep an option from being accepted and then silently ignored:
+`pending` (the feature does not exist yet) and `inert` (the feature cannot exist on a CPU). Setting
+a marked option to anything but its default gives a UserWarning with that reason.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Self, TypeVar, cast, overload
+
+from kernelmill.core.errors import ConfigError, ConfigPathError, ConfigTypeError
+
+T = TypeVar("T")
+G = TypeVar("G", bound="Group")
+
+
+class Option(Generic[T]):
+    """One option. Subclasses say in `check` which values are good.
+
+    `mode`: the compile mode it belongs to ("" for both). `in_key`: it changes what is compiled, so
+    it belongs in the keys of compiled programs. None is always good where it is the default.
+    """
+
+    def __init__(
+        self,
+        default: T,
+        summary: str,
+        *,
+        mode: str = "",
+        pending: str = "",
+        inert: str = "",
+        in_key: bool = False,
+    ) -> None:
+        self.default = default
+        self.summary = summary
+        self.mode = mode
+        self.pending = pending
+        self.inert = inert
+        self.in_key = in_key
+        self.name = ""
+
+    def __set_name__(self, owner: type[Group], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, group: None, owner: type[Group]) -> Self: ...
+    @overload
+    def __get__(self, group: Group, owner: type[Group]) -> T: ...
+    def __get__(self, group: Group | None, owner: type[Group]) -> Self | T:
+        return self if group is None else group._values.get(self.name, self.default)
+
+    def __set__(self, group: Group, value: T) -> None:
+        where = group.path_of(self.name)
+        group._values[self.name] = self.check(where, value)
+        reason = self.inert or self.pending
+        if reason and group._values[self.name] != self.default:
+            kind = "has no effect on this hardware" if self.inert else "is not available yet"
+            warnings.warn(f"config.{where} {kind}: {reason}", UserWarning, stacklevel=3)
+
+    def check(self, where: str, value: object) -> T:
+        """`value` as it is to be kept. ConfigError, or one of its two subclasses, for a bad one."""
+        raise NotImplementedError
+
+
+class Choice(Option[T]):
+    """One of a few values, None or text or numbers; compared with their types (True is not 1)."""
+
+    def __init__(self, default: T, allowed: tuple[T, ...], summary: str, **marks: Any) -> None:
+        super().__init__(default, summary, **marks)
+        self.allowed = allowed
+
+    def check(self, where: str, value: object) -> T:
+        types = {type(good) for good in self.allowed}
+        if type(value) not in types:
+            names = sorted(t.__name__ for t in types)
+            raise ConfigTypeError(f"config.{where}: {value!r} is no {' or '.join(names)}")
+        for good in self.allowed:
+            if good == value:
+                return good
+        allowed = ", ".join(map(repr, self.allowed))
+        raise ConfigError(f"config.{where}: {value!r} is not one of {allowed}")
+
+
+class Switch(Choice[bool]):
+    """True or False."""
+
+    def __init__(self, default: bool, summary: str, **marks: Any) -> None:
+        super().__init__(default, (True, False), summary, **marks)
+
+
+class Number(Option[int | None]):
+    """An integer in [low, high], or None for the default."""
+
+    def __init__(
+        self, default: int | None, low: int, high: int, summary: str, **marks: Any
+    ) -> None:
+        super().__init__(default, summary, **marks)
+        self.low, self.high = low, high
+
+    def check(self, where: str, value: object) -> int | None:
+        if value is None and self.default is None:
+            return None
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ConfigTypeError(f"config.{where}: {value!r} is no int")
+        if not self.low <= value <= self.high:
+            raise ConfigError(f"config.{where}: {value} is not in [{self.low}, {self.high}]")
+        return value
+
+
+class Text(Option[str | None]):
+    """Text that fully matches a pattern. An empty string is refused unless it is the default."""
+
+    def __init__(
+        self, default: str | None, pattern: str, example: str, summary: str, **marks: Any
+    ) -> None:
+        super().__init__(default, summary, **marks)
+        self.pattern, self.example = pattern, example
+
+    def check(self, where: str, value: object) -> str | None:
+        if value == self.default and type(value) is type(self.default):
+            return self.default
+        if not isinstance(value, str):
+            raise ConfigTypeError(f"config.{where}: {value!r} is no str")
+        if not value or not re.fullmatch(self.pattern, value):
+            raise ConfigError(f"config.{where}: {value!r} does not look like {self.example!r}")
+        return value
+
+
+class Path(Option[str | None]):
+    """A path, kept as text. `must_be`: "folder" or "file" that exists, "" when we make it."""
+
+    def __init__(
+        self, default: str | None, summary: str, *, must_be: str = "", **marks: Any
+    ) -> None:
+        super().__init__(default, summary, **marks)
+        self.must_be = must_be
+
+    def check(self, where: str, value: object) -> str | None:
+        if value is None and self.default is None:
+            return None
+        if not isinstance(value, (str, os.PathLike)):
+            raise ConfigTypeError(f"config.{where}: {value!r} is no path")
+        text = os.fsdecode(value)
+        if not text:
+            raise ConfigError(f"config.{where}: an empty path; '.' is the working directory")
+        if self.must_be == "folder" and not os.path.isdir(text):
+            raise ConfigPathError(f"config.{where}: no folder {text!r}; make it first")
+        if self.must_be == "file" and not os.path.isfile(text):
+            raise ConfigPathError(f"config.{where}: no file {text!r}")
+        return text
+
+
+class Instance(Option[T]):
+    """Any object that `accepts` says yes to; `expected` names what that is."""
+
+    def __init__(
+        self,
+        default: T,
+        accepts: Callable[[object], bool],
+        expected: str,
+        summary: str,
+        **marks: Any,
+    ) -> None:
+        super().__init__(default, summary, **marks)
+        self.accepts, self.expected = accepts, expected
+
+    def check(self, where: str, value: object) -> T:
+        if value != self.default and not self.accepts(value):
+            raise ConfigTypeError(f"config.{where}: {value!r} is no {self.expected}")
+        return value  # pyright: ignore[reportReturnType]  # `accepts` is the type's check
+
+
+class Sub(Generic[G]):
+    """A group inside a group. It cannot be replaced, only its options can be set."""
+
+    def __init__(self, group: type[G]) -> None:
+        self.group = group
+        self.name = ""
+
+    def __set_name__(self, owner: type[Group], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, group: None, owner: type[Group]) -> Self: ...
+    @overload
+    def __get__(self, group: Group, owner: type[Group]) -> G: ...
+    def __get__(self, group: Group | None, owner: type[Group]) -> Self | G:
+        if group is None:
+            return self
+        if self.name not in group._children:
+            group._children[self.name] = self.group(group.path_of(self.name))
+        return cast(G, group._children[self.name])
+
+    def __set__(self, group: Group, value: object) -> None:
+        inner = ", ".join(self.group.names())
+        where = group.path_of(self.name)
+        raise ConfigError(f"config.{where} is a group; set one of its options: {inner}")
+
+
+class Group:
+    """Options and inner groups. Setting a name that is neither raises ConfigError."""
+
+    def __init__(self, path: str = "") -> None:
+        self.__dict__.update(_path=path, _values={}, _children={})
+
+    _path: str
+    _values: dict[str, Any]
+    _children: dict[str, Group]
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Options and inner groups in the order of their declaration."""
+        return [n for n, v in vars(cls).items() if isinstance(v, (Option, Sub))]
+
+    def path_of(self, name: str) -> str:
+        return f"{self._path}.{name}" if self._path else name
+
+    def options(self) -> Iterator[tuple[str, Option[Any], Any]]:
+        """(dotted name, option, value now) of every option here and below, as declared."""
+        for name in self.names():
+            declared = vars(type(self))[name]
+            if isinstance(declared, Option):
+                yield self.path_of(name), declared, getattr(self, name)
+            else:
+                yield from getattr(self, name).options()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        declared = vars(type(self)).get(name)
+        if declared is None:
+            raise ConfigError(self._unknown(name))
+        declared.__set__(self, value)
+
+    def _unknown(self, name: str) -> str:
+        valid = self.names()
+        near = difflib.get_close_matches(name, valid, n=len(valid), cutoff=0.6)
+        ordered = near + [other for other in valid if other not in near]
+        where = f"config.{self._path}" if self._path else "config"
+        return f"{where} has no option {name!r}; there are: {', '.join(ordered)}"
+
+    def __repr__(self) -> str:
+        changed = (f"{n}={v!r}" for n, option, v in self.options() if v != option.default)
+        return f"{type(self).__name__}({', '.join(changed)})"
