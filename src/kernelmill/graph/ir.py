@@ -7,18 +7,19 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
     input    = VALUE ":" type [role]        role = "param" | "buffer"      (no role: a user's input)
              | NAME ":" "dim"               (an integer argument that binds a symbol)
     symbol   = NAME ["in" "[" INT "," (INT | "inf") "]"]
-    node     = VALUE {"," VALUE} "=" OP "(" [VALUE {"," VALUE}] ")" ["{" attr {"," attr} "}"]
-               ":" type {"," type} ["at" STRING]
+    node     = [VALUE {"," VALUE}] "=" OP "(" [VALUE {"," VALUE}] ")" ["{" attr {"," attr} "}"]
+               ":" [type {"," type}] ["at" STRING] ["scope" STRING]
     attr     = NAME "=" literal
     literal  = INT | FLOAT | STRING | "true" | "false" | "none" | DTYPE | "<" dim ">"
              | "(" [literal {"," literal}] ")"
-    return   = "return" result {"," result} ["update" "(" VALUE "<-" VALUE {"," ...} ")"]
+    return   = "return" [result {"," result}] ["update" "(" VALUE "<-" VALUE {"," ...} ")"]
     result   = VALUE | "<" dim ">" | "none"
     type     = DTYPE "[" [dim {"," dim}] "]" ["{" dim {"," dim} "}"]
     VALUE    = "%" NAME
 
-A type's `{...}` are strides in elements, printed when the value lives in memory with a layout that
-is not row-major. Operators and their typing rules are in ops.py.
+"at" is the user's source line, "scope" the super-kernel range. A type's `{...}` are strides in
+elements, printed when the value lives in memory with a layout that is not row-major. Operators and
+their typing rules are in ops.py.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Grammar of the text form (printer.py writes it, parser.py reads it):
 
     kernel  = "kernel" NAME "(" [param {"," param}] ")" ["dims" "(" symbol {"," symbol} ")"]
-              "tasks" "(" dim ")" ["scratch" "(" dim ")"] block
+              "tasks" "(" dim ")" ["scratch" "(" dim ")"] ["type" STRING] block
     param   = NAME ":" DTYPE "[" dim "]" ("in" | "out" | "inout")      (the dim: number of elements)
     symbol  = NAME ["in" "[" INT "," (INT | "inf") "]"]
     block   = "{" {stmt} "}"

@@ -1,0 +1,187 @@
+"""Kernels as text. The text is what is hashed: equal kernels print alike whatever built them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmill.core.dim import Dim, Sym, range_text, render
+from kernelmill.core.text import number_text, string_text
+from kernelmill.kernel.ir import (
+    TASK,
+    Buffer,
+    For,
+    Gather,
+    If,
+    IndexValue,
+    Instr,
+    Kernel,
+    Let,
+    Load,
+    Operand,
+    Scatter,
+    Stmt,
+    Store,
+    Value,
+)
+
+
+def print_kernel(kernel: Kernel, name: bool = True) -> str:
+    """The text of `kernel`, in the grammar of ir.py.
+
+    Registers and symbols are renumbered in the order in which the text defines them. `name` False
+    leaves out what two kernels with the same code may differ in: the name and the type.
+    """
+    return _Printer().kernel(kernel, name)
+
+
+def print_statement(statement: Stmt) -> str:
+    """The first line of one statement under the names it was built with, for messages."""
+    printer = _Printer(own_names=True)
+    printer.statement(statement)
+    return printer.lines[0].strip()
+
+
+class _Printer:
+    def __init__(self, own_names: bool = False) -> None:
+        self.lines: list[str] = []
+        self._own_names = own_names
+        self._indent = ""
+        self._registers: dict[Value, str] = {}
+        self._symbols: dict[str, str] = {}
+        self._loops = 0
+        self._lets = 0
+        self._dims: dict[Dim, str] = {}
+
+    def kernel(self, kernel: Kernel, name: bool) -> str:
+        for number, symbol in enumerate(kernel.dims):
+            self._symbols[symbol.name] = f"s{number}"
+        self._symbols.setdefault(TASK, TASK)
+        header = f"kernel {kernel.name if name else '_'}("
+        header += ", ".join(map(self._buffer, kernel.buffers)) + ")"
+        if kernel.dims:
+            header += f" dims({', '.join(map(self._symbol, kernel.dims))})"
+        header += f" tasks({self._dim(kernel.tasks)})"
+        if kernel.scratch != 0:
+            header += f" scratch({self._dim(kernel.scratch)})"
+        if name and kernel.type:
+            header += f" type {string_text(kernel.type)}"
+        self._block(header, kernel.body)
+        return "\n".join(self.lines) + "\n"
+
+    def _buffer(self, buffer: Buffer) -> str:
+        return f"{buffer.name}: {buffer.dtype}[{self._dim(buffer.elements)}] {buffer.access}"
+
+    def _symbol(self, symbol: Sym) -> str:
+        name = self._symbols.get(symbol.name, symbol.name)
+        return name + range_text(symbol, self._symbols)
+
+    def _dim(self, dim: Dim) -> str:
+        if isinstance(dim, int):
+            return str(dim)
+        text = self._dims.get(dim)
+        if text is None:
+            text = self._dims[dim] = render(dim, self._symbols)
+        return text
+
+    def _rename(self, symbol: Sym, name: str) -> None:
+        if self._own_names:
+            return
+        if symbol.name in self._symbols:
+            self._dims.clear()
+        self._symbols[symbol.name] = name
+
+    def _define(self, value: Value) -> str:
+        if not self._own_names:
+            self._registers[value] = f"%{len(self._registers)}"
+        return self._use(value)
+
+    def _use(self, value: Value) -> str:
+        own = f"%{value.name}" if self._own_names else f"%undefined.{value.name}"
+        return self._registers.get(value, own)
+
+    def _typed(self, value: Value) -> str:
+        return f"{self._define(value)}: {value.type}"
+
+    def _operand(self, operand: Operand) -> str:
+        return self._use(operand) if isinstance(operand, Value) else number_text(operand)
+
+    def _operands(self, operands: Sequence[Operand]) -> str:
+        return ", ".join(map(self._operand, operands))
+
+    def _line(self, text: str) -> None:
+        self.lines.append(self._indent + text)
+
+    def _block(self, header: str, body: Sequence[Stmt], yields: Sequence[Operand] = ()) -> None:
+        """`header {`, the statements and their yield, `}`."""
+        self._line(header + " {")
+        self._indent += "  "
+        for statement in body:
+            self.statement(statement)
+        if yields:
+            self._line(f"yield {self._operands(yields)}")
+        self._indent = self._indent[:-2]
+        self._line("}")
+
+    def statement(self, statement: Stmt) -> None:
+        match statement:
+            case Instr(result, op, args, attrs):
+                text = f"{op}({self._operands(args)})"
+                if attrs:
+                    text += f" {{{', '.join(f'{k}={_attr(attrs[k])}' for k in sorted(attrs))}}}"
+                self._line(f"{self._typed(result)} = {text}")
+            case IndexValue(result, dim):
+                self._line(f"{self._typed(result)} = index(<{self._dim(dim)}>)")
+            case Load(result, buffer, index, mask, stride):
+                text = f"load {buffer}[{self._dim(index)}]{self._suffix(mask, stride)}"
+                self._line(f"{self._typed(result)} = {text}")
+            case Gather(result, buffer, base, offsets, mask):
+                text = f"gather {buffer}[{self._dim(base)} + {self._use(offsets)}]"
+                self._line(f"{self._typed(result)} = {text}{self._suffix(mask, 1)}")
+            case Store(buffer, index, value, mask, stride):
+                text = f"store {buffer}[{self._dim(index)}], {self._use(value)}"
+                self._line(text + self._suffix(mask, stride))
+            case Scatter(buffer, base, offsets, value, mask):
+                text = f"scatter {buffer}[{self._dim(base)} + {self._use(offsets)}]"
+                self._line(f"{text}, {self._use(value)}{self._suffix(mask, 1)}")
+            case Let(symbol, value):
+                self._rename(symbol, f"n{self._lets}")
+                self._lets += 1
+                name = self._symbols.get(symbol.name, symbol.name)
+                ranged = range_text(symbol, self._symbols)
+                self._line(f"let {name} = {self._use(value)}{ranged}")
+            case For():
+                self._for(statement)
+            case If():
+                self._if(statement)
+
+    def _suffix(self, mask: Value | None, stride: Dim) -> str:
+        text = f" mask {self._use(mask)}" if mask is not None else ""
+        return text + (f" stride {self._dim(stride)}" if stride != 1 else "")
+
+    def _for(self, loop: For) -> None:
+        bounds = f"{self._dim(loop.start)} to {self._dim(loop.stop)} step {self._dim(loop.step)}"
+        initial = [self._operand(operand) for operand in loop.initial]
+        results = ", ".join(map(self._define, loop.results))
+        carried = map(self._typed, loop.carried)
+        carry = ", ".join(f"{c} = {i}" for c, i in zip(carried, initial, strict=False))
+        self._rename(loop.symbol, f"i{self._loops}")
+        self._loops += 1
+        name = self._symbols.get(loop.symbol.name, loop.symbol.name)
+        header = f"{results} = " if results else ""
+        header += f"for {name} = {bounds}" + (f" carry ({carry})" if carry else "")
+        self._block(header, loop.body, loop.yields)
+
+    def _if(self, branch: If) -> None:
+        condition = self._use(branch.condition)
+        header = ""
+        if branch.results:
+            header = ", ".join(map(self._define, branch.results))
+            header += f": {', '.join(str(value.type) for value in branch.results)} = "
+        self._block(f"{header}if {condition}", branch.then, branch.then_yields)
+        if branch.otherwise or branch.otherwise_yields:
+            self.lines.pop()
+            self._block("} else", branch.otherwise, branch.otherwise_yields)
+
+
+def _attr(value: int | str) -> str:
+    return string_text(value) if isinstance(value, str) else number_text(value)
