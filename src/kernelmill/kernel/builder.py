@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from kernelmill.core.dim import Dim, Expr, Sym, bounds, of_atom
+from kernelmill.core.dim import Dim, Expr, Sym, of_atom
 from kernelmill.core.dtype import BOOL, I64, DType
 from kernelmill.kernel.ir import (
     TASK, Buffer, For, Gather, If, IndexValue, Instr, Kernel, Let, Load, Operand, Scatter, Stmt,
-    Store, Value, VType,
+    Store, Value, VType, loop_symbol,
 )  # fmt: skip
 from kernelmill.kernel.ops import COMPARE, REDUCE
 
@@ -115,14 +115,14 @@ class KernelBuilder:
     @contextmanager
     def loop(
         self, start: Dim, stop: Dim, step: Dim = 1, carry: Sequence[tuple[VType, Operand]] = (),
-        prefix: str = "i",
+        prefix: str = "i", unroll: bool = False,
     ) -> Iterator[Loop]:  # fmt: skip
         """Open a loop over [start, stop); close it by leaving the `with`."""
-        symbol = self.fresh_symbol(prefix, bounds(start)[0] or 0, stop - 1)
+        symbol = loop_symbol(self.fresh_symbol(prefix).name, start, stop)
         carried = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
         results = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
         initial = tuple(value for _, value in carry)
-        statement = For(symbol, start, stop, step, carried, initial, results)
+        statement = For(symbol, start, stop, step, carried, initial, results, unroll=unroll)
         self.append(statement)
         self._blocks.append(statement.body)
         try:
@@ -138,6 +138,15 @@ class KernelBuilder:
         self._blocks.append(statement.then)
         try:
             yield statement
+        finally:
+            self._blocks.pop()
+
+    @contextmanager
+    def reopen(self, block: list[Stmt]) -> Iterator[None]:
+        """Append to the end of a block that was left."""
+        self._blocks.append(block)
+        try:
+            yield
         finally:
             self._blocks.pop()
 

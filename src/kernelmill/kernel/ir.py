@@ -14,7 +14,7 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
             | "scatter" NAME "[" dim "+" VALUE "]" "," VALUE ["mask" VALUE]
             | "let" NAME "=" VALUE ["in" "[" INT "," (dim | "inf") "]"]
             | [VALUE {"," VALUE} "="] "for" NAME "=" dim "to" dim "step" dim
-              ["carry" "(" VALUE ":" type "=" operand {"," ...} ")"] block
+              ["carry" "(" VALUE ":" type "=" operand {"," ...} ")"] ["unroll"] block
             | [VALUE {"," VALUE} ":" type {"," type} "="] "if" VALUE block ["else" block]
             | "yield" operand {"," operand}            (last in a loop or branch that has results)
     operand = VALUE | INT | FLOAT | "true" | "false" | "<" dim ">"
@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Union
 
-from kernelmill.core.dim import Dim, Sym
+from kernelmill.core.dim import Dim, Sym, bounds
 from kernelmill.core.dtype import DType
 
 
@@ -154,6 +154,7 @@ class For:
     results: tuple[Value, ...] = ()
     body: list[Stmt] = field(default_factory=list["Stmt"])
     yields: tuple[Operand, ...] = ()
+    unroll: bool = False
 
 
 @dataclass
@@ -179,6 +180,12 @@ class Buffer:
     dtype: DType
     elements: Dim
     access: str
+
+
+def loop_symbol(name: str, start: Dim, stop: Dim) -> Sym:
+    """The symbol of a loop over [start, stop), with the range that is known of it."""
+    low = bounds(start)[0]
+    return Sym(name, -(1 << 63) if low is None else low, stop - 1)
 
 
 SCRATCH = "scratch"

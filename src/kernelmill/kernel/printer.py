@@ -169,6 +169,7 @@ class _Printer:
         name = self._symbols.get(loop.symbol.name, loop.symbol.name)
         header = f"{results} = " if results else ""
         header += f"for {name} = {bounds}" + (f" carry ({carry})" if carry else "")
+        header += " unroll" if loop.unroll else ""
         self._block(header, loop.body, loop.yields)
 
     def _if(self, branch: If) -> None:
