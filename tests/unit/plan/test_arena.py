@@ -1,0 +1,49 @@
+"""Arena planning on cases small enough to work out by hand."""
+
+from kernelmill.core.dim import sym
+from kernelmill.plan.arena import ArenaBuffer, assign, peak_bytes
+
+
+def chain(size: int, length: int) -> list[ArenaBuffer]:
+    return [ArenaBuffer(size, step, step + 1) for step in range(length)]
+
+
+def test_a_chain_takes_two_buffers() -> None:
+    arena = assign(chain(1000, 10))
+    assert arena.bytes == 2 * 1024
+    assert set(arena.offsets) == {0, 1024}
+
+
+def test_no_buffers_take_nothing() -> None:
+    assert assign([]).bytes == 0
+
+
+def test_a_small_buffer_takes_the_tightest_gap() -> None:
+    wide, tight = ArenaBuffer(640, 0, 0), ArenaBuffer(128, 0, 0)
+    pillar = ArenaBuffer(1024, 0, 9)
+    late = ArenaBuffer(100, 5, 9)
+    arena = assign([pillar, wide, tight, late])
+    assert arena.bytes == 1024 + 640 + 128
+    assert arena.offsets == (0, 1024, 1664, 1024)
+
+
+def test_peak_counts_what_lives_at_once() -> None:
+    assert peak_bytes(chain(1000, 10)) == 2 * 1024
+    s0 = sym("s0")
+    assert peak_bytes([ArenaBuffer(s0 * 4, 0, 1), ArenaBuffer(64, 1, 1)], {"s0": 16}) == 128
+
+
+def test_symbolic_buffers_share_slots_that_are_provably_large_enough() -> None:
+    s0, s1 = sym("s0", 1), sym("s1", 1)
+    big, small, other = s0 * 1024, s0 * 64, s1 * 64
+    arena = assign(
+        [
+            ArenaBuffer(big, 0, 1),
+            ArenaBuffer(small, 2, 3),
+            ArenaBuffer(other, 2, 3),
+            ArenaBuffer(100, 0, 3),
+        ]
+    )
+    assert arena.offsets[0] == arena.offsets[1] == 128
+    assert arena.offsets[2] == s0 * 1024 + 128
+    assert arena.bytes == s0 * 1024 + s1 * 64 + 128
