@@ -153,7 +153,7 @@ class Graph:
     symbols: dict[str, Sym] = field(default_factory=dict[str, Sym])
 
     def users(self) -> dict[Value, list[Node]]:
-        """For each value the nodes that read it, in program order; values nobody reads are absent."""
+        """For each value the nodes that read it, in program order; absent when nobody does."""
         found: dict[Value, list[Node]] = {}
         for node in self.nodes:
             for operand in dict.fromkeys(node.operands):

@@ -10,11 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelmill.core.dim import Dim, floordiv
+from kernelmill.core.dim import Dim, floordiv, mod
 from kernelmill.core.dtype import BOOL, I64, DType
 from kernelmill.graph.ir import Attr, TensorType
 
 Attrs = Mapping[str, Any]
+MODES = ("set", "add", "mul", "max", "min")
+"""How scatter and index_put combine an element with what is written to it."""
 Rule = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
 
 
@@ -24,7 +26,7 @@ class TypingError(ValueError):
 
 @dataclass(frozen=True)
 class OpDef:
-    """An operator. `kind` says how it is lowered: see the groups below. `arity` None: any number."""
+    """An operator. `kind` says how it is lowered (the groups below); `arity` None: any number."""
 
     name: str
     kind: str
@@ -50,7 +52,25 @@ def infer(op: str, operands: Sequence[TensorType], attrs: Attrs) -> tuple[Tensor
     missing = [name for name in definition.attrs if name not in attrs]
     if missing:
         raise TypingError(f"{op} needs the attributes {', '.join(missing)}")
+    if op != "aten" and any(operand.dtype.is_opaque for operand in operands):
+        raise TypingError(f"{op} cannot compute on {[operand.dtype for operand in operands]}")
     return definition.rule(operands, attrs)
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise TypingError(message)
+
+
+def _differ(a: Dim, b: Dim) -> bool:
+    """Whether two sizes are different whatever their symbols stand for."""
+    difference = a - b
+    return isinstance(difference, int) and difference != 0
+
+
+def _require_axes(dims: Sequence[int], rank: int) -> None:
+    fit = all(0 <= d < rank for d in dims) and len(set(dims)) == len(dims)
+    _require(fit, f"dims {dims} do not fit rank {rank}")
 
 
 # ---- pointwise ------------------------------------------------------------------------------
@@ -75,6 +95,21 @@ def _pointwise(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
     return (TensorType(_same_dtype(operands), _same_shape(operands)),)
 
 
+def _number_pointwise(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(operands[0].dtype != BOOL, "needs numbers, not bool")
+    return _pointwise(operands, attrs)
+
+
+def _bit_pointwise(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(not operands[0].dtype.is_float, f"needs integers or bool, not {operands[0].dtype}")
+    return _pointwise(operands, attrs)
+
+
+def _shift(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(operands[0].dtype.is_integer, f"needs integers, not {operands[0].dtype}")
+    return _pointwise(operands, attrs)
+
+
 def _float_pointwise(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     if not operands[0].dtype.is_float:
         raise TypingError(f"needs a floating dtype, not {operands[0].dtype}")
@@ -93,7 +128,15 @@ def _where(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
 
 
 def _cast(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(not attrs["dtype"].is_opaque, f"no kernel can compute on {attrs['dtype']}")
     return (TensorType(attrs["dtype"], operands[0].shape),)
+
+
+def _bitcast(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    source, target = operands[0].dtype, attrs["dtype"]
+    same = source.bits == target.bits and BOOL not in (source, target)
+    _require(same, f"bitcast keeps the bits: {source} to {target} cannot")
+    return _cast(operands, attrs)
 
 
 FLOAT_UNARY = _define(
@@ -104,29 +147,41 @@ FLOAT_UNARY = _define(
     "",
     _float_pointwise,
 )
-UNARY = _define("neg abs sign bit_not", "pointwise", 1, "", _pointwise)
+UNARY = (
+    _define("abs sign", "pointwise", 1, "", _pointwise)
+    | _define("neg", "pointwise", 1, "", _number_pointwise)
+    | _define("bit_not", "pointwise", 1, "", _bit_pointwise)
+)
 PREDICATE_UNARY = _define("isnan isinf logical_not", "pointwise", 1, "", _predicate)
 # div: true division on floats, truncating on integers; floordiv and mod round down (Python's);
 # rem has the sign of the dividend (C's fmod). maximum and minimum give NaN when either is NaN.
-BINARY = _define(
-    "add sub mul div floordiv mod rem pow maximum minimum", "pointwise", 2, "", _pointwise
+# On integers a division by zero gives 0 (floordiv, mod and rem too), and so does INT_MIN div -1.
+# On bool add is or, sub is xor, mul is and.
+BINARY = _define("add sub mul maximum minimum", "pointwise", 2, "", _pointwise) | _define(
+    "div floordiv mod rem pow", "pointwise", 2, "", _number_pointwise
 )
 FLOAT_BINARY = _define("atan2 hypot copysign nextafter", "pointwise", 2, "", _float_pointwise)
-BIT_BINARY = _define("bit_and bit_or bit_xor shl shr", "pointwise", 2, "", _pointwise)
+# shl by the width or more gives 0, shr the sign; so do negative counts.
+BIT_BINARY = _define("bit_and bit_or bit_xor", "pointwise", 2, "", _bit_pointwise) | _define(
+    "shl shr", "pointwise", 2, "", _shift
+)
 COMPARE = _define("eq ne lt le gt ge", "pointwise", 2, "", _predicate)
 _define("where", "pointwise", 3, "", _where)
 # cast converts the value (floats to integers truncate; to bool: != 0); bitcast keeps the bits.
-_define("cast bitcast", "pointwise", 1, "dtype", _cast)
+_define("cast", "pointwise", 1, "dtype", _cast)
+_define("bitcast", "pointwise", 1, "dtype", _bitcast)
 
 
 # ---- sources: computed from the index alone --------------------------------------------------
 
 
 def _full(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(not attrs["dtype"].is_opaque, f"no kernel can compute on {attrs['dtype']}")
     return (TensorType(attrs["dtype"], attrs["shape"]),)
 
 
 def _iota(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require_axes((attrs["dim"],), len(attrs["shape"]))
     return (TensorType(I64, attrs["shape"]),)
 
 
@@ -165,31 +220,50 @@ def _reshape(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, 
 
 def _slice(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     # 0 <= start <= end <= size and step >= 1: negative and clamped forms are resolved before.
-    shape = list(operands[0].shape)
-    shape[attrs["dim"]] = floordiv(attrs["end"] - attrs["start"] + attrs["step"] - 1, attrs["step"])
+    shape, dim = list(operands[0].shape), attrs["dim"]
+    _require_axes((dim,), len(shape))
+    start, end, step = attrs["start"], attrs["end"], attrs["step"]
+    for distance in (start, end - start, shape[dim] - end):
+        inside = not isinstance(distance, int) or distance >= 0
+        _require(inside, f"slice [{start}:{end}] does not lie inside a size of {shape[dim]}")
+    _require(not isinstance(step, int) or step >= 1, f"slice step {step} is not positive")
+    shape[dim] = floordiv(end - start + step - 1, step)
     return (TensorType(operands[0].dtype, tuple(shape)),)
+
+
+def _flip(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require_axes(attrs["dims"], operands[0].rank)
+    return (TensorType(operands[0].dtype, operands[0].shape),)
 
 
 def _pad(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     shape = operands[0].shape
     if not len(shape) == len(attrs["low"]) == len(attrs["high"]):
         raise TypingError(f"pad needs one low and one high for each of {len(shape)} dims")
+    negative = [n for n in (*attrs["low"], *attrs["high"]) if isinstance(n, int) and n < 0]
+    _require(not negative, f"pad amounts are negative: {negative}")
     padded = zip(shape, attrs["low"], attrs["high"], strict=True)
     return (TensorType(operands[0].dtype, tuple(size + lo + hi for size, lo, hi in padded)),)
 
 
 def _concat(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(len(operands) > 0, "concat needs an operand")
     dtype, dim = _same_dtype(operands), attrs["dim"]
     shape = list(operands[0].shape)
+    _require_axes((dim,), len(shape))
     for other in operands[1:]:
         if other.rank != len(shape):
             raise TypingError("concat operands differ in rank")
+        for axis, (have, size) in enumerate(zip(other.shape, shape, strict=True)):
+            fits = axis == dim or not _differ(have, size)
+            _require(fits, f"concat along {dim}: {have} is not {size} in dim {axis}")
         shape[dim] = shape[dim] + other.shape[dim]
     return (TensorType(dtype, tuple(shape)),)
 
 
 def _window(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     shape = list(operands[0].shape)
+    _require_axes(attrs["dims"], len(shape))
     columns = ("dims", "size", "stride", "dilation", "low", "high")
     for dim, size, stride, dilation, low, high in zip(*(attrs[c] for c in columns), strict=True):
         reach = dilation * (size - 1) + 1
@@ -198,10 +272,14 @@ def _window(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
 
 
 def _identity(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    fits = len(attrs["strides"]) == operands[0].rank
+    _require(fits, f"strides {attrs['strides']} do not fit rank {operands[0].rank}")
     return (TensorType(operands[0].dtype, operands[0].shape, attrs["strides"]),)
 
 
 def _as_strided(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    fits = len(attrs["strides"]) == len(attrs["shape"])
+    _require(fits, f"strides {attrs['strides']} do not fit shape {attrs['shape']}")
     return (TensorType(operands[0].dtype, attrs["shape"]),)
 
 
@@ -209,7 +287,7 @@ _define("expand", "view", 1, "shape", _expand)  # as torch's expand; no -1
 _define("permute", "view", 1, "dims", _permute)
 _define("reshape", "view", 1, "shape", _reshape)
 _define("slice", "view", 1, "dim start end step", _slice)
-_define("flip", "view", 1, "dims", lambda o, _: (TensorType(o[0].dtype, o[0].shape),))
+_define("flip", "view", 1, "dims", _flip)
 _define("pad", "view", 1, "low high value", _pad)  # amounts >= 0, one for each dim
 _define("concat", "view", None, "dim", _concat)
 # window: sliding windows over `dims`; each becomes the number of positions, and the offsets inside
@@ -225,8 +303,7 @@ _define("layout", "layout", 1, "strides", _identity)
 
 
 def _drop(shape: tuple[Dim, ...], dims: Sequence[int]) -> tuple[Dim, ...]:
-    if any(not 0 <= d < len(shape) for d in dims) or len(set(dims)) != len(dims):
-        raise TypingError(f"dims {dims} do not fit rank {len(shape)}")
+    _require_axes(dims, len(shape))
     return tuple(size for d, size in enumerate(shape) if d not in dims)
 
 
@@ -234,17 +311,26 @@ def _reduce(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     return (TensorType(operands[0].dtype, _drop(operands[0].shape, attrs["dims"])),)
 
 
+def _sum(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(operands[0].dtype != BOOL, "sums and products need numbers, not bool")
+    return _reduce(operands, attrs)
+
+
 def _arg_reduce(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(I64, _drop(operands[0].shape, (attrs["dim"],))),)
 
 
 def _scan(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(operands[0].dtype != BOOL, "sums and products need numbers, not bool")
+    _require_axes((attrs["dim"],), operands[0].rank)
     return (TensorType(operands[0].dtype, operands[0].shape),)
 
 
 # Half types accumulate in f32. reduce_max and reduce_min give NaN when any element is NaN; on bool
 # they are any and all. Integers wrap.
-REDUCE = _define("reduce_sum reduce_prod reduce_max reduce_min", "reduce", 1, "dims", _reduce)
+REDUCE = _define("reduce_sum reduce_prod", "reduce", 1, "dims", _sum) | _define(
+    "reduce_max reduce_min", "reduce", 1, "dims", _reduce
+)
 # First position of the largest or smallest; NaN counts as both.
 ARG_REDUCE = _define("argmax argmin", "reduce", 1, "dim", _arg_reduce)
 SCAN = _define("cumsum cumprod", "scan", 1, "dim", _scan)
@@ -256,6 +342,7 @@ SCAN = _define("cumsum cumprod", "scan", 1, "dim", _scan)
 def _matmul(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     a, b = operands
     dtype = _same_dtype(operands)
+    _require(dtype != BOOL, "matmul needs numbers, not bool")
     if a.rank < 2 or a.rank != b.rank or a.shape[:-2] != b.shape[:-2]:
         raise TypingError(f"matmul needs equal batch dims: {a.shape} and {b.shape}")
     if a.shape[-1] != b.shape[-2]:
@@ -267,6 +354,11 @@ def _conv(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     x, weight = operands
     if x.rank != weight.rank or x.rank < 3:
         raise TypingError(f"conv needs (N, C, *) and (O, C / groups, *): {x.shape}, {weight.shape}")
+    dtype, groups = _same_dtype(operands), attrs["groups"]
+    _require(dtype != BOOL, "conv needs numbers, not bool")
+    fits = groups >= 1 and not _differ(x.shape[1], weight.shape[1] * groups)
+    fits = fits and not _differ(mod(weight.shape[0], groups), 0)
+    _require(fits, f"conv channels do not fit {groups} groups: {x.shape}, {weight.shape}")
     spatial = zip(
         x.shape[2:], weight.shape[2:], attrs["stride"], attrs["padding"], attrs["dilation"],
         strict=True,
@@ -275,11 +367,24 @@ def _conv(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
         floordiv(size + 2 * padding - dilation * (kernel - 1) - 1, stride) + 1
         for size, kernel, stride, padding, dilation in spatial
     )
-    return (TensorType(_same_dtype(operands), (x.shape[0], weight.shape[0], *sizes)),)
+    return (TensorType(dtype, (x.shape[0], weight.shape[0], *sizes)),)
 
 
 def _attention(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    query, _, value = operands[:3]
+    _require(len(operands) in (3, 4), f"attention takes 3 or 4 operands, not {len(operands)}")
+    query, key, value = operands[:3]
+    _require(_same_dtype(operands[:3]).is_float, "attention needs a floating dtype")
+    shapes = query.shape, key.shape, value.shape
+    _require(all(len(shape) == 4 for shape in shapes), f"attention needs rank 4: {shapes}")
+    pairs = (
+        (query.shape[0], key.shape[0]), (query.shape[0], value.shape[0]),
+        (query.shape[3], key.shape[3]), (key.shape[1], value.shape[1]),
+        (key.shape[2], value.shape[2]), (mod(query.shape[1], key.shape[1]), 0),
+    )  # fmt: skip
+    _require(not any(_differ(a, b) for a, b in pairs), f"attention sizes do not fit: {shapes}")
+    if len(operands) == 4:
+        _require(operands[3].dtype in (BOOL, query.dtype), "attention mask: bool or query's dtype")
+        _expand(operands[3:], {"shape": (*query.shape[:3], key.shape[2])})
     return (TensorType(query.dtype, (*query.shape[:-1], value.shape[-1])),)
 
 
@@ -294,20 +399,49 @@ _define("attention", "attention", None, "scale causal", _attention)
 # ---- gather and scatter ---------------------------------------------------------------------
 
 
+def _require_index(*indices: TensorType) -> None:
+    wrong = [index.dtype for index in indices if index.dtype != I64]
+    _require(not wrong, f"index tensors are i64, not {wrong}")
+
+
 def _index(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     source, indices, dims = operands[0], operands[1:], attrs["dims"]
     if len(indices) != len(dims):
         raise TypingError(f"index: {len(dims)} dims but {len(indices)} index tensors")
+    _require(len(dims) > 0 and list(dims) == sorted(dims), f"index dims {dims} do not ascend")
+    _require_index(*indices)
     inner = _same_shape(indices)
     kept, at = _drop(source.shape, dims), attrs["at"]
+    _require(0 <= at <= len(kept), f"index: position {at} is outside the {len(kept)} kept dims")
     return (TensorType(source.dtype, (*kept[:at], *inner, *kept[at:])),)
 
 
 def _gather(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-    return (TensorType(operands[0].dtype, operands[1].shape),)
+    source, index = operands[:2]
+    _require_index(index)
+    _require(source.rank == index.rank, f"ranks differ: {source.shape} and {index.shape}")
+    _require_axes((attrs["dim"],), source.rank)
+    return (TensorType(source.dtype, index.shape),)
 
 
-def _first(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+def _mode(attrs: Attrs) -> None:
+    _require(attrs["mode"] in MODES, f"mode {attrs['mode']!r} is none of {', '.join(MODES)}")
+
+
+def _scatter(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    target, index, source = operands
+    _mode(attrs)
+    _gather((target, index), attrs)
+    _require(source.rank == index.rank, f"ranks differ: {source.shape} and {index.shape}")
+    return (TensorType(_same_dtype((target, source)), target.shape),)
+
+
+def _index_put(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    target, values, *indices = operands
+    _mode(attrs)
+    (addressed,) = _index((target, *indices), attrs)
+    _same_shape((addressed, values))
+    _same_dtype((addressed, values))
     return (TensorType(operands[0].dtype, operands[0].shape),)
 
 
@@ -318,8 +452,8 @@ _define("index", "gather", None, "dims at", _index)
 _define("gather", "gather", 2, "dim", _gather)  # as torch.gather
 # scatter(x, index, source) and index_put(x, values, i0, i1...): x with the addressed elements
 # replaced or combined; mode is "set", "add", "mul", "max" or "min"; values has index's shape.
-_define("scatter", "scatter", 3, "dim mode", _first)
-_define("index_put", "scatter", None, "dims at mode", _first)
+_define("scatter", "scatter", 3, "dim mode", _scatter)
+_define("index_put", "scatter", None, "dims at mode", _index_put)
 
 
 # ---- ATen ----------------------------------------------------------------------------------
@@ -337,11 +471,12 @@ _define("aten", "aten", None, "target args kwargs results binds reason", _aten)
 
 
 def is_kind(op: str, kind: str) -> bool:
-    """Whether the operator is of that kind: "pointwise", "source", "view", "layout", "reduce", ..."""
+    """Whether the operator is of that kind: "pointwise", "source", "view", "reduce" and so on."""
     return OPS[op].kind == kind
 
 
 __all__ = [
-    "ARG_REDUCE", "BINARY", "BIT_BINARY", "COMPARE", "FLOAT_BINARY", "FLOAT_UNARY", "OPS",
-    "PREDICATE_UNARY", "REDUCE", "SCAN", "UNARY", "Attr", "OpDef", "TypingError", "infer", "is_kind",
+    "ARG_REDUCE", "BINARY", "BIT_BINARY", "COMPARE", "FLOAT_BINARY", "FLOAT_UNARY", "MODES", "OPS",
+    "PREDICATE_UNARY", "REDUCE", "SCAN", "UNARY", "Attr", "OpDef", "TypingError", "infer",
+    "is_kind",
 ]  # fmt: skip

@@ -64,7 +64,9 @@ class KernelBuilder:
         """Append `op`. Lanes and dtype default to those of the widest register among `args`."""
         registers = [arg for arg in args if isinstance(arg, Value)]
         if lanes is None:
-            lanes = 1 if op in REDUCE or op == "extract" else max(r.type.lanes for r in registers)
+            widths = [register.type.lanes for register in registers]
+            lanes = sum(widths) if op == "concat2" else max(widths)
+            lanes = 1 if op in REDUCE or op == "extract" else lanes
         if dtype is None:
             if op in COMPARE or op == "lane_mask":
                 dtype = BOOL

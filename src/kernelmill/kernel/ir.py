@@ -87,7 +87,7 @@ class IndexValue:
 
 @dataclass
 class Load:
-    """Read result.type.lanes elements at `index`, `index + stride`, ... (stride 0 is not allowed)."""
+    """Read result.type.lanes elements at `index`, `index + stride`, ...; the stride is not 0."""
 
     result: Value
     buffer: str
@@ -98,7 +98,7 @@ class Load:
 
 @dataclass
 class Gather:
-    """Read one element for each lane at `base + offsets[lane]`; offsets is a vector of i64 or i32."""
+    """Read one element for each lane at `base + offsets[lane]`; offsets are i64 or i32."""
 
     result: Value
     buffer: str
@@ -120,7 +120,7 @@ class Store:
 
 @dataclass
 class Scatter:
-    """Write each lane at `base + offsets[lane]`; lanes that share an address are written in order."""
+    """Write each lane at `base + offsets[lane]`; of lanes with one address the last one stays."""
 
     buffer: str
     base: Dim
