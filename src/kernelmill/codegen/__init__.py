@@ -1,0 +1,19 @@
+"""Kernel IR to machine code: LLVM IR text, and ELF objects made from it.
+
+llvmlite's IR reader and code generator are used in this room alone.
+"""
+
+from kernelmill.codegen.compile import (
+    GENERATOR_VERSION, assembly, compile_kernel, dims_function, external_symbols, llvm_ir,
+)  # fmt: skip
+from kernelmill.codegen.machine import llvm_version
+
+__all__ = [
+    "GENERATOR_VERSION",
+    "assembly",
+    "compile_kernel",
+    "dims_function",
+    "external_symbols",
+    "llvm_ir",
+    "llvm_version",
+]

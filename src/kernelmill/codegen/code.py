@@ -1,0 +1,303 @@
+"""Writes LLVM IR text: a module of functions, a function of blocks, registers with operators.
+
+A function keeps a stack of regions, one for each open loop nest level or branch. New lines go to
+the innermost region's current block; `hoisted` lines go to an outer one, whose block is still open
+because its terminator is written only when the inner region closes. That makes everything that
+does not depend on a loop stay outside of it, with no optimiser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Union
+
+from kernelmill.codegen.spelling import constant, llvm_type, suffix
+from kernelmill.core.dtype import BOOL, DType
+from kernelmill.core.target import Target
+from kernelmill.kernel.ir import VType
+
+Number = Union[int, float]
+
+
+class Reg:
+    """A typed LLVM value: the name of a result, or a literal."""
+
+    __slots__ = ("code", "text", "type")
+
+    def __init__(self, code: Code, text: str, type: VType) -> None:
+        self.code, self.text, self.type = code, text, type
+
+    @property
+    def typed(self) -> str:
+        """The type and the name, as an operand is written."""
+        return f"{llvm_type(self.type)} {self.text}"
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def lanes(self) -> int:
+        return self.type.lanes
+
+    def like(self, value: Number) -> Reg:
+        """A literal of this register's type."""
+        return self.code.const(self.type, value)
+
+    def _both(self, operation: str, other: Reg | Number, swap: bool = False) -> Reg:
+        right = other if isinstance(other, Reg) else self.like(other)
+        a, b = (right, self) if swap else (self, right)
+        return self.code.binary(operation, a, b)
+
+    def __add__(self, other: Reg | Number) -> Reg:
+        return self._both("fadd" if self.dtype.is_float else "add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Reg | Number) -> Reg:
+        return self._both("fsub" if self.dtype.is_float else "sub", other)
+
+    def __rsub__(self, other: Number) -> Reg:
+        return self._both("fsub" if self.dtype.is_float else "sub", other, swap=True)
+
+    def __mul__(self, other: Reg | Number) -> Reg:
+        return self._both("fmul" if self.dtype.is_float else "mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Reg | Number) -> Reg:
+        return self._both("fdiv", other)
+
+    def __rtruediv__(self, other: Number) -> Reg:
+        return self._both("fdiv", other, swap=True)
+
+    def __and__(self, other: Reg | int) -> Reg:
+        return self._both("and", other)
+
+    def __or__(self, other: Reg | int) -> Reg:
+        return self._both("or", other)
+
+    def __xor__(self, other: Reg | int) -> Reg:
+        return self._both("xor", other)
+
+    def __invert__(self) -> Reg:
+        return self._both("xor", 1 if self.dtype == BOOL else -1)
+
+    def __lshift__(self, count: int) -> Reg:
+        return self._both("shl", count)
+
+    def __rshift__(self, count: int) -> Reg:
+        """Arithmetic shift: the sign is kept."""
+        return self._both("ashr", count)
+
+    def logical_shift(self, count: int) -> Reg:
+        """Shift right, filling with zeros."""
+        return self._both("lshr", count)
+
+    def __neg__(self) -> Reg:
+        if not self.dtype.is_float:
+            return 0 - self
+        return self.code.result(f"fneg {self.typed}", self.type)
+
+    def compare(self, predicate: str, other: Reg | Number) -> Reg:
+        """`fcmp`/`icmp` with LLVM's predicate: "olt", "uno", "slt", ..."""
+        right = other if isinstance(other, Reg) else self.like(other)
+        word = "fcmp" if self.dtype.is_float else "icmp"
+        text = f"{word} {predicate} {self.typed}, {right.text}"
+        return self.code.result(text, VType(BOOL, self.lanes))
+
+    def bits_as(self, dtype: DType) -> Reg:
+        """The same bits read as another element type of the same width."""
+        type = VType(dtype, self.lanes)
+        if llvm_type(type) == llvm_type(self.type):
+            return Reg(self.code, self.text, type)
+        return self.code.result(f"bitcast {self.typed} to {llvm_type(type)}", type)
+
+
+class Block:
+    """A basic block that may still be written to."""
+
+    __slots__ = ("label", "lines")
+
+    def __init__(self, label: str) -> None:
+        self.label, self.lines = label, list[str]()
+
+
+class Region:
+    """One level of nesting: its current block, and what was already computed at this level."""
+
+    __slots__ = ("block", "known")
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+        self.known: dict[object, str] = {}
+
+
+class Module:
+    """Functions and the declarations they need, for one target."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.functions: dict[str, str] = {}
+        self._declared: dict[str, str] = {}
+
+    def declare(self, name: str, result: str, arguments: Sequence[str], tail: str = "") -> None:
+        """Make `@name` callable; a second time is no matter."""
+        if name not in self._declared:
+            text = f"declare {result} @{name}({', '.join(arguments)}){tail}"
+            self._declared[name] = text
+
+    def __str__(self) -> str:
+        width = self.target.vector_bits
+        attributes = (
+            f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" '
+            f'"target-cpu"="{self.target.cpu}" '
+            f'"target-features"="{",".join("+" + f for f in self.target.features)}"'
+        )
+        parts = [f'target triple = "{self.target.triple}"', *self._declared.values()]
+        parts += [text for text in self.functions.values() if text]
+        parts += [f"attributes #0 = {{ {attributes} }}", "!0 = !{}", ""]
+        return "\n".join(parts)
+
+
+class Code:
+    """One function that is being written."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.target = module.target
+        self._count = 0
+        self._blocks = [Block("entry")]
+        self.regions = [Region(self._blocks[0])]
+
+    # ---- lines ------------------------------------------------------------------------------
+
+    def fresh(self) -> str:
+        """A result name that is not taken."""
+        self._count += 1
+        return f"%t{self._count}"
+
+    def line(self, text: str) -> None:
+        """Append a line without a result."""
+        self.regions[-1].block.lines.append(text)
+
+    def result(self, text: str, type: VType) -> Reg:
+        """Append an instruction and give its result."""
+        name = self.fresh()
+        self.regions[-1].block.lines.append(f"{name} = {text}")
+        return Reg(self, name, type)
+
+    def hoisted(self, text: str, depth: int) -> str:
+        """Append an instruction to the current block of region number `depth`."""
+        name = self.fresh()
+        self.regions[depth].block.lines.append(f"{name} = {text}")
+        return name
+
+    # ---- blocks -----------------------------------------------------------------------------
+
+    @property
+    def label(self) -> str:
+        """Where control is now, for the incoming edges of a phi."""
+        return self.regions[-1].block.label
+
+    def new_block(self, hint: str) -> Block:
+        """A block that is not placed yet."""
+        self._count += 1
+        return Block(f"{hint}{self._count}")
+
+    def place(self, block: Block) -> None:
+        """Go on in `block`, in the current region. The block before must have been ended."""
+        self._blocks.append(block)
+        self.regions[-1].block = block
+
+    @contextmanager
+    def region(self, block: Block) -> Iterator[None]:
+        """Write into a new innermost region that starts with `block`."""
+        self._blocks.append(block)
+        self.regions.append(Region(block))
+        try:
+            yield
+        finally:
+            self.regions.pop()
+
+    def finish(self, head: str) -> str:
+        """The text of the function; `head` is everything before the opening brace."""
+        lines = [f"{head} {{"]
+        for block in self._blocks:
+            lines.append(f"{block.label}:")
+            lines.extend(block.lines)
+        lines.append("}")
+        return "\n".join(lines)
+
+    # ---- values -----------------------------------------------------------------------------
+
+    def const(self, type: VType, value: Number) -> Reg:
+        """A literal, the same in all lanes."""
+        return Reg(self, constant(type, value), type)
+
+    def splat(self, value: Reg, lanes: int) -> Reg:
+        """A scalar in all lanes; a register that has the lanes already is given back."""
+        if value.lanes == lanes:
+            return value
+        type = VType(value.dtype, lanes)
+        if not value.text.startswith("%"):
+            return Reg(self, _splat_literal(value, lanes), type)
+        name = llvm_type(type)
+        first = self.result(f"insertelement {name} poison, {value.typed}, i64 0", type)
+        zeros = f"<{lanes} x i32> zeroinitializer"
+        return self.result(f"shufflevector {first.typed}, {name} poison, {zeros}", type)
+
+    def binary(self, operation: str, a: Reg, b: Reg) -> Reg:
+        """An instruction on two operands of one type; a scalar is spread over the other's lanes."""
+        lanes = max(a.lanes, b.lanes)
+        a, b = self.splat(a, lanes), self.splat(b, lanes)
+        return self.result(f"{operation} {a.typed}, {b.text}", a.type)
+
+    def select(self, condition: Reg, a: Reg | Number, b: Reg | Number) -> Reg:
+        """Lane by lane `a` where the condition holds, else `b`. One of them must be a register."""
+        model = a if isinstance(a, Reg) else b
+        assert isinstance(model, Reg)
+        type = VType(model.dtype, max(condition.lanes, model.lanes))
+        left = a if isinstance(a, Reg) else self.const(type, a)
+        right = b if isinstance(b, Reg) else self.const(type, b)
+        left, right = self.splat(left, type.lanes), self.splat(right, type.lanes)
+        return self.result(f"select {condition.typed}, {left.typed}, {right.typed}", type)
+
+    def intrinsic(self, name: str, *arguments: Reg, extra: str = "") -> Reg:
+        """An `llvm.*` operation overloaded on its first argument, which has the result's type."""
+        type = arguments[0].type
+        full = f"llvm.{name}.{suffix(type)}"
+        kinds = [llvm_type(a.type) for a in arguments] + (["i1"] if extra else [])
+        self.module.declare(full, kinds[0], kinds)
+        inside = ", ".join([a.typed for a in arguments] + ([extra] if extra else []))
+        return self.result(f"call {kinds[0]} @{full}({inside})", type)
+
+    def fma(self, a: Reg, b: Reg | Number, c: Reg | Number) -> Reg:
+        """a*b + c with one rounding."""
+        right = b if isinstance(b, Reg) else a.like(b)
+        added = c if isinstance(c, Reg) else a.like(c)
+        return self.intrinsic("fma", a, right, added)
+
+    def absolute(self, a: Reg) -> Reg:
+        """|a|; of the most negative integer that integer."""
+        if a.dtype.is_float:
+            return self.intrinsic("fabs", a)
+        return self.intrinsic("abs", a, extra="i1 false")
+
+    def call(self, name: str, result: VType, *arguments: Reg) -> Reg:
+        """Call a declared function, by value."""
+        inside = ", ".join(a.typed for a in arguments)
+        return self.result(f"call {llvm_type(result)} @{name}({inside})", result)
+
+    def convert(self, word: str, value: Reg, dtype: DType) -> Reg:
+        """A conversion instruction: "sext", "fpext", "sitofp", ..."""
+        type = VType(dtype, value.lanes)
+        return self.result(f"{word} {value.typed} to {llvm_type(type)}", type)
+
+
+def _splat_literal(value: Reg, lanes: int) -> str:
+    if value.text in ("0", "false"):
+        return "zeroinitializer"
+    element = llvm_type(VType(value.dtype))
+    return f"splat ({element} {value.text})" if lanes > 1 else value.text

@@ -1,0 +1,120 @@
+"""A kernel to an ELF object with one exported function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Union
+
+from kernelmill.codegen import machine
+from kernelmill.codegen.code import Code, Module, Reg
+from kernelmill.codegen.index import Indices
+from kernelmill.codegen.object_file import undefined_symbols
+from kernelmill.codegen.statements import INDEX, Body, pointer_names
+from kernelmill.core.dim import Dim, Sym
+from kernelmill.core.target import Target
+from kernelmill.kernel.ir import TASK, Kernel
+
+GENERATOR_VERSION = "1"
+"""Raised with every change that can change the bytes of an object: part of every kernel's key."""
+
+
+def compile_kernel(kernel: Kernel, target: Target) -> bytes:
+    """The ELF object of a kernel. It exports `kernel.name` with the ABI of kernel/ir.py.
+
+    Several threads may compile at the same time. CodegenError when the kernel cannot be generated.
+    """
+    return machine.emit(llvm_ir(kernel, target), target)
+
+
+def assembly(kernel: Kernel, target: Target) -> str:
+    """The same as assembly text, for people to read."""
+    return machine.emit(llvm_ir(kernel, target), target, assembly=True).decode()
+
+
+def external_symbols(source: Union[Kernel, bytes], target: Target | None = None) -> tuple[str, ...]:
+    """Names of the outside functions that a kernel's object calls, sorted.
+
+    Takes the object, or the kernel and its target, which is then compiled first.
+    """
+    if isinstance(source, Kernel):
+        if target is None:
+            raise ValueError("external_symbols of a kernel needs its target")
+        source = compile_kernel(source, target)
+    return undefined_symbols(source)
+
+
+def llvm_ir(kernel: Kernel, target: Target) -> str:
+    """The LLVM IR text of a kernel: the same for the same kernel in every process.
+
+    The exported function only unpacks its arguments for an inner one, whose parameters can be said
+    not to alias.
+    """
+    module = Module(target)
+    names = pointer_names(kernel)
+    parameters = [
+        f"ptr noalias{' readonly' if buffer.access == 'in' else ''} {names[buffer.name]}"
+        for buffer in kernel.buffers
+    ]
+    parameters += [f"i64 %d{i}" for i in range(len(kernel.dims))]
+    parameters += ["i64 %begin", "i64 %end", "ptr noalias %scratch"]
+    inner = f"define internal void @body({', '.join(parameters)}) #0"
+    module.functions["body"] = ""
+    module.functions["body"] = _body(module, kernel, names).finish(inner)
+    module.functions[kernel.name] = _entry(module, kernel)
+    return str(module)
+
+
+def _body(module: Module, kernel: Kernel, names: dict[str, str]) -> Code:
+    code = Code(module)
+    body = Body(code, kernel, names)
+    for i, symbol in enumerate(kernel.dims):
+        body.indices.bind(symbol, f"%d{i}")
+    task = Sym(TASK, 0, kernel.tasks - 1)
+
+    def one_task() -> list[Reg]:
+        body.statements(kernel.body)
+        return []
+
+    body.counted(task, (0, kernel.tasks, 1), [], one_task, limits=("%begin", "%end"))
+    code.line("ret void")
+    return code
+
+
+def _entry(module: Module, kernel: Kernel) -> str:
+    code = Code(module)
+    arguments: list[str] = []
+    for i in range(len(kernel.buffers)):
+        place = code.result(f"getelementptr ptr, ptr %buffers, i64 {i}", INDEX)
+        arguments.append(f"ptr {code.result(f'load ptr, ptr {place.text}, align 8', INDEX).text}")
+    for i in range(len(kernel.dims)):
+        place = code.result(f"getelementptr i64, ptr %dims, i64 {i}", INDEX)
+        arguments.append(f"i64 {code.result(f'load i64, ptr {place.text}, align 8', INDEX).text}")
+    arguments += ["i64 %begin", "i64 %end", "ptr %scratch"]
+    code.line(f"call void @body({', '.join(arguments)})")
+    code.line("ret void")
+    head = "ptr %buffers, ptr %dims, i64 %begin, i64 %end, ptr %scratch"
+    return code.finish(f"define void @{kernel.name}({head}) #0")
+
+
+def dims_function(
+    name: str, symbols: Sequence[Sym], dims: Sequence[Dim], target: Target
+) -> bytes:
+    """The ELF object of `void name(const i64* symbols_in, i64* out)`: out[i] is dims[i].
+
+    `symbols_in` has the values of `symbols` in their order.
+    """
+    module = Module(target)
+    code = Code(module)
+    indices = Indices(code)
+    for i, symbol in enumerate(symbols):
+        place = code.result(f"getelementptr i64, ptr %in, i64 {i}", INDEX)
+        value = code.result(f"load i64, ptr {place.text}, align 8", INDEX)
+        indices.bind(symbol, value.text)
+    for i, dim in enumerate(dims):
+        value = indices.value(dim)
+        place = code.result(f"getelementptr i64, ptr %out, i64 {i}", INDEX)
+        code.line(f"store i64 {value}, ptr {place.text}, align 8")
+    code.line("ret void")
+    head = f"define void @{name}(ptr noalias readonly %in, ptr noalias %out) #0"
+    module.functions[name] = code.finish(head)
+    return machine.emit(str(module), target)

@@ -1,0 +1,180 @@
+"""Dims as i64 arithmetic, each part computed at the loop level where its symbols are known."""
+
+from __future__ import annotations
+
+from kernelmill.codegen.code import Code
+from kernelmill.codegen.spelling import in_memory
+from kernelmill.core.dim import (
+    Atom, Dim, Expr, Monomial, Op, Sym, bounds, of_atom, provably_nonnegative, substitute, symbols,
+)  # fmt: skip
+from kernelmill.core.dtype import DType
+
+
+class Indices:
+    """The symbols in scope, and the arithmetic on them that was already written.
+
+    A result is remembered in the region where it was computed, so that it is found again exactly
+    where it may be used.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self._bound: dict[str, tuple[str, int]] = {}
+        self._replaced: dict[str, Dim] = {}
+
+    def bind(self, symbol: Sym, text: str) -> None:
+        """From here on `symbol` is the i64 `text`, defined in the current region."""
+        name = symbol.name
+        if name in self._bound:
+            # The same binding again, in a later copy of an unrolled body: its old results must
+            # not be found, so the symbol goes by another name.
+            count = sum(1 for bound in self._bound if bound.partition("'")[0] == name)
+            renamed = Sym(f"{name}'{count}", symbol.lo, symbol.hi)
+            self._replaced[name] = of_atom(renamed)
+            name = renamed.name
+        self._bound[name] = (text, len(self.code.regions) - 1)
+
+    def replace(self, symbol: Sym, value: int) -> None:
+        """From here on `symbol` is this number: one pass of an unrolled loop."""
+        self._replaced[symbol.name] = value
+
+    def resolve(self, dim: Dim) -> Dim:
+        """The dim with the numbers of unrolled loops put in."""
+        if not self._replaced or not isinstance(dim, Expr):
+            return dim
+        return substitute(dim, self._replaced)
+
+    def value(self, dim: Dim) -> str:
+        """The i64 operand that is this dim's value."""
+        return self._value(self.resolve(dim))
+
+    def pointer(self, base: str, dtype: DType, dim: Dim) -> str:
+        """The address of element `dim` of the memory at `base`."""
+        dim = self.resolve(dim)
+        constant = dim if isinstance(dim, int) else _constant(dim)
+        address = self._address(base, dtype, dim - constant)
+        if constant == 0:
+            return address
+        here = len(self.code.regions) - 1
+        return self._offset(address, dtype, str(constant), here)
+
+    # ---- addresses --------------------------------------------------------------------------
+
+    def _address(self, base: str, dtype: DType, dim: Dim) -> str:
+        if isinstance(dim, int):
+            return base
+        depth = self._depth(dim)
+        known = self.code.regions[depth].known
+        key = (base, dtype, dim)
+        found = known.get(key)
+        if found is None:
+            inner, outer = self._split(dim, depth)
+            outer_address = self._address(base, dtype, outer)
+            found = self._offset(outer_address, dtype, self._value(inner), depth)
+            known[key] = found
+        return found
+
+    def _offset(self, address: str, dtype: DType, index: str, depth: int) -> str:
+        text = f"getelementptr {in_memory(dtype)}, ptr {address}, i64 {index}"
+        return self.code.hoisted(text, depth)
+
+    # ---- sums and products ------------------------------------------------------------------
+
+    def _depth(self, dim: Dim) -> int:
+        return max((self._bound[name][1] for name in symbols(dim)), default=0)
+
+    def _atom_depth(self, atom: Atom) -> int:
+        return self._depth(of_atom(atom))
+
+    def _split(self, dim: Expr, depth: int) -> tuple[Dim, Dim]:
+        """`dim` as the terms that need region `depth` plus those that are known further out."""
+        inner = tuple(
+            term for term in dim.terms if any(self._atom_depth(atom) == depth for atom in term[0])
+        )
+        if len(inner) == len(dim.terms):
+            return dim, 0
+        part = Expr(inner)
+        return part, dim - part
+
+    def _value(self, dim: Dim) -> str:
+        if isinstance(dim, int):
+            return str(dim)
+        depth = self._depth(dim)
+        known = self.code.regions[depth].known
+        found = known.get(dim)
+        if found is None:
+            found = known[dim] = self._compute(dim, depth)
+        return found
+
+    def _compute(self, dim: Expr, depth: int) -> str:
+        if len(dim.terms) == 1:
+            monomial, coefficient = dim.terms[0]
+            return self._product(monomial, coefficient, depth)
+        constant = _constant(dim)
+        if constant:
+            return self._write("add", self._value(dim - constant), str(constant), depth)
+        inner, outer = self._split(dim, depth)
+        terms = inner.terms if isinstance(inner, Expr) else ()
+        total = self._value(outer) if outer != 0 else ""
+        for monomial, coefficient in terms:
+            part = self._value(Expr(((monomial, coefficient),)))
+            total = self._write("add", total, part, depth) if total else part
+        return total
+
+    def _product(self, monomial: Monomial, coefficient: int, depth: int) -> str:
+        outer = tuple(atom for atom in monomial if self._atom_depth(atom) < depth)
+        inner = [atom for atom in monomial if self._atom_depth(atom) == depth]
+        total = ""
+        if outer:
+            total = self._value(Expr(((outer, coefficient),)))
+        elif coefficient != 1:
+            total = str(coefficient)
+        for atom in inner:
+            part = self._atom(atom, depth)
+            total = self._write("mul", part, total, depth) if total else part
+        return total
+
+    # ---- atoms ------------------------------------------------------------------------------
+
+    def _atom(self, atom: Atom, depth: int) -> str:
+        if isinstance(atom, Sym):
+            return self._bound[atom.name][0]
+        assert isinstance(atom, Op)
+        a, b = self._value(atom.a), self._value(atom.b)
+        if atom.kind in ("min", "max"):
+            return self._extreme(atom.kind, a, b, depth)
+        if isinstance(atom.b, int) and atom.b & (atom.b - 1) == 0:
+            if atom.kind == "div":
+                return self._write("ashr", a, str(atom.b.bit_length() - 1), depth)
+            return self._write("and", a, str(atom.b - 1), depth)
+        low = bounds(atom.b)[0]
+        if low is None or low < 1:
+            # A divisor is positive whenever the result is used; computed early it may not be.
+            b = self._extreme("max", b, "1", depth)
+        if provably_nonnegative(atom.a):
+            return self._write("udiv" if atom.kind == "div" else "urem", a, b, depth)
+        return self._floor(atom.kind, a, b, depth)
+
+    def _extreme(self, kind: str, a: str, b: str, depth: int) -> str:
+        name = f"llvm.s{kind}.i64"
+        self.code.module.declare(name, "i64", ["i64", "i64"])
+        return self.code.hoisted(f"call i64 @{name}(i64 {a}, i64 {b})", depth)
+
+    def _floor(self, kind: str, a: str, b: str, depth: int) -> str:
+        rest = self._write("srem", a, b, depth)
+        negative = self.code.hoisted(f"icmp slt i64 {rest}, 0", depth)
+        if kind == "mod":
+            added = self._write("add", rest, b, depth)
+            choice = f"select i1 {negative}, i64 {added}, i64 {rest}"
+            return self.code.hoisted(choice, depth)
+        quotient = self._write("sdiv", a, b, depth)
+        borrow = self.code.hoisted(f"sext i1 {negative} to i64", depth)
+        return self._write("add", quotient, borrow, depth)
+
+    def _write(self, operation: str, a: str, b: str, depth: int) -> str:
+        return self.code.hoisted(f"{operation} i64 {a}, {b}", depth)
+
+
+def _constant(dim: Expr) -> int:
+    monomial, coefficient = dim.terms[-1]
+    return 0 if monomial else coefficient

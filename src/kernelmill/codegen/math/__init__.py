@@ -1,0 +1,1 @@
+"""Mathematical functions on vectors of f32 and f64."""

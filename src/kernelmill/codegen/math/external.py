@@ -1,0 +1,87 @@
+"""Functions taken from outside: SLEEF's vector functions, or the C library one lane at a time.
+
+libtorch_cpu exports SLEEF's functions for 256 and 512-bit vectors. Every lane count goes through
+the same ones, in pieces padded with zeros, so that a value does not depend on where it stood.
+"""
+
+from __future__ import annotations
+
+from kernelmill.codegen.code import Code, Reg
+from kernelmill.codegen.spelling import llvm_type
+from kernelmill.codegen.vectors import concat, extract, shuffle, slice_lanes
+from kernelmill.core.dtype import F32, F64, I64
+from kernelmill.kernel.ir import VType
+
+_HALF_ULP = {"hypot"}
+_ERFC = {"erfc"}
+
+
+def call(name: str, arguments: list[Reg]) -> Reg:
+    """`name` (as the C library calls it for doubles) of the arguments."""
+    code = arguments[0].code
+    if code.target.is_x86 and code.target.vector_bits >= 256:
+        return _in_pieces(name, arguments)
+    return _lane_by_lane(name, arguments)
+
+
+def _in_pieces(name: str, arguments: list[Reg]) -> Reg:
+    code, type = arguments[0].code, arguments[0].type
+    width = code.target.vector_bits // type.dtype.bits
+    accuracy = "u05" if name in _HALF_ULP else "u15" if name in _ERFC else "u10"
+    letter = "f" if type.dtype == F32 else "d"
+    function = f"Sleef_{name}{letter}{width}_{accuracy}"
+    piece = VType(type.dtype, width)
+    code.module.declare(
+        function, llvm_type(piece), [llvm_type(piece)] * len(arguments), " nounwind willreturn"
+    )
+    parts: list[Reg] = []
+    for start in range(0, type.lanes, width):
+        count = min(width, type.lanes - start)
+        pieces = [_padded(argument, start, count, width) for argument in arguments]
+        result = code.call(function, piece, *pieces)
+        parts.append(result if count == width else slice_lanes(result, 0, count))
+    return _joined(parts)
+
+
+def _padded(value: Reg, start: int, count: int, width: int) -> Reg:
+    """`count` lanes from `start` on, and zeros up to `width`."""
+    code = value.code
+    if value.lanes == width:
+        return value
+    if count == width:
+        return slice_lanes(value, start, width)
+    zeros = code.const(VType(value.dtype, max(value.lanes, 2)), 0.0)
+    if value.lanes == 1:
+        whole = code.const(VType(value.dtype, width), 0.0)
+        return code.result(f"insertelement {whole.typed}, {value.typed}, i64 0", whole.type)
+    order = [start + lane if lane < count else value.lanes for lane in range(width)]
+    return shuffle(value, zeros, order)
+
+
+def _joined(parts: list[Reg]) -> Reg:
+    while len(parts) > 1:
+        pairs = [concat(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]
+
+
+def _lane_by_lane(name: str, arguments: list[Reg]) -> Reg:
+    """The C library's double function, rounded to f32 where that is what is asked for."""
+    code, type = arguments[0].code, arguments[0].type
+    code.module.declare(name, "double", ["double"] * len(arguments), " nounwind willreturn")
+    if type.lanes == 1:
+        return _one_lane(code, name, arguments)
+    whole = Reg(code, "poison", type)
+    for lane in range(type.lanes):
+        number = code.const(VType(I64), lane)
+        one = _one_lane(code, name, [extract(code, argument, number) for argument in arguments])
+        text = f"insertelement {whole.typed}, {one.typed}, i64 {lane}"
+        whole = code.result(text, type)
+    return whole
+
+
+def _one_lane(code: Code, name: str, arguments: list[Reg]) -> Reg:
+    if arguments[0].dtype == F64:
+        return code.call(name, VType(F64), *arguments)
+    wide = [code.convert("fpext", argument, F64) for argument in arguments]
+    return code.convert("fptrunc", code.call(name, VType(F64), *wide), F32)

@@ -1,0 +1,194 @@
+"""Loads, stores, gathers and scatters, plain, strided and masked."""
+
+from __future__ import annotations
+
+from kernelmill.codegen.code import Code, Reg
+from kernelmill.codegen.spelling import in_memory, vector
+from kernelmill.core.dtype import BOOL, I64, U8, DType
+from kernelmill.kernel.ir import VType
+
+_INVARIANT = ", !invariant.load !0"
+
+
+def from_memory(value: Reg, dtype: DType) -> Reg:
+    """Bytes of a bool buffer as bits; anything else as it is."""
+    return value.compare("ne", 0) if dtype == BOOL else value
+
+
+def to_memory(value: Reg) -> Reg:
+    """Bits as the bytes 0 and 1 of a bool buffer; anything else as it is."""
+    return value.code.convert("zext", value, U8) if value.dtype == BOOL else value
+
+
+def _stored(dtype: DType) -> DType:
+    return U8 if dtype == BOOL else dtype
+
+
+class Access:
+    """One place in memory and how it may be read: `constant` says that no one writes to it."""
+
+    def __init__(self, code: Code, address: str, constant: bool) -> None:
+        self.code, self.address = code, address
+        self.tail = _INVARIANT if constant else ""
+
+    # ---- contiguous -------------------------------------------------------------------------
+
+    def load(self, type: VType, mask: Reg | None) -> Reg:
+        """Consecutive elements; masked-off lanes are 0 and their memory is not touched."""
+        dtype = _stored(type.dtype)
+        stored = VType(dtype, type.lanes)
+        if mask is None:
+            name = vector(in_memory(dtype), type.lanes)
+            text = f"load {name}, ptr {self.address}, align {dtype.bytes}{self.tail}"
+            return from_memory(self.code.result(text, stored), type.dtype)
+        return from_memory(self._masked_load(stored, mask), type.dtype)
+
+    def _masked_load(self, type: VType, mask: Reg) -> Reg:
+        # LLVM has masked memory operations on vectors alone, so a scalar is a vector of one.
+        name, bits = _vector_names(type)
+        function = f"llvm.masked.load.{_vector_suffix(type)}.p0"
+        self.code.module.declare(function, name, ["ptr", "i32", bits, name])
+        place = f"ptr {self.address}, i32 {type.dtype.bytes}"
+        call = f"call {name} @{function}({place}, {_vector_of(mask)}, {name} zeroinitializer)"
+        return _unwrap(self.code, f"{call}{self.tail}", name, type)
+
+    def store(self, value: Reg, mask: Reg | None) -> None:
+        """Consecutive elements; masked-off lanes stay as they are."""
+        stored = to_memory(value)
+        size = stored.dtype.bytes
+        if mask is None:
+            self.code.line(f"store {stored.typed}, ptr {self.address}, align {size}")
+            return
+        name, bits = _vector_names(stored.type)
+        function = f"llvm.masked.store.{_vector_suffix(stored.type)}.p0"
+        self.code.module.declare(function, "void", [name, "ptr", "i32", bits])
+        place = f"ptr {self.address}, i32 {size}"
+        inside = f"{_vector_of(stored)}, {place}, {_vector_of(mask)}"
+        self.code.line(f"call void @{function}({inside})")
+
+    # ---- strided ----------------------------------------------------------------------------
+
+    def load_strided(self, type: VType, stride: Reg | int, mask: Reg | None) -> Reg:
+        """Elements `stride` apart."""
+        if stride == -1:
+            start = self._moved(type.dtype, 1 - type.lanes)
+            turned = None if mask is None else reverse(mask)
+            return reverse(start.load(type, turned))
+        if mask is None and type.lanes <= 16:
+            return self._load_each(type, stride)
+        return self.gather(type, self._steps(type.lanes, stride), mask)
+
+    def store_strided(self, value: Reg, stride: Reg | int, mask: Reg | None) -> None:
+        """Elements `stride` apart."""
+        if stride == -1:
+            start = self._moved(value.dtype, 1 - value.lanes)
+            start.store(reverse(value), None if mask is None else reverse(mask))
+            return
+        self.scatter(value, self._steps(value.lanes, stride), mask)
+
+    def _moved(self, dtype: DType, elements: int) -> Access:
+        text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, i64 {elements}"
+        moved = Access(self.code, self.code.result(text, VType(I64)).text, False)
+        moved.tail = self.tail
+        return moved
+
+    def _load_each(self, type: VType, stride: Reg | int) -> Reg:
+        code, dtype = self.code, _stored(type.dtype)
+        stored = VType(dtype, type.lanes)
+        name = vector(in_memory(dtype), type.lanes)
+        whole = Reg(code, "poison", stored)
+        element = in_memory(dtype)
+        address = self.address
+        for lane in range(type.lanes):
+            if lane:
+                origin = self.address if isinstance(stride, int) else address
+                step = lane * stride if isinstance(stride, int) else stride.text
+                text = f"getelementptr {element}, ptr {origin}, i64 {step}"
+                address = code.result(text, VType(I64)).text
+            text = f"load {element}, ptr {address}, align {dtype.bytes}{self.tail}"
+            one = code.result(text, VType(dtype))
+            text = f"insertelement {name} {whole.text}, {one.typed}, i64 {lane}"
+            whole = code.result(text, stored)
+        return from_memory(whole, type.dtype)
+
+    def _steps(self, lanes: int, stride: Reg | int) -> Reg:
+        if isinstance(stride, int):
+            numbers = ", ".join(f"i64 {lane * stride}" for lane in range(lanes))
+            return Reg(self.code, f"<{numbers}>", VType(I64, lanes))
+        numbers = ", ".join(f"i64 {lane}" for lane in range(lanes))
+        return Reg(self.code, f"<{numbers}>", VType(I64, lanes)) * self.code.splat(stride, lanes)
+
+    # ---- scattered --------------------------------------------------------------------------
+
+    def gather(self, type: VType, offsets: Reg, mask: Reg | None) -> Reg:
+        """The elements at `offsets` (in elements) from the address."""
+        dtype, lanes = _stored(type.dtype), type.lanes
+        stored = VType(dtype, lanes)
+        if lanes == 1:
+            return self._one(type.dtype, offsets).load(type, mask)
+        name, bits = _vector_names(stored)
+        pointers = self._pointers(dtype, offsets)
+        function = f"llvm.masked.gather.{_vector_suffix(stored)}.v{lanes}p0"
+        self.code.module.declare(function, name, [f"<{lanes} x ptr>", "i32", bits, name])
+        lanes_on = f"{bits} splat (i1 true)" if mask is None else mask.typed
+        inside = f"{pointers}, i32 {dtype.bytes}, {lanes_on}, {name} zeroinitializer"
+        text = f"call {name} @{function}({inside}){self.tail}"
+        return from_memory(self.code.result(text, stored), type.dtype)
+
+    def scatter(self, value: Reg, offsets: Reg, mask: Reg | None) -> None:
+        """Write the lanes, in order, to `offsets` (in elements) from the address."""
+        if value.lanes == 1:
+            self._one(value.dtype, offsets).store(value, mask)
+            return
+        stored = to_memory(value)
+        lanes = stored.lanes
+        name, bits = _vector_names(stored.type)
+        pointers = self._pointers(stored.dtype, offsets)
+        function = f"llvm.masked.scatter.{_vector_suffix(stored.type)}.v{lanes}p0"
+        self.code.module.declare(function, "void", [name, f"<{lanes} x ptr>", "i32", bits])
+        lanes_on = f"{bits} splat (i1 true)" if mask is None else mask.typed
+        inside = f"{stored.typed}, {pointers}, i32 {stored.dtype.bytes}, {lanes_on}"
+        self.code.line(f"call void @{function}({inside})")
+
+    def _one(self, dtype: DType, offset: Reg) -> Access:
+        text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, {offset.typed}"
+        place = Access(self.code, self.code.result(text, VType(I64)).text, False)
+        place.tail = self.tail
+        return place
+
+    def _pointers(self, dtype: DType, offsets: Reg) -> str:
+        text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, {offsets.typed}"
+        name = self.code.result(text, VType(I64, offsets.lanes)).text
+        return f"<{offsets.lanes} x ptr> {name}"
+
+
+def reverse(value: Reg) -> Reg:
+    """The lanes in the other order."""
+    lanes = value.lanes
+    order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))
+    text = f"shufflevector {value.typed}, {value.typed}, <{lanes} x i32> <{order}>"
+    return value.code.result(text, value.type)
+
+
+def _vector_names(type: VType) -> tuple[str, str]:
+    return f"<{type.lanes} x {in_memory(type.dtype)}>", f"<{type.lanes} x i1>"
+
+
+def _vector_suffix(type: VType) -> str:
+    element = {"float": "f32", "double": "f64"}.get(in_memory(type.dtype), in_memory(type.dtype))
+    return f"v{type.lanes}{element}"
+
+
+def _vector_of(value: Reg) -> str:
+    if value.lanes > 1:
+        return value.typed
+    element = "i1" if value.dtype == BOOL else in_memory(value.dtype)
+    text = f"bitcast {value.typed} to <1 x {element}>"
+    return f"<1 x {element}> {value.code.result(text, value.type).text}"
+
+
+def _unwrap(code: Code, call: str, name: str, type: VType) -> Reg:
+    result = code.result(call, type)
+    if type.lanes > 1:
+        return result
+    return code.result(f"extractelement {name} {result.text}, i64 0", type)

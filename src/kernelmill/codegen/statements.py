@@ -1,0 +1,319 @@
+"""Walks a kernel's body and writes each statement as LLVM IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelmill.codegen import arithmetic, convert, vectors
+from kernelmill.codegen.code import Block, Code, Reg
+from kernelmill.codegen.index import Indices
+from kernelmill.codegen.math import functions
+from kernelmill.codegen.memory import Access
+from kernelmill.core.dim import Dim, Sym, provably_less
+from kernelmill.core.dtype import BOOL, F64, I64
+from kernelmill.core.errors import CodegenError
+from kernelmill.kernel.ir import (
+    SCRATCH, STATUS, For, Gather, If, IndexValue, Instr, Kernel, Let, Load, Operand, Scatter, Stmt,
+    Store, Value, VType,
+)  # fmt: skip
+from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
+
+INDEX = VType(I64)
+
+
+class Body:
+    """Writes the statements of one kernel into `code`. `pointers` names each buffer's address."""
+
+    def __init__(self, code: Code, kernel: Kernel, pointers: dict[str, str]) -> None:
+        self.code, self.kernel, self.pointers = code, kernel, pointers
+        self.indices = Indices(code)
+        self.values: dict[Value, Reg] = {}
+        self._constant = {b.name for b in kernel.buffers if b.access == "in"}
+        self._write: dict[type, Callable[[Any], None]] = {
+            Instr: self.instruction, IndexValue: self.index_value, Load: self.load,
+            Gather: self.gather, Store: self.store, Scatter: self.scatter, Let: self.let,
+            For: self.loop, If: self.branch,
+        }  # fmt: skip
+
+    def statements(self, body: Sequence[Stmt]) -> None:
+        """Write a block, in order."""
+        for statement in body:
+            try:
+                self._write[type(statement)](statement)
+            except (KeyError, AssertionError) as error:
+                message = f"kernel {self.kernel.name}: {statement!r} cannot be generated: {error!r}"
+                raise CodegenError(message) from error
+
+    # ---- operands ---------------------------------------------------------------------------
+
+    def operand(self, operand: Operand, type: VType) -> Reg:
+        """A register spread over the lanes of `type`, or a literal of `type`."""
+        if isinstance(operand, Value):
+            return self.code.splat(self.values[operand], type.lanes)
+        return self.code.const(type, operand)
+
+    def _mask(self, mask: Value | None, lanes: int) -> Reg | None:
+        return None if mask is None else self.code.splat(self.values[mask], lanes)
+
+    def _access(self, buffer: str, type: VType, index: Dim) -> Access:
+        address = self.indices.pointer(self.pointers[buffer], type.dtype, index)
+        return Access(self.code, address, buffer in self._constant)
+
+    def _stride(self, stride: Dim) -> Reg | int:
+        stride = self.indices.resolve(stride)
+        if isinstance(stride, int):
+            return stride
+        return Reg(self.code, self.indices.value(stride), INDEX)
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def load(self, statement: Load) -> None:
+        type = statement.result.type
+        access = self._access(statement.buffer, type, statement.index)
+        mask, stride = self._mask(statement.mask, type.lanes), self._stride(statement.stride)
+        if stride == 1 or type.lanes == 1:
+            self.values[statement.result] = access.load(type, mask)
+        else:
+            self.values[statement.result] = access.load_strided(type, stride, mask)
+
+    def store(self, statement: Store) -> None:
+        value = self.values[statement.value]
+        access = self._access(statement.buffer, value.type, statement.index)
+        mask, stride = self._mask(statement.mask, value.lanes), self._stride(statement.stride)
+        if stride == 1 or value.lanes == 1:
+            access.store(value, mask)
+        else:
+            access.store_strided(value, stride, mask)
+
+    def gather(self, statement: Gather) -> None:
+        type = statement.result.type
+        access = self._access(statement.buffer, type, statement.base)
+        offsets, mask = self.values[statement.offsets], self._mask(statement.mask, type.lanes)
+        self.values[statement.result] = access.gather(type, offsets, mask)
+
+    def scatter(self, statement: Scatter) -> None:
+        offsets = self.values[statement.offsets]
+        value = self.code.splat(self.values[statement.value], offsets.lanes)
+        access = self._access(statement.buffer, value.type, statement.base)
+        access.scatter(value, offsets, self._mask(statement.mask, value.lanes))
+
+    # ---- values -----------------------------------------------------------------------------
+
+    def index_value(self, statement: IndexValue) -> None:
+        text = self.indices.value(statement.dim)
+        self.values[statement.result] = Reg(self.code, text, INDEX)
+
+    def let(self, statement: Let) -> None:
+        self.indices.bind(statement.symbol, self.values[statement.value].text)
+
+    def instruction(self, statement: Instr) -> None:
+        self.values[statement.result] = self._instruction(statement)
+
+    def _instruction(self, statement: Instr) -> Reg:
+        op, args, type = statement.op, statement.args, statement.result.type
+        if op in arithmetic.UNARY:
+            return arithmetic.UNARY[op](self.operand(args[0], type))
+        if op in arithmetic.BINARY:
+            a, b = self.operand(args[0], type), self.operand(args[1], type)
+            return arithmetic.BINARY[op](a, b)
+        if op in MATH:
+            return functions.apply(op, [self.operand(arg, type) for arg in args])
+        if op in COMPARE:
+            compared = VType(self._dtype_of(args).dtype, type.lanes)
+            a, b = self.operand(args[0], compared), self.operand(args[1], compared)
+            return arithmetic.compare(op, a, b)
+        if op == "fma":
+            return arithmetic.fma(self.code, *(self.operand(arg, type) for arg in args))
+        if op == "select":
+            condition = self.operand(args[0], VType(BOOL))
+            a, b = self.operand(args[1], type), self.operand(args[2], type)
+            return self.code.select(condition, a, b)
+        return self._other(statement)
+
+    def _dtype_of(self, args: Sequence[Operand]) -> VType:
+        """The type that literals among the operands take: that of the first register, or their own."""
+        for arg in args:
+            if isinstance(arg, Value):
+                return arg.type
+        return VType(BOOL if isinstance(args[0], bool) else I64 if isinstance(args[0], int) else F64)
+
+    def _other(self, statement: Instr) -> Reg:
+        op, args, type = statement.op, statement.args, statement.result.type
+        if op == "iota":
+            return vectors.iota(self.code, type)
+        source = self.operand(args[0], VType(self._dtype_of(args[:1]).dtype))
+        if op == "cast":
+            return self.code.splat(convert.cast(source, type.dtype), type.lanes)
+        if op == "bitcast":
+            return self.code.splat(convert.bitcast(source, type.dtype), type.lanes)
+        if op == "splat":
+            return self.operand(args[0], type)
+        if op == "lane_mask":
+            return vectors.lane_mask(self.code, self.operand(args[0], INDEX), type.lanes)
+        if op == "extract":
+            return vectors.extract(self.code, source, self.operand(args[1], INDEX))
+        if op == "slice":
+            return vectors.slice_lanes(source, int(statement.attrs["start"]), type.lanes)
+        if op == "concat2":
+            return vectors.concat(source, self.operand(args[1], VType(source.dtype)))
+        if op == "check":
+            return self._check(source, int(statement.attrs.get("code", 1)))
+        if op in REDUCE:
+            return vectors.reduce(op, source)
+        raise CodegenError(f"kernel {self.kernel.name}: unknown operator {op!r}")
+
+    def _check(self, condition: Reg, code: int) -> Reg:
+        every = vectors.reduce("reduce_and", condition)
+        fail, done = self.code.new_block("fail"), self.code.new_block("checked")
+        self.code.line(f"br {every.typed}, label %{done.label}, label %{fail.label}")
+        self.code.place(fail)
+        # Several threads may report at once, so the plain store is an atomic one.
+        address = self.pointers[STATUS]
+        self.code.line(f"store atomic i64 {code}, ptr {address} monotonic, align 8")
+        self.code.line(f"br label %{done.label}")
+        self.code.place(done)
+        return condition
+
+    # ---- control ----------------------------------------------------------------------------
+
+    def loop(self, statement: For) -> None:
+        start, stop = self.indices.resolve(statement.start), self.indices.resolve(statement.stop)
+        step = self.indices.resolve(statement.step)
+        if statement.unroll:
+            numbers = (start, stop, step)
+            if not all(isinstance(number, int) for number in numbers):
+                raise CodegenError(f"kernel {self.kernel.name}: unrolled loop of unknown length")
+            self._unrolled(statement, range(*(int(str(number)) for number in numbers)))
+            return
+        initial = [
+            self.operand(operand, value.type)
+            for operand, value in zip(statement.initial, statement.carried, strict=True)
+        ]
+
+        def body() -> list[Reg]:
+            self.statements(statement.body)
+            return [
+                self.operand(operand, value.type)
+                for operand, value in zip(statement.yields, statement.carried, strict=True)
+            ]
+
+        results = self.counted(
+            statement.symbol, (start, stop, step), list(zip(statement.carried, initial, strict=True)),
+            body,
+        )  # fmt: skip
+        for value, result in zip(statement.results, results, strict=True):
+            self.values[value] = result
+
+    def _unrolled(self, statement: For, numbers: range) -> None:
+        state = [
+            self.operand(operand, value.type)
+            for operand, value in zip(statement.initial, statement.carried, strict=True)
+        ]
+        for number in numbers:
+            self.indices.replace(statement.symbol, number)
+            for value, register in zip(statement.carried, state, strict=True):
+                self.values[value] = register
+            self.statements(statement.body)
+            state = [
+                self.operand(operand, value.type)
+                for operand, value in zip(statement.yields, statement.carried, strict=True)
+            ]
+        for value, register in zip(statement.results, state, strict=True):
+            self.values[value] = register
+
+    def counted(
+        self, symbol: Sym, bounds: tuple[Dim, Dim, Dim], carried: list[tuple[Value, Reg]],
+        body: Callable[[], list[Reg]], limits: tuple[str, str] | None = None,
+    ) -> list[Reg]:  # fmt: skip
+        """Write a loop with its test at the end, entered only when there is a pass to make.
+
+        `limits` are the operands for the first two of `bounds`, when these are not expressions.
+        """
+        code, (start, stop, step) = self.code, bounds
+        first, last = limits or (self.indices.value(start), self.indices.value(stop))
+        increment = self.indices.value(step)
+        entry, head, exit_ = (code.new_block(hint) for hint in ("enter", "loop", "exit"))
+        certain = limits is None and provably_less(start, stop)
+        before = code.label
+        if certain:
+            code.line(f"br label %{entry.label}")
+        else:
+            some = code.result(f"icmp slt i64 {first}, {last}", VType(BOOL))
+            code.line(f"br {some.typed}, label %{entry.label}, label %{exit_.label}")
+        code.place(entry)
+        with code.region(head):
+            finals, latch = self._passes(symbol, first, last, increment, carried, body, entry, exit_)
+        code.line(f"br label %{head.label}")
+        code.place(exit_)
+        if certain:
+            return finals
+        return [
+            code.result(
+                f"phi {_type_text(initial)} [ {initial.text}, %{before} ], [ {final.text}, %{latch} ]",
+                initial.type,
+            )
+            for (_, initial), final in zip(carried, finals, strict=True)
+        ]
+
+    def _passes(
+        self, symbol: Sym, first: str, last: str, step: str, carried: list[tuple[Value, Reg]],
+        body: Callable[[], list[Reg]], entry: Block, exit_: Block,
+    ) -> tuple[list[Reg], str]:  # fmt: skip
+        """The loop's own region: phis, body, test. Gives the final values and the last block."""
+        code = self.code
+        head = code.regions[-1].block
+        counter = code.result("", INDEX)
+        phis = [code.result("", initial.type) for _, initial in carried]
+        self.indices.bind(symbol, counter.text)
+        for (value, _), phi in zip(carried, phis, strict=True):
+            self.values[value] = phi
+        finals = body()
+        following = code.result(f"add nsw i64 {counter.text}, {step}", INDEX)
+        again = code.result(f"icmp slt i64 {following.text}, {last}", VType(BOOL))
+        code.line(f"br {again.typed}, label %{head.label}, label %{exit_.label}")
+        latch = code.label
+        starts = [Reg(code, first, INDEX), *(initial for _, initial in carried)]
+        for i, (phi, begin, end) in enumerate(
+            zip([counter, *phis], starts, [following, *finals], strict=True)
+        ):
+            edges = f"[ {begin.text}, %{entry.label} ], [ {end.text}, %{latch} ]"
+            head.lines[i] = f"{phi.text} = phi {_type_text(phi)} {edges}"
+        return finals, latch
+
+    def branch(self, statement: If) -> None:
+        code = self.code
+        condition = self.values[statement.condition]
+        then, otherwise, done = (code.new_block(hint) for hint in ("then", "else", "done"))
+        before = code.regions[-1].block
+        sides = [(then, statement.then, statement.then_yields)]
+        if statement.otherwise or statement.otherwise_yields:
+            sides.append((otherwise, statement.otherwise, statement.otherwise_yields))
+        ends: list[tuple[list[Reg], str]] = []
+        for block, body, yields in sides:
+            with code.region(block):
+                self.statements(body)
+                values = [
+                    self.operand(operand, result.type)
+                    for operand, result in zip(yields, statement.results, strict=True)
+                ]
+                code.line(f"br label %{done.label}")
+                ends.append((values, code.label))
+        other = otherwise if len(sides) == 2 else done
+        before.lines.append(f"br {condition.typed}, label %{then.label}, label %{other.label}")
+        code.place(done)
+        for i, result in enumerate(statement.results):
+            edges = ", ".join(f"[ {values[i].text}, %{label} ]" for values, label in ends)
+            text = f"phi {_type_text(ends[0][0][i])} {edges}"
+            self.values[result] = code.result(text, result.type)
+
+
+def _type_text(value: Reg) -> str:
+    return value.typed[: -len(value.text) - 1]
+
+
+def pointer_names(kernel: Kernel) -> dict[str, str]:
+    """The argument that holds each buffer's address."""
+    names = {buffer.name: f"%b{i}" for i, buffer in enumerate(kernel.buffers)}
+    names[SCRATCH] = "%scratch"
+    return names

@@ -1,0 +1,116 @@
+"""Operators that make vectors, take them apart or fold them to a scalar."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelmill.codegen import arithmetic
+from kernelmill.codegen.code import Code, Reg
+from kernelmill.codegen.spelling import constant, element, llvm_type
+from kernelmill.core.dtype import BOOL, I8, I32, I64
+from kernelmill.kernel.ir import VType
+
+
+def iota(code: Code, type: VType) -> Reg:
+    """0, 1, 2, ... in the lanes."""
+    if type.lanes == 1:
+        return code.const(type, 0)
+    one = VType(type.dtype)
+    name = element(type.dtype)
+    numbers = ", ".join(f"{name} {constant(one, lane)}" for lane in range(type.lanes))
+    return Reg(code, f"<{numbers}>", type)
+
+
+def lane_mask(code: Code, count: Reg, lanes: int) -> Reg:
+    """Lanes below `count` (i64): none when it is negative, all when it is large."""
+    if lanes == 1:
+        return count.compare("sgt", 0)
+    narrow = I32 if lanes <= 16 or lanes > 127 else I8
+    clamped = code.intrinsic("smin", count, count.like(lanes))
+    clamped = code.intrinsic("smax", clamped, count.like(0))
+    limit = code.splat(code.convert("trunc", clamped, narrow), lanes)
+    return iota(code, VType(narrow, lanes)).compare("slt", limit)
+
+
+def extract(code: Code, value: Reg, lane: Reg) -> Reg:
+    """One lane, by a constant or computed number; a scalar has only itself."""
+    if value.lanes == 1:
+        return value
+    return code.result(f"extractelement {value.typed}, {lane.typed}", VType(value.dtype))
+
+
+def slice_lanes(value: Reg, start: int, lanes: int) -> Reg:
+    """Lanes start, start + 1, ... of a vector; one lane is a scalar."""
+    code = value.code
+    if lanes == 1:
+        return extract(code, value, code.const(VType(I64), start))
+    return shuffle(value, value, range(start, start + lanes))
+
+
+def concat(a: Reg, b: Reg) -> Reg:
+    """The lanes of `a` and then those of `b`."""
+    code = a.code
+    if a.lanes == 1 and b.lanes == 1:
+        type = VType(a.dtype, 2)
+        first = code.result(f"insertelement {llvm_type(type)} poison, {a.typed}, i64 0", type)
+        return code.result(f"insertelement {first.typed}, {b.typed}, i64 1", type)
+    lanes = max(a.lanes, b.lanes)
+    order = [*range(a.lanes), *range(lanes, lanes + b.lanes)]
+    return shuffle(_widen(a, lanes), _widen(b, lanes), order)
+
+
+def _widen(value: Reg, lanes: int) -> Reg:
+    """The same first lanes in a longer vector; the others hold anything."""
+    if value.lanes == lanes:
+        return value
+    code, type = value.code, VType(value.dtype, lanes)
+    if value.lanes == 1:
+        return code.result(f"insertelement {llvm_type(type)} poison, {value.typed}, i64 0", type)
+    return shuffle(value, value, [lane % value.lanes for lane in range(lanes)])
+
+
+def shuffle(a: Reg, b: Reg, order: range | list[int]) -> Reg:
+    """Lanes of `a` followed by those of `b`, picked by number."""
+    mask = ", ".join(f"i32 {lane}" for lane in order)
+    text = f"shufflevector {a.typed}, {b.typed}, <{len(order)} x i32> <{mask}>"
+    return a.code.result(text, VType(a.dtype, len(order)))
+
+
+_FOLD: dict[str, arithmetic.Binary] = {
+    "reduce_add": arithmetic.add,
+    "reduce_mul": arithmetic.mul,
+    "reduce_max": arithmetic.maximum,
+    "reduce_min": arithmetic.minimum,
+    "reduce_and": arithmetic.bit_and,
+    "reduce_or": arithmetic.bit_or,
+}
+
+
+def reduce(op: str, value: Reg) -> Reg:
+    """Fold the lanes: the upper half onto the lower, until one is left.
+
+    With an odd number of lanes the middle one waits for the next round.
+    """
+    fold: Callable[[Reg, Reg], Reg] = _FOLD[op]
+    if value.dtype == BOOL and value.lanes > 1:
+        return _reduce_bits(_bit_name(op), value)
+    while value.lanes > 1:
+        half = (value.lanes + 1) // 2
+        rest = value.lanes - half
+        low, high = slice_lanes(value, 0, half), slice_lanes(value, half, rest)
+        if rest == half:
+            value = fold(low, high)
+        else:
+            folded = fold(slice_lanes(low, 0, rest), high)
+            value = concat(folded, slice_lanes(low, rest, 1))
+    return value
+
+
+def _bit_name(op: str) -> str:
+    return "and" if op in ("reduce_and", "reduce_min", "reduce_mul") else "or"
+
+
+def _reduce_bits(name: str, value: Reg) -> Reg:
+    full = f"llvm.vector.reduce.{name}.v{value.lanes}i1"
+    value.code.module.declare(full, "i1", [llvm_type(value.type)])
+    return value.code.call(full, VType(BOOL), value)
