@@ -1,0 +1,7 @@
+"""Compiled kernels kept on disk: from named key ingredients to checked bytes. Knows no IR."""
+
+from kernelmill.core.digest import Key
+from kernelmill.store.entry import BadEntry, Compiled, Entry
+from kernelmill.store.store import Counts, Nearest, Store, open_store
+
+__all__ = ["BadEntry", "Compiled", "Counts", "Entry", "Key", "Nearest", "Store", "open_store"]

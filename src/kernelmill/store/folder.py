@@ -1,0 +1,202 @@
+"""A folder of entries on disk: whom it trusts, and how files come and go.
+
+Everything goes through one open descriptor of the folder, which was checked when it was opened: a
+folder swapped in later under the same path is never used unchecked. A file that another user could
+have written is refused (StoreError); a file that is merely damaged is no error (BadEntry).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+import stat
+import threading
+import time
+import weakref
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+
+from kernelmill.core.errors import StoreError
+from kernelmill.store.entry import NAME, SUFFIXES, BadEntry, Entry, decode
+from kernelmill.store.lock import file_turn
+
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Not blocking: opening a named pipe that somebody put there must not hang.
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def check_trust(status: os.stat_result, path: str) -> None:
+    """StoreError when another user could have written what `status` describes."""
+    quoted = shlex.quote(path)
+    if status.st_uid not in (os.geteuid(), 0):
+        raise StoreError(
+            f"{path} belongs to user {status.st_uid}, and compiled code of another user is not "
+            f"run. Take it over (chown -R {os.geteuid()} {quoted}), or choose another folder with "
+            "KERNELMILL_KERNEL_META or config.experimental_config.kernel_meta_dir"
+        )
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise StoreError(
+            f"{path} can be written by other users (mode {stat.S_IMODE(status.st_mode):o}), and "
+            f"compiled code that others can change is not run. Fix: chmod -R go-w {quoted}"
+        )
+
+
+class Folder:
+    """Entries under one path. The folder is made by the first write."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.path.abspath(path)
+        self._descriptor = self._open()
+
+    # ---- the folder itself ------------------------------------------------------------------
+
+    def _open(self) -> int | None:
+        """A checked descriptor, or None when there is no folder or it may not be read."""
+        try:
+            descriptor = os.open(self.path, _OPEN_FOLDER)
+        except (FileNotFoundError, PermissionError):
+            return None
+        except NotADirectoryError:
+            raise StoreError(self._not_a_folder()) from None
+        weakref.finalize(self, os.close, descriptor)
+        check_trust(os.fstat(descriptor), self.path)
+        return descriptor
+
+    def _not_a_folder(self) -> str:
+        if os.path.islink(self.path):
+            real = os.path.realpath(self.path)
+            return (
+                f"{self.path} is a symbolic link, which could be pointed elsewhere. Name the "
+                f"folder itself: KERNELMILL_KERNEL_META={shlex.quote(real)}"
+            )
+        return f"{self.path} is a file; kernels need a folder there, or another path"
+
+    def _made(self) -> int:
+        """A descriptor of the folder, made if need be. OSError when it cannot be."""
+        if self._descriptor is None or not self._still_there(self._descriptor):
+            os.makedirs(self.path, mode=0o755, exist_ok=True)
+            self._descriptor = self._open()
+        if self._descriptor is None:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.path)
+        return self._descriptor
+
+    def _still_there(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), os.stat(self.path))
+        except OSError:
+            return False
+
+    @contextmanager
+    def turn(self, name: str, patience: float) -> Generator[bool, None, None]:
+        """Hold the entry's lock, True when it had to be waited for. Makes the folder.
+
+        OSError when the folder cannot be written or has no locks.
+        """
+        with file_turn(self._made(), f"{name}.lock", patience) as turn:
+            if turn.litter:
+                self._remove_temporaries(name)
+            yield turn.waited
+
+    # ---- reading ----------------------------------------------------------------------------
+
+    def load(self, name: str) -> Entry | None:
+        """The entry, checked; None when one of its files is not there. No lock is taken.
+
+        Raises BadEntry for damaged files, StoreError for files that others could have written.
+        """
+        sealed = self.read(f"{name}.json")
+        if sealed is None:
+            return None
+        info, object = self.read(f"{name}.info"), self.read(f"{name}.o")
+        if info is None or object is None:
+            return None
+        return decode(name, {".json": sealed, ".info": info, ".o": object})
+
+    def read(self, filename: str) -> bytes | None:
+        """The bytes of a file, None when it is not there. Raises as `load` does."""
+        if self._descriptor is None:
+            return None
+        try:
+            descriptor = os.open(filename, _OPEN_FILE, dir_fd=self._descriptor)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise StoreError(
+                    f"{self.path}/{filename} is a symbolic link; compiled code is not loaded "
+                    "through one. Remove it and the kernel is compiled again"
+                ) from None
+            raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
+        with open(descriptor, "rb", buffering=0) as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise BadEntry(f"{filename} is no plain file")
+            check_trust(status, f"{self.path}/{filename}")
+            try:
+                return file.read()
+            except OSError as error:
+                raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
+
+    def names(self) -> list[str]:
+        """The entries of which any of the three files is there, sorted."""
+        stems = (name.rpartition(".") for name in self.files())
+        return sorted(
+            {s for s, _, suffix in stems if f".{suffix}" in SUFFIXES and NAME.fullmatch(s)}
+        )
+
+    def files(self) -> list[str]:
+        """All file names in the folder, sorted; none when it is not there."""
+        return [] if self._descriptor is None else sorted(os.listdir(self._descriptor))
+
+    # ---- writing: only while holding the entry's turn ------------------------------------------
+
+    def save(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Write an entry. OSError, with nothing of it left behind, when that fails.
+
+        Each file is on the disk (fsync) before it gets its name, and the .json, without which there
+        is no entry, gets its name last. The folder is not synced: a rename that a power cut undoes
+        leaves an entry that is not there, or old files that the checksums tell apart.
+        """
+        folder = self._made()
+        mark = f".tmp-{os.getpid()}-{threading.get_ident()}"
+        try:
+            for suffix, data in files.items():
+                self._write(folder, f"{name}{suffix}{mark}", data)
+            for suffix in files:
+                final = f"{name}{suffix}"
+                os.replace(f"{final}{mark}", final, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            for suffix in files:
+                _remove(folder, f"{name}{suffix}{mark}")
+            raise
+
+    def _write(self, folder: int, filename: str, data: bytes) -> None:
+        _remove(folder, filename)
+        descriptor = os.open(filename, _CREATE, 0o644, dir_fd=folder)
+        with open(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+
+    def set_aside(self, name: str) -> None:
+        """Rename the files of a bad entry to *.bad-TIME, where nothing looks but a person."""
+        folder = self._made()
+        for suffix in reversed(SUFFIXES):
+            filename = f"{name}{suffix}"
+            bad = f"{filename}.bad-{time.time_ns()}"
+            try:
+                os.rename(filename, bad, src_dir_fd=folder, dst_dir_fd=folder)
+            except FileNotFoundError:
+                continue
+
+    def _remove_temporaries(self, name: str) -> None:
+        for filename in self.files():
+            if filename.startswith(f"{name}.") and ".tmp-" in filename:
+                _remove(self._made(), filename)
+
+
+def _remove(folder: int, filename: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(filename, dir_fd=folder)

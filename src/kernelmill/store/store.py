@@ -1,0 +1,239 @@
+"""`Store`: named ingredients in, checked bytes out, compiled once.
+
+It knows no IR: what a kernel is, and how it is compiled, is the caller's `compile`. Whatever
+happens to the folder, the caller gets its kernel: a damaged entry is set aside and compiled again,
+and what cannot be written is kept in memory. Only a folder that others can write to is an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+
+from kernelmill.core import knobs
+from kernelmill.core.digest import Key
+from kernelmill.core.log import get_logger
+from kernelmill.store.entry import BadEntry, Compiled, Entry, decode, encode, entry_name, key_of
+from kernelmill.store.folder import Folder
+from kernelmill.store.lock import ThreadTurns
+
+DEFAULT_FOLDER = "kernel_meta"
+PATIENCE_SECONDS = 60.0
+"""Longest wait for another's compile. A kernel takes tens of milliseconds."""
+
+_log = get_logger("store")
+
+
+@dataclass
+class Counts:
+    """What a store did so far.
+
+    `hits` and `misses` count look-ups, `compiled` finished compiles, `waited` the hits that another
+    thread or process compiled meanwhile, `set_aside` damaged entries, and `unwritten` entries that
+    are in memory only.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    compiled: int = 0
+    waited: int = 0
+    set_aside: int = 0
+    unwritten: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """The entry most like a key, and the names of the ingredients that differ."""
+
+    name: str
+    differences: tuple[str, ...]
+
+
+class Store:
+    """Compiled kernels in `folder`, with read-only folders in front that are looked at first.
+
+    Raises StoreError, here or when it meets them, for folders and files that others can write to.
+    Safe to use from several threads, and with any number of processes on one folder.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str] = DEFAULT_FOLDER,
+        read_only: Sequence[str | os.PathLike[str]] = (),
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.folder = Folder(folder)
+        self.read_only = tuple(Folder(path) for path in read_only)
+        self.patience = patience
+        self.counts = Counts()
+        self._memory: dict[str, Entry] = {}
+        self._turns = ThreadTurns()
+        self._counting = threading.Lock()
+        self._warned: set[str] = set()
+        for missing in (f.path for f in self.read_only if not os.path.isdir(f.path)):
+            self._warn(missing, f"no folder {missing}, which was to be looked at first; skipped")
+
+    # ---- looking up -----------------------------------------------------------------------------
+
+    def get(self, key: Key, type: str) -> Entry | None:
+        """The entry, or None. No lock is taken unless the entry turns out to be damaged."""
+        name = entry_name(type, key)
+        try:
+            entry = self._find(name)
+        except BadEntry:
+            with self._locked(name):
+                entry = self._find_or_set_aside(name)
+        self._count(**{"misses" if entry is None else "hits": 1})
+        return entry
+
+    def get_or_compile(self, key: Key, type: str, compile: Callable[[], Compiled]) -> Entry:
+        """The entry; when there is none, `compile` is run by one caller while the others wait.
+
+        `Entry.source` says which it was. What `compile` raises comes through.
+        """
+        name = entry_name(type, key)
+        try:
+            entry = self._find(name)
+        except BadEntry:
+            entry = None
+        if entry is not None:
+            self._count(hits=1)
+            _log.info("hit %s", name)
+            return entry
+        with self._locked(name) as waited:
+            entry = self._find_or_set_aside(name)
+            if entry is not None:
+                self._count(hits=1, waited=int(waited))
+                _log.info("hit %s, compiled by another meanwhile", name)
+                return entry
+            self._count(misses=1)
+            self._log_miss(key, type)
+            compiled = compile()
+            self._count(compiled=1)
+            return self._keep(name, key, compiled)
+
+    def put(self, key: Key, type: str, compiled: Compiled) -> Entry:
+        """Keep what was compiled elsewhere, in place of what may be there."""
+        name = entry_name(type, key)
+        with self._locked(name):
+            return self._keep(name, key, compiled)
+
+    def nearest(self, key: Key, type: str) -> Nearest | None:
+        """Which other entry of this type has most ingredients in common; None when there is none.
+
+        Reads every .info of the type, so it is for explaining a miss and not for every look-up.
+        """
+        mine = entry_name(type, key)
+        found: list[tuple[int, str, tuple[str, ...]]] = []
+        for folder in (*self.read_only, self.folder):
+            for name in folder.names():
+                if name == mine or name.rpartition("_")[0] != type:
+                    continue
+                try:
+                    info = folder.read(f"{name}.info")
+                    differences = key.differences(key_of(info)) if info is not None else ()
+                except BadEntry:
+                    continue
+                if differences:
+                    found.append((len(differences), name, differences))
+        return Nearest(*min(found)[1:]) if found else None
+
+    def _find(self, name: str) -> Entry | None:
+        """Memory, read-only folders, the folder. BadEntry for a damaged one in the last."""
+        entry = self._memory.get(name)
+        if entry is not None:
+            return entry
+        for folder in self.read_only:
+            try:
+                entry = folder.load(name)
+            except BadEntry as bad:
+                self._warn("read-only", f"{folder.path}: {bad}; skipped")
+            if entry is not None:
+                return entry
+        return self.folder.load(name)
+
+    def _find_or_set_aside(self, name: str) -> Entry | None:
+        """The same for who holds the entry's lock: a damaged entry is moved out of the way."""
+        try:
+            return self._find(name)
+        except BadEntry as bad:
+            self._count(set_aside=1)
+            self._warn("damaged", f"{self.folder.path}: {bad}; set aside and compiled again")
+        try:
+            self.folder.set_aside(name)
+        except OSError as error:
+            self._warn("unwritable", f"{self.folder.path} cannot be written ({error.strerror})")
+        return None
+
+    # ---- keeping --------------------------------------------------------------------------------
+
+    def _keep(self, name: str, key: Key, compiled: Compiled) -> Entry:
+        files = encode(name, key, compiled)
+        entry = decode(name, files, "compiled")
+        try:
+            self.folder.save(name, files)
+            self._memory.pop(name, None)
+        except OSError as error:
+            self._count(unwritten=1)
+            self._memory[name] = replace(entry, source="memory")
+            self._warn(
+                "unwritable",
+                f"{self.folder.path} cannot be written ({error.strerror}); what is compiled is "
+                "kept in memory only, and compiled again by the next process",
+            )
+        return entry
+
+    @contextmanager
+    def _locked(self, name: str) -> Generator[bool, None, None]:
+        """One at a time for this entry, True when somebody else was first.
+
+        Where the folder cannot be written or has no locks, only among this process' threads.
+        """
+        with self._turns.turn(name, self.patience) as waited, ExitStack() as stack:
+            with suppress(OSError):
+                waited |= stack.enter_context(self.folder.turn(name, self.patience))
+            yield waited
+
+    # ---- telling --------------------------------------------------------------------------------
+
+    def _count(self, **changes: int) -> None:
+        with self._counting:
+            for name, change in changes.items():
+                setattr(self.counts, name, getattr(self.counts, name) + change)
+
+    def _warn(self, kind: str, message: str) -> None:
+        """A warning the first time for each kind; after that the log has it at INFO."""
+        if kind in self._warned:
+            _log.info(message)
+        else:
+            self._warned.add(kind)
+            _log.warning(message)
+
+    def _log_miss(self, key: Key, type: str) -> None:
+        if not _log.isEnabledFor(logging.INFO):
+            return
+        near = self.nearest(key, type)
+        differs = f"; differs from {near.name} in {', '.join(near.differences)}" if near else ""
+        _log.info("compiling %s%s", entry_name(type, key), differs)
+
+
+def open_store(kernel_meta_dir: str | None = None) -> Store:
+    """The store of a config: its option, else KERNELMILL_KERNEL_META, else ./kernel_meta.
+
+    The same folders give the same store within a process. StoreError as `Store` raises it.
+    """
+    paths = (kernel_meta_dir,) if kernel_meta_dir else knobs.KERNEL_META.get() or (DEFAULT_FOLDER,)
+    return _store_at(tuple(os.path.abspath(path) for path in paths))
+
+
+@cache
+def _store_at(paths: tuple[str, ...]) -> Store:
+    return Store(paths[-1], paths[:-1])
