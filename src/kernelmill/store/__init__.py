@@ -2,6 +2,16 @@
 
 from kernelmill.core.digest import Key
 from kernelmill.store.entry import BadEntry, Compiled, Entry
-from kernelmill.store.store import Counts, Nearest, Store, open_store
+from kernelmill.store.store import Counts, Nearest, Store, default_folders, open_store
 
-__all__ = ["BadEntry", "Compiled", "Counts", "Entry", "Key", "Nearest", "Store", "open_store"]
+__all__ = [
+    "BadEntry",
+    "Compiled",
+    "Counts",
+    "Entry",
+    "Key",
+    "Nearest",
+    "Store",
+    "default_folders",
+    "open_store",
+]

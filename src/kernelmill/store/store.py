@@ -225,12 +225,17 @@ class Store:
         _log.info("compiling %s%s", entry_name(type, key), differs)
 
 
+def default_folders() -> tuple[str, ...]:
+    """KERNELMILL_KERNEL_META, else ./kernel_meta: read-only folders, then the one written to."""
+    return knobs.KERNEL_META.get() or (DEFAULT_FOLDER,)
+
+
 def open_store(kernel_meta_dir: str | None = None) -> Store:
     """The store of a config: its option, else KERNELMILL_KERNEL_META, else ./kernel_meta.
 
     The same folders give the same store within a process. StoreError as `Store` raises it.
     """
-    paths = (kernel_meta_dir,) if kernel_meta_dir else knobs.KERNEL_META.get() or (DEFAULT_FOLDER,)
+    paths = (kernel_meta_dir,) if kernel_meta_dir else default_folders()
     return _store_at(tuple(os.path.abspath(path) for path in paths))
 
 
