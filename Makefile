@@ -1,0 +1,42 @@
+# Every target makes the environment it needs in .venv, once; nothing else has to be installed
+# but Python 3.11 or newer with its venv module.
+
+PYTHON ?= python3
+WORKERS ?= 2
+
+PY := .venv/bin/python
+PIP := $(PY) -m pip --disable-pip-version-check install --quiet
+
+.PHONY: demo test check bench sweep clean
+
+demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
+	$(PY) -m examples.demo
+
+test: .venv/stamp-dev           ## all tests
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+check: .venv/stamp-dev          ## style, types, architecture, sizes
+	$(PY) -m ruff check
+	$(PY) -m ruff format --check
+	$(PY) -m pyright
+	.venv/bin/lint-imports
+	$(PY) -m pytest -q tests/repo
+
+bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
+	$(PY) -m tools.bench
+
+sweep: .venv/stamp-dev          ## every operator of torch's database; writes docs/coverage.md
+	$(PY) -m tools.sweep
+
+clean:                          ## remove the environment and what was compiled
+	rm -rf .venv kernel_meta kernelmill_debug
+
+.venv/stamp-demo: extras := [demo]
+.venv/stamp-dev: extras := [demo,dev]
+.venv/stamp-bench: extras := [demo,dev,bench]
+
+.venv/stamp-%: pyproject.toml constraints.txt
+	test -x $(PY) || $(PYTHON) -m venv .venv || \
+		{ rm -rf .venv; echo "Python's venv module is needed: apt-get install python3-venv" >&2; exit 1; }
+	$(PIP) --constraint constraints.txt --editable '.$(extras)'
+	touch $@
