@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from kernelmill.core.dim import Dim, Expr, Sym, of_atom
 from kernelmill.core.dtype import BOOL, I64, DType
 from kernelmill.kernel.ir import (
-    TASK, Buffer, For, Gather, If, IndexValue, Instr, Kernel, Let, Load, Operand, Scatter, Stmt,
-    Store, Value, VType, loop_symbol,
+    TASK,
+    Buffer,
+    For,
+    Gather,
+    If,
+    IndexValue,
+    Instr,
+    Kernel,
+    Let,
+    Load,
+    Operand,
+    Scatter,
+    Stmt,
+    Store,
+    Value,
+    VType,
+    loop_symbol,
 )  # fmt: skip
 from kernelmill.kernel.ops import COMPARE, REDUCE
 
@@ -118,7 +133,7 @@ class KernelBuilder:
     def loop(
         self, start: Dim, stop: Dim, step: Dim = 1, carry: Sequence[tuple[VType, Operand]] = (),
         prefix: str = "i", unroll: bool = False,
-    ) -> Iterator[Loop]:  # fmt: skip
+    ) -> Generator[Loop]:  # fmt: skip
         """Open a loop over [start, stop); close it by leaving the `with`."""
         symbol = loop_symbol(self.fresh_symbol(prefix).name, start, stop)
         carried = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
@@ -133,7 +148,7 @@ class KernelBuilder:
             self._blocks.pop()
 
     @contextmanager
-    def when(self, condition: Value) -> Iterator[If]:
+    def when(self, condition: Value) -> Generator[If]:
         """Open the block that runs when `condition` holds."""
         statement = If(condition)
         self.append(statement)
@@ -144,7 +159,7 @@ class KernelBuilder:
             self._blocks.pop()
 
     @contextmanager
-    def reopen(self, block: list[Stmt]) -> Iterator[None]:
+    def reopen(self, block: list[Stmt]) -> Generator[None]:
         """Append to the end of a block that was left."""
         self._blocks.append(block)
         try:
@@ -153,7 +168,7 @@ class KernelBuilder:
             self._blocks.pop()
 
     @contextmanager
-    def otherwise(self, statement: If) -> Iterator[None]:
+    def otherwise(self, statement: If) -> Generator[None]:
         """Open the other block of an `if` that was built with `when`."""
         self._blocks.append(statement.otherwise)
         try:

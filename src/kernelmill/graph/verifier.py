@@ -1,0 +1,232 @@
+"""Checks that a graph keeps the rules of its IR: definitions, types, attributes, symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from kernelmill.core.dim import Dim, Expr, symbols
+from kernelmill.core.dtype import DType
+from kernelmill.core.errors import VerificationError
+from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
+from kernelmill.graph.ops import OPS, TypingError, infer
+from kernelmill.graph.printer import print_node, print_type
+
+ROLES = ("user", "param", "buffer")
+
+
+def verify_graph(graph: Graph, stage: str = "") -> None:
+    """Raise VerificationError, naming the node, unless `graph` keeps every rule of the IR.
+
+    `stage` is the pass or other step that made the graph, for the message.
+    """
+    try:
+        _Verifier(graph).run()
+    except TypingError as error:
+        raise VerificationError(f"graph {graph.name}: {error}", stage) from None
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise TypingError(message)
+
+
+class _Verifier:
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._inputs: set[Value] = set()
+        self._known: set[Value] = set()
+        self._bound: set[str] = set()
+
+    def run(self) -> None:
+        for entry in self._graph.inputs:
+            self._input_symbols(entry)
+        for entry in self._graph.tensor_inputs():
+            self._input(entry)
+        for node in self._graph.nodes:
+            try:
+                self._node(node)
+            except TypingError as error:
+                raise TypingError(f"in `{print_node(node)}`: {error}") from None
+        self._results()
+
+    # ---- inputs and symbols -----------------------------------------------------------------
+
+    def _input_symbols(self, entry: Input | DimInput) -> None:
+        if isinstance(entry, DimInput):
+            self._bound.add(entry.symbol.name)
+        else:
+            for dim in (*entry.value.type.shape, *(entry.value.type.strides or ())):
+                self._bound.update(symbols(dim))
+        unknown = sorted(self._bound - set(self._graph.symbols))
+        _require(not unknown, f"the graph does not declare the symbols {', '.join(unknown)}")
+
+    def _input(self, entry: Input) -> None:
+        value = entry.value
+        _require(value not in self._known, f"input {value} is there twice")
+        _require(value.node is None, f"input {value} is the result of a node")
+        _require(entry.role in ROLES, f"input {value} has the role {entry.role!r}")
+        self._type(value.type)
+        self._known.add(value)
+        self._inputs.add(value)
+
+    def _type(self, kind: TensorType) -> None:
+        strides = () if kind.strides is None else kind.strides
+        fits = kind.strides is None or len(strides) == kind.rank
+        _require(fits, f"{len(strides)} strides for rank {kind.rank}")
+        for dim in (*kind.shape, *strides):
+            negative = isinstance(dim, int) and dim < 0
+            _require(not negative, f"a size or stride of {print_type(kind)} is negative")
+        self._dims(kind.shape)
+        self._dims(strides)
+
+    def _dims(self, dims: Iterable[Dim]) -> None:
+        for dim in dims:
+            unknown = [name for name in symbols(dim) if name not in self._bound]
+            _require(not unknown, f"nothing binds the symbol {', '.join(unknown)} of {dim}")
+
+    # ---- nodes ------------------------------------------------------------------------------
+
+    def _node(self, node: Node) -> None:
+        definition = OPS.get(node.op)
+        if definition is None:
+            raise TypingError(f"there is no operator {node.op!r}")
+        for operand in node.operands:
+            _require(operand in self._known, f"{operand} is not defined here")
+        unknown = sorted(set(node.attrs) - set(definition.attrs))
+        _require(not unknown, f"{node.op} has no attribute {', '.join(unknown)}")
+        if node.op == "aten":
+            self._aten(node)
+        for name, value in node.attrs.items():
+            self._attr(name, value)
+        if node.op in ("full", "pad"):
+            _require(_is_number(node.attrs.get("value")), f"{node.op} needs a number as its value")
+        self._check_types(node)
+        for value in node.results:
+            _require(value not in self._known, f"{value} is defined twice")
+            _require(value.node is node, f"{value} does not point to its node")
+            self._type(value.type)
+            self._known.add(value)
+
+    def _check_types(self, node: Node) -> None:
+        try:
+            inferred = infer(node.op, [operand.type for operand in node.operands], node.attrs)
+        except (IndexError, TypeError, AttributeError) as error:
+            raise TypingError(f"operands or attributes do not fit: {error}") from None
+        count = len(node.results)
+        _require(count == len(inferred), f"{len(inferred)} results, not {count}")
+        for value, kind in zip(node.results, inferred, strict=True):
+            _require(_same(value.type, kind), f"{value} is {print_type(kind)}")
+
+    def _attr(self, name: str, value: Attr) -> None:
+        check = _ATTRS.get(name)
+        _require(check is None or check(value), f"the attribute {name}={value!r} is none")
+        self._literal(name, value)
+
+    def _literal(self, name: str, value: object) -> None:
+        if isinstance(value, tuple):
+            items: tuple[object, ...] = value
+            for item in items:
+                self._literal(name, item)
+        elif isinstance(value, Expr):
+            self._dims((value,))
+        else:
+            allowed = value is None or isinstance(value, (bool, int, float, str, DType))
+            _require(allowed, f"the attribute {name} holds a {type(value).__name__}")
+
+    def _aten(self, node: Node) -> None:
+        target = node.attrs.get("target")
+        _require(isinstance(target, str), f"the target {target!r} is no operator's name")
+        for tag, number in _tensors(node.attrs.get("args")) + _tensors(node.attrs.get("kwargs")):
+            inside = isinstance(number, int) and 0 <= number < len(node.operands)
+            _require(inside, f'("{tag}", {number}) is none of {len(node.operands)} operands')
+        binds = node.attrs.get("binds")
+        for bind in binds if isinstance(binds, tuple) else ():
+            self._bind(node, bind)
+
+    def _bind(self, node: Node, bind: Attr) -> None:
+        match bind:
+            case (str(name), int(result), int(dim)) if 0 <= result < len(node.results):
+                _require(name in self._graph.symbols, f"the graph does not declare {name}")
+                _require(name not in self._bound, f"the symbol {name} is bound twice")
+                inside = -1 <= dim < node.results[result].type.rank
+                _require(inside, f"{node.results[result]} has no dim {dim} to bind {name}")
+                self._bound.add(name)
+            case _:
+                raise TypingError(f"{bind!r} does not bind a symbol to a size of a result")
+
+    # ---- results ----------------------------------------------------------------------------
+
+    def _results(self) -> None:
+        for result in self._graph.results:
+            if isinstance(result, Value):
+                _require(result in self._known, f"result {result} is not defined")
+            elif result is not None:
+                self._dims((result,))
+        updated: set[Value] = set()
+        for old, new in self._graph.updates:
+            _require(old in self._inputs, f"update of {old}, which is no input")
+            _require(old not in updated, f"{old} is updated twice")
+            _require(new in self._known, f"update of {old} with {new}, which is not defined")
+            same = (old.dtype, old.shape) == (new.dtype, new.shape)
+            kinds = f"{print_type(old.type)} with {print_type(new.type)}"
+            _require(same, f"update of {old}: {kinds}")
+            updated.add(old)
+
+
+def _same(a: TensorType, b: TensorType) -> bool:
+    return (a.dtype, a.shape, a.memory_strides) == (b.dtype, b.shape, b.memory_strides)
+
+
+def _tensors(value: Attr) -> list[tuple[str, Attr]]:
+    """Every ("tensor", i) inside the arguments of a call."""
+    if not isinstance(value, tuple):
+        return []
+    if len(value) == 2 and value[0] == "tensor":
+        return [("tensor", value[1])]
+    return [found for item in value for found in _tensors(item)]
+
+
+def _is_int(value: Attr) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_dim(value: Attr) -> bool:
+    return _is_int(value) or isinstance(value, Expr)
+
+
+def _is_number(value: Attr) -> bool:
+    return isinstance(value, (bool, int, float))
+
+
+def _all(check: Callable[[Attr], bool]) -> Callable[[Attr], bool]:
+    return lambda value: isinstance(value, tuple) and all(map(check, value))
+
+
+def _is_dtype(value: Attr) -> bool:
+    return isinstance(value, DType)
+
+
+_ATTRS: dict[str, Callable[[Attr], bool]] = {
+    "at": _is_int,
+    "causal": lambda value: isinstance(value, bool),
+    "dilation": _all(_is_int),
+    "dim": _is_int,
+    "dims": _all(_is_int),
+    "dtype": _is_dtype,
+    "end": _is_dim,
+    "groups": _is_int,
+    "high": _all(_is_dim),
+    "low": _all(_is_dim),
+    "mode": lambda value: isinstance(value, str),
+    "offset": _is_dim,
+    "padding": _all(_is_int),
+    "scale": _is_number,
+    "shape": _all(_is_dim),
+    "size": _all(_is_dim),
+    "start": _is_dim,
+    "step": _is_dim,
+    "stride": _all(_is_int),
+    "strides": _all(_is_dim),
+    "value": lambda value: _is_number(value) or isinstance(value, Expr),
+}
+"""What each attribute must be; those of `aten` are checked on their own."""
