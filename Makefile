@@ -36,7 +36,7 @@ clean:                          ## remove the environment and what was compiled
 .venv/stamp-bench: extras := [demo,dev,bench]
 
 .venv/stamp-%: pyproject.toml constraints.txt
-	test -x $(PY) || $(PYTHON) -m venv .venv || \
+	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv || \
 		{ rm -rf .venv; echo "Python's venv module is needed: apt-get install python3-venv" >&2; exit 1; }
 	$(PIP) --constraint constraints.txt --editable '.$(extras)'
 	touch $@
