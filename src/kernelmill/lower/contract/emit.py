@@ -1,0 +1,191 @@
+"""Emits the kernel of a contraction: tasks, tiles in each task, and the epilogue of each tile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, of_atom
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import TASK, Sym, Value
+from kernelmill.lower.contract.depth import Depth
+from kernelmill.lower.contract.dot import sum_along_depth
+from kernelmill.lower.contract.operands import copy_a, copy_b, is_flat, rows_of_a, vectors_of_b
+from kernelmill.lower.contract.schedule import Schedule, parts
+from kernelmill.lower.contract.site import Site
+from kernelmill.lower.contract.spec import Contraction
+from kernelmill.lower.contract.tile import Tile
+from kernelmill.lower.lane import Lane
+from kernelmill.lower.views import unravel
+
+
+def emit_contraction(builder: KernelBuilder, spec: Contraction, schedule: Schedule) -> None:
+    """Write the kernel's body, and set its `tasks` and `scratch`. The builder must be empty but for
+    buffers, which the callbacks and packed operands name."""
+    kernel = builder.kernel
+    kernel.tasks = schedule.tasks(spec)
+    kernel.scratch = schedule.scratch(spec).bytes
+    builder.task = of_atom(Sym(TASK, 0, kernel.tasks - 1))
+    rows, columns = schedule.row_blocks(spec), schedule.column_blocks(spec)
+    rest = floordiv(builder.task, rows)
+    site = Site(
+        builder,
+        spec,
+        schedule,
+        lane=Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes),
+        batch=unravel(floordiv(rest, columns), spec.batch),
+        row_block=mod(builder.task, rows),
+        column_block=mod(rest, columns),
+    )
+    if schedule.pack_a:
+        copy_a(site)
+    with site.column_tiles() as tile:
+        _column_tile(site, tile)
+
+
+def _column_tile(site: Site, column: Dim) -> None:
+    """All of the task's tiles with these columns."""
+    spec, block = site.spec, site.schedule.depth_block
+    depth = Depth.whole(spec.k)
+    if not block:
+        if site.schedule.pack_b:
+            copy_b(site, depth, column)
+        with site.row_tiles() as row:
+            _sum_tile(site, depth, row, column)
+            if not site.schedule.inline:
+                _finish_tile(site, row, column)
+        return
+    _clear_sums(site)
+    with site.builder.loop(0, spec.k[0], block, prefix="block") as start:
+        part = Depth(spec.k, start.index, minimum(spec.k[0], start.index + block))
+        if site.schedule.pack_b:
+            copy_b(site, part, column)
+        with site.row_tiles() as row:
+            _sum_tile(site, part, row, column)
+    with site.row_tiles() as row:
+        _finish_tile(site, row, column)
+
+
+# ---- sums -----------------------------------------------------------------------------------
+
+Choice = tuple[Dim | None, Callable[[], None]]
+"""What is emitted where the dim is positive; None: in all other cases."""
+
+
+def _choose(builder: KernelBuilder, choices: Sequence[Choice]) -> None:
+    (positive, emit), *others = choices
+    if positive is None:
+        emit()
+        return
+    with builder.when(builder.op("gt", builder.index(positive), 0)) as branch:
+        emit()
+    with builder.otherwise(branch):
+        _choose(builder, others)
+
+
+def _sum_tile(site: Site, depth: Depth, row: Dim, column: Dim) -> None:
+    """Sum one tile, with as many rows and vectors as there are at the edges."""
+    if site.schedule.dot:
+        sum_along_depth(site, depth, column)
+        return
+
+    def with_vectors(vectors: int) -> Callable[[], None]:
+        return lambda: _choose(site.builder, _row_choices(site, depth, row, column, vectors))
+
+    spec, schedule = site.spec, site.schedule
+    if isinstance(spec.n, int) and spec.n % schedule.width:
+        full, rest = divmod(spec.n, schedule.width)
+        last = parts(rest, schedule.lanes)
+        if last < schedule.vectors:
+            narrow = with_vectors(last)
+            choices = [(full - column, with_vectors(schedule.vectors)), (None, narrow)]
+            _choose(site.builder, choices if full else choices[1:])
+            return
+    with_vectors(schedule.vectors)()
+
+
+def _row_choices(site: Site, depth: Depth, row: Dim, column: Dim, vectors: int) -> Sequence[Choice]:
+    m, rows = site.spec.m, site.schedule.rows
+
+    def with_rows(count: int, clamp: bool = False) -> Callable[[], None]:
+        return lambda: _register_tile(site, depth, row, column, count, vectors, clamp)
+
+    if mod(m, rows) == 0:
+        return [(None, with_rows(rows))]
+    if isinstance(m, int):
+        full, rest = divmod(m, rows)
+        edge = (None, with_rows(rest))
+        return [(full - row, with_rows(rows)), edge] if full else [edge]
+    # Of a symbolic size the last tile is computed whole unless it is a single row.
+    return [(m - row * rows - 1, with_rows(rows, clamp=True)), (None, with_rows(1))]
+
+
+def _register_tile(
+    site: Site, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int, clamp: bool
+) -> None:
+    builder, schedule = site.builder, site.schedule
+    tile = Tile(rows, vectors, schedule.lanes, site.dtype, schedule.fused)
+    if is_flat(site):
+        depth = depth.collapsed()
+    a = rows_of_a(site, depth, row, clamp)
+    b = vectors_of_b(site, depth, column, vectors)
+    places = [
+        _sums(site, row) + i * schedule.width + v * schedule.lanes
+        for i in range(rows)
+        for v in range(vectors)
+    ]
+    if schedule.depth_block:
+        initial = [site.read(place, schedule.lanes) for place in places]
+    else:
+        initial = tile.zeros(builder, len(places))
+    sums = tile.sum_products(builder, depth, a, b, initial)
+    if schedule.inline:
+        for v, value in enumerate(sums):
+            _store(site, row, column * schedule.width + v * schedule.lanes, value)
+        return
+    for place, value in zip(places, sums, strict=True):
+        site.write(place, value)
+
+
+def _sums(site: Site, row: Dim) -> Dim:
+    """Where scratch holds the sums of a tile."""
+    schedule = site.schedule
+    slot = row - site.first_row_tile if schedule.depth_block else 0
+    return slot * (schedule.rows * schedule.width)
+
+
+def _clear_sums(site: Site) -> None:
+    schedule = site.schedule
+    zero = 0.0 if site.dtype.is_float else 0
+    vector = site.builder.op("splat", zero, dtype=site.dtype, lanes=schedule.lanes)
+    size = schedule.row_tiles * schedule.rows * schedule.width
+    with site.builder.loop(0, size // schedule.lanes, prefix="v") as loop:
+        site.write(loop.index * schedule.lanes, vector)
+
+
+# ---- epilogue -------------------------------------------------------------------------------
+
+
+def _finish_tile(site: Site, row: Dim, column: Dim) -> None:
+    """Hand the sums of one tile to the caller's epilogue."""
+    spec, schedule, builder = site.spec, site.schedule, site.builder
+    first = row * schedule.rows
+    rows = _at_most(schedule.rows, spec.m, first)
+    vectors = _at_most(schedule.vectors, ceildiv(spec.n, schedule.lanes), column * schedule.vectors)
+    with (
+        builder.loop(0, rows, prefix="m") as i,
+        builder.loop(0, vectors, prefix="v") as v,
+    ):
+        place = _sums(site, row) + i.index * schedule.width + v.index * schedule.lanes
+        value = site.read(place, schedule.lanes)
+        _store(site, first + i.index, column * schedule.width + v.index * schedule.lanes, value)
+
+
+def _at_most(count: int, size: Dim, start: Dim) -> Dim:
+    """How many of `count` from `start` on are within `size`."""
+    return count if mod(size, count) == 0 else minimum(count, size - start)
+
+
+def _store(site: Site, row: Dim, column: Dim, value: Value) -> None:
+    spec = site.spec
+    lane = site.lanes(spec.n - column, spec.n)
+    spec.store(site.builder, site.batch, row, column + site.lane.index, lane, value)

@@ -1,0 +1,169 @@
+"""The operands as a tile reads them: from panels of constants, from scratch, or where they lie."""
+
+from __future__ import annotations
+
+from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.contract.depth import Depth, for_each_k
+from kernelmill.lower.contract.panels import panel_index
+from kernelmill.lower.contract.site import Site
+from kernelmill.lower.contract.spec import Dims, LoadElement, Operand
+from kernelmill.lower.contract.tile import Fetch
+
+
+def rows_of_a(site: Site, depth: Depth, tile: Dim, clamp: bool) -> Fetch:
+    """Elements of A in tile number `tile`. `clamp`: a row beyond the last is read as the last."""
+    spec, schedule, rows = site.spec, site.schedule, site.schedule.rows
+    if spec.a.packed is not None:
+        name = spec.a.packed
+        return lambda i, k: _packed(
+            site, name, panel_index(tile, depth.number(k), spec.depth, rows) + i, 1
+        )
+    if schedule.pack_a:
+        first = (tile - site.first_row_tile) * rows
+        return lambda i, k: site.read(_scratch_a(site, first + i, depth.number(k)))
+    load = loader(spec.a)
+
+    def direct(i: int, k: Dims) -> Value:
+        row = tile * rows + i
+        return load(site.builder, site.batch, minimum(row, spec.m - 1) if clamp else row, k, None)
+
+    return direct
+
+
+def vectors_of_b(site: Site, depth: Depth, tile: Dim, vectors: int) -> Fetch:
+    """Vectors of B in tile number `tile`."""
+    spec, schedule = site.spec, site.schedule
+    width, lanes = schedule.width, schedule.lanes
+    if spec.b.packed is not None:
+        name = spec.b.packed
+        return lambda v, k: _packed(
+            site, name, panel_index(tile, depth.number(k), spec.depth, width) + v * lanes, lanes
+        )
+    if schedule.pack_b:
+        first = site.scratch.b - depth.start * depth.inner * width
+        return lambda v, k: site.read(first + depth.number(k) * width + v * lanes, lanes)
+    load = loader(spec.b)
+    starts = [tile * width + v * lanes for v in range(vectors)]
+    masked = [site.lanes(spec.n - start, spec.n) for start in starts]
+    return lambda v, k: load(site.builder, site.batch, starts[v] + site.lane.index, k, masked[v])
+
+
+def is_flat(site: Site) -> bool:
+    """Whether k may run as one axis, since neither operand is read where it lies."""
+    spec, schedule = site.spec, site.schedule
+    return (spec.a.packed is not None or schedule.pack_a) and (
+        spec.b.packed is not None or schedule.pack_b
+    )
+
+
+def loader(operand: Operand) -> LoadElement:
+    """How to read an operand that is not packed."""
+    if operand.load is None:
+        raise ValueError("an operand that is not packed needs a `load`")
+    return operand.load
+
+
+def _packed(site: Site, name: str, index: Dim, lanes: int) -> Value:
+    builder = site.builder
+    dtype = next(buffer.dtype for buffer in builder.kernel.buffers if buffer.name == name)
+    value = builder.load(name, index, dtype, lanes)
+    return value if dtype == site.dtype else builder.op("cast", value, dtype=site.dtype)
+
+
+# ---- copies into scratch --------------------------------------------------------------------
+
+
+def copy_b(site: Site, depth: Depth, tile: Dim) -> None:
+    """A panel of B, for all of `depth`, into scratch."""
+    if site.spec.b.contiguous_along == "k":
+        _turn_b(site, depth, tile)
+        return
+    lanes, width = site.schedule.lanes, site.schedule.width
+    left = minimum(width, site.spec.n - tile * width)
+    with site.builder.loop(0, ceildiv(left, lanes), prefix="v") as vector:
+        _copy_columns(site, depth, tile, vector.index * lanes)
+
+
+def _copy_columns(site: Site, depth: Depth, tile: Dim, column: Dim) -> None:
+    # One vector for every k, so that what depends on the columns alone is computed once.
+    spec, width = site.spec, site.schedule.width
+    load = loader(spec.b)
+    start = tile * width + column
+    lane = site.lanes(spec.n - start, spec.n)
+    offset = site.scratch.b - depth.start * depth.inner * width + column
+
+    def copy(k: Dims, _: list[Value]) -> list[Value]:
+        value = load(site.builder, site.batch, start + site.lane.index, k, lane)
+        site.write(offset + depth.number(k) * width, value)
+        return []
+
+    for_each_k(site.builder, depth, [], copy)
+
+
+def _turn_b(site: Site, depth: Depth, tile: Dim) -> None:
+    """Vectors along k are written down a column of the panel."""
+    spec, width = site.spec, site.schedule.width
+    load = loader(spec.b)
+    left = minimum(width, spec.n - tile * width)
+    single = len(depth.axes) == 1
+    stop, size = (depth.stop, depth.stop - depth.start) if single else (depth.axes[-1],) * 2
+    with site.builder.loop(0, left, prefix="n") as column:
+        offset = site.scratch.b - depth.start * depth.inner * width + column.index
+
+        def copy(k: Dims, _: list[Value]) -> list[Value]:
+            lane = site.lanes(stop - k[-1], size)
+            along = (*k[:-1], k[-1] + site.lane.index)
+            value = load(site.builder, site.batch, tile * width + column.index, along, lane)
+            site.write(offset + depth.number(k) * width, value, width, lane.mask)
+            return []
+
+        for_each_k(site.builder, depth, [], copy, site.schedule.lanes)
+
+
+def copy_a(site: Site) -> None:
+    """The task's rows of A, for all k, into scratch."""
+    spec, schedule = site.spec, site.schedule
+    start = site.first_row_tile * schedule.rows
+    count = minimum(schedule.row_tiles * schedule.rows, spec.m - start)
+    depth = Depth.whole(spec.k)
+    if spec.a.contiguous_along == "outer":
+        with site.builder.loop(0, ceildiv(count, schedule.lanes), prefix="v") as vector:
+            _copy_rows(site, depth, start, vector.index * schedule.lanes, count)
+        return
+    with site.builder.loop(0, count, prefix="m") as row:
+        _copy_row(site, depth, start + row.index, row.index)
+
+
+def _copy_rows(site: Site, depth: Depth, start: Dim, row: Dim, count: Dim) -> None:
+    load = loader(site.spec.a)
+    lane = site.lanes(count - row, count)
+
+    def copy(k: Dims, _: list[Value]) -> list[Value]:
+        value = load(site.builder, site.batch, start + row + site.lane.index, k, lane)
+        site.write(_scratch_a(site, row, depth.number(k)), value)
+        return []
+
+    for_each_k(site.builder, depth, [], copy)
+
+
+def _copy_row(site: Site, depth: Depth, row: Dim, local: Dim) -> None:
+    load = loader(site.spec.a)
+    size = depth.axes[-1]
+
+    def copy(k: Dims, _: list[Value]) -> list[Value]:
+        lane = site.lanes(size - k[-1], size)
+        along = (*k[:-1], k[-1] + site.lane.index)
+        value = load(site.builder, site.batch, row, along, lane)
+        site.write(_scratch_a(site, local, depth.number(k)), value, 1, lane.mask)
+        return []
+
+    for_each_k(site.builder, depth, [], copy, site.schedule.lanes)
+
+
+def _scratch_a(site: Site, row: Dim, k: Dim) -> Dim:
+    """Where scratch holds an element of A; `row` counts from the task's first."""
+    layout = site.scratch
+    if site.spec.a.contiguous_along == "outer":
+        return layout.a + k * layout.row_stride + row
+    return layout.a + row * site.spec.depth + k

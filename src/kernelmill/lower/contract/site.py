@@ -1,0 +1,86 @@
+"""Where in a contraction code is being emitted: the task's place, scratch, lanes and masks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, ceildiv, minimum, mod
+from kernelmill.core.dtype import DType
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import SCRATCH, Value
+from kernelmill.lower.contract.schedule import Schedule, ScratchLayout
+from kernelmill.lower.contract.spec import Contraction, Dims
+from kernelmill.lower.lane import Lane
+
+
+@dataclass(frozen=True)
+class Site:
+    """What every part of the template needs to emit code.
+
+    `batch`, `row_block` and `column_block` are the task's place; tiles are numbered through the
+    whole of C.
+    """
+
+    builder: KernelBuilder
+    spec: Contraction
+    schedule: Schedule
+    lane: Lane
+    batch: Dims
+    row_block: Dim
+    column_block: Dim
+
+    @property
+    def dtype(self) -> DType:
+        return self.spec.accumulate
+
+    @property
+    def scratch(self) -> ScratchLayout:
+        return self.schedule.scratch(self.spec)
+
+    @property
+    def first_row_tile(self) -> Dim:
+        return self.row_block * self.schedule.row_tiles
+
+    @contextmanager
+    def row_tiles(self) -> Generator[Dim]:
+        """The task's tiles along m."""
+        count = ceildiv(self.spec.m, self.schedule.rows)
+        with self._tiles(self.row_block, self.schedule.row_tiles, count) as tile:
+            yield tile
+
+    @contextmanager
+    def column_tiles(self) -> Generator[Dim]:
+        """The task's tiles along n."""
+        count = ceildiv(self.spec.n, self.schedule.width)
+        with self._tiles(self.column_block, self.schedule.column_tiles, count) as tile:
+            yield tile
+
+    @contextmanager
+    def _tiles(self, block: Dim, size: int, count: Dim) -> Generator[Dim]:
+        if size == 1:
+            yield block
+            return
+        stop = minimum(count, block * size + size)
+        with self.builder.loop(block * size, stop, prefix="tile") as loop:
+            yield loop.index
+
+    def lanes(self, left: Dim, size: Dim) -> Lane:
+        """The lane where `left` elements of an axis are still to come.
+
+        It has a mask unless the axis's `size` is a multiple of the lanes, which all steps are.
+        """
+        count = self.lane.count
+        if mod(size, count) == 0:
+            return self.lane
+        mask = self.builder.op("lane_mask", self.builder.index(left), lanes=count)
+        return Lane(self.lane.symbol, count, mask)
+
+    def read(self, offset: Dim, lanes: int = 1) -> Value:
+        """Sums or packed elements from scratch."""
+        return self.builder.load(SCRATCH, offset, self.dtype, lanes)
+
+    def write(self, offset: Dim, value: Value, stride: Dim = 1, mask: Value | None = None) -> None:
+        """Sums or packed elements into scratch."""
+        self.builder.store(SCRATCH, offset, value, mask, stride)

@@ -1,0 +1,90 @@
+"""The register tile: rows x vectors sums that stay in registers while k runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import floordiv
+from kernelmill.core.dtype import DType
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.contract.depth import Depth, for_each_k
+from kernelmill.lower.contract.spec import Dims
+
+CHAINS = 8
+"""Independent sums that two multiply-add units with four cycles latency need to stay busy."""
+
+Fetch = Callable[[int, Dims], Value]
+"""`fetch(i, k)`: for A the element of row i of the tile, for B its vector number i."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The shape of a tile, its element type, and whether a*b + c is one instruction."""
+
+    rows: int
+    vectors: int
+    lanes: int
+    dtype: DType
+    fused: bool
+
+    def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
+        """So many vectors of zeros."""
+        zero = 0.0 if self.dtype.is_float else 0
+        return [builder.op("splat", zero, dtype=self.dtype, lanes=self.lanes)] * count
+
+    def multiply_add(self, builder: KernelBuilder, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c."""
+        if self.fused:
+            return builder.op("fma", a, b, c)
+        return builder.op("add", builder.op("mul", a, b), c)
+
+    def sum_products(
+        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
+    ) -> list[Value]:
+        """`initial` plus the sum over k of A times B, rows by vectors in row-major order.
+
+        A tile too small to keep the multiply-add units busy sums several neighbouring k apart.
+        """
+        count = self.rows * self.vectors
+        sets = 1
+        while len(depth.axes) == 1 and sets * count < CHAINS:
+            sets *= 2
+
+        def step(k: Dims, sums: list[Value]) -> list[Value]:
+            return self._step(builder, k, sums, a, b)
+
+        if sets == 1:
+            return for_each_k(builder, depth, initial, step)
+        whole = depth.start + floordiv(depth.size, sets) * sets
+        groups = initial + self.zeros(builder, count * (sets - 1))
+        groups = for_each_k(builder, Depth(depth.axes, depth.start, whole), groups, step, sets)
+        sums = _add_groups(builder, groups, count)
+        if whole == depth.stop:
+            return sums
+        return for_each_k(builder, Depth(depth.axes, whole, depth.stop), sums, step)
+
+    def _step(
+        self, builder: KernelBuilder, k: Dims, sums: list[Value], a: Fetch, b: Fetch
+    ) -> list[Value]:
+        # One group of sums for each of len(sums) / (rows * vectors) neighbouring k.
+        result: list[Value] = []
+        while len(result) < len(sums):
+            columns = [b(v, k) for v in range(self.vectors)]
+            for i in range(self.rows):
+                row = builder.op("splat", a(i, k), lanes=self.lanes)
+                for column in columns:
+                    c = sums[len(result)]
+                    result.append(self.multiply_add(builder, row, column, c))
+            k = (*k[:-1], k[-1] + 1)
+        return result
+
+
+def _add_groups(builder: KernelBuilder, groups: list[Value], count: int) -> list[Value]:
+    while len(groups) > count:
+        half = len(groups) // 2
+        groups = [
+            builder.op("add", x, y) for x, y in zip(groups[:half], groups[half:], strict=True)
+        ]
+    return groups

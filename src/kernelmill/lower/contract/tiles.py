@@ -1,0 +1,201 @@
+"""The rules that choose a schedule.
+
+All follow from the target's vector width and caches, and from the sizes where those are known.
+Costs are in cycles of a core that does two vector multiply-adds and two vector loads a cycle with
+four cycles latency, which fits current cores with AVX2, AVX-512 or NEON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product as pairs
+from math import prod
+
+from kernelmill.core.dim import Dim, bounds, floordiv, product
+from kernelmill.core.target import Target
+from kernelmill.lower.contract.schedule import Schedule, parts
+from kernelmill.lower.contract.spec import Contraction, Operand
+
+_ROWS = {32: (16, 12, 8, 6), 16: (10, 6, 4, 2)}
+"""Rows of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers: its sums,
+one row of B and a broadcast element of A stay in registers."""
+
+_DIRECT_ROWS = 8
+"""Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
+
+_DOT_ROWS = 4
+"""Most rows for which summing along k is cheaper than turning B round."""
+
+_INLINE_DEPTH = 32
+"""Up to this depth the sums' way through scratch would be felt."""
+
+_NEAR_ROWS = 256
+"""Rows of B up to so many elements apart share pages: no need to move them together."""
+
+_UNKNOWN_SIZE = 128
+"""What a symbolic size is taken for, within its range."""
+
+_THREADS = (1, 2, 4, 8, 16)
+_TASK_CYCLES = 400
+_CYCLES_PER_NANOSECOND = 4
+_STREAM_BYTES_PER_NANOSECOND = 16
+_SERIAL_CYCLES = 60_000
+"""Contractions below this run on one thread."""
+
+
+def plan_contraction(spec: Contraction, target: Target) -> Schedule:
+    """The schedule for this contraction on this processor. Depends on nothing else."""
+    lanes = target.vector_lanes(spec.accumulate)
+    dot = _sums_along_depth(spec)
+    vectors = 1 if dot else _choose_vectors(spec, target, lanes)
+    limit = _row_limit(spec.a, target, vectors)
+    rows = guess(spec.m) if dot else _choose_rows(spec.m, limit, vectors)
+    one_tile = isinstance(spec.m, int) and spec.m <= rows
+    schedule = Schedule(
+        lanes=lanes,
+        rows=rows,
+        vectors=vectors,
+        pack_a=spec.a.packed is None and not spec.a.direct and not dot,
+        pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, one_tile),
+        dot=dot,
+        depth_block=0 if one_tile or dot else _choose_depth_block(spec, target, lanes * vectors),
+        inline=rows == 1 and one_tile and not dot and guess(spec.depth) <= _INLINE_DEPTH,
+        fused=target.has_fma and spec.accumulate.is_float,
+        work=_work(spec, lanes),
+    )
+    row_tiles, column_tiles = _choose_blocks(schedule, spec)
+    return replace(schedule, row_tiles=row_tiles, column_tiles=column_tiles)
+
+
+def guess(dim: Dim) -> int:
+    """The size itself, or a likely one for a symbolic size; at least 1."""
+    if isinstance(dim, int):
+        return max(dim, 1)
+    low, high = bounds(dim)
+    likely = _UNKNOWN_SIZE if high is None else min(_UNKNOWN_SIZE, high)
+    return max(likely, low or 1, 1)
+
+
+# ---- the register tile ----------------------------------------------------------------------
+
+
+def _sums_along_depth(spec: Contraction) -> bool:
+    few = isinstance(spec.m, int) and 0 < spec.m <= _DOT_ROWS
+    loose = spec.a.packed is None and spec.b.packed is None
+    return few and loose and spec.b.contiguous_along == "k" and guess(spec.k[-1]) >= 16
+
+
+def _row_limit(a: Operand, target: Target, vectors: int) -> int:
+    registers = 16 if target.is_x86 and target.vector_bits < 512 else 32
+    limit = _ROWS[registers][vectors - 1]
+    return limit if a.packed is not None else min(limit, _DIRECT_ROWS)
+
+
+def _tile_cycles(rows: int, vectors: int) -> float:
+    """Cycles of a register tile for each k: multiply-adds or loads, whichever are more."""
+    return max(rows * vectors, rows + vectors) / 2
+
+
+def _choose_vectors(spec: Contraction, target: Target, lanes: int) -> int:
+    """Fewest cycles for a row of C. A packed B has one width whatever m is, to be shared."""
+    if not isinstance(spec.n, int):
+        return 2
+    count = parts(spec.n, lanes)
+    most = max(_ROWS[32]) if spec.b.packed is not None else guess(spec.m)
+
+    def cycles(vectors: int) -> float:
+        rows = min(most, _row_limit(spec.a, target, vectors))
+        full, rest = divmod(count, vectors)
+        last = _tile_cycles(rows, rest) if rest else 0
+        return (full * _tile_cycles(rows, vectors) + last) / rows
+
+    return min((v for v in (3, 2, 4, 1) if v <= count), key=cycles)
+
+
+def _choose_rows(m: Dim, limit: int, vectors: int) -> int:
+    """Rows of the tile: all of them, or what leaves the cheapest rest."""
+    if not isinstance(m, int):
+        return min(limit, _DIRECT_ROWS)
+    if m <= limit:
+        return max(m, 1)
+
+    def cycles(rows: int) -> float:
+        full, rest = divmod(m, rows)
+        return full * _tile_cycles(rows, vectors) + (_tile_cycles(rest, vectors) if rest else 0)
+
+    return min(range(limit, limit * 2 // 3 - 1, -1), key=cycles)
+
+
+# ---- packing --------------------------------------------------------------------------------
+
+
+def _must_pack_b(spec: Contraction, one_tile: bool) -> bool:
+    """Whether B goes through scratch: to turn it round, or as it is used again and again."""
+    if spec.b.contiguous_along == "k":
+        return True
+    if one_tile:
+        return False
+    near = isinstance(spec.n, int) and spec.n <= _NEAR_ROWS
+    return not (spec.b.direct and near)
+
+
+def _choose_depth_block(spec: Contraction, target: Target, width: int) -> int:
+    """Keep a panel of B within most of the second-level cache."""
+    if not isinstance(spec.depth, int):
+        return 0
+    first, row = guess(spec.k[0]), width * spec.accumulate.bytes
+    if row * spec.depth <= target.l2_bytes * 3 // 4:
+        return 0
+    block = max(1, target.l2_bytes // 4 // (row * (spec.depth // first)))
+    return parts(first, parts(first, block))
+
+
+# ---- tasks ----------------------------------------------------------------------------------
+
+
+def _choose_blocks(schedule: Schedule, spec: Contraction) -> tuple[int, int]:
+    """Tiles of a task along m and n: the least time summed over several numbers of threads."""
+    row_tiles = parts(guess(spec.m), schedule.rows)
+    column_tiles = parts(guess(spec.n), schedule.width)
+    batch = prod(guess(size) for size in spec.batch)
+    serial = batch * _task_cycles(schedule, spec, row_tiles, column_tiles) <= _SERIAL_CYCLES
+    threads = (1,) if serial else _THREADS
+
+    def cycles(blocks: tuple[int, int]) -> float:
+        tasks = batch * parts(row_tiles, blocks[0]) * parts(column_tiles, blocks[1])
+        one = _task_cycles(schedule, spec, *blocks)
+        return sum(parts(tasks, count) * count * one for count in threads)
+
+    return min(pairs(_block_sizes(row_tiles), _block_sizes(column_tiles)), key=cycles)
+
+
+def _block_sizes(count: int) -> list[int]:
+    """The sizes when `count` tiles are cut into 1, 2, ... blocks of nearly one size."""
+    return sorted({parts(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
+
+
+def _task_cycles(schedule: Schedule, spec: Contraction, row_tiles: int, column_tiles: int) -> float:
+    depth = guess(spec.depth)
+    rows, columns = row_tiles * schedule.rows, column_tiles * schedule.width
+    tiles = row_tiles * column_tiles
+    cycles = tiles * depth * _tile_cycles(schedule.rows, schedule.vectors) + _TASK_CYCLES
+    if schedule.pack_b:
+        cycles += columns * depth * _copy_cycles(spec.b, ("outer",), schedule.lanes)
+    if schedule.pack_a:
+        cycles += rows * depth * _copy_cycles(spec.a, ("outer", "k"), schedule.lanes)
+    return cycles
+
+
+def _copy_cycles(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
+    """Cycles of moving one element into scratch; cheap where vectors run `along` memory."""
+    if operand.contiguous_along not in along:
+        return 1.0
+    return (2 if operand.direct else 12) / lanes
+
+
+def _work(spec: Contraction, lanes: int) -> Dim:
+    """Nanoseconds on one core: the multiply-adds, and streaming in both operands once."""
+    batch, depth = product(spec.batch), spec.depth
+    sums = floordiv(batch * spec.m * spec.n * depth, 2 * lanes * _CYCLES_PER_NANOSECOND)
+    bytes = batch * depth * (spec.m + spec.n) * spec.accumulate.bytes
+    return sums + floordiv(bytes, _STREAM_BYTES_PER_NANOSECOND)
