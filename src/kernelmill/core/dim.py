@@ -170,7 +170,11 @@ def range_text(symbol: Sym, names: Mapping[str, str]) -> str:
 
 def read_symbol(reader: Reader, scope: Mapping[str, Dim]) -> Sym:
     """NAME with its range if one follows."""
-    name = reader.name("a symbol")
+    return read_range(reader, reader.name("a symbol"), scope)
+
+
+def read_range(reader: Reader, name: str, scope: Mapping[str, Dim]) -> Sym:
+    """The symbol called `name` with the range that comes next, if one does."""
     if not reader.accept("in"):
         return Sym(name)
     reader.expect("[")
@@ -220,7 +224,7 @@ def _read_factor(reader: Reader, scope: Mapping[str, Dim]) -> Dim:
         result = read_dim(reader, scope)
         reader.expect(")")
         return result
-    if reader.at_integer():
+    if reader.at_kind("int"):
         return reader.integer()
     name = reader.name("a dim")
     if name in ("min", "max") and reader.accept("("):
@@ -247,6 +251,7 @@ def _operation(operator: str, a: Dim, b: Dim) -> Dim:
 __all__ = [
     "Atom", "Dim", "Expr", "Op", "Sym", "as_sym", "bounds", "ceildiv", "evaluate", "floordiv",
     "linear_part", "maximum", "minimum", "mod", "of_atom", "parse", "product", "provably_less",
-    "provably_nonnegative", "range_text", "read_dim", "read_symbol", "recombine", "render",
+    "provably_nonnegative", "range_text", "read_dim", "read_range",
+    "read_symbol", "recombine", "render",
     "substitute", "sym", "symbols",
 ]  # fmt: skip

@@ -516,5 +516,3 @@ def maximum(a: Dim, b: Dim) -> Dim:
 def ceildiv(a: Dim, b: Dim) -> Dim:
     """The smallest integer that is at least a / b."""
     return floordiv(a + (b - 1), b)
-
-

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from typing import NoReturn
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+T = TypeVar("T")
 
 _TOKEN = re.compile(
     r"""\s*(?:
@@ -56,10 +59,9 @@ class Reader:
                 return
             offset = match.end()
 
-    @property
-    def kind(self) -> str:
-        """Of the next token: "value", "string", "float", "int", "name", "mark" or "end"."""
-        return self._tokens[self.position][0]
+    def at_kind(self, *kinds: str) -> bool:
+        """Whether the next token is a value, string, float, int, name, mark or end."""
+        return self._tokens[self.position][0] in kinds
 
     @property
     def token(self) -> str:
@@ -68,18 +70,15 @@ class Reader:
 
     def at(self, *texts: str) -> bool:
         """Whether the next token is one of these words or marks."""
-        return self.token in texts and self.kind in ("name", "mark")
-
-    def at_integer(self) -> bool:
-        return self.kind == "int"
+        return self.token in texts and self.at_kind("name", "mark")
 
     def next_is_value(self) -> bool:
         """Whether a VALUE comes after the next token."""
-        return self.kind != "end" and self._tokens[self.position + 1][0] == "value"
+        return not self.at_kind("end") and self._tokens[self.position + 1][0] == "value"
 
     def take(self) -> str:
         """The next token, whatever it is."""
-        if self.kind == "end":
+        if self.at_kind("end"):
             self.fail("more")
         token = self.token
         self.position += 1
@@ -97,8 +96,23 @@ class Reader:
         if not self.accept(text):
             self.fail(repr(text))
 
+    def listed(self, item: Callable[[], T], close: str) -> list[T]:
+        """What `item` reads, again and again with commas between, up to and with `close`."""
+        items: list[T] = []
+        while not self.accept(close):
+            if items:
+                self.expect(",")
+            items.append(item())
+        return items
+
+    def skip_parentheses(self) -> None:
+        """Go past the ")" that closes a "(" already taken."""
+        depth = 1
+        while depth:
+            depth += {"(": 1, ")": -1}.get(self.take(), 0)
+
     def expect_end(self) -> None:
-        if self.kind != "end":
+        if not self.at_kind("end"):
             self.fail("the end")
 
     def name(self, what: str = "a name") -> str:
@@ -122,21 +136,21 @@ class Reader:
         return sign * int(self._take("int", "an integer"))
 
     def at_number(self) -> bool:
-        return self.kind in ("int", "float") or self.at("-", "inf", "nan")
+        return self.at_kind("int", "float") or self.at("-", "inf", "nan")
 
     def number(self) -> int | float:
         """Take an INT or a FLOAT ("inf" and "nan" too) with its sign."""
         negative = self.accept("-")
-        if self.kind == "int":
+        if self.at_kind("int"):
             value: int | float = int(self.take())
-        elif self.kind == "float" or self.at("inf", "nan"):
+        elif self.at_kind("float") or self.at("inf", "nan"):
             value = float(self.take())
         else:
             self.fail("a number")
         return -value if negative else value
 
     def _take(self, kind: str, what: str) -> str:
-        if self.kind != kind:
+        if not self.at_kind(kind):
             self.fail(what)
         return self.take()
 

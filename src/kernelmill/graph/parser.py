@@ -1,0 +1,165 @@
+"""Graphs from text, by recursive descent over the grammar of ir.py. Types are taken as written."""
+
+from __future__ import annotations
+
+from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, read_dim, read_symbol
+from kernelmill.core.dtype import BY_NAME, DType
+from kernelmill.core.text import Reader
+from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
+
+
+def parse_graph(text: str) -> Graph:
+    """The graph that `text` describes; printing it gives the canonical text again.
+
+    Raises ValueError with the line and what was expected there. The rules beyond the grammar are
+    the verifier's.
+    """
+    return _Parser(text).graph()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._reader = Reader(text)
+        self._scope: dict[str, Dim] = {}
+        self._values: dict[str, Value] = {}
+
+    def graph(self) -> Graph:
+        reader = self._reader
+        reader.expect("graph")
+        graph = Graph(reader.name())
+        reader.expect("(")
+        inputs = reader.position
+        reader.skip_parentheses()
+        if reader.accept("symbols"):
+            reader.expect("(")
+            graph.symbols = {s.name: s for s in reader.listed(self._symbol, ")")}
+        body = reader.position
+        reader.position = inputs
+        graph.inputs = reader.listed(self._input, ")")
+        reader.position = body
+        reader.expect("{")
+        while not reader.accept("return"):
+            graph.nodes.append(self._node())
+        if not reader.at("update", "}"):
+            graph.results = [self._result()]
+            while reader.accept(","):
+                graph.results.append(self._result())
+        if reader.accept("update"):
+            reader.expect("(")
+            graph.updates = reader.listed(self._update, ")")
+        reader.expect("}")
+        reader.expect_end()
+        return graph
+
+    # ---- header and results -----------------------------------------------------------------
+
+    def _symbol(self) -> Sym:
+        symbol = read_symbol(self._reader, self._scope)
+        self._scope[symbol.name] = of_atom(symbol)
+        return symbol
+
+    def _input(self) -> Input | DimInput:
+        reader = self._reader
+        if not reader.at_kind("value"):
+            symbol = as_sym(self._dim())
+            if symbol is None:
+                reader.fail_before("a symbol")
+            reader.expect(":")
+            reader.expect("dim")
+            return DimInput(symbol)
+        name = reader.value()
+        reader.expect(":")
+        value = self._define(name, self._type(), None)
+        return Input(value, reader.take() if reader.at_kind("name") else "user")
+
+    def _update(self) -> tuple[Value, Value]:
+        old = self._use()
+        self._reader.expect("<-")
+        return old, self._use()
+
+    def _result(self) -> Result:
+        if self._reader.accept("none"):
+            return None
+        return self._bracketed_dim() if self._reader.at("<") else self._use()
+
+    # ---- nodes ------------------------------------------------------------------------------
+
+    def _node(self) -> Node:
+        reader = self._reader
+        names: list[str] = []
+        if not reader.at("="):
+            names.append(reader.value())
+            while reader.accept(","):
+                names.append(reader.value())
+        reader.expect("=")
+        op = reader.name("an operator")
+        reader.expect("(")
+        operands = reader.listed(self._use, ")")
+        attrs = dict(reader.listed(self._attr, "}")) if reader.accept("{") else {}
+        reader.expect(":")
+        types: list[TensorType] = [self._type()] if names else []
+        for _ in names[1:]:
+            reader.expect(",")
+            types.append(self._type())
+        origin = reader.string() if reader.accept("at") else ""
+        scope = reader.string() if reader.accept("scope") else ""
+        node = Node(op, operands, attrs, origin, scope)
+        defined = (self._define(name, kind, node) for name, kind in zip(names, types, strict=True))
+        node.results = tuple(defined)
+        return node
+
+    def _define(self, name: str, kind: TensorType, node: Node | None) -> Value:
+        if name in self._values:
+            self._reader.fail_before(f"a new name, but %{name} is defined above")
+        value = self._values[name] = Value(name, kind, node)
+        return value
+
+    def _use(self) -> Value:
+        name = self._reader.value()
+        if name not in self._values:
+            self._reader.fail_before(f"a value defined above, not %{name}")
+        return self._values[name]
+
+    # ---- types and attributes ---------------------------------------------------------------
+
+    def _type(self) -> TensorType:
+        reader = self._reader
+        dtype = BY_NAME.get(reader.name("a dtype"))
+        if dtype is None:
+            reader.fail_before(f"a dtype ({', '.join(BY_NAME)})")
+        reader.expect("[")
+        shape = tuple(reader.listed(self._dim, "]"))
+        strides = tuple(reader.listed(self._dim, "}")) if reader.accept("{") else None
+        return TensorType(dtype, shape, strides)
+
+    def _dim(self) -> Dim:
+        return read_dim(self._reader, self._scope)
+
+    def _bracketed_dim(self) -> Dim:
+        self._reader.expect("<")
+        dim = self._dim()
+        self._reader.expect(">")
+        return dim
+
+    def _attr(self) -> tuple[str, Attr]:
+        name = self._reader.name("an attribute")
+        self._reader.expect("=")
+        return name, self._literal()
+
+    def _literal(self) -> Attr:
+        reader = self._reader
+        if reader.at_kind("string"):
+            return reader.string()
+        if reader.accept("("):
+            return tuple(reader.listed(self._literal, ")"))
+        if reader.at("<"):
+            return self._bracketed_dim()
+        if reader.at_number():
+            return reader.number()
+        word = reader.name("a literal")
+        if word not in _WORDS:
+            reader.fail_before(f"a literal, not {word!r}")
+        return _WORDS[word]
+
+
+_WORDS: dict[str, bool | DType | None] = {"true": True, "false": False, "none": None, **BY_NAME}
