@@ -26,21 +26,28 @@ class TypingError(ValueError):
 
 @dataclass(frozen=True)
 class OpDef:
-    """An operator. `kind` says how it is lowered (the groups below); `arity` None: any number."""
+    """An operator. `kind` says how it is lowered (the groups below); `arity` None: any number.
+
+    A node has all of `attrs` and may have those of `optional`, which are false when absent.
+    """
 
     name: str
     kind: str
     arity: int | None
     attrs: tuple[str, ...]
     rule: Rule
+    optional: tuple[str, ...] = ()
 
 
 OPS: dict[str, OpDef] = {}
 
 
 def _define(names: str, kind: str, arity: int | None, attrs: str, rule: Rule) -> frozenset[str]:
+    """`attrs` ending in "?" are optional."""
+    required = tuple(attr for attr in attrs.split() if not attr.endswith("?"))
+    optional = tuple(attr[:-1] for attr in attrs.split() if attr.endswith("?"))
     for name in names.split():
-        OPS[name] = OpDef(name, kind, arity, tuple(attrs.split()), rule)
+        OPS[name] = OpDef(name, kind, arity, required, rule, optional)
     return frozenset(names.split())
 
 
@@ -446,14 +453,17 @@ def _index_put(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
 
 
 # Index tensors are i64; negative ones count from the end; one out of range raises IndexError.
+# `unsigned`: negative ones are out of range too (embedding, gather and others of torch).
 # index(x, i0, i1...): `dims` of x (ascending) are looked up; the indices' common shape stands at
 # position `at` of the remaining dims.
-_define("index", "gather", None, "dims at", _index)
-_define("gather", "gather", 2, "dim", _gather)  # as torch.gather
+_define("index", "gather", None, "dims at unsigned?", _index)
+_define("gather", "gather", 2, "dim unsigned?", _gather)  # as torch.gather
 # scatter(x, index, source) and index_put(x, values, i0, i1...): x with the addressed elements
 # replaced or combined; mode is "set", "add", "mul", "max" or "min"; values has index's shape.
-_define("scatter", "scatter", 3, "dim mode", _scatter)
-_define("index_put", "scatter", None, "dims at mode", _index_put)
+# `inplace`: x is an updated input, nothing later reads its old value, and the result is its update:
+# the lowering writes the addressed elements into the input's memory and copies nothing.
+_define("scatter", "scatter", 3, "dim mode unsigned? inplace?", _scatter)
+_define("index_put", "scatter", None, "dims at mode unsigned? inplace?", _index_put)
 
 
 # ---- ATen ----------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ class _Verifier:
             raise TypingError(f"there is no operator {node.op!r}")
         for operand in node.operands:
             _require(operand in self._known, f"{operand} is not defined here")
-        unknown = sorted(set(node.attrs) - set(definition.attrs))
+        unknown = sorted(set(node.attrs) - {*definition.attrs, *definition.optional})
         _require(not unknown, f"{node.op} has no attribute {', '.join(unknown)}")
         if node.op == "aten":
             self._aten(node)
@@ -215,6 +215,7 @@ _ATTRS: dict[str, Callable[[Attr], bool]] = {
     "dtype": _is_dtype,
     "end": _is_dim,
     "groups": _is_int,
+    "inplace": lambda value: isinstance(value, bool),
     "high": _all(_is_dim),
     "low": _all(_is_dim),
     "mode": lambda value: isinstance(value, str),
@@ -227,6 +228,7 @@ _ATTRS: dict[str, Callable[[Attr], bool]] = {
     "step": _is_dim,
     "stride": _all(_is_int),
     "strides": _all(_is_dim),
+    "unsigned": lambda value: isinstance(value, bool),
     "value": lambda value: _is_number(value) or isinstance(value, Expr),
 }
 """What each attribute must be; those of `aten` are checked on their own."""
