@@ -4,7 +4,12 @@ llvmlite's IR reader and code generator are used in this room alone.
 """
 
 from kernelmill.codegen.compile import (
-    GENERATOR_VERSION, assembly, compile_kernel, dims_function, external_symbols, llvm_ir,
+    GENERATOR_VERSION,
+    assembly,
+    compile_kernel,
+    dims_function,
+    external_symbols,
+    llvm_ir,
 )  # fmt: skip
 from kernelmill.codegen.machine import llvm_version
 

@@ -8,7 +8,7 @@ does not depend on a loop stay outside of it, with no optimiser.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Union
 
@@ -212,7 +212,7 @@ class Code:
         self.regions[-1].block = block
 
     @contextmanager
-    def region(self, block: Block) -> Iterator[None]:
+    def region(self, block: Block) -> Generator[None]:
         """Write into a new innermost region that starts with `block`."""
         self._blocks.append(block)
         self.regions.append(Region(block))
@@ -237,8 +237,8 @@ class Code:
         return Reg(self, constant(type, value), type)
 
     def splat(self, value: Reg, lanes: int) -> Reg:
-        """A scalar in all lanes; a register that has the lanes already is given back."""
-        if value.lanes == lanes:
+        """A scalar in all lanes; a vector is given back as it is."""
+        if lanes == 1 or value.lanes > 1:
             return value
         type = VType(value.dtype, lanes)
         if not value.text.startswith("%"):

@@ -96,9 +96,7 @@ def _entry(module: Module, kernel: Kernel) -> str:
     return code.finish(f"define void @{kernel.name}({head}) #0")
 
 
-def dims_function(
-    name: str, symbols: Sequence[Sym], dims: Sequence[Dim], target: Target
-) -> bytes:
+def dims_function(name: str, symbols: Sequence[Sym], dims: Sequence[Dim], target: Target) -> bytes:
     """The ELF object of `void name(const i64* symbols_in, i64* out)`: out[i] is dims[i].
 
     `symbols_in` has the values of `symbols` in their order.

@@ -5,7 +5,17 @@ from __future__ import annotations
 from kernelmill.codegen.code import Code
 from kernelmill.codegen.spelling import in_memory
 from kernelmill.core.dim import (
-    Atom, Dim, Expr, Monomial, Op, Sym, bounds, of_atom, provably_nonnegative, substitute, symbols,
+    Atom,
+    Dim,
+    Expr,
+    Monomial,
+    Op,
+    Sym,
+    bounds,
+    of_atom,
+    provably_nonnegative,
+    substitute,
+    symbols,
 )  # fmt: skip
 from kernelmill.core.dtype import DType
 

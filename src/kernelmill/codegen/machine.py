@@ -82,6 +82,7 @@ def emit(text: str, target: Target, assembly: bool = False) -> bytes:
     Threads compile at the same time. CodegenError when LLVM refuses the text.
     """
     library = _library()
+    # llvmlite has no public name for the pointer that its object holds.
     machine = ctypes.cast(_machine(target)._ptr, ctypes.c_void_p)  # pyright: ignore
     context = library.LLVMPY_ContextCreate()
     try:

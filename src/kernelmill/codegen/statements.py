@@ -10,12 +10,27 @@ from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
+from kernelmill.codegen.spelling import llvm_type
 from kernelmill.core.dim import Dim, Sym, provably_less
-from kernelmill.core.dtype import BOOL, F64, I64
+from kernelmill.core.dtype import BOOL, F64, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.kernel.ir import (
-    SCRATCH, STATUS, For, Gather, If, IndexValue, Instr, Kernel, Let, Load, Operand, Scatter, Stmt,
-    Store, Value, VType,
+    SCRATCH,
+    STATUS,
+    For,
+    Gather,
+    If,
+    IndexValue,
+    Instr,
+    Kernel,
+    Let,
+    Load,
+    Operand,
+    Scatter,
+    Stmt,
+    Store,
+    Value,
+    VType,
 )  # fmt: skip
 from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
 
@@ -120,7 +135,7 @@ class Body:
         if op in MATH:
             return functions.apply(op, [self.operand(arg, type) for arg in args])
         if op in COMPARE:
-            compared = VType(self._dtype_of(args).dtype, type.lanes)
+            compared = VType(self._dtype_of(args), type.lanes)
             a, b = self.operand(args[0], compared), self.operand(args[1], compared)
             return arithmetic.compare(op, a, b)
         if op == "fma":
@@ -131,18 +146,20 @@ class Body:
             return self.code.select(condition, a, b)
         return self._other(statement)
 
-    def _dtype_of(self, args: Sequence[Operand]) -> VType:
-        """The type that literals among the operands take: that of the first register, or their own."""
+    def _dtype_of(self, args: Sequence[Operand]) -> DType:
+        """What literals among the operands are: the first register's type, or else their own."""
         for arg in args:
             if isinstance(arg, Value):
-                return arg.type
-        return VType(BOOL if isinstance(args[0], bool) else I64 if isinstance(args[0], int) else F64)
+                return arg.type.dtype
+        if isinstance(args[0], bool):
+            return BOOL
+        return I64 if isinstance(args[0], int) else F64
 
     def _other(self, statement: Instr) -> Reg:
         op, args, type = statement.op, statement.args, statement.result.type
         if op == "iota":
             return vectors.iota(self.code, type)
-        source = self.operand(args[0], VType(self._dtype_of(args[:1]).dtype))
+        source = self.operand(args[0], VType(self._dtype_of(args[:1])))
         if op == "cast":
             return self.code.splat(convert.cast(source, type.dtype), type.lanes)
         if op == "bitcast":
@@ -198,10 +215,8 @@ class Body:
                 for operand, value in zip(statement.yields, statement.carried, strict=True)
             ]
 
-        results = self.counted(
-            statement.symbol, (start, stop, step), list(zip(statement.carried, initial, strict=True)),
-            body,
-        )  # fmt: skip
+        carried = list(zip(statement.carried, initial, strict=True))
+        results = self.counted(statement.symbol, (start, stop, step), carried, body)
         for value, result in zip(statement.results, results, strict=True):
             self.values[value] = result
 
@@ -243,25 +258,27 @@ class Body:
             code.line(f"br {some.typed}, label %{entry.label}, label %{exit_.label}")
         code.place(entry)
         with code.region(head):
-            finals, latch = self._passes(symbol, first, last, increment, carried, body, entry, exit_)
+            edges = (entry, exit_)
+            finals, latch = self._passes(symbol, first, last, increment, carried, body, edges)
         code.line(f"br label %{head.label}")
         code.place(exit_)
         if certain:
             return finals
+        starts = [initial for _, initial in carried]
         return [
-            code.result(
-                f"phi {_type_text(initial)} [ {initial.text}, %{before} ], [ {final.text}, %{latch} ]",
-                initial.type,
-            )
-            for (_, initial), final in zip(carried, finals, strict=True)
+            _phi(code, [(begin, before), (end, latch)])
+            for begin, end in zip(starts, finals, strict=True)
         ]
 
     def _passes(
         self, symbol: Sym, first: str, last: str, step: str, carried: list[tuple[Value, Reg]],
-        body: Callable[[], list[Reg]], entry: Block, exit_: Block,
+        body: Callable[[], list[Reg]], edges: tuple[Block, Block],
     ) -> tuple[list[Reg], str]:  # fmt: skip
-        """The loop's own region: phis, body, test. Gives the final values and the last block."""
-        code = self.code
+        """The loop's own region: phis, body, test. Gives the final values and the last block.
+
+        `edges` are the blocks before and after the loop.
+        """
+        code, (entry, exit_) = self.code, edges
         head = code.regions[-1].block
         counter = code.result("", INDEX)
         phis = [code.result("", initial.type) for _, initial in carried]
@@ -277,8 +294,8 @@ class Body:
         for i, (phi, begin, end) in enumerate(
             zip([counter, *phis], starts, [following, *finals], strict=True)
         ):
-            edges = f"[ {begin.text}, %{entry.label} ], [ {end.text}, %{latch} ]"
-            head.lines[i] = f"{phi.text} = phi {_type_text(phi)} {edges}"
+            text = _phi_text([(begin, entry.label), (end, latch)])
+            head.lines[i] = f"{phi.text} = {text}"
         return finals, latch
 
     def branch(self, statement: If) -> None:
@@ -303,13 +320,16 @@ class Body:
         before.lines.append(f"br {condition.typed}, label %{then.label}, label %{other.label}")
         code.place(done)
         for i, result in enumerate(statement.results):
-            edges = ", ".join(f"[ {values[i].text}, %{label} ]" for values, label in ends)
-            text = f"phi {_type_text(ends[0][0][i])} {edges}"
-            self.values[result] = code.result(text, result.type)
+            self.values[result] = _phi(code, [(values[i], label) for values, label in ends])
 
 
-def _type_text(value: Reg) -> str:
-    return value.typed[: -len(value.text) - 1]
+def _phi(code: Code, edges: list[tuple[Reg, str]]) -> Reg:
+    return code.result(_phi_text(edges), edges[0][0].type)
+
+
+def _phi_text(edges: list[tuple[Reg, str]]) -> str:
+    values = ", ".join(f"[ {value.text}, %{label} ]" for value, label in edges)
+    return f"phi {llvm_type(edges[0][0].type)} {values}"
 
 
 def pointer_names(kernel: Kernel) -> dict[str, str]:

@@ -1,0 +1,122 @@
+"""Links an object in memory and calls its kernel on numpy arrays.
+
+bf16 has no numpy type: its arrays hold the bits as uint16.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+import torch
+
+from kernelmill import codegen
+from kernelmill.core.dtype import DType
+from kernelmill.core.target import Target, host
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Kernel, Value
+
+_names = itertools.count()
+NUMPY: dict[str, type[np.generic]] = {
+    "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
+    "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8,
+    "bool": np.bool_,
+}  # fmt: skip
+
+
+@cache
+def _jit() -> llvm.LLJIT:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler()
+
+
+@cache
+def _libraries() -> tuple[ctypes.CDLL, ...]:
+    folder = Path(torch.__file__).parent / "lib"
+    return ctypes.CDLL(str(folder / "libtorch_cpu.so")), ctypes.CDLL("libm.so.6")
+
+
+def _address(name: str) -> int:
+    for library in _libraries():
+        if hasattr(library, name):
+            found = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+            assert found is not None
+            return found
+    raise LookupError(name)
+
+
+def link(image: bytes, name: str) -> tuple[llvm.ResourceTracker, int]:
+    """Keep the tracker as long as the address of `name` is used."""
+    builder = llvm.JITLibraryBuilder().add_object_img(image).export_symbol(name)
+    for symbol in codegen.external_symbols(image):
+        builder.import_symbol(symbol, _address(symbol))
+    tracker = builder.link(_jit(), f"library{next(_names)}")
+    return tracker, tracker[name]
+
+
+class Native:
+    """A compiled kernel that can be called on arrays."""
+
+    def __init__(self, kernel: Kernel, target: Target | None = None) -> None:
+        self.kernel = kernel
+        image = codegen.compile_kernel(kernel, target or host())
+        self._tracker, address = link(image, kernel.name)
+        pointer, number = ctypes.c_void_p, ctypes.c_int64
+        prototype = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)
+        self.function = prototype(address)
+
+    def __call__(
+        self,
+        arrays: Mapping[str, np.ndarray],
+        dims: Sequence[int] = (),
+        tasks: tuple[int, int] = (0, 1),
+        scratch: int = 0,
+    ) -> None:
+        buffers = [arrays[buffer.name] for buffer in self.kernel.buffers]
+        pointers = (ctypes.c_void_p * len(buffers))(*(array.ctypes.data for array in buffers))
+        numbers = (ctypes.c_int64 * len(dims))(*dims)
+        room = np.zeros(scratch + 64, np.uint8)
+        aligned = (room.ctypes.data + 63) // 64 * 64
+        self.function(pointers, numbers, *tasks, aligned)
+
+
+def map_kernel(
+    body: Callable[..., Value], sources: Sequence[DType], result: DType, lanes: int, count: int
+) -> Kernel:
+    """y[i] = body(builder, x0[i], x1[i], ...) for `count` elements, a multiple of `lanes`."""
+    builder = KernelBuilder("kernel", "Map")
+    names = [builder.buffer(f"x{i}", dtype, count, "in") for i, dtype in enumerate(sources)]
+    builder.buffer("y", result, count, "out")
+    with builder.loop(0, count, lanes) as loop:
+        values = [
+            builder.load(name, loop.index, dtype, lanes)
+            for name, dtype in zip(names, sources, strict=True)
+        ]
+        builder.store("y", loop.index, body(builder, *values))
+    return builder.kernel
+
+
+def run_map(
+    body: Callable[..., Value],
+    arrays: Sequence[np.ndarray],
+    sources: Sequence[DType],
+    result: DType,
+    lanes: int,
+    target: Target | None = None,
+) -> np.ndarray:
+    """Compile `map_kernel`, run it on the arrays (any equal length) and give the results."""
+    length = len(arrays[0])
+    count = -(-length // lanes) * lanes
+    padded = {
+        f"x{i}": np.concatenate([array, np.zeros(count - length, array.dtype)])
+        for i, array in enumerate(arrays)
+    }
+    padded["y"] = np.zeros(count, NUMPY[result.name])
+    Native(map_kernel(body, sources, result, lanes, count), target)(padded)
+    return padded["y"][:length]

@@ -1,0 +1,86 @@
+"""The objects: their symbols, their determinism, threads, errors, the processors they are for."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from tests.unit.codegen.native import Native
+
+from kernelmill import codegen
+from kernelmill.codegen import machine
+from kernelmill.codegen.object_file import undefined_symbols
+from kernelmill.core.dtype import F32
+from kernelmill.core.errors import CodegenError
+from kernelmill.core.target import Target, host, x86_64
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Kernel
+
+
+def scaled(factor: float, op: str = "mul") -> Kernel:
+    builder = KernelBuilder(f"scaled_{abs(int(factor))}", "Mul")
+    builder.buffer("x", F32, 1024, "in")
+    builder.buffer("y", F32, 1024, "out")
+    with builder.loop(0, 1024, 16) as loop:
+        value = builder.load("x", loop.index, F32, 16)
+        value = builder.op(op, value, factor)
+        builder.store("y", loop.index, value)
+    return builder.kernel
+
+
+def test_object_needs_nothing_from_outside() -> None:
+    image = codegen.compile_kernel(scaled(2), host())
+    assert codegen.external_symbols(image) == ()
+
+
+def test_outside_functions_are_named() -> None:
+    for target in (x86_64(2), x86_64(3), x86_64(4)):
+        kernel = scaled(3, "rem")
+        assert codegen.external_symbols(kernel, target) == ("fmodf",)
+
+
+def test_symbols_of_something_else_are_refused() -> None:
+    with pytest.raises(ValueError, match="ELF"):
+        undefined_symbols(b"MZ" + bytes(100))
+
+
+def test_text_and_object_are_the_same_every_time() -> None:
+    first, second = scaled(3), scaled(3)
+    assert codegen.llvm_ir(first, host()) == codegen.llvm_ir(second, host())
+    assert codegen.compile_kernel(first, host()) == codegen.compile_kernel(second, host())
+
+
+def test_threads_compile_at_the_same_time() -> None:
+    kernels = [scaled(i) for i in range(24)]
+    with ThreadPoolExecutor(4) as pool:
+        images = list(pool.map(lambda kernel: codegen.compile_kernel(kernel, host()), kernels))
+    assert images == [codegen.compile_kernel(kernel, host()) for kernel in kernels]
+
+
+@pytest.mark.parametrize(("level", "register"), [(2, "xmm"), (3, "ymm"), (4, "zmm")])
+def test_vectors_use_the_registers_of_the_target(level: int, register: str) -> None:
+    text = codegen.assembly(scaled(2), x86_64(level))
+    widest = max(name for name in ("xmm", "ymm", "zmm") if name in text)
+    assert widest == register
+    x, y = np.arange(1024, dtype=np.float32), np.zeros(1024, np.float32)
+    Native(scaled(2), x86_64(level))({"x": x, "y": y})
+    np.testing.assert_array_equal(y, x * 2)
+
+
+def test_other_architectures_compile() -> None:
+    target = Target("aarch64-unknown-linux-gnu", "generic")
+    assert codegen.compile_kernel(scaled(2), target).startswith(b"\x7fELF")
+
+
+def test_llvm_s_refusal_is_an_error_with_its_words() -> None:
+    with pytest.raises(CodegenError, match="expected top-level entity"):
+        machine.emit("nonsense", host())
+    broken = "define void @f() {\n  %x = add i32 1, 1\n}"
+    with pytest.raises(CodegenError, match="expected instruction opcode"):
+        machine.emit(broken, host())
+
+
+def test_versions_are_ingredients() -> None:
+    assert codegen.GENERATOR_VERSION
+    assert "llvmlite" in codegen.llvm_version()

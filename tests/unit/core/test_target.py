@@ -1,0 +1,62 @@
+"""The processor's description: text form, lanes, what the host turns out to be."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmill.core import target
+from kernelmill.core.dtype import BF16, F16, F32, F64, I8, U8
+from kernelmill.core.target import Target, host, x86_64
+
+
+def test_text_form_is_stable() -> None:
+    described = Target(
+        "x86_64-unknown-linux-gnu", "x86-64-v4", ("avx512bf16",), 512, 49152, 1048576
+    )
+    expected = "x86_64-unknown-linux-gnu x86-64-v4 avx512bf16 vector512 l1=49152 l2=1048576"
+    assert str(described) == expected
+    assert " - vector128" in str(x86_64(2))
+
+
+@pytest.mark.parametrize(
+    ("level", "lanes"), [(2, (2, 4, 4, 4, 16)), (3, (4, 8, 8, 8, 32)), (4, (8, 16, 16, 16, 64))]
+)
+def test_lanes_are_counted_in_the_type_of_computation(level: int, lanes: tuple[int, ...]) -> None:
+    found = tuple(x86_64(level).vector_lanes(dtype) for dtype in (F64, F32, F16, BF16, I8))
+    assert found == lanes
+    assert x86_64(level).vector_lanes(U8) == lanes[-1]
+
+
+@pytest.mark.parametrize(
+    ("flags", "cpu", "features"),
+    [
+        ("fpu sse4_2", "x86-64-v2", ()),
+        ("abm avx2 bmi1 bmi2 f16c fma movbe avx_vnni", "x86-64-v3", ("avxvnni",)),
+        ("abm avx2 bmi1 bmi2 f16c fma movbe avx512f", "x86-64-v3", ()),
+        (
+            "abm avx2 bmi1 bmi2 f16c fma movbe avx512f avx512bw avx512cd avx512dq avx512vl "
+            "avx512_vnni avx512_bf16",
+            "x86-64-v4",
+            ("avx512bf16", "avx512vnni"),
+        ),
+    ],
+)
+def test_host_is_the_highest_level_its_flags_complete(
+    monkeypatch: pytest.MonkeyPatch, flags: str, cpu: str, features: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(target.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(target, "_cpu_flags", lambda: frozenset(flags.split()))
+    found = host.__wrapped__()
+    assert (found.cpu, found.features) == (cpu, features)
+    assert found.l1_bytes > 0
+    assert found.l2_bytes >= found.l1_bytes
+
+
+def test_unknown_machine_gets_its_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target.platform, "machine", lambda: "riscv64")
+    assert host.__wrapped__().triple == "riscv64-unknown-linux-gnu"
+
+
+def test_host_is_asked_once() -> None:
+    assert host() is host()
+    assert host().vector_lanes(F32) * 32 == host().vector_bits
