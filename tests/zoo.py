@@ -100,7 +100,8 @@ def vit(small: bool = True, attention: str = "sdpa") -> Case:
         )  # fmt: skip
     batch, size = (2 if small else 1), cast(int, config.image_size)
     model = hf.ViTModel(config).eval()
-    return Case("vit", model, (torch.randn(batch, 3, size, size),), f"{batch} x 3 x {size} x {size}")
+    args = (torch.randn(batch, 3, size, size),)
+    return Case("vit", model, args, f"{batch} x 3 x {size} x {size}")
 
 
 def resnet50(small: bool = True) -> Case:
@@ -108,12 +109,12 @@ def resnet50(small: bool = True) -> Case:
     torch.manual_seed(SEED)
     config = hf.ResNetConfig()
     if small:
-        config = hf.ResNetConfig(embedding_size=8, hidden_sizes=[16, 32, 32, 64], depths=[1, 2, 1, 1])
+        widths = [16, 32, 32, 64]
+        config = hf.ResNetConfig(embedding_size=8, hidden_sizes=widths, depths=[1, 2, 1, 1])
     batch, size = (2, 48) if small else (1, 224)
     model = _with_statistics(hf.ResNetModel(config).eval())
-    return Case(
-        "resnet50", model, (torch.randn(batch, 3, size, size),), f"{batch} x 3 x {size} x {size}"
-    )
+    args = (torch.randn(batch, 3, size, size),)
+    return Case("resnet50", model, args, f"{batch} x 3 x {size} x {size}")
 
 
 def whisper_encoder(small: bool = True, attention: str = "sdpa") -> Case:
@@ -176,7 +177,7 @@ Step = Callable[[Tensor, hf.StaticCache], Tensor]
 
 
 def decode_step(model: hf.LlamaForCausalLM) -> Step:
-    """`step(token (B, 1) int64, cache) -> next token (B, 1)`: greedy; the cache changes in place."""
+    """`step(token (B, 1) int64, cache) -> next token (B, 1)`: greedy; writes the cache in place."""
 
     def step(token: Tensor, cache: hf.StaticCache) -> Tensor:
         logits = model(token, past_key_values=cache, use_cache=True).logits

@@ -94,9 +94,7 @@ def _clone_one(tensor: Tensor) -> Tensor:
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
         return tensor.clone()
     copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
-    if all(stride for stride, size in zip(tensor.stride(), tensor.shape) if size > 1):
-        return copy.copy_(tensor)
-    return tensor.clone()
+    return copy.copy_(tensor) if all(_strides(tensor)) else tensor.clone()
 
 
 def _double(leaf: Any) -> Any:
@@ -108,7 +106,8 @@ def _double(leaf: Any) -> Any:
 def _exact(flat: Flat, inputs: list[Tensor]) -> tuple[Any, ...] | None:
     """The result in float64, where the operator has one."""
     try:
-        wide = Flat(flat.function, pytree.tree_unflatten(list(map(_double, flat.leaves)), flat.structure))
+        leaves = [_double(leaf) for leaf in flat.leaves]
+        wide = Flat(flat.function, pytree.tree_unflatten(leaves, flat.structure))
         torch.manual_seed(SEED)
         return wide(*map(_double, inputs))
     except Exception:  # many an operator refuses float64 together with its other arguments
@@ -117,10 +116,11 @@ def _exact(flat: Flat, inputs: list[Tensor]) -> tuple[Any, ...] | None:
 
 def compile_flat(flat: Flat, backend: str, dynamic: bool = False) -> Callable[..., Any]:
     """`flat` through AOTAutograd and the backend; `dynamic` makes every size a symbol."""
-    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=not dynamic)
+    static = not dynamic
+    mode = FakeTensorMode(shape_env=ShapeEnv(), static_shapes=static)
     with torch.no_grad(), tracing(TracingContext(mode)):
         fakes = [
-            mode.from_tensor(tensor, static_shapes=not dynamic, source=ConstantSource(f"arg{place}"))
+            mode.from_tensor(tensor, static_shapes=static, source=ConstantSource(f"arg{place}"))
             for place, tensor in enumerate(_clone(flat.inputs))
         ]
         return lookup_backend(backend)(flat, fakes)

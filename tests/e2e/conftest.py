@@ -1,7 +1,7 @@
 """Fixtures of the end-to-end tests.
 
-KERNELMILL_TEST_BACKEND=aot_eager runs the same tests on another backend: it tells an error of a test
-(or of torch) from an error of the compiler.
+KERNELMILL_TEST_BACKEND=aot_eager runs the same tests on another backend: it tells an error of a
+test (or of torch) from an error of the compiler.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def test_index_out_of_range_is_an_exception(backend: str) -> None:
 
 def test_integer_division_by_zero_is_an_exception(backend: str) -> None:
     compiled = torch.compile(lambda a, b: a // b, backend=backend)
-    with pytest.raises(RuntimeError, match="[Zz]ero"):
+    with pytest.raises(RuntimeError, match=r"(?i)zero"):
         compiled(torch.tensor([3, 4]), torch.tensor([1, 0]))
     lowest = torch.tensor([torch.iinfo(torch.int64).min])
     assert torch.equal(compiled(lowest, torch.tensor([3])), lowest // 3)

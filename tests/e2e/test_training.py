@@ -57,9 +57,7 @@ def gradients(model: nn.Module) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.AdamW], ids=["SGD", "AdamW"])
-def test_gradients_over_several_steps(
-    optimizer: type[torch.optim.Optimizer], backend: str
-) -> None:
+def test_gradients_over_several_steps(optimizer: type[torch.optim.Optimizer], backend: str) -> None:
     ours, eager = LanguageModel(), LanguageModel()
     eager.load_state_dict(ours.state_dict())
     compiled = torch.compile(ours, backend=backend, fullgraph=True)

@@ -1,0 +1,1 @@
+"""Programs for those who work on kernelmill: benchmarks and sweeps, run from the root with -m."""

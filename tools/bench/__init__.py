@@ -1,0 +1,1 @@
+"""`python -m tools.bench` compares kernelmill with its peers and writes docs/performance.md."""
