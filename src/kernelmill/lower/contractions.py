@@ -1,0 +1,348 @@
+"""Binds matmul, convolution and attention nodes to their templates.
+
+Operands are read through the element emitter, so views, casts and whatever fusion inlined are part
+of the kernel. Constant weights are packed into panels by a map kernel that runs once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, product
+from kernelmill.core.dtype import F32, F64, I32, I64, DType
+from kernelmill.core.target import Target
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower import pointwise
+from kernelmill.lower.attention.emit import emit_attention
+from kernelmill.lower.attention.plan import plan_attention
+from kernelmill.lower.attention.spec import AttentionSpec
+from kernelmill.lower.contract.emit import emit_contraction
+from kernelmill.lower.contract.panels import panel_shape
+from kernelmill.lower.contract.spec import Contraction, Operand
+from kernelmill.lower.contract.tiles import plan_contraction
+from kernelmill.lower.domain import collect
+from kernelmill.lower.elements import Emitter, Location
+from kernelmill.lower.groups import Group, fresh_axes, used_axes
+from kernelmill.lower.lane import Lane
+from kernelmill.lower.loops import Loops
+from kernelmill.lower.views import Index, unravel
+
+Pack = Callable[[Value], Location | None]
+"""Asks for a constant value to be stored once; None when it depends on what changes."""
+
+Dims = tuple[Dim, ...]
+
+
+def accumulator(dtype: DType) -> DType:
+    """The type in which products of this dtype are summed."""
+    if dtype.is_float:
+        return F64 if dtype == F64 else F32
+    return I64 if dtype == I64 else I32
+
+
+@dataclass(frozen=True)
+class _Roles:
+    """A contraction as C[batch, m, n] = sum over k, with the value and index of each element."""
+
+    batch: Dims
+    m: Dim
+    n: Dim
+    k: Dims
+    a: Value
+    b: Value
+    a_index: Callable[[Dims, Dim, Dims], Index]
+    b_index: Callable[[Dims, Dim, Dims], Index]
+    result_index: Callable[[Dims, Dim, Dim], Index]
+
+
+class ContractionEmitter:
+    """Emits one contract or attention group into the emitter's kernel."""
+
+    def __init__(
+        self, emitter: Emitter, group: Group, targets: dict[Value, Location], target: Target, pack: Pack
+    ) -> None:
+        self.e = emitter
+        self.b: KernelBuilder = emitter.builder
+        self.group = group
+        self.targets = targets
+        self.target = target
+        self.pack = pack
+
+    def emit(self) -> Dim:
+        """Emit body, tasks and scratch; returns the estimated work in ns."""
+        node = self.group.seed
+        assert node is not None
+        if node.op == "attention":
+            return self._attention(node)
+        roles = _matmul(node) if node.op == "matmul" else _convolution(node)
+        return self._contraction(roles)
+
+    # ---- contraction -----------------------------------------------------------------------------
+
+    def _contraction(self, roles: _Roles) -> Dim:
+        assert self.group.seed is not None
+        spec = Contraction(
+            roles.batch, roles.m, roles.n, roles.k,
+            self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k),
+            self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k),
+            accumulator(roles.a.dtype),
+            lambda b, batch, m, n, lane, sums: self._store(
+                roles.result_index(batch, m, n), lane, sums
+            ),
+        )  # fmt: skip
+        spec = self._with_panels(roles, spec)
+        schedule = plan_contraction(spec, self.target)
+        emit_contraction(self.b, spec, schedule)
+        return schedule.work
+
+    def _operand(
+        self, value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims
+    ) -> Operand:
+        dtype = accumulator(value.dtype)
+
+        def load(_: KernelBuilder, bi: Dims, oi: Dim, ki: Dims, lane: Lane | None) -> Register:
+            return self._element(value, at(bi, oi, ki), lane, dtype)
+
+        along, direct = self._contiguity(value, at, batch, outer, k)
+        return Operand(load, along, direct)
+
+    def _contiguity(
+        self, value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims
+    ) -> tuple[str | None, bool]:
+        """Along what neighbours are neighbours in memory, and whether a read is just a load."""
+        extents: dict[str, Dim] = {}
+        _, index = fresh_axes((*batch, outer, *k), "x", extents)
+        position = len(batch)
+        accesses = collect([(value, at(index[:position], index[position], index[position + 1 :]))],
+                           self.e.stored, set())  # fmt: skip
+        loads = [a.expression for a in accesses if a.kind == "load"]
+        direct = len(loads) == len(accesses) == 1 and not _computes(value, self.e)
+        for name, axis in (("outer", index[position]), ("k", index[-1])):
+            if loads and axis != 0 and all(_steps_by_one(load, axis) for load in loads):
+                return name, direct
+        return None, direct
+
+    def _with_panels(self, roles: _Roles, spec: Contraction) -> Contraction:
+        """A constant operand that is the same for every batch index is packed once into panels."""
+        schedule = plan_contraction(replace(spec, b=replace(spec.b, packed="b")), self.target)
+        if not schedule.dot:
+            packed = self._pack(roles.b, roles.b_index, roles.n, roles, schedule.width)
+            if packed is not None:
+                return replace(spec, b=Operand(None, packed=packed))
+        schedule = plan_contraction(replace(spec, a=replace(spec.a, packed="a")), self.target)
+        packed = self._pack(roles.a, roles.a_index, roles.m, roles, schedule.rows)
+        if packed is not None:
+            return replace(spec, a=Operand(None, packed=packed))
+        return spec
+
+    def _pack(
+        self, value: Value, at: Callable[[Dims, Dim, Dims], Index], outer: Dim, roles: _Roles, width: int
+    ) -> str | None:
+        if not all(isinstance(size, int) for size in (outer, *roles.k)):
+            return None
+        view = _panel_view(value, at, outer, roles, width)
+        location = None if view is None else self.pack(view)
+        return None if location is None else self.e.param(location, "in")
+
+    # ---- attention -------------------------------------------------------------------------------
+
+    def _attention(self, node: Node) -> Dim:
+        query, key, value = node.operands[:3]
+        heads, shared = query.shape[1], key.shape[1]
+        group = heads // shared if shared != 0 else 1
+        dtype = accumulator(query.dtype)
+        mask = node.operands[3] if len(node.operands) > 3 else None
+        scale, causal = node.attrs["scale"], node.attrs["causal"]
+        depth, value_depth = query.shape[-1], value.shape[-1]
+        assert isinstance(scale, float) and isinstance(group, int)
+        assert isinstance(depth, int) and isinstance(value_depth, int)
+
+        def reader(operand: Value, per_group: int, wanted: DType) -> Callable[..., Register]:
+            def load(_: KernelBuilder, bi: Dims, row: Dim, column: Dim, lane: Lane | None) -> Register:
+                at = (bi[0], bi[1] // per_group, row, column)
+                return self._element(operand, _broadcast(at, operand), lane, wanted)
+
+            return load
+
+        def along(operand: Value) -> str:
+            at = lambda bi, row, ki: (*bi, row, *ki)  # noqa: E731 - an index in the operand's order
+            found, _ = self._contiguity(operand, at, operand.shape[:2], operand.shape[2], operand.shape[3:])
+            return "n" if found == "outer" else "d"
+
+        spec = AttentionSpec(
+            query.shape[:2], query.shape[2], key.shape[2], depth, value_depth, scale, bool(causal),
+            reader(query, 1, dtype), reader(key, group, dtype), reader(value, group, dtype),
+            lambda b, bi, m, e, lane, register: self._store((*bi, m, e), lane, register),
+            accumulate=dtype, group=group, key_contiguous_along=along(key),
+        )  # fmt: skip
+        if mask is not None:
+            kind = "keep" if mask.dtype.name == "bool" else "add"
+            wanted = mask.dtype if kind == "keep" else dtype
+            spec = replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
+        schedule = plan_attention(spec, self.target)
+        emit_attention(self.b, spec, schedule)
+        return schedule.work
+
+    # ---- elements --------------------------------------------------------------------------------
+
+    def _element(self, value: Value, index: Index, lane: Lane | None, wanted: DType) -> Register:
+        scope = self.e.block() if lane is None else self.e.lanes(lane)
+        with scope:
+            register = self.e.element(value, index)
+        if register.type.dtype != wanted:
+            register = self.b.op("cast", register, dtype=wanted)
+        if lane is not None and register.type.lanes == 1:
+            register = self.b.op("splat", register, dtype=wanted, lanes=lane.count)
+        return register
+
+    def _store(self, index: Index, lane: Lane | None, register: Register) -> None:
+        """The epilogue: the group's members at this element of the seed's result, then the stores."""
+        node = self.group.seed
+        assert node is not None
+        loops = Loops(self.e, register.type.lanes, {})
+        axes = iter(self.group.outer)
+        for size, position in zip(node.result.shape, index, strict=True):
+            if size != 1:
+                loops.env[next(axes).name] = position
+        dtype = node.result.dtype
+        with self.e.block() if lane is None else self.e.lanes(lane):
+            if register.type.dtype != dtype.compute:
+                register = self.b.op("cast", register, dtype=dtype.compute)
+            register = pointwise.round_to(self.b, register, dtype)
+            self.e.bind(node.result, loops.at(self.group.internal[node.result]), register)
+            at = {value: loops.at(i) for value, i in self.group.roots.items()}
+            registers = {value: self.e.element(value, i) for value, i in at.items()}
+            for value, element in registers.items():
+                self.e.store(self.targets[value], at[value], element)
+
+
+def _computes(value: Value, emitter: Emitter) -> bool:
+    """Whether reading an element does more than load it (and widen a half type)."""
+    while emitter.stored(value) is None:
+        node = value.node
+        if node is None or OPS[node.op].kind not in ("view", "layout") and node.op != "cast":
+            return True
+        value = node.operands[0]
+    return False
+
+
+def _steps_by_one(expression: Dim, axis: Dim) -> bool:
+    symbol = as_sym(axis)
+    linear = None if symbol is None else linear_part(expression, symbol.name)
+    return linear is not None and linear[0] == 1
+
+
+def _broadcast(index: Index, value: Value) -> Index:
+    kept = index[len(index) - len(value.shape) :]
+    return tuple(0 if size == 1 else i for i, size in zip(kept, value.shape, strict=True))
+
+
+def _matmul(node: Node) -> _Roles:
+    a, b = node.operands
+    batch, (m, k), n = a.shape[:-2], a.shape[-2:], b.shape[-1]
+    if n == 1 and m != 1:
+        # A matrix times a vector: the vector axis runs along the matrix's rows instead.
+        return _Roles(
+            batch, 1, m, (k,), b, a,
+            lambda bi, _, ki: (*bi, ki[0], 0),
+            lambda bi, ni, ki: (*bi, ni, ki[0]),
+            lambda bi, _, ni: (*bi, ni, 0),
+        )  # fmt: skip
+    return _Roles(
+        batch, m, n, (k,), a, b,
+        lambda bi, mi, ki: (*bi, mi, ki[0]),
+        lambda bi, ni, ki: (*bi, ki[0], ni),
+        lambda bi, mi, ni: (*bi, mi, ni),
+    )  # fmt: skip
+
+
+def _convolution(node: Node) -> _Roles:
+    """Output channels are the rows; the vector runs over output pixels of one row of the image, or
+    of the whole image where rows are short or the pixels of the input are read one after another."""
+    x, weight = node.operands
+    groups = node.attrs["groups"]
+    assert isinstance(groups, int)
+    outputs = node.result.shape[2:]
+    window = _window(node)
+    per_group = weight.shape[0] // groups
+    channels = weight.shape[1]
+    plain = all(size == 1 for size in weight.shape[2:]) and node.result.shape[2:] == x.shape[2:]
+    flat = plain or len(outputs) == 1 or _short(outputs[-1])
+    split = 0 if flat else len(outputs) - 1
+    rows = outputs[:split]
+    columns = product(outputs[split:])
+
+    def place(bi: Dims, ni: Dim) -> Index:
+        return (*bi[2:], *unravel(ni, outputs[split:]))
+
+    return _Roles(
+        (x.shape[0], groups, *rows), per_group, columns, (channels, *weight.shape[2:]), weight, window,
+        lambda bi, mi, ki: (bi[1] * per_group + mi, *ki),
+        lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *place(bi, ni), *ki[1:]),
+        lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *place(bi, ni)),
+    )  # fmt: skip
+
+
+def _short(width: Dim) -> bool:
+    """Whether vectors along one image row would waste more lanes than gathering costs."""
+    return isinstance(width, int) and width < 24 and width % 16 != 0
+
+
+def _window(node: Node) -> Value:
+    """The input of a convolution as windows: (N, C, out..., kernel...)."""
+    x, weight = node.operands
+    builder = GraphBuilder("window")
+    dims = tuple(range(2, len(x.shape)))
+    padding = node.attrs["padding"]
+    return builder.emit(
+        "window", x, dims=dims, size=weight.shape[2:], stride=node.attrs["stride"],
+        dilation=node.attrs["dilation"], low=padding, high=padding, value=0.0,
+    )  # fmt: skip
+
+
+def _panel_view(
+    value: Value, at: Callable[[Dims, Dim, Dims], Index], outer: Dim, roles: _Roles, width: int
+) -> Value | None:
+    """A constant operand as a view in panel layout, by views alone; None where that cannot be."""
+    _, index = fresh_axes((*roles.batch, outer, *roles.k), "x", {})
+    position = len(roles.batch)
+    batch, wanted = index[:position], index[position:]
+    element = at(batch, wanted[0], wanted[1:])
+    if used_axes(element) & used_axes(batch):
+        return None
+    order = _permutation(element, wanted, value)
+    if order is None:
+        return None
+    builder = GraphBuilder("panels")
+    shape = (outer, *roles.k)
+    depth = product(roles.k)
+    panels, _, _ = panel_shape(outer, depth, width)
+    kept = builder.emit("permute", value, dims=order)
+    rows = builder.emit("reshape", kept, shape=shape)
+    flat = builder.emit("reshape", rows, shape=(outer, depth))
+    missing = ceildiv(outer, width) * width - outer
+    if missing != 0:
+        flat = builder.emit("pad", flat, low=(0, 0), high=(missing, 0), value=0)
+    tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
+    return builder.emit("permute", tiles, dims=(0, 2, 1))
+
+
+def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:
+    """The order of the value's dims that makes its elements read as `wanted`; dims of 1 first."""
+    ones = [d for d, position in enumerate(element) if position == 0]
+    order: list[int] = []
+    for position in wanted:
+        if position == 0:
+            continue
+        found = [d for d, have in enumerate(element) if have == position]
+        if len(found) != 1:
+            return None
+        order.append(found[0])
+    if len(order) + len(ones) != len(value.shape):
+        return None
+    return (*ones, *order)

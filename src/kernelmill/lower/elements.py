@@ -1,0 +1,377 @@
+"""Emits single elements (or vectors of them) of graph values as kernel IR registers.
+
+The emitter walks from a value to what is stored in memory: pointwise operators become register
+operations, views become index arithmetic, stored values become loads. A template asks for
+`element(value, index)`; symbols of the index that were opened with `lanes` stand for vector lanes,
+all others are scalars of the surrounding loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+from kernelmill.core.dim import (
+    Dim, Expr, Op, Sym, linear_part, of_atom, provably_nonnegative, recombine, symbols,
+)  # fmt: skip
+from kernelmill.core.dtype import I64, DType
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import SCRATCH, STATUS
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower import pointwise, views
+from kernelmill.lower.lane import Lane
+from kernelmill.lower.views import Index
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a value is stored: a plan buffer, the strides of its dims and the first element."""
+
+    buffer: int
+    dtype: DType
+    strides: tuple[Dim, ...]
+    elements: Dim
+    offset: Dim = 0
+
+
+@dataclass(frozen=True)
+class ScratchLocation:
+    """A value kept in the running thread's scratch, in register form (half types as f32)."""
+
+    dtype: DType
+    strides: tuple[Dim, ...]
+    offset: Dim = 0
+
+
+class Emitter:
+    """One for each kernel. `stored` says where a value lives, or None when it is computed here."""
+
+    def __init__(self, builder: KernelBuilder, stored: Callable[[Value], Location | None]) -> None:
+        self.builder = builder
+        self.scratch: dict[Value, ScratchLocation] = {}
+        self.buffers: list[int] = []
+        self.stored = stored
+        self._params: dict[int, str] = {}
+        self._layers: list[dict[tuple[Value, Index], Register]] = [{}]
+        self._vectors: dict[str, Register | None] = {}
+        self._lane: Lane | None = None
+        self._mask: Register | None = None
+
+    # ---- scopes ------------------------------------------------------------------------------
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """Registers emitted inside are forgotten afterwards: use one for each loop body."""
+        self._layers.append({})
+        try:
+            yield
+        finally:
+            self._layers.pop()
+
+    @contextmanager
+    def lanes(self, lane: Lane) -> Iterator[None]:
+        """Inside, the lane's symbol stands for a vector; implies `block`."""
+        saved = self._lane, self._mask, dict(self._vectors)
+        self._lane, self._mask = lane, lane.mask
+        self._vectors = {lane.symbol.name: None}
+        try:
+            with self.block():
+                yield
+        finally:
+            self._lane, self._mask, self._vectors = saved
+
+    def bind(self, value: Value, index: Index, register: Register) -> None:
+        """Make known a register that already holds this element."""
+        self._layers[-1][value, index] = register
+
+    # ---- memory ------------------------------------------------------------------------------
+
+    def param(self, location: Location, access: str) -> str:
+        """The kernel's name for a plan buffer, declared at first use; `access` is "in" or "out"."""
+        name = self._params.get(location.buffer)
+        if name is None:
+            name = self._params[location.buffer] = f"b{len(self.buffers)}"
+            self.buffers.append(location.buffer)
+            self.builder.buffer(name, location.dtype, location.elements, access)
+            return name
+        declared = self.builder.kernel.buffers
+        position = next(i for i, buffer in enumerate(declared) if buffer.name == name)
+        if declared[position].access not in (access, "inout"):
+            declared[position] = replace(declared[position], access="inout")
+        return name
+
+    def store(self, location: Location, index: Index, register: Register) -> None:
+        """Write one element (or vector) of a value in register form."""
+        value = pointwise.to_memory(self.builder, register, location.dtype)
+        address = self._address(location.strides, location.offset, index)
+        self._store(self.param(location, "out"), address, value)
+
+    def store_scratch(self, location: ScratchLocation, index: Index, register: Register) -> None:
+        """Keep an element in scratch for later loops of the same task."""
+        self._store(SCRATCH, self._address(location.strides, location.offset, index), register)
+
+    def _store(self, buffer: str, address: Dim, value: Register) -> None:
+        kind, coefficient = self._shape_of_access(address)
+        b = self.builder
+        if kind == "uniform":
+            if value.type.lanes != 1:
+                raise AssertionError("a vector is stored at a uniform address")
+            b.store(buffer, address, value)
+            return
+        assert self._lane is not None
+        if value.type.lanes == 1:
+            value = b.op("splat", value, dtype=value.type.dtype, lanes=self._lane.count)
+        if kind == "linear":
+            base = self._without_lane(address)
+            b.store(buffer, base, value, mask=self._mask, stride=coefficient)
+        else:
+            b.scatter(buffer, 0, self.vector(address), value, mask=self._mask)
+
+    def _address(self, strides: Sequence[Dim], offset: Dim, index: Index) -> Dim:
+        address = offset
+        for position, stride in zip(index, strides, strict=True):
+            address = address + position * stride
+        return recombine(address)
+
+    def _shape_of_access(self, address: Dim) -> tuple[str, Dim]:
+        used = self._vectors.keys() & symbols(address).keys() if self._vectors else ()
+        if not used:
+            return "uniform", 0
+        if self._lane is not None and used == {self._lane.symbol.name}:
+            linear = linear_part(address, self._lane.symbol.name)
+            if linear is not None:
+                return "linear", linear[0]
+        return "general", 0
+
+    def _without_lane(self, address: Dim) -> Dim:
+        assert self._lane is not None
+        linear = linear_part(address, self._lane.symbol.name)
+        assert linear is not None
+        return linear[1]
+
+    def _load(self, buffer: str, address: Dim, dtype: DType) -> Register:
+        kind, coefficient = self._shape_of_access(address)
+        b = self.builder
+        if kind == "uniform":
+            return b.load(buffer, address, dtype)
+        assert self._lane is not None
+        if kind == "linear":
+            base = self._without_lane(address)
+            return b.load(buffer, base, dtype, self._lane.count, self._mask, coefficient)
+        return b.gather(buffer, 0, self.vector(address), dtype, self._mask)
+
+    # ---- elements ----------------------------------------------------------------------------
+
+    def element(self, value: Value, index: Index) -> Register:
+        """The element in register form: scalar when the index has no lane symbol, else a vector."""
+        for layer in reversed(self._layers):
+            found = layer.get((value, index))
+            if found is not None:
+                return found
+        register = self._compute(value, index)
+        self._layers[-1][value, index] = register
+        return register
+
+    def _compute(self, value: Value, index: Index) -> Register:
+        kept = self.scratch.get(value)
+        if kept is not None:
+            address = self._address(kept.strides, kept.offset, index)
+            return self._load(SCRATCH, address, kept.dtype.compute)
+        location = self.stored(value)
+        if location is not None:
+            address = self._address(location.strides, location.offset, index)
+            raw = self._load(self.param(location, "in"), address, location.dtype)
+            return pointwise.from_memory(self.builder, raw, location.dtype)
+        node = value.node
+        if node is None:
+            raise UnsupportedError(f"{value} is neither stored nor computed")
+        return self._compute_node(node, index)
+
+    def _compute_node(self, node: Node, index: Index) -> Register:
+        kind = OPS[node.op].kind
+        if kind == "pointwise":
+            args = [self.element(operand, index) for operand in node.operands]
+            return pointwise.apply(self.builder, node, args)
+        if kind in ("view", "layout"):
+            return self._view(node, index)
+        if kind == "source":
+            return self._source(node, index)
+        if kind == "gather":
+            return self._gathered(node, index)
+        raise UnsupportedError(f"{node.op} cannot be computed element by element")
+
+    def _source(self, node: Node, index: Index) -> Register:
+        if node.op == "full":
+            dtype = node.result.dtype
+            return pointwise.constant(self.builder, node.attrs["value"], dtype)
+        if node.op == "dim_value":
+            value = node.attrs["value"]
+            assert isinstance(value, int | Expr)
+            return self.builder.index(value)
+        dim = node.attrs["dim"]
+        assert isinstance(dim, int)
+        return self.vector(index[dim])
+
+    def _view(self, node: Node, index: Index) -> Register:
+        # A concatenation's pieces cover everything: it needs no fill.
+        fill = pointwise.constant(self.builder, views.fill(node) or 0, node.result.dtype)
+        return self._choose(views.sources(node, index), fill)
+
+    def _choose(self, found: Sequence[views.Source], fill: Register) -> Register:
+        """The element of the first source whose conditions hold, else `fill`."""
+        if not found:
+            return fill
+        source = found[0]
+        if not source.conditions:
+            return self.element(source.operand, source.index)
+        test = self.conditions(source.conditions)
+        if test.type.lanes == 1:
+            return self._branch(
+                test,
+                lambda: self.element(source.operand, source.index),
+                lambda: self._choose(found[1:], fill),
+            )
+        with self._guard(test):
+            value = self.element(source.operand, source.index)
+        return self.builder.op("select", test, value, self._choose(found[1:], fill))
+
+    def _branch(
+        self, test: Register, then: Callable[[], Register], otherwise: Callable[[], Register]
+    ) -> Register:
+        b = self.builder
+        with b.when(test) as statement, self.block():
+            first = then()
+        with b.otherwise(statement), self.block():
+            second = otherwise()
+            if second.type.lanes < first.type.lanes:
+                second = b.op("splat", second, dtype=second.type.dtype, lanes=first.type.lanes)
+        if first.type.lanes < second.type.lanes:
+            with b.reopen(statement.then):
+                first = b.op("splat", first, dtype=first.type.dtype, lanes=second.type.lanes)
+        result = b.fresh(first.type.dtype, first.type.lanes)
+        statement.results = (result,)
+        statement.then_yields, statement.otherwise_yields = (first,), (second,)
+        return result
+
+    @contextmanager
+    def _guard(self, test: Register) -> Iterator[None]:
+        """Vector accesses inside happen only in lanes where `test` holds."""
+        saved = self._mask
+        self._mask = test if saved is None else self.builder.op("and", saved, test)
+        try:
+            with self.block():
+                yield
+        finally:
+            self._mask = saved
+
+    def conditions(self, conditions: Sequence[Dim]) -> Register:
+        """Whether all of these dims are >= 0, as a bool register."""
+        result: Register | None = None
+        for condition in conditions:
+            test = self.builder.op("ge", self.vector(condition), 0)
+            result = test if result is None else self.builder.op("and", result, test)
+        assert result is not None
+        return result
+
+    # ---- index and gather --------------------------------------------------------------------
+
+    def _gathered(self, node: Node, index: Index) -> Register:
+        source = node.operands[0]
+        if node.op == "gather":
+            dim = node.attrs["dim"]
+            assert isinstance(dim, int)
+            looked_up = self.position(node.operands[1], index, source.shape[dim])
+            return self.element(source, (*index[:dim], looked_up, *index[dim + 1 :]))
+        dims, at = node.attrs["dims"], node.attrs["at"]
+        assert isinstance(dims, tuple) and isinstance(at, int)
+        inner_rank = len(node.operands[1].shape)
+        inner = index[at : at + inner_rank]
+        kept = list(index[:at] + index[at + inner_rank :])
+        chosen = {
+            dim: self.position(operand, inner, source.shape[dim])  # type: ignore[index]
+            for dim, operand in zip(dims, node.operands[1:], strict=True)
+        }
+        full = tuple(chosen[d] if d in chosen else kept.pop(0) for d in range(len(source.shape)))
+        return self.element(source, full)
+
+    def position(self, indices: Value, index: Index, size: Dim) -> Expr:
+        """An element of an index tensor as an index expression: wrapped, checked, in range."""
+        b = self.builder
+        raw = self.element(indices, index)
+        if raw.type.dtype != I64:
+            raw = b.op("cast", raw, dtype=I64)
+        extent = b.index(size)
+        wrapped = b.op("select", b.op("lt", raw, 0), b.op("add", raw, extent), raw)
+        valid = b.op("and", b.op("ge", wrapped, 0), b.op("lt", wrapped, extent))
+        if self._mask is not None and raw.type.lanes > 1:
+            checked = b.op("or", valid, b.op("not", self._mask))
+        else:
+            checked = valid
+        self._declare_status()
+        b.op("check", checked, code=1)
+        safe = b.op("select", valid, wrapped, 0)
+        if safe.type.lanes == 1:
+            return b.let(safe, 0, size - 1)  # type: ignore[return-value]
+        symbol = b.fresh_symbol("p", 0, size - 1)
+        self._vectors[symbol.name] = safe
+        return of_atom(symbol)
+
+    def _declare_status(self) -> None:
+        if -1 not in self._params:
+            self._params[-1] = STATUS
+            self.buffers.append(-1)
+            self.builder.buffer(STATUS, I64, 1, "inout")
+
+    # ---- index expressions as registers ------------------------------------------------------
+
+    def vector(self, dim: Dim) -> Register:
+        """The value of an index expression as an i64 register, a vector where it uses lanes."""
+        if not (self._vectors and self._vectors.keys() & symbols(dim).keys()):
+            return self.builder.index(dim)
+        assert isinstance(dim, Expr)
+        b = self.builder
+        scalar: Dim = 0
+        total: Register | None = None
+        for monomial, c in dim.terms:
+            factor: Dim = c
+            part: Register | None = None
+            for atom in monomial:
+                if not self._vectors.keys() & symbols(of_atom(atom)).keys():
+                    factor = factor * of_atom(atom)
+                    continue
+                register = self._vector_atom(atom)
+                part = register if part is None else b.op("mul", part, register)
+            if part is None:
+                scalar = scalar + factor
+                continue
+            if factor != 1:
+                part = b.op("mul", part, factor if isinstance(factor, int) else b.index(factor))
+            total = part if total is None else b.op("add", total, part)
+        assert total is not None
+        return total if scalar == 0 else b.op("add", total, b.index(scalar))
+
+    def _vector_atom(self, atom: object) -> Register:
+        b = self.builder
+        if isinstance(atom, Sym):
+            register = self._vectors[atom.name]
+            if register is not None:
+                return register
+            assert self._lane is not None
+            return b.op("iota", dtype=I64, lanes=self._lane.count)
+        assert isinstance(atom, Op)
+        left, right = self.vector(atom.a), self.vector(atom.b)
+        if atom.kind in ("min", "max"):
+            return b.op(atom.kind, left, right)
+        if isinstance(atom.b, int) and atom.b & (atom.b - 1) == 0:
+            # Arithmetic shift and mask round down for negative numbers too.
+            if atom.kind == "mod":
+                return b.op("and", left, atom.b - 1)
+            return b.op("shr", left, atom.b.bit_length() - 1)
+        if not provably_nonnegative(atom.a):
+            return pointwise.floor_integer(b, atom.kind, left, right)
+        return b.op("rem" if atom.kind == "mod" else "div", left, right)
+

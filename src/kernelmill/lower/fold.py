@@ -1,0 +1,179 @@
+"""The passes of a nest that reduce: accumulators carried through the loops over the inner axes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.graph.ir import Value
+from kernelmill.kernel.ir import Operand, VType
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower import pointwise
+from kernelmill.lower.domain import Axis
+from kernelmill.lower.elements import Emitter, ScratchLocation
+from kernelmill.lower.groups import Group, operand_index
+from kernelmill.lower.loops import Loops
+from kernelmill.lower.reduction import Reduction, Registers
+from kernelmill.lower.views import Index
+
+WAYS = 4
+"""Accumulators side by side, so that an addition need not wait for the one before it."""
+
+
+@dataclass(frozen=True)
+class Spill:
+    """A value that pass number `first_pass` computes and keeps in scratch for later passes."""
+
+    value: Value
+    index: Index
+    location: ScratchLocation
+    first_pass: int
+
+
+class Fold:
+    """Emits reduction passes for one group."""
+
+    def __init__(
+        self, emitter: Emitter, loops: Loops, group: Group, indices: Mapping[Value, Index]
+    ) -> None:
+        self.e = emitter
+        self.b = emitter.builder
+        self.loops = loops
+        self.group = group
+        self.indices = indices
+        self._spill: Spill | None = None
+
+    def along_inner(
+        self, axes: Sequence[Axis], reductions: Sequence[Reduction], spill: Spill | None
+    ) -> list[Registers]:
+        """One pass with the vector along the last of `axes`: each reduction's scalars."""
+        self._spill = spill
+        lanes = self.loops.lanes if axes else 1
+        state, types = self._start(reductions, lanes)
+        final = self._nest(axes, reductions, state, types, vectors=True)
+        groups = split(reductions, final)
+        return [r.across_lanes(self.b, g) for r, g in zip(reductions, groups, strict=True)]
+
+    def along_outer(
+        self, axes: Sequence[Axis], reductions: Sequence[Reduction]
+    ) -> list[Registers]:
+        """One pass inside a vector along an outer axis: each reduction's vectors."""
+        self._spill = None
+        state, types = self._start(reductions, self.loops.lanes)
+        return split(reductions, self._nest(axes, reductions, state, types, vectors=False))
+
+    def finish(self, reduction: Reduction, registers: Registers) -> None:
+        """Make a reduction's result known, rounded to its dtype."""
+        value = reduction.node.result
+        register = pointwise.round_to(self.b, registers[-1], value.dtype)
+        self.e.bind(value, self.loops.at(self.indices[value]), register)
+
+    def _start(
+        self, reductions: Sequence[Reduction], lanes: int
+    ) -> tuple[list[Register], list[VType]]:
+        starts: list[Operand] = [start for r in reductions for start in r.identity()]
+        types = [kind for r in reductions for kind in r.types(lanes)]
+        state = [
+            self.b.op("splat", start, dtype=kind.dtype, lanes=kind.lanes)
+            for start, kind in zip(starts, types, strict=True)
+        ]
+        return state, types
+
+    def _nest(
+        self, axes: Sequence[Axis], reductions: Sequence[Reduction], state: list[Register],
+        types: Sequence[VType], vectors: bool,
+    ) -> list[Register]:  # fmt: skip
+        if not axes:
+            return self._elements(reductions, state, None)
+        if len(axes) == 1 and vectors:
+            return self._vectors(axes[0], reductions, state, types)
+        carry = list(zip(types, state, strict=True))
+        with self.b.loop(0, axes[0].extent, carry=carry) as loop, self.e.block():
+            self.loops.env[axes[0].name] = loop.index
+            carried = list(loop.carried)
+            loop.carry(*self._nest(axes[1:], reductions, carried, types, vectors))
+        return list(loop.results)
+
+    def _vectors(
+        self, axis: Axis, reductions: Sequence[Reduction], state: list[Register],
+        types: Sequence[VType],
+    ) -> list[Register]:  # fmt: skip
+        lanes = self.loops.lanes
+        blocks = axis.extent // lanes
+        start: Dim = 0
+        if not isinstance(blocks, int) or blocks >= 2 * WAYS:
+            state = self._ways(axis, reductions, state, types)
+            start = blocks // WAYS * WAYS
+        if blocks - start != 0:
+            carry = list(zip(types, state, strict=True))
+            with self.b.loop(start, blocks, prefix="v", carry=carry) as loop:
+                with self.loops.vector(axis, loop.index * lanes):
+                    loop.carry(*self._elements(reductions, loop.carried, None))
+            state = list(loop.results)
+        rest = axis.extent - blocks * lanes
+        if rest != 0:
+            mask = self.loops.tail_mask(rest)
+            with self.loops.vector(axis, blocks * lanes, mask):
+                state = self._elements(reductions, state, mask)
+        return state
+
+    def _ways(
+        self, axis: Axis, reductions: Sequence[Reduction], state: list[Register],
+        types: Sequence[VType],
+    ) -> list[Register]:  # fmt: skip
+        lanes, width = self.loops.lanes, len(types)
+        states = list(state)
+        for _ in range(WAYS - 1):
+            states += self._start(reductions, lanes)[0]
+        carry = list(zip(list(types) * WAYS, states, strict=True))
+        with self.b.loop(0, axis.extent // lanes // WAYS, prefix="v", carry=carry) as loop:
+            folded: list[Register] = []
+            for way in range(WAYS):
+                own = loop.carried[way * width : (way + 1) * width]
+                with self.loops.vector(axis, loop.index * (lanes * WAYS) + way * lanes):
+                    folded += self._elements(reductions, own, None)
+            loop.carry(*folded)
+        total = list(loop.results[:width])
+        for way in range(1, WAYS):
+            other = loop.results[way * width : (way + 1) * width]
+            total = self._join(reductions, total, other)
+        return total
+
+    def _join(
+        self, reductions: Sequence[Reduction], first: Sequence[Register], second: Sequence[Register]
+    ) -> list[Register]:
+        triples = zip(reductions, split(reductions, first), split(reductions, second), strict=True)
+        return [register for r, x, y in triples for register in r.fold(self.b, x, y, None)]
+
+    def _elements(
+        self, reductions: Sequence[Reduction], state: Sequence[Register], mask: Register | None
+    ) -> list[Register]:
+        """Fold the element at the current position into each accumulator."""
+        result: list[Register] = []
+        for reduction, accumulator in zip(reductions, split(reductions, state), strict=True):
+            node = reduction.node
+            index = operand_index(node, self.indices[node.result], self.group.inner)
+            at = self.loops.at(index)
+            new: Registers = (self.e.element(node.operands[0], at),)
+            if reduction.is_arg:
+                dim = node.attrs["dim"]
+                assert isinstance(dim, int)
+                new = (*new, self.e.vector(at[dim]))
+            result += reduction.fold(self.b, accumulator, new, mask)
+        if self._spill is not None:
+            at = self.loops.at(self._spill.index)
+            register = self.e.element(self._spill.value, at)
+            self.e.store_scratch(self._spill.location, at, register)
+        return result
+
+
+def split(reductions: Sequence[Reduction], flat: Sequence[Register]) -> list[Registers]:
+    """A flat list of registers as one tuple for each reduction."""
+    result: list[Registers] = []
+    position = 0
+    for reduction in reductions:
+        width = 2 if reduction.is_arg else 1
+        result.append(tuple(flat[position : position + width]))
+        position += width
+    return result

@@ -1,0 +1,464 @@
+"""Decides which values are stored, and which nodes share a kernel.
+
+Nodes are visited from the results backwards. When a node is reached, all kernels that read it are
+known, each with the index at which it does. A node that one kernel reads element by element
+becomes part of that kernel; what is cheap is computed again by each reader; the rest is stored by
+a kernel of its own, or by one of the readers when no other kernel stands between. Views never cost
+anything: reading through one only changes the index.
+
+Pointwise nodes that follow a contraction element by element are its epilogue; that is settled
+first, in program order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import product, recombine
+from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower import views
+from kernelmill.lower.groups import (
+    REDUCTIONS, Group, enumerates, fresh_axes, operand_index, reduced_dims, used_axes,
+)  # fmt: skip
+from kernelmill.lower.views import Index
+
+CHEAP = 4
+"""Up to this estimated cost (in simple operations) a value is computed again by each reader."""
+
+_OWN_COST = {
+    **dict.fromkeys("div floordiv mod rem sqrt rsqrt reciprocal".split(), 4),
+    **dict.fromkeys(
+        "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+        "atanh erf erfc erfinv lgamma digamma sigmoid pow atan2 hypot nextafter".split(),
+        12,
+    ),
+}
+EXPENSIVE = 8
+_SEEDS = frozenset(("contract", "attention", "scan", "scatter", "aten"))
+
+
+@dataclass
+class Fusion:
+    """The outcome: kernels in an order in which they can run."""
+
+    groups: list[Group]
+    home: dict[Value, Group]
+    """The group that stores each stored value."""
+
+
+def fuse(graph: Graph, forced: Iterable[Value]) -> Fusion:
+    """Group the nodes of `graph`. `forced` values are stored whatever their readers are."""
+    return _Fuser(graph, set(forced)).run()
+
+
+def inline_costs(graph: Graph) -> dict[Value, int]:
+    """For each value, what computing one element from stored values costs."""
+    uses: dict[Value, int] = {}
+    for node in graph.nodes:
+        for operand in node.operands:
+            uses[operand] = uses.get(operand, 0) + 1
+    costs: dict[Value, int] = {}
+    for node in graph.nodes:
+        kind = OPS[node.op].kind
+        for result in node.results:
+            if kind not in ("pointwise", "view", "layout", "gather"):
+                costs[result] = 0
+                continue
+            own = 0 if kind in ("view", "layout") else _OWN_COST.get(node.op, 1)
+            own += 2 if kind == "gather" else 0
+            for operand in dict.fromkeys(node.operands):
+                cost = costs.get(operand, 0)
+                own += 0 if uses[operand] > 1 and cost > CHEAP else cost
+            costs[result] = own
+    return costs
+
+
+class _Fuser:
+    def __init__(self, graph: Graph, forced: set[Value]) -> None:
+        self.graph = graph
+        self.forced = forced
+        self.bit = {node: 1 << i for i, node in enumerate(graph.nodes)}
+        self.ancestors: dict[Node, int] = {}
+        self.descendants: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
+        self.cost = inline_costs(graph)
+        self.groups: list[Group] = []
+        self.home: dict[Value, Group] = {}
+        self.accesses: dict[Value, dict[Group, list[Index | None]]] = {}
+        self.assigned_bits = 0
+        self.epilogue: dict[Node, Group] = {}
+
+    def run(self) -> Fusion:
+        self._reachability()
+        for node in self.graph.nodes:
+            self._seed_or_absorb(node)
+        for node in reversed(self.graph.nodes):
+            self._place(node)
+        return Fusion(self._ordered(), self.home)
+
+    def _reachability(self) -> None:
+        for node in self.graph.nodes:
+            bits = 0
+            for operand in node.operands:
+                if operand.node is not None:
+                    bits |= self.ancestors[operand.node] | self.bit[operand.node]
+            self.ancestors[node] = bits
+        for node in reversed(self.graph.nodes):
+            for operand in node.operands:
+                if operand.node is not None:
+                    self.descendants[operand.node] |= self.descendants[node] | self.bit[node]
+
+    # ---- epilogues, in program order -----------------------------------------------------------
+
+    def _seed_or_absorb(self, node: Node) -> None:
+        kind = OPS[node.op].kind
+        if kind in _SEEDS:
+            group = Group(kind, node)
+            if kind in ("contract", "attention"):
+                group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
+                group.internal[node.result] = index
+                self.epilogue[node] = group
+            self._add_bits(group, node)
+            self.groups.append(group)
+        elif kind == "pointwise":
+            self._absorb(node)
+
+    def _absorb(self, node: Node) -> None:
+        """Make a pointwise node part of the epilogue of the last contraction it follows."""
+        found: tuple[Group, Index] | None = None
+        for operand in node.operands:
+            forward = self._follow(operand)
+            if forward is None:
+                continue
+            if found is None or self._position(forward[0]) > self._position(found[0]):
+                found = forward
+        if found is None:
+            return
+        group, index = found
+        if product(node.result.shape) != product(group.extents.values()):
+            return
+        if not self._only_through(group, node, index):
+            return
+        group.internal[node.result] = index
+        self.epilogue[node] = group
+        self._add_bits(group, node)
+
+    def _position(self, group: Group) -> int:
+        assert group.seed is not None
+        return self.bit[group.seed]
+
+    def _follow(self, value: Value) -> tuple[Group, Index] | None:
+        """The epilogue group `value` belongs to through reshapes and permutes, and its index."""
+        node = value.node
+        if node is None:
+            return None
+        group = self.epilogue.get(node)
+        if group is not None:
+            return group, group.internal[value]
+        if node.op not in ("reshape", "permute"):
+            return None
+        below = self._follow(node.operands[0])
+        if below is None:
+            return None
+        group, index = below
+        if node.op == "reshape":
+            return group, views.reshape_index(index, node.operands[0].shape, value.shape)
+        dims = node.attrs["dims"]
+        assert isinstance(dims, tuple)
+        return group, tuple(index[d] for d in dims if isinstance(d, int))
+
+    def _only_through(self, group: Group, node: Node, index: Index) -> bool:
+        """Whether all that `node` reads of the group is its own element of members."""
+        pending: list[tuple[Value, Index]] = [(operand, index) for operand in node.operands]
+        assert group.seed is not None
+        seed_bit = self.bit[group.seed]
+        while pending:
+            value, at = pending.pop()
+            if value.node is None:
+                continue
+            if value in group.internal:
+                known = group.internal[value]
+                if any(recombine(a - b) != 0 for a, b in zip(at, known, strict=True)):
+                    return False
+            elif (self.ancestors[value.node] | self.bit[value.node]) & seed_bit:
+                if OPS[value.node.op].kind != "view":
+                    return False
+                found = views.sources(value.node, at)
+                if any(source.conditions for source in found) or len(found) != 1:
+                    return False
+                pending.append((found[0].operand, found[0].index))
+        return True
+
+    def _add_bits(self, group: Group, node: Node) -> None:
+        group.member_bits |= self.bit[node]
+        group.ancestor_bits |= self.ancestors[node]
+        self.assigned_bits |= self.bit[node]
+
+    # ---- everything else, backwards ------------------------------------------------------------
+
+    def _place(self, node: Node) -> None:
+        kind = OPS[node.op].kind
+        own = self.epilogue.get(node)
+        if kind in _SEEDS:
+            self._place_seed(node)
+        elif own is not None:
+            self._place_absorbed(node, own)
+        elif kind == "reduce":
+            self._place_reduction(node)
+        elif node.result in self.forced and kind in ("view", "layout", "source"):
+            self._store_alone(node)
+            self._pass_through(node)
+        elif kind in ("view", "layout", "source"):
+            self._pass_through(node)
+        else:
+            self._place_pointwise(node)
+
+    def _readers(self, value: Value) -> dict[Group, list[Index | None]]:
+        return self.accesses.get(value, {})
+
+    def _access(self, value: Value, group: Group, index: Index | None) -> None:
+        indices = self.accesses.setdefault(value, {}).setdefault(group, [])
+        if index is None or index not in indices:
+            indices.append(index)
+
+    def _pass_through(self, node: Node) -> None:
+        """The readers of a view read its operands; those of a source read nothing."""
+        for group, indices in self._readers(node.result).items():
+            for index in indices:
+                self._propagate(node, group, index)
+
+    def _propagate(self, node: Node, group: Group, index: Index | None) -> None:
+        """`group` computes the element `index` of this node: note what it reads for that."""
+        kind = OPS[node.op].kind
+        if kind == "gather":
+            self._propagate_gather(node, group, index)
+        elif kind == "pointwise" or index is None:
+            for operand in node.operands:
+                self._access(operand, group, index)
+        elif kind in ("view", "layout"):
+            for source in views.sources(node, index):
+                self._access(source.operand, group, source.index)
+
+    def _propagate_gather(self, node: Node, group: Group, index: Index | None) -> None:
+        self._access(node.operands[0], group, None)
+        inner = index
+        if index is not None and node.op == "index":
+            at = node.attrs["at"]
+            assert isinstance(at, int)
+            inner = index[at : at + len(node.operands[1].shape)]
+        for operand in node.operands[1:]:
+            self._access(operand, group, inner)
+
+    def _place_seed(self, node: Node) -> None:
+        group = next(g for g in self.groups if g.seed is node)
+        stored = self.epilogue.get(node) is None
+        for result in node.results:
+            outside = any(reader is not group for reader in self._readers(result))
+            if stored or outside or result in self.forced:
+                self.home[result] = group
+                group.roots[result] = group.internal.pop(result, ())
+                if not stored:
+                    group.internal[result] = group.roots[result]
+        elementwise = group.kind in ("scan", "scatter")
+        for operand in node.operands:
+            self._access(operand, group, None)
+            if elementwise and operand.node is not None and self._single_reader(operand):
+                continue
+            self._store_unless_free(operand, group)
+
+    def _single_reader(self, value: Value) -> bool:
+        return sum(len(indices) for indices in self._readers(value).values()) == 1
+
+    def _store_unless_free(self, value: Value, group: Group) -> None:
+        """An operand of a contraction is stored unless reading it costs next to nothing."""
+        if group.kind == "aten":
+            self.forced.add(value)
+            return
+        while value.node is not None and OPS[value.node.op].kind in ("view", "layout"):
+            if value.node.op == "concat":
+                break
+            value = value.node.operands[0]
+        node = value.node
+        if node is not None and OPS[node.op].kind != "source" and node.op != "cast":
+            self.forced.add(value)
+
+    def _place_absorbed(self, node: Node, group: Group) -> None:
+        value = node.result
+        index = group.internal[value]
+        outside = any(reader is not group for reader in self._readers(value))
+        if not outside and value not in self.forced and not self._readers(value):
+            del group.internal[value]
+            return
+        if outside or value in self.forced:
+            group.roots[value] = index
+            self.home[value] = group
+        self._propagate(node, group, index)
+
+    def _place_pointwise(self, node: Node) -> None:
+        value = node.result
+        readers = self._readers(value)
+        forced = value in self.forced
+        if not readers and not forced:
+            return
+        if not forced and self._inline_everywhere(value, readers):
+            self._inline(node, readers)
+            return
+        for group in sorted(readers, key=lambda g: g.member_bits & -g.member_bits):
+            if self._can_store_in(node, group):
+                self._join(node, group)
+                return
+        self._store_alone(node)
+
+    def _inline_everywhere(self, value: Value, readers: dict[Group, list[Index | None]]) -> bool:
+        cost = self.cost[value]
+        if cost <= CHEAP:
+            return True
+        if len(readers) > 1:
+            return False
+        ((group, indices),) = readers.items()
+        return len(indices) <= 2 and None not in indices and not self._repeats(value, group, indices)
+
+    def _repeats(self, value: Value, group: Group, indices: list[Index | None]) -> bool:
+        """Whether the group's loops would compute elements of an expensive value many times."""
+        if self.cost[value] <= EXPENSIVE:
+            return False
+        axes = group.outer if self._row_level(group, indices) else group.outer + group.inner
+        return any(
+            index is None or not {a.name for a in axes} <= used_axes(index) for index in indices
+        )
+
+    def _row_level(self, group: Group, indices: list[Index | None]) -> bool:
+        inner = {axis.name for axis in group.inner}
+        return bool(inner) and all(i is not None and not used_axes(i) & inner for i in indices)
+
+    def _inline(self, node: Node, readers: dict[Group, list[Index | None]]) -> None:
+        for group, indices in readers.items():
+            for index in indices:
+                self._propagate(node, group, index)
+        if len(readers) == 1:
+            ((group, indices),) = readers.items()
+            if len(indices) == 1 and indices[0] is not None:
+                group.internal[node.result] = indices[0]
+                self._add_bits(group, node)
+
+    def _can_store_in(self, node: Node, group: Group) -> bool:
+        """Whether `group` may compute and store this value besides what it does already."""
+        if group.kind != "nest":
+            return False
+        indices = self._readers(node.result)[group]
+        index = indices[0]
+        if len(indices) != 1 or index is None:
+            return False
+        axes = group.outer if self._row_level(group, [index]) else group.outer + group.inner
+        if not enumerates(index, node.result.shape, axes, group.extents):
+            return False
+        return not self._between(node, group)
+
+    def _between(self, node: Node, group: Group) -> bool:
+        """Whether some other kernel lies on a path from `node` to the group."""
+        path = self.descendants[node] & group.ancestor_bits & ~group.member_bits
+        return bool(path & self.assigned_bits)
+
+    def _join(self, node: Node, group: Group) -> None:
+        index = self._readers(node.result)[group][0]
+        assert index is not None
+        group.internal[node.result] = index
+        if node.result in self.forced or len(self._readers(node.result)) > 1:
+            group.roots[node.result] = index
+            self.home[node.result] = group
+        self._add_bits(group, node)
+        if node.op in REDUCTIONS:
+            index = operand_index(node, index, group.inner)
+            self._access(node.operands[0], group, index)
+        else:
+            self._propagate(node, group, index)
+
+    def _store_alone(self, node: Node) -> None:
+        group = Group("nest")
+        group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
+        group.roots[node.result] = index
+        self.home[node.result] = group
+        self.groups.append(group)
+        self._add_bits(group, node)
+        self._propagate(node, group, index)
+
+    # ---- reductions ----------------------------------------------------------------------------
+
+    def _place_reduction(self, node: Node) -> None:
+        readers = self._readers(node.result)
+        if not readers and node.result not in self.forced:
+            return
+        for group in sorted(readers, key=lambda g: g.member_bits & -g.member_bits):
+            if self._can_reduce_in(node, group):
+                self._join(node, group)
+                return
+        group = Group("nest")
+        operand = node.operands[0].shape
+        reduced = reduced_dims(node)
+        group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
+        group.inner, _ = fresh_axes([operand[d] for d in reduced], "d", group.extents)
+        group.roots[node.result] = index
+        group.internal[node.result] = index
+        self.home[node.result] = group
+        self.groups.append(group)
+        self._add_bits(group, node)
+        self._access(node.operands[0], group, operand_index(node, index, group.inner))
+
+    def _can_reduce_in(self, node: Node, group: Group) -> bool:
+        if group.kind != "nest":
+            return False
+        indices = self._readers(node.result)[group]
+        index = indices[0]
+        if len(indices) != 1 or index is None or self._between(node, group):
+            return False
+        shape = node.operands[0].shape
+        sizes = [shape[d] for d in reduced_dims(node) if shape[d] != 1]
+        used = used_axes(index)
+        if not used <= group.extents.keys():
+            return False
+        if group.inner:
+            outer = group.outer
+            inner = group.inner
+        else:
+            outer = [axis for axis in group.outer if axis.name in used]
+            inner = [axis for axis in group.outer if axis.name not in used]
+        if not enumerates(index, node.result.shape, outer, group.extents):
+            return False
+        if not inner and sizes:
+            group.inner, _ = fresh_axes(sizes, "d", group.extents)
+            return True
+        if [group.extents[axis.name] for axis in inner] != sizes:
+            return False
+        group.outer, group.inner = outer, inner
+        return True
+
+    # ---- order ---------------------------------------------------------------------------------
+
+    def _ordered(self) -> list[Group]:
+        """Groups so that each comes after those whose stored values it reads."""
+        reads: dict[Group, set[Group]] = {group: set() for group in self.groups}
+        for value, readers in self.accesses.items():
+            home = self.home.get(value)
+            for group in readers:
+                if home is not None and home is not group:
+                    reads[group].add(home)
+        alive = [group for group in self.groups if group.roots or group.kind == "aten"]
+        alive.sort(key=lambda group: group.member_bits)
+        done: dict[Group, None] = {}
+        for group in alive:
+            self._visit(group, reads, done, ())
+        return list(done)
+
+    def _visit(
+        self, group: Group, reads: dict[Group, set[Group]], done: dict[Group, None],
+        path: tuple[Group, ...],
+    ) -> None:  # fmt: skip
+        if group in done:
+            return
+        if group in path:
+            raise AssertionError("fusion made a cycle of kernels")
+        for other in sorted(reads[group], key=lambda g: g.member_bits):
+            self._visit(other, reads, done, (*path, group))
+        done[group] = None
+

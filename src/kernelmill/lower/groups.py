@@ -1,0 +1,107 @@
+"""What a fusion group is, and how index tuples tell which accesses are one to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, symbols
+from kernelmill.graph.ir import Node, Value
+from kernelmill.lower.views import Index
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes that become one kernel (or one ATen call).
+
+    kind      "nest" (map and reduce), or the kind of its seed: "contract", "attention", "scan",
+              "scatter", "aten".
+    outer     the axes of the iteration domain that every member has
+    inner     the axes that the group's reductions reduce; empty in a pure map
+    extents   size of each axis by symbol name
+    internal  values computed inside, with the domain index of each use
+    roots     values computed inside and stored, with their index in the domain
+    """
+
+    kind: str
+    seed: Node | None = None
+    outer: list[Sym] = field(default_factory=list[Sym])
+    inner: list[Sym] = field(default_factory=list[Sym])
+    extents: dict[str, Dim] = field(default_factory=dict[str, Dim])
+    internal: dict[Value, Index] = field(default_factory=dict[Value, Index])
+    roots: dict[Value, Index] = field(default_factory=dict[Value, Index])
+    member_bits: int = 0
+    ancestor_bits: int = 0
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The operators in it, each once (for reports)."""
+        values: Iterable[Value] = (*self.internal, *self.roots)
+        found = {value.node for value in values if value.node is not None}
+        if self.seed is not None:
+            found.add(self.seed)
+        return list(found)
+
+    def reductions(self) -> dict[Value, Index]:
+        """The reductions in it with their index, which uses outer axes only."""
+        both = {**self.internal, **self.roots}
+        return {
+            value: index
+            for value, index in both.items()
+            if value.node is not None and value.node.op in REDUCTIONS
+        }
+
+
+REDUCTIONS = frozenset(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "argmax", "argmin"))
+
+
+def reduced_dims(node: Node) -> tuple[int, ...]:
+    """The operand dims that a reduction reduces, ascending."""
+    dims = node.attrs["dims"] if "dims" in node.attrs else (node.attrs["dim"],)
+    assert isinstance(dims, tuple)
+    return tuple(sorted(d for d in dims if isinstance(d, int)))
+
+
+def operand_index(node: Node, index: Index, inner: Sequence[Sym]) -> Index:
+    """The index of a reduction's operand: the result's index with `inner` at the reduced dims."""
+    shape = node.operands[0].shape
+    reduced = reduced_dims(node)
+    kept = iter(index)
+    axes = iter(inner)
+    return tuple(
+        (0 if shape[d] == 1 else of_atom(next(axes))) if d in reduced else next(kept)
+        for d in range(len(shape))
+    )
+
+
+def fresh_axes(shape: Sequence[Dim], prefix: str, extents: dict[str, Dim]) -> tuple[list[Sym], Index]:
+    """A symbol for each dim that is not 1, and the index that they make; sizes go to `extents`."""
+    axes: list[Sym] = []
+    index: list[Dim] = []
+    for size in shape:
+        if size == 1:
+            index.append(0)
+            continue
+        axis = Sym(f"{prefix}{len(extents)}", 0, size - 1)
+        extents[axis.name] = size
+        axes.append(axis)
+        index.append(of_atom(axis))
+    return axes, tuple(index)
+
+
+def enumerates(index: Index, shape: Sequence[Dim], axes: Sequence[Sym], extents: dict[str, Dim]) -> bool:
+    """Whether `index`, as the axes run, visits every element of `shape` exactly once."""
+    seen: set[str] = set()
+    for position, size in zip(index, shape, strict=True):
+        if size == 1 and position == 0:
+            continue
+        axis = as_sym(position)
+        if axis is None or axis.name in seen or extents.get(axis.name) != size:
+            return False
+        seen.add(axis.name)
+    return seen == {axis.name for axis in axes}
+
+
+def used_axes(index: Index) -> set[str]:
+    """Names of the symbols in an index."""
+    return {name for position in index for name in symbols(position)}

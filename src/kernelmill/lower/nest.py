@@ -1,0 +1,281 @@
+"""The map and reduce template: one kernel for a group of pointwise nodes, views and reductions.
+
+A task handles a run of rows. In a pure map a row is one step of all loops but the vector one. With
+reductions (fold.py) a row is one element of the outer domain: its reductions are computed in
+passes over the inner axes, then whatever the group stores is computed in a last pass, while the
+row is still in the first-level cache. The vector runs along the last inner axis, or along an outer
+axis where that is what is contiguous in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, ceildiv, minimum, product
+from kernelmill.core.target import Target
+from kernelmill.graph.ir import Node, Value, row_major
+from kernelmill.lower.domain import (
+    Access, Axis, address, axes_of, collect, merge_axes, stride_score,
+)  # fmt: skip
+from kernelmill.lower.elements import Emitter, Location, ScratchLocation
+from kernelmill.lower.fold import Fold, Spill
+from kernelmill.lower.fusion import EXPENSIVE
+from kernelmill.lower.groups import Group, operand_index, used_axes
+from kernelmill.lower.loops import Loops, count
+from kernelmill.lower.reduction import Reduction, levels
+from kernelmill.lower.views import Index
+
+MAX_SPILL_BYTES = 256 * 1024
+"""A row's intermediate results are kept in scratch up to this size, else computed again."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """What the template needs besides the emitter.
+
+    targets   for each root of the group the memory it is stored to
+    cost      of computing each value from stored ones, in simple operations
+    """
+
+    group: Group
+    targets: Mapping[Value, Location]
+    cost: Mapping[Value, int]
+
+
+def emit_nest(emitter: Emitter, nest: Nest, target: Target) -> Dim:
+    """Emit the kernel's body, set its tasks and scratch; returns the estimated work in ns.
+
+    `emitter.stored` must give None for the group's own members.
+    """
+    return _Template(emitter, nest, target).emit()
+
+
+class _Template:
+    def __init__(self, emitter: Emitter, nest: Nest, target: Target) -> None:
+        self.e = emitter
+        self.nest = nest
+        self.group = nest.group
+        self.target = target
+        self.reductions = nest.group.reductions()
+        self.lanes = _lanes(nest.group, target)
+        extents = self.group.extents
+        self.outer, mapping, found = merge_axes(axes_of(self.group.outer, extents), self._accesses())
+        self.inner, more, self.accesses = merge_axes(axes_of(self.group.inner, extents), found)
+        self.loops = Loops(emitter, self.lanes, {**mapping, **more})
+        inner_names = {axis.name for axis in self.group.inner}
+        roots = self.group.roots
+        self.row_roots = {v: i for v, i in roots.items() if not used_axes(i) & inner_names}
+        self.full_roots = {v: i for v, i in roots.items() if v not in self.row_roots}
+
+    def emit(self) -> Dim:
+        if not self.reductions:
+            self._emit_map()
+        elif self._along_inner():
+            self._emit_rows()
+        else:
+            self._emit_columns()
+        return self._work()
+
+    # ---- analysis ------------------------------------------------------------------------------
+
+    def _computed(self) -> list[tuple[Value, Index]]:
+        """Every element that the loops compute, with its index in the domain."""
+        pairs = [(v, i) for v, i in self.group.roots.items() if v not in self.reductions]
+        for value, index in self.reductions.items():
+            assert value.node is not None
+            at = operand_index(value.node, index, self.group.inner)
+            pairs.append((value.node.operands[0], at))
+        return pairs
+
+    def _accesses(self) -> list[Access]:
+        accesses = collect(self._computed(), self.e.stored, set(self.reductions))
+        for value, location in self.nest.targets.items():
+            stored_at = address(location, self.group.roots[value])
+            accesses.append(Access(stored_at, "store", location.dtype))
+        return accesses
+
+    def _along_inner(self) -> bool:
+        if not self.inner or not self.outer:
+            return True
+        scores = [stride_score(axis, self.accesses, self.lanes) for axis in self.outer]
+        return stride_score(self.inner[-1], self.accesses, self.lanes) >= max(scores)
+
+    def _best_outer(self) -> Axis:
+        scores = [stride_score(axis, self.accesses, self.lanes) for axis in self.outer]
+        return self.outer[max(range(len(scores)), key=lambda i: (scores[i], i))]
+
+    def _work(self) -> Dim:
+        """Nanoseconds of all tasks on one core: the larger of memory traffic and arithmetic."""
+        traffic = sum(a.dtype.bytes for a in self.accesses if a.dtype is not None)
+        cost = sum(self.nest.cost.get(value, 0) for value, _ in self._computed())
+        tenths = max(1, traffic, cost * 10 // self.lanes)
+        return count([*self.outer, *self.inner]) * tenths // 10 + 1
+
+    # ---- pure maps -----------------------------------------------------------------------------
+
+    def _store_roots(self, roots: Mapping[Value, Index]) -> None:
+        at = {value: self.loops.at(index) for value, index in roots.items()}
+        registers = {value: self.e.element(value, index) for value, index in at.items()}
+        for value, register in registers.items():
+            self.e.store(self.nest.targets[value], at[value], register)
+
+    def _emit_map(self) -> None:
+        if not self.outer:
+            self.loops.set_tasks(1)
+            self._store_roots(self.group.roots)
+            return
+        vector = self._best_outer()
+        others = [axis for axis in self.outer if axis is not vector]
+        body = lambda: self._store_roots(self.group.roots)  # noqa: E731 - the loops' one body
+        if others:
+            with self.loops.rows(others, vector.extent):
+                self.loops.vectors(vector, body)
+        else:
+            self.loops.flat(vector, body)
+
+    # ---- rows: the vector runs along the last inner axis ---------------------------------------
+
+    def _passes(self) -> list[list[Node]]:
+        nodes = [value.node for value in self.reductions if value.node is not None]
+        upstream = {node: self._upstream(node) for node in nodes}
+        nodes.sort(key=lambda node: len(upstream[node] & set(nodes)))
+        return levels(nodes, lambda node, other: other in upstream[node])
+
+    def _upstream(self, node: Node) -> set[Node]:
+        """The nodes of this group that `node` is computed from."""
+        found: set[Node] = set()
+        pending = list(node.operands)
+        while pending:
+            value = pending.pop()
+            if value.node is None or value.node in found or self.e.stored(value) is not None:
+                continue
+            found.add(value.node)
+            pending += value.node.operands
+        return found
+
+    def _emit_rows(self) -> None:
+        passes = self._passes()
+        fold = Fold(self.e, self.loops, self.group, self.reductions)
+        spill = self._plan_spill(passes)
+        with self.loops.rows(self.outer, count(self.inner)):
+            for number, nodes in enumerate(passes):
+                reductions = [Reduction(node) for node in nodes]
+                now = spill if spill is not None and spill.first_pass == number else None
+                for reduction, registers in zip(
+                    reductions, fold.along_inner(self.inner, reductions, now), strict=True
+                ):
+                    fold.finish(reduction, registers)
+                if now is not None:
+                    self.e.scratch[now.value] = now.location
+            self._finish_row()
+
+    def _finish_row(self) -> None:
+        inner = {axis.name for axis in self.group.inner}
+        for value, index in self.group.internal.items():
+            # What a whole row shares is computed once, outside the loop over its elements.
+            if not used_axes(index) & inner and value not in self.reductions:
+                self.e.element(value, self.loops.at(index))
+        self._store_roots(self.row_roots)
+        if self.full_roots and not self.inner:
+            self._store_roots(self.full_roots)
+        elif self.full_roots:
+            with self.loops.nested(self.inner[:-1]):
+                self.loops.vectors(self.inner[-1], lambda: self._store_roots(self.full_roots))
+
+    def _plan_spill(self, passes: Sequence[Sequence[Node]]) -> Spill | None:
+        """An expensive value that several passes need is kept in scratch, where the row is small."""
+        strides = row_major([self.group.extents[axis.name] for axis in self.group.inner])
+        by_axis = {a.name: s for a, s in zip(self.group.inner, strides, strict=True)}
+        for value, index in self.group.internal.items():
+            dims = [_stride_of(position, by_axis) for position in index]
+            users = self._passes_using(value, passes)
+            if value in self.reductions or self.nest.cost.get(value, 0) <= EXPENSIVE:
+                continue
+            if len(users) < 2 or users[0] == len(passes) or None in dims or not any(dims):
+                continue
+            size = self._row_bytes(value)
+            if isinstance(size, int) and size > MAX_SPILL_BYTES:
+                continue
+            self.e.builder.kernel.scratch = size
+            location = ScratchLocation(value.dtype, tuple(d for d in dims if d is not None))
+            return Spill(value, index, location, users[0])
+        return None
+
+    def _row_bytes(self, value: Value) -> Dim:
+        extents = (self.group.extents[axis.name] for axis in self.group.inner)
+        return product(extents) * value.dtype.compute.bytes
+
+    def _passes_using(self, value: Value, passes: Sequence[Sequence[Node]]) -> list[int]:
+        """Numbers of the passes that compute this value; the last pass is the one that stores."""
+        using = [
+            number
+            for number, nodes in enumerate(passes)
+            if any(value.node in self._upstream(node) - self._behind_reductions(node) for node in nodes)
+        ]
+        for root in self.full_roots:
+            if root is value or (root.node is not None and value.node in self._upstream(root.node)):
+                using.append(len(passes))
+                break
+        return using
+
+    def _behind_reductions(self, node: Node) -> set[Node]:
+        """What `node` needs only through other reductions' results, which are known by then."""
+        direct: set[Node] = set()
+        pending = list(node.operands)
+        while pending:
+            value = pending.pop()
+            if value.node is None or value.node in direct or value in self.reductions:
+                continue
+            direct.add(value.node)
+            if self.e.stored(value) is None:
+                pending += value.node.operands
+        return self._upstream(node) - direct
+
+    # ---- columns: the vector runs along an outer axis ------------------------------------------
+
+    def _emit_columns(self) -> None:
+        vector = self._best_outer()
+        others = [axis for axis in self.outer if axis is not vector]
+        blocks = ceildiv(vector.extent, self.lanes)
+        block = Axis(self.e.builder.fresh_symbol("c", 0, blocks - 1), blocks)
+        fold = Fold(self.e, self.loops, self.group, self.reductions)
+        passes = self._passes()
+        with self.loops.rows([*others, block], count(self.inner) * self.lanes):
+            start = self.loops.env[block.name] * self.lanes
+            whole = vector.extent % self.lanes == 0
+            left = minimum(vector.extent - start, self.lanes)
+            with self.loops.vector(vector, start, None if whole else self.loops.tail_mask(left)):
+                for nodes in passes:
+                    reductions = [Reduction(node) for node in nodes]
+                    for reduction, registers in zip(
+                        reductions, fold.along_outer(self.inner, reductions), strict=True
+                    ):
+                        fold.finish(reduction, registers)
+                self._store_roots(self.row_roots)
+                if self.full_roots:
+                    with self.loops.nested(self.inner):
+                        self._store_roots(self.full_roots)
+
+
+def _lanes(group: Group, target: Target) -> int:
+    """Lanes of a vector: what fills a register in the widest type the group computes in.
+
+    64-bit types count as 32-bit ones: two registers, and what is beside them stays whole.
+    """
+    bits = [
+        value.dtype.compute.bits
+        for node in group.nodes
+        for value in (*node.operands, *node.results)
+        if not value.dtype.is_opaque
+    ]
+    return max(1, target.vector_bits // min(32, max(bits, default=32)))
+
+
+def _stride_of(position: Dim, strides: Mapping[str, Dim]) -> Dim | None:
+    """The scratch stride of an index component: 0 for an outer axis, None for a mixture."""
+    names = used_axes((position,))
+    inside = names & strides.keys()
+    if not inside:
+        return 0
+    return strides[next(iter(inside))] if len(names) == 1 else None

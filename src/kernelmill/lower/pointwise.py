@@ -1,0 +1,187 @@
+"""Pointwise operators of the graph as register operations of the kernel IR.
+
+Registers hold f16 and bf16 values widened to f32 and already rounded to their type. Every operator
+rounds its result to the result's dtype, as eager does between two operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from kernelmill.core.dtype import BOOL, F32, I32, DType
+from kernelmill.graph.ir import Node
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+
+_EXACT = frozenset(
+    "neg abs sign floor ceil trunc round maximum minimum where copysign bit_not bit_and bit_or "
+    "bit_xor shl shr".split()
+)
+"""Operators whose result is representable when the operands are: nothing to round."""
+
+
+def constant(b: KernelBuilder, value: object, dtype: DType) -> Value:
+    """A register that holds the number `value` of this (graph) dtype."""
+    if dtype == BOOL:
+        return b.op("splat", bool(value), dtype=BOOL, lanes=1)
+    number = float(value) if dtype.is_float else int(value)  # type: ignore[arg-type]
+    register = b.op("splat", number, dtype=dtype.compute, lanes=1)
+    return round_to(b, register, dtype)
+
+
+def round_to(b: KernelBuilder, register: Value, dtype: DType) -> Value:
+    """An f32 register rounded to a half type and widened again; others unchanged."""
+    if dtype.compute == dtype:
+        return register
+    return b.op("cast", b.op("cast", register, dtype=dtype), dtype=F32)
+
+
+def from_memory(b: KernelBuilder, register: Value, dtype: DType) -> Value:
+    """A just-loaded register in the form in which registers hold `dtype`."""
+    return b.op("cast", register, dtype=F32) if dtype.compute != dtype else register
+
+
+def to_memory(b: KernelBuilder, register: Value, dtype: DType) -> Value:
+    """A register in the form in which memory holds `dtype`."""
+    return b.op("cast", register, dtype=dtype) if dtype.compute != dtype else register
+
+
+def convert(b: KernelBuilder, register: Value, source: DType, target: DType) -> Value:
+    """A value of graph dtype `source` converted to `target` as a torch cast does."""
+    if source == target:
+        return register
+    if register.type.dtype != target.compute:
+        # To a half type everything goes through f32, as in eager.
+        register = b.op("cast", register, dtype=target.compute)
+    return round_to(b, register, target)
+
+
+def apply(b: KernelBuilder, node: Node, args: list[Value]) -> Value:
+    """Emit one pointwise node. Raises KeyError for an operator that has no lowering."""
+    source, target = node.operands[-1].dtype, node.result.dtype
+    if node.op == "cast":
+        return convert(b, args[0], source, target)
+    if node.op == "bitcast":
+        raw = to_memory(b, args[0], source)
+        return from_memory(b, b.op("bitcast", raw, dtype=target), target)
+    if source == BOOL and node.op in _ON_BOOL:
+        return _ON_BOOL[node.op](b, *args)
+    result = _OPERATORS[node.op](b, *args)
+    if target == BOOL or node.op in _EXACT:
+        return result
+    return round_to(b, result, target)
+
+
+def _direct(op: str, b: KernelBuilder, *args: Value) -> Value:
+    return b.op(op, *args)
+
+
+def is_float(register: Value) -> bool:
+    return register.type.dtype.is_float
+
+
+def _sign(b: KernelBuilder, x: Value) -> Value:
+    zero = b.op("splat", 0, dtype=x.type.dtype, lanes=1)
+    one = b.op("splat", 1, dtype=x.type.dtype, lanes=1)
+    positive = b.op("select", b.op("gt", x, zero), one, zero)
+    if x.type.dtype.kind == "uint":
+        return positive
+    minus = b.op("splat", -1, dtype=x.type.dtype, lanes=1)
+    return b.op("select", b.op("lt", x, zero), minus, positive)
+
+
+def _reciprocal(b: KernelBuilder, x: Value) -> Value:
+    return b.op("div", b.op("splat", 1.0, dtype=x.type.dtype, lanes=1), x)
+
+
+def _isinf(b: KernelBuilder, x: Value) -> Value:
+    if not is_float(x):
+        return b.op("ne", x, x)
+    return b.op("eq", b.op("abs", x), float("inf"))
+
+
+def _logical_not(b: KernelBuilder, x: Value) -> Value:
+    return b.op("eq", x, 0.0 if is_float(x) else 0)
+
+
+def _mod(b: KernelBuilder, x: Value, y: Value) -> Value:
+    rest = b.op("rem", x, y)
+    return b.op("select", _differ(b, rest, y), b.op("add", rest, y), rest)
+
+
+def _differ(b: KernelBuilder, rest: Value, divisor: Value) -> Value:
+    """rest != 0 and its sign is not the divisor's: where floor and truncation part."""
+    zero = 0.0 if is_float(rest) else 0
+    nonzero = b.op("ne", rest, zero)
+    if rest.type.dtype.kind == "uint":
+        return b.op("xor", nonzero, nonzero)
+    signs = b.op("xor", b.op("lt", rest, zero), b.op("lt", divisor, zero))
+    return b.op("and", nonzero, signs)
+
+
+def _floordiv(b: KernelBuilder, x: Value, y: Value) -> Value:
+    if not is_float(x):
+        quotient = b.op("div", x, y)
+        rest = b.op("sub", x, b.op("mul", quotient, y))
+        return b.op("select", _differ(b, rest, y), b.op("sub", quotient, 1), quotient)
+    # Python's float floor division: exact remainder first, then round what is nearly an integer.
+    rest = b.op("rem", x, y)
+    quotient = b.op("div", b.op("sub", x, rest), y)
+    quotient = b.op("select", _differ(b, rest, y), b.op("sub", quotient, 1.0), quotient)
+    floor = b.op("floor", quotient)
+    floor = b.op(
+        "select", b.op("gt", b.op("sub", quotient, floor), 0.5), b.op("add", floor, 1.0), floor
+    )
+    true_quotient = b.op("div", x, y)
+    signed_zero = b.op("copysign", b.op("splat", 0.0, dtype=x.type.dtype, lanes=1), true_quotient)
+    result = b.op("select", b.op("eq", quotient, 0.0), signed_zero, floor)
+    return b.op("select", b.op("eq", y, 0.0), true_quotient, result)
+
+
+def floor_integer(b: KernelBuilder, kind: str, x: Value, y: Value) -> Value:
+    """Floor division ("div") or modulo ("mod") of signed integer registers."""
+    return _mod(b, x, y) if kind == "mod" else _floordiv(b, x, y)
+
+
+def _bool_compare(op: str, b: KernelBuilder, x: Value, y: Value) -> Value:
+    return b.op(op, b.op("cast", x, dtype=I32), b.op("cast", y, dtype=I32))
+
+
+_SAME = (
+    "neg abs sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh "
+    "tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid floor ceil trunc round add sub "
+    "mul div rem pow atan2 hypot copysign nextafter shl shr eq ne lt le gt ge"
+)
+_RENAMED = {
+    "maximum": "max", "minimum": "min", "bit_and": "and", "bit_or": "or", "bit_xor": "xor",
+    "bit_not": "not", "where": "select",
+}  # fmt: skip
+_OPERATORS: dict[str, Callable[..., Value]] = {
+    **{name: partial(_direct, name) for name in _SAME.split()},
+    **{name: partial(_direct, op) for name, op in _RENAMED.items()},
+    "sign": _sign,
+    "reciprocal": _reciprocal,
+    "isnan": lambda b, x: b.op("ne", x, x),
+    "isinf": _isinf,
+    "logical_not": _logical_not,
+    "mod": _mod,
+    "floordiv": _floordiv,
+}
+_ON_BOOL: dict[str, Callable[..., Value]] = {
+    "logical_not": partial(_direct, "not"),
+    "bit_not": partial(_direct, "not"),
+    "add": partial(_direct, "or"),
+    "mul": partial(_direct, "and"),
+    "sub": partial(_direct, "xor"),
+    "maximum": partial(_direct, "or"),
+    "minimum": partial(_direct, "and"),
+    "ne": partial(_direct, "xor"),
+    "eq": lambda b, x, y: b.op("not", b.op("xor", x, y)),
+    "isnan": lambda b, x: b.op("xor", x, x),
+    "isinf": lambda b, x: b.op("xor", x, x),
+    "abs": lambda b, x: x,
+    "sign": lambda b, x: x,
+    **{name: partial(_bool_compare, name) for name in ("lt", "le", "gt", "ge")},
+}
+SUPPORTED = frozenset(_OPERATORS) | {"cast", "bitcast"}

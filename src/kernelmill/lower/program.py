@@ -1,0 +1,350 @@
+"""A whole graph as kernels and a plan: groups in order, buffers, launches, the arena."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernelmill.core.dim import Dim, of_atom, product, symbols
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.target import Target
+from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.printer import print_kernel
+from kernelmill.lower.contractions import ContractionEmitter
+from kernelmill.lower.elements import Emitter, Location
+from kernelmill.lower.fusion import fuse, inline_costs
+from kernelmill.lower.groups import Group, fresh_axes
+from kernelmill.lower.naming import kernel_type
+from kernelmill.lower.nest import Nest, emit_nest
+from kernelmill.lower.storage import Storage, base_of, layout_of
+from kernelmill.lower.symbols import used_symbols
+from kernelmill.plan.arena import ArenaBuffer, assign
+from kernelmill.plan.ir import (
+    AtenCall, DimResult, KernelRef, Launch, Plan, Result, Step, SymbolInput, TensorInput,
+    TensorResult,
+)  # fmt: skip
+
+
+@dataclass
+class Lowered:
+    """What lowering makes: the plan, and the kernels it launches by name."""
+
+    plan: Plan
+    kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
+
+
+def lower_graph(graph: Graph, target: Target) -> Lowered:
+    """Lower a verified graph. Raises UnsupportedError, naming the node, for what has no lowering."""
+    return _Lowering(graph, target).run()
+
+
+class _Lowering:
+    def __init__(self, graph: Graph, target: Target) -> None:
+        self.graph = graph
+        self.target = target
+        self.storage = Storage()
+        self.kernels: dict[str, Kernel] = {}
+        self.refs: dict[str, KernelRef] = {}
+        self.steps: list[Step] = []
+        self.prepare: list[Launch] = []
+        self.checks: list[str] = []
+        self.checked = False
+        self.packed: dict[tuple[object, ...], Value] = {}
+        self.order = {node: i for i, node in enumerate(graph.nodes)}
+        updated = {target for target, _ in graph.updates}
+        self.constants = {
+            entry.value
+            for entry in graph.tensor_inputs()
+            if entry.role != "user" and entry.value not in updated
+        }
+
+    def run(self) -> Lowered:
+        self.storage.add_inputs(self.graph)
+        sources = self._materialise_updates()
+        forced = self._forced(sources)
+        self.cost = inline_costs(self.graph)
+        self.fusion = fuse(self.graph, forced)
+        for group in self.fusion.groups:
+            self._lower_group(group)
+        for (target, _), source in zip(self.graph.updates, sources, strict=True):
+            self._copy_back(target, source)
+        return Lowered(self._plan(), self.kernels)
+
+    # ---- what must be in memory ------------------------------------------------------------------
+
+    def _materialise_updates(self) -> list[Value]:
+        """For each update a value that a kernel computes: views and inputs get a node of their own."""
+        sources: list[Value] = []
+        for _, value in self.graph.updates:
+            node = value.node
+            if node is None or OPS[node.op].kind in ("view", "layout", "source"):
+                node = layout_of(value)
+                self.graph.nodes.append(node)
+                value = node.result
+            sources.append(value)
+        return sources
+
+    def _forced(self, updates: Iterable[Value]) -> set[Value]:
+        self.tensors: set[Value] = set()
+        for result in self.graph.results:
+            if isinstance(result, Value) and result.node is not None:
+                self.tensors.add(self.storage.lend(result))
+        for node in self.graph.nodes:
+            if OPS[node.op].kind == "aten":
+                for operand in node.operands:
+                    if operand.node is not None:
+                        self.tensors.add(self.storage.lend(operand))
+        return self.tensors | set(updates)
+
+    # ---- groups ----------------------------------------------------------------------------------
+
+    def _lower_group(self, group: Group) -> None:
+        if group.kind == "aten":
+            self._call_aten(group)
+            return
+        constant = self._is_constant(group)
+        for value in group.roots:
+            if value in self.storage.locations and not self._is_view(value):
+                continue
+            inplace = self._inplace_input(value)
+            if inplace is not None:
+                self.storage.locations[value] = self.storage.locations[inplace]
+                continue
+            kind = "tensor" if value in self.tensors else ("packed" if constant else "arena")
+            self.storage.store(value, kind)
+        targets = {value: self.storage.locations[value] for value in group.roots}
+        launch = self._kernel(group, targets)
+        if constant and not any(value in self.tensors for value in group.roots):
+            self.prepare.append(launch)
+        else:
+            self.steps.append(launch)
+
+    def _is_view(self, value: Value) -> bool:
+        return value.node is not None and OPS[value.node.op].kind in ("view", "layout")
+
+    def _inplace_input(self, value: Value) -> Value | None:
+        """The input whose memory this value is written into, where a pass found that safe."""
+        node = value.node
+        if node is None or not node.attrs.get("inplace"):
+            return None
+        base, _ = base_of(node.operands[0])
+        return base if base.node is None else None
+
+    def _reads(self, group: Group) -> set[Value]:
+        """The stored values and inputs that the group reads."""
+        found: set[Value] = set()
+        own = {*group.internal, *group.roots}
+        pending = [operand for node in group.nodes for operand in node.operands]
+        seen: set[Value] = set()
+        while pending:
+            value = pending.pop()
+            if value in seen or value in own:
+                continue
+            seen.add(value)
+            if self._stored(value) is not None:
+                found.add(value)
+            elif value.node is not None:
+                pending += value.node.operands
+        return found
+
+    def _is_constant(self, group: Group) -> bool:
+        """Whether the group depends on parameters only, so that it runs once and not at each call."""
+        if group.kind != "nest" or any(symbols(size) for size in group.extents.values()):
+            return False
+        if any(node.op == "dim_value" for node in group.nodes) or not self.constants:
+            return False
+        reads = self._reads(group)
+        return bool(reads) and all(self._constant_memory(value) for value in reads)
+
+    def _constant_memory(self, value: Value) -> bool:
+        location = self.storage.locations[value]
+        return value in self.constants or self.storage.buffers[location.buffer].kind == "packed"
+
+    def _stored(self, value: Value) -> Location | None:
+        return None if self._is_view(value) else self.storage.locations.get(value)
+
+    def _kernel(self, group: Group, targets: dict[Value, Location]) -> Launch:
+        nodes = sorted(group.nodes, key=lambda node: self.order.get(node, 0))
+        builder = KernelBuilder("kernel", kernel_type(nodes))
+        own = {*group.internal, *group.roots}
+        emitter = Emitter(builder, lambda v: None if v in own else self._stored(v))
+        if group.kind in ("contract", "attention"):
+            work = ContractionEmitter(emitter, group, targets, self.target, self._pack).emit()
+        elif group.kind == "nest":
+            work = emit_nest(emitter, Nest(group, targets, self.cost), self.target)
+        else:
+            assert group.seed is not None
+            raise UnsupportedError(f"{group.seed.op} has no lowering at {group.seed.origin}")
+        if -1 in emitter.buffers:
+            self._note_check(nodes)
+        return self._launch(builder.kernel, emitter.buffers, nodes, work)
+
+    def _note_check(self, nodes: Iterable[Node]) -> None:
+        self.checked = True
+        origins = {n.origin for n in nodes if OPS[n.op].kind in ("gather", "scatter") and n.origin}
+        self.checks = sorted({*self.checks, *origins})
+
+    def _launch(
+        self, kernel: Kernel, buffers: list[int], nodes: Iterable[Node], work: Dim
+    ) -> Launch:
+        used = used_symbols(kernel)
+        kernel.dims = [s for name, s in sorted(self.graph.symbols.items()) if name in used]
+        text = print_kernel(kernel, name=False)
+        kernel.name = "km_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        known = self.kernels.setdefault(kernel.name, kernel)
+        if known is kernel:
+            origins = [node.origin for node in nodes if node.origin]
+            operators = tuple(node.op for node in nodes)
+            self.refs[kernel.name] = KernelRef(
+                kernel.name, kernel.type, kernel.name, operators, origins[0] if origins else ""
+            )
+        dims = tuple(of_atom(symbol) for symbol in kernel.dims)
+        return Launch(kernel.name, tuple(buffers), dims, kernel.tasks, kernel.scratch, work)
+
+    def _pack(self, view: Value) -> Location | None:
+        """Store a view of constants once, in a buffer that outlives calls."""
+        known = self.storage.locations.get(view)
+        if known is not None:
+            return known
+        if not all(self._constant_memory(v) for v in self._leaves(view)):
+            return None
+        key = _structure(view)
+        if key in self.packed:
+            return self.storage.locations[self.packed[key]]
+        location = self.storage.add(view, "packed", view.type)
+        self.packed[key] = view
+        group = Group("nest")
+        group.outer, index = fresh_axes(view.shape, "d", group.extents)
+        group.roots[view] = index
+        self.prepare.append(self._kernel(group, {view: location}))
+        return location
+
+    def _leaves(self, value: Value) -> list[Value]:
+        found: list[Value] = []
+        pending = [value]
+        while pending:
+            value = pending.pop()
+            if self._stored(value) is not None or value.node is None:
+                found.append(value)
+            else:
+                pending += value.node.operands
+        return found
+
+    def _copy_back(self, target: Value, source: Value) -> None:
+        """Write an updated input, after everything that reads its old contents."""
+        where = self.storage.locations[target]
+        if self.storage.locations[source].buffer == where.buffer:
+            return
+        node = layout_of(source)
+        group = Group("nest")
+        group.outer, index = fresh_axes(target.shape, "d", group.extents)
+        group.roots[node.result] = index
+        self.steps.append(self._kernel(group, {node.result: where}))
+
+    # ---- ATen ------------------------------------------------------------------------------------
+
+    def _call_aten(self, group: Group) -> None:
+        node = group.seed
+        assert node is not None
+        results: list[int] = []
+        for value in node.results:
+            results.append(self.storage.add(value, "tensor", value.type).buffer)
+        attrs: dict[str, Any] = node.attrs
+        operands = [self.storage.locations[operand].buffer for operand in node.operands]
+        self.steps.append(
+            AtenCall(
+                attrs["target"],
+                tuple(_argument(a, operands) for a in attrs["args"]),
+                tuple((name, _argument(a, operands)) for name, a in attrs["kwargs"]),
+                tuple(results),
+                attrs["binds"] or (),
+                node.origin,
+            )
+        )
+
+    # ---- the plan --------------------------------------------------------------------------------
+
+    def _plan(self) -> Plan:
+        total = self._place_in_arena()
+        inputs = tuple(self._input(entry) for entry in self.graph.inputs)
+        return Plan(
+            self.graph.name,
+            tuple(self.graph.symbols.values()),
+            inputs,
+            tuple(self.storage.buffers),
+            tuple(self.prepare),
+            tuple(self.steps),
+            tuple(self._result(result) for result in self.graph.results),
+            tuple(self.refs.values()),
+            total,
+            (_check_message(self.checks),) if self.checked else (),
+        )
+
+    def _input(self, entry: Input | DimInput) -> TensorInput | SymbolInput:
+        if isinstance(entry, DimInput):
+            return SymbolInput(entry.symbol.name)
+        kind = entry.value.type
+        updated = any(target is entry.value for target, _ in self.graph.updates)
+        return TensorInput(
+            entry.value.name, kind.dtype, kind.shape, kind.memory_strides, entry.role, updated
+        )
+
+    def _result(self, result: object) -> Result:
+        if isinstance(result, Value):
+            stored = self.storage.borrowers.get(result, result)
+            location = self.storage.locations[result if result in self.storage.locations else stored]
+            return TensorResult(location.buffer)
+        if result is None:
+            return None
+        dim: Any = result
+        return DimResult(dim)
+
+    def _place_in_arena(self) -> Dim:
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for number, step in enumerate(self.steps):
+            for buffer in step.buffers if isinstance(step, Launch) else ():
+                first.setdefault(buffer, number)
+                last[buffer] = number
+        buffers = self.storage.buffers
+        placed = [b for b in first if b >= 0 and buffers[b].kind == "arena"]
+        arena = assign(
+            [
+                ArenaBuffer(product(buffers[b].shape) * buffers[b].dtype.bytes, first[b], last[b])
+                for b in placed
+            ]
+        )
+        for number, offset in zip(placed, arena.offsets, strict=True):
+            buffers[number] = replace(buffers[number], offset=offset)
+        return arena.bytes
+
+
+def _structure(value: Value) -> tuple[object, ...]:
+    """A key by which equal views of the same values are equal."""
+    node = value.node
+    if node is None or OPS[node.op].kind not in ("view", "layout"):
+        return (id(value),)
+    return (node.op, tuple(sorted(node.attrs.items(), key=str)), *map(_structure, node.operands))
+
+
+def _argument(argument: Any, operands: list[int]) -> Any:
+    """A node's ("tensor", operand number) arguments as ("tensor", buffer number)."""
+    if not isinstance(argument, tuple):
+        return ("dim", str(argument)) if not isinstance(argument, _PLAIN) else argument
+    if len(argument) == 2 and argument[0] == "tensor":
+        return ("tensor", operands[argument[1]])
+    return tuple(_argument(a, operands) for a in argument)
+
+
+_PLAIN = (bool, int, float, str, type(None))
+
+
+def _check_message(origins: list[str]) -> str:
+    where = f" at {' or '.join(origins)}" if origins else ""
+    return f"index out of range{where}: an index tensor holds a value outside its dimension"
+

@@ -1,0 +1,221 @@
+"""Views as index arithmetic: which element of which operand an element of a view is.
+
+Nothing is emitted here: the element emitter and the fusion analysis both walk views through
+`sources`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill.core.dim import Dim, floordiv, mod, provably_nonnegative
+from kernelmill.graph.ir import Node, Value
+
+Index = tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """The element is `operand[index]` where every one of `conditions` is >= 0."""
+
+    operand: Value
+    index: Index
+    conditions: tuple[Dim, ...] = ()
+
+
+def sources(node: Node, index: Index) -> tuple[Source, ...]:
+    """Where element `index` of a view comes from. Where no source's conditions hold it is `fill`."""
+    return _VIEWS[node.op](node, index)
+
+
+def fill(node: Node) -> Any:
+    """What a view shows where no source holds (pad and window), else None."""
+    return node.attrs.get("value")
+
+
+def unravel(linear: Dim, shape: Sequence[Dim]) -> Index:
+    """The row-major index of element number `linear`."""
+    result: list[Dim] = []
+    for size in reversed(shape[1:]):
+        result.append(0 if size == 1 else mod(linear, size))
+        linear = floordiv(linear, size) if size != 0 else 0
+    if shape:
+        result.append(0 if shape[0] == 1 else linear)
+    return tuple(reversed(result))
+
+
+def ravel(index: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
+    """The row-major number of the element at `index`."""
+    linear: Dim = 0
+    for position, size in zip(index, shape, strict=True):
+        linear = linear * size + position
+    return linear
+
+
+def reshape_index(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) -> Index:
+    """Where the element at `index` of `shape` stands in the row-major reshape to `other`.
+
+    Runs of dims with equal products are mapped separately: that needs fewer divisions, and works
+    where symbols only cancel within a run.
+    """
+    result: list[Dim] = []
+    i = j = 0
+    while i < len(shape) or j < len(other):
+        start_i, start_j = i, j
+        left: Dim = 1
+        right: Dim = 1
+        if i < len(shape):
+            left, i = shape[i], i + 1
+        if j < len(other):
+            right, j = other[j], j + 1
+        while left != right and (i < len(shape) or j < len(other)):
+            grow_left = i < len(shape) and (j >= len(other) or _smaller(left, right))
+            if grow_left:
+                left, i = left * shape[i], i + 1
+            else:
+                right, j = right * other[j], j + 1
+        run, target = shape[start_i:i], other[start_j:j]
+        if tuple(run) == tuple(target):
+            result.extend(index[start_i:i])
+        else:
+            result.extend(unravel(ravel(index[start_i:i], run), target))
+    return tuple(result)
+
+
+def _smaller(left: Dim, right: Dim) -> bool:
+    if isinstance(left, int) and isinstance(right, int):
+        return left < right
+    return provably_nonnegative(right - left)
+
+
+def _expand(node: Node, index: Index) -> tuple[Source, ...]:
+    operand = node.operands[0]
+    kept = index[len(index) - len(operand.shape) :]
+    mapped = tuple(0 if size == 1 else i for size, i in zip(operand.shape, kept, strict=True))
+    return (Source(operand, mapped),)
+
+
+def _permute(node: Node, index: Index) -> tuple[Source, ...]:
+    mapped: list[Dim] = [0] * len(index)
+    for position, dim in enumerate(_ints(node, "dims")):
+        mapped[dim] = index[position]
+    return (Source(node.operands[0], tuple(mapped)),)
+
+
+def _reshape(node: Node, index: Index) -> tuple[Source, ...]:
+    operand = node.operands[0]
+    return (Source(operand, reshape_index(index, node.result.shape, operand.shape)),)
+
+
+def _slice(node: Node, index: Index) -> tuple[Source, ...]:
+    dim = _int(node, "dim")
+    moved = index[dim] * _dim(node, "step") + _dim(node, "start")
+    return (Source(node.operands[0], (*index[:dim], moved, *index[dim + 1 :])),)
+
+
+def _flip(node: Node, index: Index) -> tuple[Source, ...]:
+    operand, dims = node.operands[0], _ints(node, "dims")
+    mapped = tuple(
+        size - 1 - i if d in dims else i
+        for d, (i, size) in enumerate(zip(index, operand.shape, strict=True))
+    )
+    return (Source(operand, mapped),)
+
+
+def _within(position: Dim, size: Dim) -> tuple[Dim, ...]:
+    """The conditions under which 0 <= position < size, without those that always hold."""
+    both = (position, size - 1 - position)
+    return tuple(c for c in both if not provably_nonnegative(c))
+
+
+def _pad(node: Node, index: Index) -> tuple[Source, ...]:
+    operand = node.operands[0]
+    mapped: list[Dim] = []
+    conditions: list[Dim] = []
+    for i, low, high, size in zip(
+        index, _dims(node, "low"), _dims(node, "high"), operand.shape, strict=True
+    ):
+        mapped.append(i - low)
+        if low != 0 or high != 0:
+            conditions += _within(i - low, size)
+    return (Source(operand, tuple(mapped), tuple(conditions)),)
+
+
+def _window(node: Node, index: Index) -> tuple[Source, ...]:
+    operand, dims = node.operands[0], _ints(node, "dims")
+    mapped = list(index[: len(operand.shape)])
+    offsets = index[len(operand.shape) :]
+    conditions: list[Dim] = []
+    columns = zip(
+        dims, offsets, _dims(node, "stride"), _dims(node, "dilation"), _dims(node, "low"),
+        _dims(node, "high"), strict=True,
+    )  # fmt: skip
+    for dim, offset, stride, dilation, low, high in columns:
+        mapped[dim] = index[dim] * stride + offset * dilation - low
+        if low != 0 or high != 0:
+            conditions += _within(mapped[dim], operand.shape[dim])
+    return (Source(operand, tuple(mapped), tuple(conditions)),)
+
+
+def _concat(node: Node, index: Index) -> tuple[Source, ...]:
+    dim = _int(node, "dim")
+    found: list[Source] = []
+    start: Dim = 0
+    for operand in node.operands:
+        position = index[dim] - start
+        mapped = (*index[:dim], position, *index[dim + 1 :])
+        size = operand.shape[dim]
+        if not (provably_nonnegative(-1 - position) or provably_nonnegative(position - size)):
+            found.append(Source(operand, mapped, _within(position, size)))
+        start = start + size
+    return tuple(found)
+
+
+def _as_strided(node: Node, index: Index) -> tuple[Source, ...]:
+    operand = node.operands[0]
+    linear = _dim(node, "offset")
+    for i, stride in zip(index, _dims(node, "strides"), strict=True):
+        linear = linear + i * stride
+    return (Source(operand, unravel(linear, operand.shape)),)
+
+
+def _layout(node: Node, index: Index) -> tuple[Source, ...]:
+    return (Source(node.operands[0], index),)
+
+
+def _int(node: Node, name: str) -> int:
+    value = node.attrs[name]
+    assert isinstance(value, int)
+    return value
+
+
+def _dim(node: Node, name: str) -> Dim:
+    value: Any = node.attrs[name]
+    return value
+
+
+def _ints(node: Node, name: str) -> tuple[int, ...]:
+    value: Any = node.attrs[name]
+    return value
+
+
+def _dims(node: Node, name: str) -> tuple[Dim, ...]:
+    value: Any = node.attrs[name]
+    return value
+
+
+_VIEWS: dict[str, Callable[[Node, Index], tuple[Source, ...]]] = {
+    "expand": _expand,
+    "permute": _permute,
+    "reshape": _reshape,
+    "slice": _slice,
+    "flip": _flip,
+    "pad": _pad,
+    "window": _window,
+    "concat": _concat,
+    "as_strided": _as_strided,
+    "layout": _layout,
+}
+
