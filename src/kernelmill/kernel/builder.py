@@ -132,10 +132,15 @@ class KernelBuilder:
     @contextmanager
     def loop(
         self, start: Dim, stop: Dim, step: Dim = 1, carry: Sequence[tuple[VType, Operand]] = (),
-        prefix: str = "i", unroll: bool = False,
+        prefix: str = "i", unroll: bool = False, high: Dim | None = None,
     ) -> Generator[Loop]:  # fmt: skip
-        """Open a loop over [start, stop); close it by leaving the `with`."""
+        """Open a loop over [start, stop); close it by leaving the `with`.
+
+        `high` is the largest index, by the caller's promise, where that says more than `stop - 1`.
+        """
         symbol = loop_symbol(self.fresh_symbol(prefix).name, start, stop)
+        if high is not None:
+            symbol = Sym(symbol.name, symbol.lo, high)
         carried = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
         results = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
         initial = tuple(value for _, value in carry)
