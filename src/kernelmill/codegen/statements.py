@@ -257,6 +257,8 @@ class Body:
             some = code.result(f"icmp slt i64 {first}, {last}", VType(BOOL))
             code.line(f"br {some.typed}, label %{entry.label}, label %{exit_.label}")
         code.place(entry)
+        around = code.regions[-1]
+        known = dict(around.known)
         with code.region(head):
             edges = (entry, exit_)
             finals, latch = self._passes(symbol, first, last, increment, carried, body, edges)
@@ -264,6 +266,8 @@ class Body:
         code.place(exit_)
         if certain:
             return finals
+        # What was hoisted to the loop's entry is unknown where the loop had no pass.
+        around.known = known
         starts = [initial for _, initial in carried]
         return [
             _phi(code, [(begin, before), (end, latch)])
