@@ -1,0 +1,131 @@
+"""The rules that choose a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.target import Target
+from kernelmill.lower.attention.layout import lay_out
+from kernelmill.lower.attention.schedule import AttentionSchedule
+from kernelmill.lower.attention.spec import AttentionSpec
+
+_FEW_ROWS = 8
+"""Up to so many query rows keys and values are read in place: each is used too rarely to pack."""
+
+_TILE_ROWS = 6
+_BLOCK_ROWS = 128
+_BLOCK_KEYS = 256
+_ENOUGH_TASKS = 8
+
+_PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.9}
+"""Speed of a register tile of so many vectors across, relative to the widest."""
+
+
+def plan_attention(spec: AttentionSpec, target: Target) -> AttentionSchedule:
+    """The schedule for this attention on this processor. Depends on nothing else.
+
+    Raises UnsupportedError when a depth is symbolic or zero.
+    """
+    if not (isinstance(spec.depth, int) and isinstance(spec.value_depth, int)):
+        raise UnsupportedError(f"attention over symbolic depths {spec.depth}, {spec.value_depth}")
+    if spec.depth == 0 or spec.value_depth == 0:
+        raise UnsupportedError("attention over vectors without elements")
+    few = isinstance(spec.rows, int) and spec.rows <= _FEW_ROWS
+    widest = 2 if target.is_x86 and target.vector_bits < 512 else 4
+    lanes = target.vector_lanes(spec.accumulate)
+    schedule = (_streamed if few else _packed)(spec, lanes, widest, target.has_fma)
+    scratch = lay_out(spec, schedule).elements * spec.accumulate.bytes
+    return replace(schedule, scratch=scratch, work=_work(spec, lanes))
+
+
+def _streamed(spec: AttentionSpec, lanes: int, widest: int, fused: bool) -> AttentionSchedule:
+    assert isinstance(spec.rows, int)
+    rows = max(spec.rows, 1)
+    heads = _heads_together(spec, rows)
+    keys = _block_keys(spec.keys, lanes)
+    # Sums stay in registers while the values stream past.
+    width = max(1, min(widest * 2, widest * _TILE_ROWS // (heads * rows)))
+    return AttentionSchedule(
+        streamed=True, lanes=lanes, fused=fused, heads=heads, rows=rows, row_blocks=1,
+        tile_rows=heads * rows, panel=1, value_panels=_split(spec.value_depth, lanes, width),
+        keys=keys, single=_covers(keys, spec.keys),
+        tasks=product(spec.batch) // heads if spec.rows else 0,
+    )  # fmt: skip
+
+
+def _packed(spec: AttentionSpec, lanes: int, widest: int, fused: bool) -> AttentionSchedule:
+    rows, panel = _block_rows(spec), _panel(spec.keys, lanes, widest)
+    keys, row_blocks = _block_keys(spec.keys, panel * lanes), ceildiv(spec.rows, rows)
+    return AttentionSchedule(
+        streamed=False, lanes=lanes, fused=fused, heads=1, rows=rows, row_blocks=row_blocks,
+        tile_rows=_TILE_ROWS, panel=panel, value_panels=_split(spec.value_depth, lanes, widest),
+        keys=keys, single=_covers(keys, spec.keys), tasks=product(spec.batch) * row_blocks,
+    )  # fmt: skip
+
+
+def _heads_together(spec: AttentionSpec, rows: int) -> int:
+    """The largest part of a group that keeps rows few and leaves enough tasks."""
+    tasks = product(spec.batch)
+    for heads in range(min(spec.group, _FEW_ROWS // rows), 1, -1):
+        starved = isinstance(tasks, int) and tasks // heads < min(_ENOUGH_TASKS, tasks)
+        if spec.group % heads == 0 and not starved:
+            return heads
+    return 1
+
+
+def _block_rows(spec: AttentionSpec) -> int:
+    """Rows of a task: many, so that packing is cheap, but not so many that threads stay idle."""
+    if not isinstance(spec.rows, int):
+        return _BLOCK_ROWS // _TILE_ROWS * _TILE_ROWS
+    blocks, outer = _parts(spec.rows, _BLOCK_ROWS), product(spec.batch)
+    while isinstance(outer, int) and outer * blocks < _ENOUGH_TASKS:
+        if spec.rows // (blocks * 2) < 4 * _TILE_ROWS:
+            break
+        blocks *= 2
+    return _parts(_parts(spec.rows, blocks), _TILE_ROWS) * _TILE_ROWS
+
+
+def _panel(keys: Dim, lanes: int, widest: int) -> int:
+    """Vectors across a score tile: wide ones are fast, narrow ones waste less at the end."""
+    if not isinstance(keys, int):
+        return 2
+    vectors = _parts(keys, lanes)
+
+    def cost(width: int) -> float:
+        return _parts(vectors, width) * width / _PANEL_SPEED[width]
+
+    return min((width for width in _PANEL_SPEED if width <= widest), key=cost)
+
+
+def _block_keys(keys: Dim, step: int) -> int:
+    """A block's length: a multiple of `step`, and such that blocks come out about equal."""
+    if not isinstance(keys, int):
+        return _BLOCK_KEYS // step * step
+    blocks = max(1, _parts(keys, _BLOCK_KEYS))
+    return max(1, _parts(keys, blocks * step)) * step
+
+
+def _covers(block: int, keys: Dim) -> bool:
+    return isinstance(keys, int) and keys <= block
+
+
+def _split(elements: Dim, lanes: int, most: int) -> tuple[int, ...]:
+    """The vectors of a row as a sum of about equal parts, none above `most`."""
+    assert isinstance(elements, int)
+    vectors = _parts(elements, lanes)
+    parts = _parts(vectors, most)
+    return tuple((vectors + i) // parts for i in range(parts))
+
+
+def _parts(whole: int, part: int) -> int:
+    return -(-whole // part)
+
+
+def _work(spec: AttentionSpec, lanes: int) -> Dim:
+    """At 6 multiply-adds a lane and nanosecond; an exponential counts as 16 of them."""
+    scores = product(spec.batch) * spec.rows * spec.keys
+    if spec.causal:
+        scores = ceildiv(scores, 2)
+    return ceildiv(scores * (spec.depth + spec.value_depth + 16), 6 * lanes)

@@ -1,0 +1,104 @@
+"""Few query rows, as in decoding: keys and values are read once, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.kernel.ir import Operand, Value
+from kernelmill.lower.attention.frame import Frame, Row
+from kernelmill.lower.attention.softmax import exponentiate
+from kernelmill.lower.attention.spec import Dims
+from kernelmill.lower.attention.tile import add_weighted_values, multiply_tile
+
+
+def emit_streamed(frame: Frame, batch: Dims) -> None:
+    """All query rows of the heads of one task; `batch` is that of the first head."""
+    spec, schedule = frame.spec, frame.schedule
+    rows = [
+        Row((*batch[:-1], batch[-1] + head) if head else batch, m, head * schedule.rows + m)
+        for head in range(schedule.heads)
+        for m in range(schedule.rows)
+    ]
+    for row in rows:
+        frame.start_row(row)
+    keys = minimum(spec.keys, schedule.rows) if spec.causal else spec.keys
+    if schedule.single:
+        _emit_block(frame, rows, 0, keys)
+    else:
+        with frame.builder.loop(0, keys, schedule.keys, prefix="n") as loop:
+            _emit_block(frame, rows, loop.index, minimum(loop.index + schedule.keys, keys))
+    for row in rows:
+        frame.finish_row(row)
+
+
+def _emit_block(frame: Frame, rows: Sequence[Row], start: Dim, end: Dim) -> None:
+    spec, lanes = frame.spec, frame.schedule.lanes
+    batch = rows[0].batch
+    if spec.key_contiguous_along == "d":
+        _scores_along_depth(frame, rows, start, end)
+    else:
+        _scores_along_keys(frame, rows, start, end)
+    factors = exponentiate(frame, rows, start, end - start, ceildiv(end - start, lanes))
+
+    def values(k: Dim, *, first: int, width: int) -> list[Value]:
+        return [_value(frame, batch, start + k, (first + j) * lanes) for j in range(width)]
+
+    add_weighted_values(frame, rows, factors, end - start, values)
+
+
+def _value(frame: Frame, batch: Dims, n: Dim, e: int) -> Value:
+    """A vector of one value, with zeros past its end."""
+    spec, lanes = frame.spec, frame.schedule.lanes
+    assert isinstance(spec.value_depth, int)
+    whole = e + lanes <= spec.value_depth
+    lane = frame.lane(lanes, None if whole else frame.lanes_below(spec.value_depth - e))
+    return frame.widen(spec.value(frame.builder, batch, n, lane.index + e, lane), lanes)
+
+
+def _scores_along_depth(frame: Frame, rows: Sequence[Row], start: Dim, end: Dim) -> None:
+    """Each score by itself: vectors along the depth, added up across lanes at the end."""
+    spec, layout, pieces = frame.spec, frame.layout, frame.pieces(frame.spec.depth)
+    queries = [
+        [frame.read(layout.queries + row.number * layout.query_row + d, n) for d, n in pieces]
+        for row in rows
+    ]
+    with frame.builder.loop(start, end, prefix="n") as loop:
+        key = [frame.piece(spec.key, rows[0].batch, loop.index, d, n) for d, n in pieces]
+        for i, query in enumerate(queries):
+            frame.write(frame.score_place(i, loop.index - start), _dot(frame, query, key))
+
+
+def _dot(frame: Frame, left: Sequence[Value], right: Sequence[Value]) -> Value:
+    """The sum of products of two rows in pieces: one running sum for each width of piece."""
+    b = frame.builder
+    running: dict[int, Value] = {}
+    for x, y in zip(left, right, strict=True):
+        lanes = x.type.lanes
+        total = running.get(lanes)
+        running[lanes] = b.op("mul", x, y) if total is None else frame.multiply_add(x, y, total)
+    parts = [b.op("reduce_add", v) if lanes > 1 else v for lanes, v in running.items()]
+    result = parts[0]
+    for part in parts[1:]:
+        result = b.op("add", result, part)
+    return result
+
+
+def _scores_along_keys(frame: Frame, rows: Sequence[Row], start: Dim, end: Dim) -> None:
+    """A vector of scores at a time: keys lie side by side in memory."""
+    b, spec, layout, lanes = frame.builder, frame.spec, frame.layout, frame.schedule.lanes
+
+    def queries(d: Dim) -> list[Value]:
+        return [frame.read(layout.queries + row.number * layout.query_row + d) for row in rows]
+
+    with b.loop(start, end, lanes, prefix="n") as loop:
+        mask = None if frame.whole_blocks else frame.lanes_below(end - loop.index)
+
+        def keys(d: Dim) -> list[Value]:
+            lane = frame.lane(lanes, mask)
+            n = lane.index + loop.index
+            return [frame.widen(spec.key(b, rows[0].batch, n, d, lane), lanes)]
+
+        zeros: list[list[Operand]] = [[0.0] for _ in rows]
+        for i, (score,) in enumerate(multiply_tile(frame, spec.depth, queries, keys, zeros)):
+            frame.write(frame.score_place(i, loop.index - start), score)
