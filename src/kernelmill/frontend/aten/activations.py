@@ -1,0 +1,148 @@
+"""Activation functions. Eager computes them in f32 inside and rounds once; so do these."""
+
+from __future__ import annotations
+
+import math
+
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+_SQRT_HALF = math.sqrt(0.5)
+_TANH_SCALE = math.sqrt(2.0 / math.pi)
+_TANH_CUBIC = 0.044715
+
+
+@translates("relu")
+def relu(e: Emitter, x: Value) -> Value:
+    return e.clamp(x, 0, None)
+
+
+@translates("relu6")
+def relu6(e: Emitter, x: Value) -> Value:
+    return e.clamp(x, 0, 6)
+
+
+@translates("hardtanh")
+def hardtanh(e: Emitter, x: Value, low: float = -1, high: float = 1) -> Value:
+    return e.clamp(x, low, high)
+
+
+@translates("silu")
+def silu(e: Emitter, x: Value) -> Value:
+    w = e.wide(x)
+    return e.cast(e.mul(w, e.emit("sigmoid", w)), x.dtype)
+
+
+@translates("silu_backward")
+def silu_backward(e: Emitter, grad: Value, x: Value) -> Value:
+    g, w = e.wide(grad), e.wide(x)
+    s = e.emit("sigmoid", w)
+    one_minus = e.sub(e.constant(1, s.dtype, s.shape), s)
+    slope = e.mul(s, e.add(e.mul(w, one_minus), 1))
+    return e.cast(e.mul(g, slope), e.dtype)
+
+
+@translates("gelu")
+def gelu(e: Emitter, x: Value, *, approximate: str = "none") -> Value:
+    w = e.wide(x)
+    half = e.mul(w, 0.5)
+    if approximate == "tanh":
+        inner = e.mul(e.add(w, e.mul(e.mul(e.mul(w, w), w), _TANH_CUBIC)), _TANH_SCALE)
+        gate = e.add(e.emit("tanh", inner), 1)
+    else:
+        gate = e.add(e.emit("erf", e.mul(w, _SQRT_HALF)), 1)
+    return e.cast(e.mul(half, gate), x.dtype)
+
+
+@translates("gelu_backward")
+def gelu_backward(e: Emitter, grad: Value, x: Value, *, approximate: str = "none") -> Value:
+    g, w = e.wide(grad), e.wide(x)
+    slope = _gelu_tanh_slope(e, w) if approximate == "tanh" else _gelu_slope(e, w)
+    return e.cast(e.mul(g, slope), e.dtype)
+
+
+def _gelu_slope(e: Emitter, x: Value) -> Value:
+    cdf = e.mul(e.add(e.emit("erf", e.mul(x, _SQRT_HALF)), 1), 0.5)
+    pdf = e.mul(e.emit("exp", e.mul(e.mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
+    return e.add(cdf, e.mul(x, pdf))
+
+
+def _gelu_tanh_slope(e: Emitter, x: Value) -> Value:
+    square = e.mul(x, x)
+    inner = e.mul(e.add(x, e.mul(e.mul(square, x), _TANH_CUBIC)), _TANH_SCALE)
+    t = e.emit("tanh", inner)
+    left = e.mul(e.add(t, 1), 0.5)
+    one = e.constant(1, t.dtype, t.shape)
+    inner_slope = e.mul(e.add(e.mul(square, 3 * _TANH_CUBIC), 1), _TANH_SCALE)
+    right = e.mul(e.mul(e.mul(x, 0.5), e.sub(one, e.mul(t, t))), inner_slope)
+    return e.add(left, right)
+
+
+@translates("leaky_relu")
+def leaky_relu(e: Emitter, x: Value, slope: float = 0.01) -> Value:
+    return e.where(e.compare("gt", x, 0), x, e.cast(e.mul(e.wide(x), slope), x.dtype))
+
+
+@translates("elu")
+def elu(e: Emitter, x: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Value:
+    w = e.wide(x)
+    negative = e.mul(e.emit("expm1", e.mul(w, input_scale)), alpha * scale)
+    return e.cast(e.where(e.compare("gt", w, 0), e.mul(w, scale), negative), x.dtype)
+
+
+@translates("softplus")
+def softplus(e: Emitter, x: Value, beta: float = 1, threshold: float = 20) -> Value:
+    w = e.wide(x)
+    scaled = e.mul(w, beta)
+    soft = e.div(e.emit("log1p", e.emit("exp", scaled)), beta)
+    return e.cast(e.where(e.compare("gt", scaled, threshold), w, soft), x.dtype)
+
+
+@translates("hardswish")
+def hardswish(e: Emitter, x: Value) -> Value:
+    w = e.wide(x)
+    return e.cast(e.div(e.mul(w, e.clamp(e.add(w, 3), 0, 6)), 6), x.dtype)
+
+
+@translates("hardsigmoid")
+def hardsigmoid(e: Emitter, x: Value) -> Value:
+    w = e.wide(x)
+    return e.cast(e.div(e.clamp(e.add(w, 3), 0, 6), 6), x.dtype)
+
+
+@translates("mish")
+def mish(e: Emitter, x: Value) -> Value:
+    w = e.wide(x)
+    return e.cast(e.mul(w, e.emit("tanh", e.emit("log1p", e.emit("exp", w)))), x.dtype)
+
+
+@translates("log_sigmoid_forward")
+def log_sigmoid(e: Emitter, x: Value) -> tuple[Value, Value]:
+    """min(x, 0) - log1p(exp(-|x|)), and exp(-|x|) for the backward."""
+    w = e.wide(x)
+    decay = e.emit("exp", e.emit("neg", e.emit("abs", w)))
+    result = e.cast(e.sub(e.clamp(w, None, 0), e.emit("log1p", decay)), x.dtype)
+    if e.out[1].shape != x.shape:
+        raise NotTranslated("log_sigmoid with an empty buffer")
+    return result, e.cast(decay, e.out[1].dtype)
+
+
+@translates("threshold_backward")
+def threshold_backward(e: Emitter, grad: Value, x: Value, threshold: float) -> Value:
+    grad, x = e.cast(grad, e.dtype), e.cast(x, e.dtype)
+    return e.where(e.compare("le", x, threshold), 0, grad)
+
+
+@translates("sigmoid_backward")
+def sigmoid_backward(e: Emitter, grad: Value, out: Value) -> Value:
+    g, y = e.wide(grad), e.wide(out)
+    one = e.constant(1, y.dtype, y.shape)
+    return e.cast(e.mul(g, e.mul(e.sub(one, y), y)), e.dtype)
+
+
+@translates("tanh_backward")
+def tanh_backward(e: Emitter, grad: Value, out: Value) -> Value:
+    g, y = e.wide(grad), e.wide(out)
+    one = e.constant(1, y.dtype, y.shape)
+    return e.cast(e.mul(g, e.sub(one, e.mul(y, y))), e.dtype)

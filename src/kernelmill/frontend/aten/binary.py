@@ -1,0 +1,311 @@
+"""Elementwise operators of two or three operands: arithmetic, comparison, logic, selection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelmill.core.dim import Expr, bounds
+from kernelmill.core.dtype import BOOL, DType
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.promotion import Number, Operand, WeakFloat, promote
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+
+def _arithmetic(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
+    """add, sub, mul and div in the promoted dtype, rounded once.
+
+    With half results eager computes in f32 and takes numbers and 0-d tensors unrounded.
+    """
+    a, b = _as_values(e, (a, b), _compute_dtype(e, (a, b)))
+    return e.cast(e.pointwise(op, a, b), e.dtype)
+
+
+def _compute_dtype(e: Emitter, operands: tuple[Operand, ...]) -> DType:
+    dtype = promote(operands)
+    if not dtype.is_float and e.dtype.is_float:
+        dtype = e.dtype
+    scalars = any(not isinstance(x, Value) or not x.shape for x in operands)
+    return dtype.compute if scalars else dtype
+
+
+def _as_values(e: Emitter, operands: tuple[Operand, ...], dtype: DType) -> tuple[Value, ...]:
+    return tuple(e.operand(x, dtype) for x in operands)
+
+
+def _scaled(e: Emitter, other: Operand, alpha: Number, dtype: DType) -> Operand:
+    """alpha * other, as the second operand of add and sub."""
+    if not isinstance(alpha, (Expr, WeakFloat)):
+        if alpha == 1:
+            return other
+        if not isinstance(other, (Value, Expr, WeakFloat)):
+            return other * alpha
+    return e.mul(e.operand(other, dtype), alpha)
+
+
+@translates("add.Tensor", "add.Scalar")
+def add(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
+    if e.dtype == BOOL:
+        return _logical(e, "bit_or", a, b)
+    return _arithmetic(e, "add", a, _scaled(e, b, alpha, e.dtype.compute))
+
+
+@translates("sub.Tensor", "sub.Scalar")
+def sub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
+    return _arithmetic(e, "sub", a, _scaled(e, b, alpha, e.dtype.compute))
+
+
+@translates("rsub.Tensor", "rsub.Scalar")
+def rsub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
+    return _arithmetic(e, "sub", b, _scaled(e, a, alpha, e.dtype.compute))
+
+
+@translates("mul.Tensor", "mul.Scalar")
+def mul(e: Emitter, a: Operand, b: Operand) -> Value:
+    if e.dtype == BOOL:
+        return _logical(e, "bit_and", a, b)
+    return _arithmetic(e, "mul", a, b)
+
+
+@translates("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def div(e: Emitter, a: Operand, b: Operand) -> Value:
+    return _arithmetic(e, "div", a, b)
+
+
+@translates("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(e: Emitter, a: Operand, b: Operand, *, rounding_mode: str | None) -> Value:
+    if rounding_mode is None:
+        return div(e, a, b)
+    if rounding_mode == "floor":
+        return floor_divide(e, a, b)
+    if not e.dtype.is_float:
+        return _integer_division(e, "div", a, b)
+    quotient = _as_values(e, (a, b), e.dtype.compute)
+    return e.cast(e.emit("trunc", e.pointwise("div", *quotient)), e.dtype)
+
+
+@translates("floor_divide")
+def floor_divide(e: Emitter, a: Operand, b: Operand) -> Value:
+    return _division(e, "floordiv", a, b)
+
+
+@translates("remainder")
+def remainder(e: Emitter, a: Operand, b: Operand) -> Value:
+    return _division(e, "mod", a, b)
+
+
+@translates("fmod")
+def fmod(e: Emitter, a: Operand, b: Operand) -> Value:
+    return _division(e, "rem", a, b)
+
+
+def _division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
+    if not e.dtype.is_float:
+        return _integer_division(e, op, a, b)
+    operands = _as_values(e, (a, b), e.dtype.compute)
+    return e.cast(e.pointwise(op, *operands), e.dtype)
+
+
+def _integer_division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
+    """Only by a divisor that cannot be zero: eager raises ZeroDivisionError."""
+    if not _never_zero(b):
+        raise NotTranslated("integer division by a tensor may have to raise")
+    return e.pointwise(op, *_as_values(e, (a, b), e.dtype))
+
+
+def _never_zero(divisor: Operand) -> bool:
+    if isinstance(divisor, Expr):
+        low, high = bounds(divisor)
+        return (low is not None and low > 0) or (high is not None and high < 0)
+    if isinstance(divisor, Value):
+        node = divisor.node
+        return node is not None and node.op == "full" and node.attrs["value"] not in (0, False)
+    return not isinstance(divisor, WeakFloat) and divisor != 0
+
+
+# ---- powers -----------------------------------------------------------------------------------
+
+
+@translates("pow.Tensor_Scalar")
+def pow_scalar(e: Emitter, x: Value, exponent: Number) -> Value:
+    if isinstance(exponent, (Expr, WeakFloat)):
+        return power(e, x, exponent)
+    x = e.cast(x, e.dtype)
+    if exponent == 0:
+        return e.constant(1, e.dtype, x.shape)
+    if exponent == 1:
+        return x
+    if not e.dtype.is_float:
+        return _integer_power(e, x, exponent)
+    if exponent in (0.5, -0.5):
+        return e.emit("sqrt" if exponent > 0 else "rsqrt", x)
+    if exponent in (2, 3, -1, -2):
+        wide = e.wide(x)
+        result = wide
+        for _ in range(abs(int(exponent)) - 1):
+            result = e.mul(result, wide)
+        return e.cast(e.emit("reciprocal", result) if exponent < 0 else result, e.dtype)
+    return e.emit("pow", x, e.constant(exponent, e.dtype, x.shape))
+
+
+def _integer_power(e: Emitter, x: Value, exponent: bool | int | float) -> Value:
+    if not isinstance(exponent, int) or not 0 < exponent <= 64 or e.dtype == BOOL:
+        raise NotTranslated("integer power of this exponent")
+    result: Value | None = None
+    square, left = x, int(exponent)
+    while True:
+        if left & 1:
+            result = square if result is None else e.mul(result, square)
+        left >>= 1
+        if not left:
+            assert result is not None
+            return result
+        square = e.mul(square, square)
+
+
+@translates("pow.Tensor_Tensor", "pow.Scalar")
+def power(e: Emitter, x: Operand, exponent: Operand) -> Value:
+    if not e.dtype.is_float:
+        raise NotTranslated("integer power of a tensor exponent")
+    return e.pointwise("pow", *_as_values(e, (x, exponent), e.dtype))
+
+
+# ---- the rest of the floating ones -----------------------------------------------------------
+
+
+def _promoted(names: str, op: str) -> None:
+    @translates(*names.split())
+    def translate(e: Emitter, a: Operand, b: Operand) -> Value:
+        return e.pointwise(op, *_as_values(e, (a, b), e.dtype))
+
+
+_promoted("atan2", "atan2")
+_promoted("hypot", "hypot")
+_promoted("copysign.Tensor copysign.Scalar", "copysign")
+_promoted("nextafter", "nextafter")
+
+
+@translates("maximum", "max.other")
+def maximum(e: Emitter, a: Value, b: Value) -> Value:
+    return e.pointwise("bit_or" if e.dtype == BOOL else "maximum", *e.promoted(a, b))
+
+
+@translates("minimum", "min.other")
+def minimum(e: Emitter, a: Value, b: Value) -> Value:
+    return e.pointwise("bit_and" if e.dtype == BOOL else "minimum", *e.promoted(a, b))
+
+
+@translates("fmax")
+def fmax(e: Emitter, a: Value, b: Value) -> Value:
+    return _ignoring_nan(e, maximum, a, b)
+
+
+@translates("fmin")
+def fmin(e: Emitter, a: Value, b: Value) -> Value:
+    return _ignoring_nan(e, minimum, a, b)
+
+
+def _ignoring_nan(
+    e: Emitter, pick: Callable[[Emitter, Value, Value], Value], a: Value, b: Value
+) -> Value:
+    a, b = e.broadcast(*e.promoted(a, b))
+    result = pick(e, a, b)
+    if not e.dtype.is_float:
+        return result
+    result = e.where(e.emit("isnan", a), b, result)
+    return e.where(e.emit("isnan", b), a, result)
+
+
+# ---- comparison, bits and logic ---------------------------------------------------------------
+
+
+def _comparison(op: str) -> None:
+    @translates(f"{op}.Tensor", f"{op}.Scalar")
+    def translate(e: Emitter, a: Operand, b: Operand) -> Value:
+        return e.pointwise(op, *e.promoted(a, b))
+
+
+for _op in "eq ne lt le gt ge".split():
+    _comparison(_op)
+
+
+def _logical(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
+    return e.pointwise(op, *_as_values(e, (a, b), e.dtype))
+
+
+def _bitwise(names: str, op: str) -> None:
+    @translates(*names.split())
+    def translate(e: Emitter, a: Operand, b: Operand) -> Value:
+        return _logical(e, op, a, b)
+
+
+_bitwise("bitwise_and __and__", "bit_and")
+_bitwise("bitwise_or __or__", "bit_or")
+_bitwise("bitwise_xor __xor__", "bit_xor")
+_bitwise("logical_and", "bit_and")
+_bitwise("logical_or", "bit_or")
+_bitwise("logical_xor", "bit_xor")
+
+
+def _shift(names: str, op: str) -> None:
+    @translates(*names.split())
+    def translate(e: Emitter, a: Operand, b: Operand) -> Value:
+        if not e.dtype.is_integer:
+            raise NotTranslated("shift of a type that is no integer")
+        return _logical(e, op, a, b)
+
+
+_shift("bitwise_left_shift __lshift__", "shl")
+_shift("bitwise_right_shift __rshift__", "shr")
+
+
+# ---- selection --------------------------------------------------------------------------------
+
+
+@translates("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def where(e: Emitter, condition: Value, a: Operand, b: Operand) -> Value:
+    return e.pointwise(
+        "where", e.cast(condition, BOOL), e.operand(a, e.dtype), e.operand(b, e.dtype)
+    )
+
+
+@translates("masked_fill")
+def masked_fill(e: Emitter, x: Value, mask: Value, value: Operand) -> Value:
+    return e.pointwise("where", e.cast(mask, BOOL), e.operand(value, e.dtype), x)
+
+
+@translates("clamp", "clamp_min", "clip")
+def clamp(e: Emitter, x: Value, low: Operand | None = None, high: Operand | None = None) -> Value:
+    x = e.cast(x, e.dtype)
+    if low is not None:
+        x = e.pointwise("maximum", x, e.operand(low, e.dtype))
+    return x if high is None else e.pointwise("minimum", x, e.operand(high, e.dtype))
+
+
+@translates("clamp_max")
+def clamp_max(e: Emitter, x: Value, high: Operand) -> Value:
+    return clamp(e, x, None, high)
+
+
+@translates("addcmul")
+def addcmul(e: Emitter, x: Value, a: Value, b: Value, *, value: Number = 1) -> Value:
+    x, a, b = (e.operand(v, e.dtype.compute) for v in (x, a, b))
+    return e.cast(e.add(x, e.mul(e.mul(a, value), b)), e.dtype)
+
+
+@translates("addcdiv")
+def addcdiv(e: Emitter, x: Value, a: Value, b: Value, *, value: Number = 1) -> Value:
+    x, a, b = (e.operand(v, e.dtype.compute) for v in (x, a, b))
+    return e.cast(e.add(x, e.div(e.mul(a, value), b)), e.dtype)
+
+
+@translates("lerp.Tensor", "lerp.Scalar")
+def lerp(e: Emitter, start: Value, end: Value, weight: Operand) -> Value:
+    """From the nearer end, so that weight 1 gives `end` exactly (aten/src/ATen/native/Lerp.h)."""
+    start, end, w = (e.operand(v, e.dtype.compute) for v in (start, end, weight))
+    start, end, w = e.broadcast(start, end, w)
+    difference = e.sub(end, start)
+    near_start = e.add(start, e.mul(w, difference))
+    one = e.constant(1, w.dtype, w.shape)
+    near_end = e.sub(end, e.mul(difference, e.sub(one, w)))
+    return e.cast(e.where(e.compare("lt", e.emit("abs", w), 0.5), near_start, near_end), e.dtype)

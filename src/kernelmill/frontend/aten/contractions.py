@@ -1,0 +1,115 @@
+"""Matrix products and convolutions. Integer products run as ATen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmill.core.dim import Dim
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.promotion import Number
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+
+def matmul(e: Emitter, a: Value, b: Value) -> Value:
+    """(B..., M, K) x (B..., K, N); NotTranslated unless the dtypes are one floating type."""
+    if not a.dtype.is_float or a.dtype != b.dtype:
+        raise NotTranslated(f"matrix product of {a.dtype} and {b.dtype}")
+    return e.emit("matmul", a, b)
+
+
+@translates("mm.default", "bmm.default")
+def mm(e: Emitter, a: Value, b: Value) -> Value:
+    return matmul(e, a, b)
+
+
+@translates("addmm.default", "baddbmm.default")
+def addmm(
+    e: Emitter, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1
+) -> Value:
+    return _plus(e, matmul(e, a, b), bias, beta, alpha)
+
+
+@translates("addmv.default")
+def addmv(
+    e: Emitter, bias: Value, a: Value, v: Value, *, beta: Number = 1, alpha: Number = 1
+) -> Value:
+    return _plus(e, mv(e, a, v), bias, beta, alpha)
+
+
+@translates("addbmm.default")
+def addbmm(
+    e: Emitter, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1
+) -> Value:
+    """The sum over the batch is a longer inner dim."""
+    batch, rows, inner = a.shape
+    flat_a = e.reshape(e.permute(a, (1, 0, 2)), (rows, batch * inner))
+    flat_b = e.reshape(b, (batch * inner, b.shape[2]))
+    return _plus(e, matmul(e, flat_a, flat_b), bias, beta, alpha)
+
+
+def _plus(e: Emitter, result: Value, bias: Value, beta: Number, alpha: Number) -> Value:
+    """beta * bias + alpha * result, rounded once; beta 0 ignores the bias, NaN and all."""
+    if alpha != 1:
+        result = e.mul(e.wide(result), alpha)
+    if beta == 0:
+        return e.cast(result, e.dtype)
+    bias = e.cast(bias, result.dtype)
+    if beta != 1:
+        bias = e.mul(bias, beta)
+    return e.cast(e.add(result, e.expand(bias, result.shape)), e.dtype)
+
+
+@translates("mv.default")
+def mv(e: Emitter, a: Value, v: Value) -> Value:
+    product = matmul(e, a, e.unsqueeze(v, 1))
+    return e.reshape(product, (a.shape[0],))
+
+
+@translates("dot.default", "vdot.default")
+def dot(e: Emitter, a: Value, b: Value) -> Value:
+    return e.reshape(matmul(e, e.unsqueeze(a, 0), e.unsqueeze(b, 1)), ())
+
+
+@translates("linear.default")
+def linear(e: Emitter, x: Value, weight: Value, bias: Value | None = None) -> Value:
+    rows: Dim = 1
+    for size in x.shape[:-1]:
+        rows = rows * size
+    flat = e.reshape(x, (rows, x.shape[-1]))
+    result = matmul(e, flat, e.permute(weight, (1, 0)))
+    if bias is not None:
+        result = e.add(result, bias)
+    return e.reshape(result, e.shape)
+
+
+@translates("convolution.default")
+def convolution(
+    e: Emitter,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Value:
+    spatial = len(weight.shape) - 2
+    if transposed or spatial not in (1, 2):
+        kind = "transposed" if transposed else f"{spatial}d"
+        raise NotTranslated(f"{kind} convolution")
+    if not x.dtype.is_float:
+        raise NotTranslated(f"convolution of {x.dtype}")
+    result = e.emit(
+        "conv", x, weight, stride=_full(stride, spatial), padding=_full(padding, spatial),
+        dilation=_full(dilation, spatial), groups=groups,
+    )  # fmt: skip
+    if bias is None:
+        return result
+    return e.add(result, e.align(bias, len(result.shape), 1))
+
+
+def _full(amounts: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(amounts) * rank if len(amounts) == 1 else tuple(amounts)

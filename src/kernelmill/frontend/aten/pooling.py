@@ -1,0 +1,263 @@
+"""Pooling: a reduction over sliding windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from kernelmill.core.dim import Dim, maximum, product
+from kernelmill.core.dtype import DType
+from kernelmill.frontend.aten.sources import spread
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+_LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -128, "u8": 0}
+
+
+class _Windows:
+    """The geometry of a pooling over the last dims: sizes per pooled dim."""
+
+    def __init__(
+        self,
+        e: Emitter,
+        x: Value,
+        size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        ceil: bool,
+        count: int,
+    ) -> None:
+        self.count, self.ceil = count, ceil
+        self.size = _all(size, count)
+        self.stride = _all(stride, count) if stride else self.size
+        self.padding = _all(padding, count)
+        self.dilation = _all(dilation, count)
+        self.input = x.shape[-count:]
+        self.output = e.shape[-count:]
+
+    def view(self, e: Emitter, x: Value, value: bool | int | float) -> Value:
+        """x with its windows as `count` new last dims, places outside x holding `value`."""
+        rank = len(x.shape)
+        high = tuple(self._high(d) for d in range(self.count))
+        found = e.emit(
+            "window", x, dims=tuple(range(rank - self.count, rank)), size=self.size,
+            stride=self.stride, dilation=self.dilation, low=self.padding, high=high, value=value,
+        )  # fmt: skip
+        return e.reshape(found, (*x.shape[: -self.count], *self.output, *self.size))
+
+    def _high(self, d: int) -> Dim:
+        """Padding at the end, so that `ceil_mode` gets the last window it asks for."""
+        reach = self.dilation[d] * (self.size[d] - 1) + 1
+        needed = (self.output[d] - 1) * self.stride[d] + reach - self.input[d] - self.padding[d]
+        return maximum(needed, self.padding[d]) if self.ceil else self.padding[d]
+
+
+def _all(amounts: Sequence[int], count: int) -> tuple[int, ...]:
+    return tuple(amounts) * count if len(amounts) == 1 else tuple(amounts)
+
+
+def _lowest(dtype: DType) -> int | float:
+    return -math.inf if dtype.is_float else _LOWEST[dtype.name]
+
+
+# ---- maximum ----------------------------------------------------------------------------------
+
+
+def _max_pool(
+    e: Emitter,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil: bool,
+    count: int,
+) -> tuple[Value, Value | None]:
+    windows = _Windows(e, x, size, stride, padding, dilation, ceil, count)
+    view = windows.view(e, x, _lowest(x.dtype))
+    rank = len(view.shape)
+    result = e.reduce("reduce_max", view, range(rank - count, rank))
+    if not e.used[1]:
+        return result, None
+    flat = e.reshape(view, (*view.shape[:-count], product(windows.size)))
+    inside = e.emit("argmax", flat, dim=rank - count)
+    return result, _input_position(e, windows, inside)
+
+
+def _input_position(e: Emitter, windows: _Windows, inside: Value) -> Value:
+    """The place in the flattened pooled dims of x, from the place inside the window.
+
+    Clamped: in a window of nothing but the lowest value a padded place may come first.
+    """
+    shape, count = inside.shape, windows.count
+    total: Value | None = None
+    for d in range(count):
+        later = product(windows.size[d + 1 :])
+        offset = e.pointwise("floordiv", inside, e.like(later, inside)) if later != 1 else inside
+        if d:
+            offset = e.pointwise("mod", offset, e.like(windows.size[d], offset))
+        start = e.iota(shape, len(shape) - count + d)
+        place = e.add(e.mul(start, windows.stride[d]), e.mul(offset, windows.dilation[d]))
+        place = e.clamp(e.sub(place, windows.padding[d]), 0, windows.input[d] - 1)
+        total = place if total is None else e.add(e.mul(total, windows.input[d]), place)
+    assert total is not None
+    return total
+
+
+@translates("max_pool2d_with_indices.default")
+def max_pool2d(
+    e: Emitter,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Value, Value | None]:
+    return _max_pool(e, x, size, stride, padding, dilation, ceil_mode, 2)
+
+
+@translates("max_pool3d_with_indices.default")
+def max_pool3d(
+    e: Emitter,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> tuple[Value, Value | None]:
+    return _max_pool(e, x, size, stride, padding, dilation, ceil_mode, 3)
+
+
+@translates("max_pool2d_with_indices_backward.default")
+def max_pool2d_backward(
+    e: Emitter,
+    grad: Value,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    ceil_mode: bool,
+    indices: Value,
+) -> Value:
+    lead = x.shape[:-2]
+    plane = (*lead, x.shape[-2] * x.shape[-1])
+    places = (*lead, grad.shape[-2] * grad.shape[-1])
+    summed = e.emit(
+        "scatter", e.constant(0, x.dtype, plane), e.reshape(indices, places),
+        e.reshape(grad, places), dim=len(plane) - 1, mode="add",
+    )  # fmt: skip
+    return e.reshape(summed, x.shape)
+
+
+# ---- average ----------------------------------------------------------------------------------
+
+
+def _avg_pool(
+    e: Emitter,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    ceil: bool,
+    include_padding: bool,
+    divisor: int | None,
+    count: int,
+) -> Value:
+    if not x.dtype.is_float:
+        raise NotTranslated(f"average pooling of {x.dtype}")
+    windows = _Windows(e, x, size, stride, padding, (1,), ceil, count)
+    wide = e.wide(x)
+    view = windows.view(e, wide, 0.0)
+    rank = len(view.shape)
+    total = e.reduce("reduce_sum", view, range(rank - count, rank))
+    if divisor is not None:
+        return e.cast(e.div(total, divisor), x.dtype)
+    return e.cast(e.div(total, _elements(e, windows, total, include_padding)), x.dtype)
+
+
+def _elements(e: Emitter, windows: _Windows, model: Value, include_padding: bool) -> Value:
+    """How many elements each window averages, in the shape and dtype of `model`."""
+    factors: list[Value] = []
+    constant = 1
+    rank = len(model.shape)
+    for d in range(windows.count):
+        reach = windows.size[d]
+        extent, output = windows.input[d], windows.output[d]
+        edge = windows.padding[d] if include_padding else 0
+        last = (output - 1) * windows.stride[d] + reach - windows.padding[d]
+        whole = isinstance(last, int) and isinstance(extent, int) and last <= extent + edge
+        if whole and (include_padding or windows.padding[d] == 0):
+            constant *= reach
+            continue
+        start = e.iota((output,), 0)
+        start = e.sub(e.mul(start, windows.stride[d]), windows.padding[d])
+        end = e.clamp(e.add(start, reach), None, extent + edge)
+        start = start if include_padding else e.clamp(start, 0, None)
+        counted = spread(e, e.sub(end, start), model.shape, rank - windows.count + d)
+        factors.append(e.cast(counted, model.dtype))
+    if not factors:
+        return e.constant(constant, model.dtype, model.shape)
+    found = factors[0]
+    for factor in factors[1:]:
+        found = e.mul(found, factor)
+    return found if constant == 1 else e.mul(found, constant)
+
+
+@translates("avg_pool2d.default")
+def avg_pool2d(
+    e: Emitter,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    return _avg_pool(e, x, size, stride, padding, ceil_mode, count_include_pad, divisor_override, 2)
+
+
+@translates("avg_pool3d.default")
+def avg_pool3d(
+    e: Emitter,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Value:
+    return _avg_pool(e, x, size, stride, padding, ceil_mode, count_include_pad, divisor_override, 3)
+
+
+@translates("avg_pool1d.default")
+def avg_pool1d(
+    e: Emitter,
+    x: Value,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+) -> Value:
+    return _avg_pool(e, x, size, stride, padding, ceil_mode, count_include_pad, None, 1)
+
+
+@translates("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
+def adaptive_avg_pool(e: Emitter, x: Value, size: Sequence[Dim]) -> Value:
+    """Where the output divides the input, windows are plain blocks."""
+    count = len(size)
+    lead, sizes = x.shape[:-count], x.shape[-count:]
+    blocks: list[Dim] = list(lead)
+    for have, want in zip(sizes, size, strict=True):
+        if not isinstance(have, int) or not isinstance(want, int) or not want or have % want:
+            raise NotTranslated("adaptive pooling to sizes that do not divide the input's")
+        blocks += [want, have // want]
+    dims = [len(lead) + 2 * d + 1 for d in range(count)]
+    return e.cast(e.mean(e.reshape(e.wide(x), blocks), dims), x.dtype)

@@ -1,0 +1,30 @@
+"""Operators with random numbers: the numbers come from ATen's generator, as in eager."""
+
+from __future__ import annotations
+
+from kernelmill.core.dtype import BOOL
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+
+@translates("native_dropout.default")
+def native_dropout(
+    e: Emitter, x: Value, p: float, train: bool | None
+) -> tuple[Value, Value | None]:
+    """Eager's functional dropout on CPU: noise = bernoulli(1 - p) / (1 - p); x * noise."""
+    if not train or p == 0:
+        return x, e.constant(True, BOOL, x.shape)
+    if p >= 1 or not x.dtype.is_float:
+        raise NotTranslated("dropout of everything, or of integers")
+    kept = 1 - p
+    noise = e.aten("aten.bernoulli.p", (x, kept), (x.type,), reason="random numbers")[0]
+    mask = e.emit("cast", noise, dtype=BOOL)
+    scale = e.cast(e.div(e.wide(noise), kept), x.dtype)
+    return e.mul(x, scale), mask
+
+
+@translates("native_dropout_backward.default")
+def native_dropout_backward(e: Emitter, grad: Value, mask: Value, scale: float) -> Value:
+    factor = e.mul(e.cast(mask, e.dtype.compute), scale)
+    return e.cast(e.mul(e.wide(grad), factor), e.dtype)

@@ -1,0 +1,280 @@
+"""Reductions and scans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kernelmill.core.dim import Dim, product
+from kernelmill.core.dtype import BOOL, I64, U8, DType
+from kernelmill.frontend.emitter import Emitter, wrap, wrap_all
+from kernelmill.frontend.promotion import Number
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+Dims = Sequence[int] | int | None
+
+
+@translates("sum.dim_IntList")
+def sum_(e: Emitter, x: Value, dims: Dims, keep: bool = False, *, dtype: object = None) -> Value:
+    return e.reduce("reduce_sum", e.cast(x, e.dtype), wrap_all(dims, len(x.shape)), keep)
+
+
+@translates("sum.default")
+def sum_all(e: Emitter, x: Value, *, dtype: object = None) -> Value:
+    return sum_(e, x, None)
+
+
+@translates("prims.sum")
+def prims_sum(e: Emitter, x: Value, dims: Dims, *, output_dtype: object = None) -> Value:
+    return sum_(e, x, dims)
+
+
+@translates("mean.dim")
+def mean(e: Emitter, x: Value, dims: Dims, keep: bool = False, *, dtype: object = None) -> Value:
+    wide = e.cast(x, e.dtype.compute)
+    return e.cast(e.mean(wide, wrap_all(dims, len(x.shape)), keep), e.dtype)
+
+
+@translates("mean.default")
+def mean_all(e: Emitter, x: Value, *, dtype: object = None) -> Value:
+    return mean(e, x, None)
+
+
+@translates("prod.dim_int")
+def prod(e: Emitter, x: Value, dim: int, keep: bool = False, *, dtype: object = None) -> Value:
+    return e.reduce("reduce_prod", e.cast(x, e.dtype), wrap_all(dim, len(x.shape)), keep)
+
+
+@translates("prod.default")
+def prod_all(e: Emitter, x: Value, *, dtype: object = None) -> Value:
+    return e.reduce("reduce_prod", e.cast(x, e.dtype), wrap_all(None, len(x.shape)))
+
+
+@translates("amax", "prims.amax")
+def amax(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
+    return e.reduce("reduce_max", x, wrap_all(dims, len(x.shape)), keep)
+
+
+@translates("amin", "prims.amin")
+def amin(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
+    return e.reduce("reduce_min", x, wrap_all(dims, len(x.shape)), keep)
+
+
+@translates("max.default")
+def max_all(e: Emitter, x: Value) -> Value:
+    return amax(e, x)
+
+
+@translates("min.default")
+def min_all(e: Emitter, x: Value) -> Value:
+    return amin(e, x)
+
+
+@translates("aminmax")
+def aminmax(
+    e: Emitter, x: Value, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[Value, Value]:
+    return amin(e, x, dim, keepdim), amax(e, x, dim, keepdim)
+
+
+@translates("max.dim")
+def max_dim(e: Emitter, x: Value, dim: int, keep: bool = False) -> tuple[Value, Value]:
+    return _extreme(e, x, dim, keep, "max")
+
+
+@translates("min.dim")
+def min_dim(e: Emitter, x: Value, dim: int, keep: bool = False) -> tuple[Value, Value]:
+    return _extreme(e, x, dim, keep, "min")
+
+
+def _extreme(e: Emitter, x: Value, dim: int, keep: bool, which: str) -> tuple[Value, Value]:
+    value = e.reduce(f"reduce_{which}", x, wrap_all(dim, len(x.shape)), keep)
+    if not x.shape:
+        return value, e.constant(0, I64)
+    return value, _position(e, x, dim, keep, f"arg{which}")
+
+
+def _position(e: Emitter, x: Value, dim: int, keep: bool, op: str) -> Value:
+    dim = wrap(dim, len(x.shape))
+    ordered = e.cast(x, U8) if x.dtype == BOOL else x
+    found = e.emit(op, ordered, dim=dim)
+    return e.unsqueeze(found, dim) if keep else found
+
+
+@translates("argmax")
+def argmax(e: Emitter, x: Value, dim: int | None = None, keep: bool = False) -> Value:
+    return _arg_reduce(e, x, dim, keep, "argmax")
+
+
+@translates("argmin")
+def argmin(e: Emitter, x: Value, dim: int | None = None, keep: bool = False) -> Value:
+    return _arg_reduce(e, x, dim, keep, "argmin")
+
+
+def _arg_reduce(e: Emitter, x: Value, dim: int | None, keep: bool, op: str) -> Value:
+    if not x.shape:
+        return e.constant(0, I64)
+    if dim is not None:
+        return _position(e, x, dim, keep, op)
+    flat = e.reshape(x, (x.type.elements,))
+    return e.reshape(_position(e, flat, 0, False, op), e.shape)
+
+
+@translates("any.dim", "any.dims")
+def any_(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
+    return _logical(e, "reduce_max", x, dims, keep)
+
+
+@translates("any.default")
+def any_all(e: Emitter, x: Value) -> Value:
+    return _logical(e, "reduce_max", x, None, False)
+
+
+@translates("all.dim", "all.dims")
+def all_(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
+    return _logical(e, "reduce_min", x, dims, keep)
+
+
+@translates("all.default")
+def all_all(e: Emitter, x: Value) -> Value:
+    return _logical(e, "reduce_min", x, None, False)
+
+
+def _logical(e: Emitter, op: str, x: Value, dims: Dims, keep: bool) -> Value:
+    # On u8 eager gives u8 zeros and ones.
+    found = e.reduce(op, e.cast(x, BOOL), wrap_all(dims, len(x.shape)), keep)
+    return e.cast(found, e.dtype)
+
+
+@translates("logsumexp")
+def logsumexp(e: Emitter, x: Value, dims: Dims, keep: bool = False) -> Value:
+    w = e.wide(e.cast(x, e.dtype))
+    axes = wrap_all(dims, len(x.shape))
+    top = e.reduce("reduce_max", w, axes, True)
+    # An infinite maximum would give inf - inf.
+    top = e.where(e.compare("eq", e.emit("abs", top), math.inf), 0, top)
+    total = e.reduce("reduce_sum", e.emit("exp", e.sub(w, top)), axes, True)
+    result = e.add(e.emit("log", total), top)
+    return e.cast(e.reshape(result, e.shape), e.dtype)
+
+
+# ---- moments ----------------------------------------------------------------------------------
+
+
+def moments(
+    e: Emitter, x: Value, dims: Sequence[int], correction: Number = 0
+) -> tuple[Value, Value]:
+    """(variance, mean) over dims, which are kept with size 1; x is f32 or f64."""
+    mean = e.mean(x, dims, True)
+    centred = e.sub(x, mean)
+    total = e.reduce("reduce_sum", e.mul(centred, centred), dims, True)
+    return e.div(total, _degrees(e, x, dims, correction, total)), mean
+
+
+def _degrees(e: Emitter, x: Value, dims: Sequence[int], correction: Number, model: Value) -> Value:
+    count: Dim = product(x.shape[d] for d in dims)
+    if isinstance(count, int) and isinstance(correction, (int, float)):
+        return e.constant(float(max(count - correction, 0)), x.dtype, model.shape)
+    if correction == 0:
+        return e.dim_constant(count, x.dtype, model.shape)
+    degrees = e.sub(e.dim_constant(count, x.dtype, model.shape), correction)
+    return e.clamp(degrees, 0, None)
+
+
+def _variance(e: Emitter, x: Value, dims: Dims, correction: Number | None) -> tuple[Value, Value]:
+    wide = e.wide(x)
+    return moments(e, wide, wrap_all(dims, len(x.shape)), 1 if correction is None else correction)
+
+
+@translates("var.correction")
+def var(
+    e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
+    keepdim: bool = False,
+) -> Value:  # fmt: skip
+    variance, _ = _variance(e, x, dims, correction)
+    return e.cast(e.reshape(variance, e.shape), e.dtype)
+
+
+@translates("std.correction")
+def std(
+    e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
+    keepdim: bool = False,
+) -> Value:  # fmt: skip
+    variance, _ = _variance(e, x, dims, correction)
+    return e.cast(e.emit("sqrt", e.reshape(variance, e.shape)), e.dtype)
+
+
+@translates("var_mean.correction")
+def var_mean(
+    e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
+    keepdim: bool = False,
+) -> tuple[Value, Value]:  # fmt: skip
+    return _cast_both(e, *_variance(e, x, dims, correction))
+
+
+@translates("std_mean.correction")
+def std_mean(
+    e: Emitter, x: Value, dims: Dims = None, *, correction: Number | None = None,
+    keepdim: bool = False,
+) -> tuple[Value, Value]:  # fmt: skip
+    variance, mean_ = _variance(e, x, dims, correction)
+    return _cast_both(e, e.emit("sqrt", variance), mean_)
+
+
+def _cast_both(e: Emitter, first: Value, second: Value) -> tuple[Value, Value]:
+    return (
+        e.cast(e.reshape(first, e.out[0].shape), e.out[0].dtype),
+        e.cast(e.reshape(second, e.out[1].shape), e.out[1].dtype),
+    )
+
+
+@translates("linalg_vector_norm")
+def vector_norm(
+    e: Emitter,
+    x: Value,
+    order: Number = 2,
+    dims: Dims = None,
+    keep: bool = False,
+    *,
+    dtype: DType | None = None,
+) -> Value:
+    if not isinstance(order, (int, float)):
+        raise NotTranslated("a norm whose order is known only while running")
+    axes = wrap_all(dims, len(x.shape))
+    size = e.emit("abs", e.wide(e.cast(x, e.dtype)))
+    return e.cast(_norm(e, size, float(order), axes, keep), e.dtype)
+
+
+def _norm(e: Emitter, size: Value, order: float, axes: Sequence[int], keep: bool) -> Value:
+    if order == math.inf:
+        return e.reduce("reduce_max", size, axes, keep)
+    if order == -math.inf:
+        return e.reduce("reduce_min", size, axes, keep)
+    if order == 0:
+        nonzero = e.cast(e.compare("ne", size, 0), size.dtype)
+        return e.reduce("reduce_sum", nonzero, axes, keep)
+    if order == 1:
+        return e.reduce("reduce_sum", size, axes, keep)
+    if order == 2:
+        return e.emit("sqrt", e.reduce("reduce_sum", e.mul(size, size), axes, keep))
+    power = e.pointwise("pow", size, e.constant(order, size.dtype))
+    total = e.reduce("reduce_sum", power, axes, keep)
+    return e.pointwise("pow", total, e.constant(1 / order, size.dtype))
+
+
+# ---- scans ------------------------------------------------------------------------------------
+
+
+def _scan(op: str) -> None:
+    @translates(op)
+    def translate(e: Emitter, x: Value, dim: int, **kwargs: Any) -> Value:
+        x = e.cast(x, e.dtype)
+        if not x.shape:
+            return x
+        return e.emit(op, x, dim=wrap(dim, len(x.shape)))
+
+
+_scan("cumsum")
+_scan("cumprod")

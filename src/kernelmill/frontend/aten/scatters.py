@@ -1,0 +1,202 @@
+"""Writes through index tensors, as functions: the input with the addressed elements changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import BOOL
+from kernelmill.frontend.aten.indexing import as_index, lookup, shaped_indices
+from kernelmill.frontend.aten.joins import concat
+from kernelmill.frontend.aten.sources import index_ramp
+from kernelmill.frontend.aten.views import sign_known, slice_range
+from kernelmill.frontend.emitter import Emitter, wrap
+from kernelmill.frontend.promotion import Number, Operand
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+_MODES = {
+    "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min",
+}  # fmt: skip
+
+
+# ---- scatter ----------------------------------------------------------------------------------
+
+
+def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: str) -> Value:
+    rank = len(x.shape)
+    positions = as_index(e, index)
+    if not rank or len(positions.shape) != rank or x.dtype == BOOL and mode != "set":
+        raise NotTranslated("scatter into a 0-d tensor or with arithmetic on bools")
+    for d, size in enumerate(positions.shape):
+        source = e.slice(source, d, 0, size)
+    source = e.cast(source, x.dtype)
+    return e.emit("scatter", x, positions, source, dim=wrap(dim, rank), mode=mode, unsigned=True)
+
+
+@translates("scatter.src", "scatter.reduce")
+def scatter(
+    e: Emitter, x: Value, dim: int, index: Value, source: Value, *, reduce: str | None = None
+) -> Value:
+    return _scatter(e, x, dim, index, source, "set" if reduce is None else _MODES[reduce])
+
+
+@translates("scatter.value", "scatter.value_reduce")
+def scatter_value(
+    e: Emitter, x: Value, dim: int, index: Value, value: Number, *, reduce: str | None = None
+) -> Value:
+    source = e.constant(value, x.dtype, index.shape)
+    return _scatter(e, x, dim, index, source, "set" if reduce is None else _MODES[reduce])
+
+
+@translates("scatter_add.default")
+def scatter_add(e: Emitter, x: Value, dim: int, index: Value, source: Value) -> Value:
+    return _scatter(e, x, dim, index, source, "add")
+
+
+@translates("scatter_reduce.two")
+def scatter_reduce(
+    e: Emitter,
+    x: Value,
+    dim: int,
+    index: Value,
+    source: Value,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Value:
+    if reduce not in _MODES or not include_self:
+        raise NotTranslated("scatter_reduce with mean or without the input itself")
+    return _scatter(e, x, dim, index, source, _MODES[reduce])
+
+
+# ---- index_put and its relatives --------------------------------------------------------------
+
+
+@translates("index_put.default", "_unsafe_index_put.default")
+def index_put(
+    e: Emitter,
+    x: Value,
+    indices: Sequence[Value | None],
+    values: Value,
+    accumulate: bool = False,
+) -> Value:
+    masked = _masked_put(e, x, indices, values, accumulate)
+    if masked is not None:
+        return masked
+    if all(entry is None for entry in indices) or (x.dtype == BOOL and accumulate):
+        raise NotTranslated("index_put without an index or with sums of bools")
+    dims, at = lookup(e, x, indices)
+    positions = shaped_indices(e, indices)
+    kept = [size for d, size in enumerate(x.shape) if d not in dims]
+    shape = (*kept[:at], *positions[0].shape, *kept[at:])
+    values = e.expand(_drop_leading_ones(e, e.cast(values, x.dtype), len(shape)), shape)
+    mode = "add" if accumulate else "set"
+    return e.emit("index_put", x, values, *positions, dims=dims, at=at, mode=mode)
+
+
+def _masked_put(
+    e: Emitter, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
+) -> Value | None:
+    """`x[mask] = number` needs no index: one value for every place is a `where`."""
+    mask = indices[0]
+    if len(indices) != 1 or mask is None or mask.dtype != BOOL or values.type.elements != 1:
+        return None
+    if accumulate:
+        raise NotTranslated("sums through a mask")
+    spread = e.reshape(mask, (*mask.shape, *([1] * (len(x.shape) - len(mask.shape)))))
+    return e.pointwise("where", spread, e.reshape(e.cast(values, x.dtype), ()), x)
+
+
+def _drop_leading_ones(e: Emitter, values: Value, rank: int) -> Value:
+    extra = len(values.shape) - rank
+    return e.reshape(values, values.shape[extra:]) if extra > 0 else values
+
+
+def _put_along(e: Emitter, x: Value, dim: int, index: Value, values: Value, mode: str) -> Value:
+    """x with its slices number index[i] along `dim` set to, or increased by, slice i of values."""
+    if not x.shape or (x.dtype == BOOL and mode == "add"):
+        raise NotTranslated("indexed write into a 0-d tensor or sums of bools")
+    dim = wrap(dim, len(x.shape))
+    positions = e.reshape(as_index(e, index), (index.type.elements,))
+    shape = (*x.shape[:dim], positions.shape[0], *x.shape[dim + 1 :])
+    values = e.expand(e.cast(values, x.dtype), shape)
+    return e.emit("index_put", x, values, positions, dims=(dim,), at=dim, mode=mode, unsigned=True)
+
+
+@translates("index_add.default")
+def index_add(
+    e: Emitter, x: Value, dim: int, index: Value, source: Value, *, alpha: Number = 1
+) -> Value:
+    if alpha != 1:
+        source = e.mul(e.cast(source, x.dtype), alpha)
+    return _put_along(e, x, dim, index, source, "add")
+
+
+@translates("index_copy.default")
+def index_copy(e: Emitter, x: Value, dim: int, index: Value, source: Value) -> Value:
+    return _put_along(e, x, dim, index, source, "set")
+
+
+@translates("index_fill.int_Scalar", "index_fill.int_Tensor")
+def index_fill(e: Emitter, x: Value, dim: int, index: Value, value: Operand) -> Value:
+    return _put_along(e, x, dim, index, e.operand(value, x.dtype), "set")
+
+
+@translates("embedding_dense_backward.default")
+def embedding_dense_backward(
+    e: Emitter,
+    grad: Value,
+    indices: Value,
+    num_weights: Dim,
+    padding_idx: int,
+    scale_grad_by_freq: bool,
+) -> Value:
+    """Sums the gradients of each row, those of the padding row left out."""
+    if scale_grad_by_freq:
+        raise NotTranslated("embedding gradient scaled by frequency")
+    positions = as_index(e, indices)
+    if padding_idx >= 0:
+        padding = e.unsqueeze(e.compare("eq", positions, padding_idx), len(positions.shape))
+        grad = e.where(padding, 0, grad)
+    zeros = e.constant(0, e.dtype, e.shape)
+    return e.emit("index_put", zeros, e.cast(grad, e.dtype), positions, dims=(0,), at=0, mode="add")
+
+
+# ---- writes into slices -----------------------------------------------------------------------
+
+
+@translates("slice_scatter.default")
+def slice_scatter(
+    e: Emitter,
+    x: Value,
+    source: Value,
+    dim: int = 0,
+    start: Dim | None = None,
+    end: Dim | None = None,
+    step: int = 1,
+) -> Value:
+    dim = wrap(dim, len(x.shape))
+    first, last = slice_range(x.shape[dim], start, end)
+    source = e.cast(source, x.dtype)
+    if step != 1:
+        count = source.shape[dim]
+        positions = index_ramp(e, first, count, step)
+        return _put_along(e, x, dim, positions, source, "set")
+    return _replace(e, x, source, dim, first, last)
+
+
+def _replace(e: Emitter, x: Value, source: Value, dim: int, first: Dim, last: Dim) -> Value:
+    """x with [first, last) along `dim` taken from source: a join, so it fuses as a view does."""
+    source = e.expand(source, (*x.shape[:dim], last - first, *x.shape[dim + 1 :]))
+    parts = (e.slice(x, dim, 0, first), source, e.slice(x, dim, last, x.shape[dim]))
+    return concat(e, [part for part in parts if part.shape[dim] != 0] or [source], dim)
+
+
+@translates("select_scatter.default")
+def select_scatter(e: Emitter, x: Value, source: Value, dim: int, index: Dim) -> Value:
+    dim = wrap(dim, len(x.shape))
+    if sign_known(index) < 0:
+        index = x.shape[dim] + index
+    source = e.unsqueeze(e.cast(source, x.dtype), dim)
+    return _replace(e, x, source, dim, index, index + 1)

@@ -1,0 +1,57 @@
+"""Softmax and its relatives, computed in f32 for half types and rounded once."""
+
+from __future__ import annotations
+
+import math
+
+from kernelmill.frontend.emitter import Emitter, wrap
+from kernelmill.frontend.registry import translates
+from kernelmill.graph.ir import Value
+
+
+def _shifted(e: Emitter, x: Value, dim: int) -> tuple[Value, tuple[int, ...]]:
+    axes = (wrap(dim, len(x.shape)),) if x.shape else ()
+    return e.sub(x, e.reduce("reduce_max", x, axes, True)), axes
+
+
+@translates("_softmax")
+def softmax(e: Emitter, x: Value, dim: int, half_to_float: bool = False) -> Value:
+    shifted, axes = _shifted(e, e.wide(x), dim)
+    power = e.emit("exp", shifted)
+    return e.cast(e.div(power, e.reduce("reduce_sum", power, axes, True)), e.dtype)
+
+
+@translates("_safe_softmax")
+def safe_softmax(e: Emitter, x: Value, dim: int, dtype: object = None) -> Value:
+    """Softmax that gives zeros where a whole row is -inf."""
+    wide = e.wide(e.cast(x, e.dtype))
+    axes = (wrap(dim, len(x.shape)),) if x.shape else ()
+    top = e.reduce("reduce_max", wide, axes, True)
+    masked = e.compare("eq", top, -math.inf)
+    power = e.emit("exp", e.sub(wide, e.where(masked, 0, top)))
+    total = e.where(masked, 1, e.reduce("reduce_sum", power, axes, True))
+    return e.cast(e.div(power, total), e.dtype)
+
+
+@translates("_log_softmax")
+def log_softmax(e: Emitter, x: Value, dim: int, half_to_float: bool = False) -> Value:
+    shifted, axes = _shifted(e, e.wide(x), dim)
+    total = e.reduce("reduce_sum", e.emit("exp", shifted), axes, True)
+    return e.cast(e.sub(shifted, e.emit("log", total)), e.dtype)
+
+
+@translates("_softmax_backward_data")
+def softmax_backward(e: Emitter, grad: Value, out: Value, dim: int, dtype: object) -> Value:
+    axes = (wrap(dim, len(out.shape)),) if out.shape else ()
+    y = e.wide(out)
+    weighted = e.mul(e.wide(grad), y)
+    total = e.reduce("reduce_sum", weighted, axes, True)
+    return e.cast(e.sub(weighted, e.mul(y, total)), e.dtype)
+
+
+@translates("_log_softmax_backward_data")
+def log_softmax_backward(e: Emitter, grad: Value, out: Value, dim: int, dtype: object) -> Value:
+    axes = (wrap(dim, len(out.shape)),) if out.shape else ()
+    g = e.wide(grad)
+    total = e.reduce("reduce_sum", g, axes, True)
+    return e.cast(e.sub(g, e.mul(e.emit("exp", e.wide(out)), total)), e.dtype)

@@ -1,0 +1,104 @@
+"""Tensors made from nothing: full, arange, eye, triangles."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import BOOL, F64, I64
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.promotion import Number, WeakFloat
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+
+@translates("full", "full_like", "new_full")
+def full(e: Emitter, shape_or_like: object, *args: Any, **kwargs: Any) -> Value:
+    """full(size, value), full_like(x, value), new_full(x, size, value): the value comes last."""
+    return e.constant(args[-1], e.dtype, e.shape)
+
+
+@translates("scalar_tensor")
+def scalar_tensor(e: Emitter, value: Number, **kwargs: Any) -> Value:
+    return e.constant(value, e.dtype)
+
+
+@translates("zeros", "zeros_like", "new_zeros", "zero", "empty", "empty_like", "new_empty")
+@translates("empty_strided", "new_empty_strided", "empty_permuted", "prims.empty_strided")
+def zeros(e: Emitter, *args: Any, **kwargs: Any) -> Value:
+    return e.constant(0, e.dtype, e.shape)
+
+
+@translates("ones", "ones_like", "new_ones")
+def ones(e: Emitter, *args: Any, **kwargs: Any) -> Value:
+    return e.constant(1, e.dtype, e.shape)
+
+
+@translates("arange.start_step", "arange.start", "arange.default")
+def arange(e: Emitter, *bounds: Number, **kwargs: Any) -> Value:
+    start: Number = bounds[0] if len(bounds) > 1 else 0
+    step: Number = bounds[2] if len(bounds) > 2 else 1
+    return _ramp(e, start, step)
+
+
+@translates("prims.iota")
+def iota(e: Emitter, length: Dim, *, start: Dim, step: Dim, **kwargs: Any) -> Value:
+    return _ramp(e, start, step)
+
+
+def _ramp(e: Emitter, start: Number, step: Number) -> Value:
+    """start + step * index: in i64 for integers, in f64 for floats (the type eager counts in)."""
+    if any(isinstance(bound, WeakFloat) for bound in (start, step)):
+        raise NotTranslated("arange over numbers known only while running")
+    kind = F64 if e.dtype.is_float else I64
+    ramp = e.cast(e.iota(e.shape, 0), kind)
+    if not _is_number(step, 1):
+        ramp = e.mul(ramp, step)
+    if not _is_number(start, 0):
+        ramp = e.add(ramp, start)
+    return e.cast(ramp, e.dtype)
+
+
+def _is_number(number: Number, value: int) -> bool:
+    return isinstance(number, (int, float)) and number == value
+
+
+@translates("eye")
+def eye(e: Emitter, *sizes: Dim, **kwargs: Any) -> Value:
+    return e.cast(e.compare("eq", e.iota(e.shape, 0), e.iota(e.shape, 1)), e.dtype)
+
+
+@translates("tril")
+def tril(e: Emitter, x: Value, diagonal: int = 0) -> Value:
+    return _triangle(e, x, "le", diagonal)
+
+
+@translates("triu")
+def triu(e: Emitter, x: Value, diagonal: int = 0) -> Value:
+    return _triangle(e, x, "ge", diagonal)
+
+
+def _triangle(e: Emitter, x: Value, op: str, diagonal: Dim) -> Value:
+    """Keeps the elements whose column `op` row + diagonal; others become zero."""
+    plane = x.shape[-2:]
+    row, column = e.iota(plane, 0), e.iota(plane, 1)
+    if diagonal != 0:
+        row = e.add(row, diagonal)
+    keep = e.compare(op, column, row)
+    if x.dtype == BOOL:
+        return e.pointwise("bit_and", x, keep)
+    return e.where(keep, x, 0)
+
+
+def index_ramp(e: Emitter, start: Dim, count: Dim, step: int = 1) -> Value:
+    """The i64 indices start, start + step, ... (count of them)."""
+    ramp = e.iota((count,), 0)
+    if step != 1:
+        ramp = e.mul(ramp, step)
+    return ramp if start == 0 else e.add(ramp, start)
+
+
+def spread(e: Emitter, index: Value, shape: Sequence[Dim], dim: int) -> Value:
+    """A 1-d index along `dim`, expanded to `shape`."""
+    return e.expand(e.align(index, len(shape), dim), shape)

@@ -1,0 +1,154 @@
+"""Elementwise operators of one operand."""
+
+from __future__ import annotations
+
+import math
+
+from kernelmill.core.dtype import BOOL
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value
+
+_FLOAT = (
+    "sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid reciprocal"
+).split()
+_ROUNDING = "floor ceil trunc".split()
+
+
+def _float_unary(op: str) -> None:
+    @translates(op)
+    def translate(e: Emitter, x: Value) -> Value:
+        return e.emit(op, e.cast(x, e.dtype))
+
+
+def _rounding(op: str) -> None:
+    @translates(op)
+    def translate(e: Emitter, x: Value) -> Value:
+        return e.emit(op, x) if x.dtype.is_float else x
+
+
+for _op in _FLOAT:
+    _float_unary(_op)
+for _op in _ROUNDING:
+    _rounding(_op)
+
+
+@translates("round.default", "round.decimals")
+def round_(e: Emitter, x: Value, *, decimals: int = 0) -> Value:
+    if not x.dtype.is_float:
+        return x
+    if decimals == 0:
+        return e.emit("round", x)
+    if x.dtype.bits < 32:
+        raise NotTranslated("rounding a half type to decimals")
+    scale = float(10 ** abs(decimals))
+    if decimals > 0:
+        return e.div(e.emit("round", e.mul(x, scale)), scale)
+    return e.mul(e.emit("round", e.div(x, scale)), scale)
+
+
+@translates("neg")
+def neg(e: Emitter, x: Value) -> Value:
+    return e.emit("neg", x)
+
+
+@translates("abs")
+def abs_(e: Emitter, x: Value) -> Value:
+    return x if x.dtype == BOOL else e.emit("abs", x)
+
+
+@translates("sign", "sgn")
+def sign(e: Emitter, x: Value) -> Value:
+    return x if x.dtype == BOOL else e.emit("sign", x)
+
+
+@translates("positive", "conj_physical", "alias", "detach", "lift_fresh", "lift_fresh_copy", "lift")
+@translates("clone", "contiguous", "detach_copy", "alias_copy", "resolve_conj", "resolve_neg")
+def same(e: Emitter, x: Value, **layout: object) -> Value:
+    return x
+
+
+@translates("bitwise_not")
+def bitwise_not(e: Emitter, x: Value) -> Value:
+    return e.emit("logical_not" if x.dtype == BOOL else "bit_not", x)
+
+
+@translates("logical_not")
+def logical_not(e: Emitter, x: Value) -> Value:
+    return e.emit("logical_not", x)
+
+
+def _predicate(op: str) -> None:
+    @translates(op)
+    def translate(e: Emitter, x: Value) -> Value:
+        if not x.dtype.is_float:
+            return e.constant(False, BOOL, x.shape)
+        return e.emit(op, x)
+
+
+for _op in ("isnan", "isinf"):
+    _predicate(_op)
+
+
+@translates("isfinite")
+def isfinite(e: Emitter, x: Value) -> Value:
+    if not x.dtype.is_float:
+        return e.constant(True, BOOL, x.shape)
+    return e.compare("lt", e.emit("abs", x), math.inf)
+
+
+@translates("isposinf")
+def isposinf(e: Emitter, x: Value) -> Value:
+    if not x.dtype.is_float:
+        return e.constant(False, BOOL, x.shape)
+    return e.compare("eq", x, math.inf)
+
+
+@translates("isneginf")
+def isneginf(e: Emitter, x: Value) -> Value:
+    if not x.dtype.is_float:
+        return e.constant(False, BOOL, x.shape)
+    return e.compare("eq", x, -math.inf)
+
+
+@translates("signbit")
+def signbit(e: Emitter, x: Value) -> Value:
+    if x.dtype == BOOL:
+        return e.constant(False, BOOL, x.shape)
+    if x.dtype.is_float:
+        # copysign tells -0.0 and a negative NaN from their positive twins; a compare does not.
+        one = e.constant(1.0, x.dtype, x.shape)
+        x = e.emit("copysign", one, x)
+    return e.compare("lt", x, 0)
+
+
+@translates("square")
+def square(e: Emitter, x: Value) -> Value:
+    return e.emit("bit_and" if x.dtype == BOOL else "mul", x, x)
+
+
+@translates("nan_to_num")
+def nan_to_num(
+    e: Emitter,
+    x: Value,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Value:
+    if not x.dtype.is_float:
+        return x
+    largest = _LARGEST[x.dtype.name]
+    high = largest if posinf is None else posinf
+    low = -largest if neginf is None else neginf
+    result = e.where(e.emit("isnan", x), 0.0 if nan is None else nan, x)
+    result = e.where(e.compare("eq", x, math.inf), high, result)
+    return e.where(e.compare("eq", x, -math.inf), low, result)
+
+
+_LARGEST = {
+    "f64": 1.7976931348623157e308,
+    "f32": 3.4028234663852886e38,
+    "bf16": 3.3895313892515355e38,
+    "f16": 65504.0,
+}

@@ -1,0 +1,171 @@
+"""Views. The traced shape says what a size of -1 became; only slicing needs arithmetic of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmill.core.dim import (
+    Dim,
+    Expr,
+    bounds,
+    maximum,
+    minimum,
+    provably_less,
+    provably_nonnegative,
+)
+from kernelmill.frontend.emitter import Emitter, wrap
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Value, row_major
+
+
+@translates("view.default", "reshape", "_unsafe_view", "view_copy.default", "_reshape_alias")
+@translates("squeeze", "unsqueeze", "squeeze_copy", "unsqueeze_copy", "flatten", "unflatten")
+@translates("_reshape_copy", "prims.view_of", "prims.collapse_view", "prims.split_dim")
+def reshape(e: Emitter, x: Value, *sizes: object) -> Value:
+    return e.reshape(x, e.shape)
+
+
+@translates("expand", "expand_copy", "broadcast_to", "expand_as")
+def expand(e: Emitter, x: Value, *sizes: object, implicit: bool = False) -> Value:
+    return e.expand(x, e.shape)
+
+
+@translates("prims.broadcast_in_dim")
+def broadcast_in_dim(e: Emitter, x: Value, shape: Sequence[Dim], dims: Sequence[int]) -> Value:
+    spread: list[Dim] = [1] * len(e.shape)
+    for size, d in zip(x.shape, dims, strict=True):
+        spread[d] = size
+    return e.expand(e.reshape(x, spread), e.shape)
+
+
+@translates("permute", "permute_copy", "prims.transpose")
+def permute(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
+    return e.permute(x, [wrap(d, len(x.shape)) for d in dims])
+
+
+@translates("transpose.int", "transpose_copy.int", "swapaxes")
+def transpose(e: Emitter, x: Value, a: int, b: int) -> Value:
+    rank = len(x.shape)
+    dims = list(range(rank))
+    if rank:
+        a, b = wrap(a, rank), wrap(b, rank)
+        dims[a], dims[b] = dims[b], dims[a]
+    return e.permute(x, dims)
+
+
+@translates("t", "t_copy", "numpy_T", "mT")
+def t(e: Emitter, x: Value) -> Value:
+    rank = len(x.shape)
+    return e.permute(x, range(rank)) if rank < 2 else transpose(e, x, -2, -1)
+
+
+# ---- slices -----------------------------------------------------------------------------------
+
+
+def sign_known(index: Dim) -> int:
+    """1 when index >= 0, -1 when it is negative; NotTranslated when that depends on the run."""
+    if provably_nonnegative(index):
+        return 1
+    high = bounds(index)[1]
+    if high is not None and high < 0:
+        return -1
+    raise NotTranslated(f"the sign of the index {index} is not known")
+
+
+def clamped(index: Dim, size: Dim) -> Dim:
+    """A slice's start or end as Python means it: from the end when negative, and inside [0, size]."""
+    if sign_known(index) < 0:
+        return maximum(size + index, 0)
+    return minimum(index, size)
+
+
+def slice_range(size: Dim, start: Dim | None, end: Dim | None) -> tuple[Dim, Dim]:
+    """0 <= start <= end <= size of the slice that Python would take."""
+    first = 0 if start is None else clamped(start, size)
+    open_end = end is None or (isinstance(end, int) and end >= 2**63 - 1)
+    last = size if open_end else clamped(end, size)
+    return first, maximum(first, last)
+
+
+@translates("slice.Tensor", "slice_copy.Tensor")
+def slice_(
+    e: Emitter,
+    x: Value,
+    dim: int = 0,
+    start: Dim | None = None,
+    end: Dim | None = None,
+    step: int = 1,
+) -> Value:
+    dim = wrap(dim, len(x.shape))
+    if isinstance(step, Expr):
+        raise NotTranslated("a slice with a symbolic step")
+    first, last = slice_range(x.shape[dim], start, end)
+    return e.slice(x, dim, first, last, step)
+
+
+@translates("select.int", "select_copy.int")
+def select(e: Emitter, x: Value, dim: int, index: Dim) -> Value:
+    dim = wrap(dim, len(x.shape))
+    if sign_known(index) < 0:
+        index = x.shape[dim] + index
+    if not provably_less(index, x.shape[dim]):
+        raise NotTranslated(f"select {index} of {x.shape[dim]} may be out of range")
+    return e.select(x, dim, index)
+
+
+@translates("narrow", "narrow_copy")
+def narrow(e: Emitter, x: Value, dim: int, start: Dim, length: Dim) -> Value:
+    dim = wrap(dim, len(x.shape))
+    if sign_known(start) < 0:
+        start = x.shape[dim] + start
+    return e.slice(x, dim, start, start + length)
+
+
+@translates("split.Tensor", "split_with_sizes", "split_copy.Tensor", "split_with_sizes_copy")
+@translates("unsafe_split.Tensor", "unsafe_split_with_sizes", "chunk", "tensor_split")
+def split(e: Emitter, x: Value, sizes: object, dim: int = 0) -> list[Value]:
+    dim = wrap(dim, len(x.shape))
+    parts: list[Value] = []
+    start: Dim = 0
+    for kind, used in zip(e.out, e.used, strict=True):
+        end = start + kind.shape[dim]
+        # A part nobody reads is not cut out; the whole stands in for it.
+        parts.append(e.slice(x, dim, start, end) if used else x)
+        start = end
+    return parts
+
+
+@translates("unbind.int", "unbind_copy.int")
+def unbind(e: Emitter, x: Value, dim: int = 0) -> list[Value]:
+    dim = wrap(dim, len(x.shape))
+    return [e.select(x, dim, i) if used else x for i, used in enumerate(e.used)]
+
+
+@translates("unfold", "unfold_copy")
+def unfold(e: Emitter, x: Value, dim: int, size: int, step: int) -> Value:
+    if not x.shape:
+        raise NotTranslated("unfold of a 0-d tensor")
+    return e.emit(
+        "window", x, dims=(wrap(dim, len(x.shape)),), size=(size,), stride=(step,),
+        dilation=(1,), low=(0,), high=(0,), value=0,
+    )  # fmt: skip
+
+
+@translates("diagonal", "diagonal_copy")
+def diagonal(e: Emitter, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Value:
+    rank = len(x.shape)
+    x = e.move_to_end(x, (wrap(dim1, rank), wrap(dim2, rank)))
+    strides = row_major(x.shape)
+    start = offset * strides[-1] if offset >= 0 else -offset * strides[-2]
+    return e.emit(
+        "as_strided", x, shape=e.shape, strides=(*strides[:-2], strides[-2] + strides[-1]),
+        offset=start,
+    )  # fmt: skip
+
+
+@translates("flip")
+def flip(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
+    rank = len(x.shape)
+    if not rank or not dims:
+        return x
+    return e.emit("flip", x, dims=tuple(sorted(wrap(d, rank) for d in dims)))

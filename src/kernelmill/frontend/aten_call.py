@@ -1,0 +1,70 @@
+"""Operators that run as themselves: the `aten` node of the graph IR.
+
+Encoding of `args` and of the values in `kwargs` (pairs of name and value): numbers, strings, None,
+dims and element types are themselves; ("tensor", i) is operand i; ("list", ...) a list;
+("device", name), ("layout", name) and ("memory_format", name) those objects of torch.
+Results are the tensors among the operator's results, lists flattened, in order; one that the
+operator leaves undefined has the type bool[0] and no reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernelmill.core.dim import Expr
+from kernelmill.core.dtype import BOOL, DType
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Attr, TensorType, Value
+
+UNDEFINED = TensorType(BOOL, (0,))
+"""The type of a result that the operator leaves undefined (a gradient nobody asked for)."""
+
+
+class _Encoder:
+    def __init__(self) -> None:
+        self.operands: list[Value] = []
+
+    def __call__(self, argument: Any) -> Attr:
+        if isinstance(argument, Value):
+            if argument not in self.operands:
+                self.operands.append(argument)
+            return ("tensor", self.operands.index(argument))
+        if argument is None or isinstance(argument, (bool, int, float, str, Expr, DType)):
+            return argument
+        if isinstance(argument, (list, tuple)):
+            return ("list", *(self(item) for item in argument))  # type: ignore[reportUnknownVariableType]
+        for kind, tag in _TAGS:
+            if isinstance(argument, kind):
+                return (tag, str(argument).removeprefix("torch."))
+        raise UnsupportedError(f"an ATen call with a {type(argument).__name__} as argument")
+
+
+_TAGS: tuple[tuple[Any, str], ...] = (
+    (torch.device, "device"),
+    (torch.layout, "layout"),
+    (torch.memory_format, "memory_format"),
+)
+
+
+def emit_aten(
+    builder: GraphBuilder,
+    target: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    results: Sequence[TensorType],
+    binds: Sequence[tuple[str, int, int]] = (),
+    reason: str = "",
+) -> tuple[Value, ...]:
+    """Append an `aten` node. Raises UnsupportedError for an argument that has no encoding."""
+    encode = _Encoder()
+    coded = tuple(encode(arg) for arg in args)
+    named = tuple((name, encode(value)) for name, value in kwargs.items())
+    types = tuple((kind.dtype, kind.shape, kind.strides) for kind in results)
+    return builder.emit_many(
+        "aten", *encode.operands, target=target, args=coded, kwargs=named, results=types,
+        binds=tuple(binds), reason=reason,
+    )  # fmt: skip

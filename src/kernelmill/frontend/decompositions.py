@@ -1,0 +1,51 @@
+"""Which operators AOTAutograd takes apart before we see them.
+
+The long tail goes through torch's own decompositions. Kept whole are the operators that have a
+translation, which say more than their parts do, and the ones that draw random numbers: a
+decomposition of those draws other numbers than eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+
+import kernelmill.frontend.aten as _translators
+from kernelmill.frontend.registry import translator_of
+
+_TRANSLATORS = _translators  # imported for what it registers
+_aten = torch.ops.aten
+
+_BEYOND_CORE = (
+    _aten.addmv,
+    _aten.frexp,
+    _aten.grid_sampler_2d,
+    _aten.ldexp,
+    _aten.rrelu_with_noise_backward,
+    _aten.tril_indices,
+    _aten.triu_indices,
+    _aten.upsample_bicubic2d.default,
+    _aten.upsample_bilinear2d,
+    _aten.upsample_nearest2d,
+    _aten.upsample_trilinear3d,
+)
+"""Operators that torch counts as core but can take apart, and that we would leave to ATen."""
+
+
+@cache
+def decomposition_table() -> dict[Any, Callable[..., Any]]:
+    """Operator overload -> its decomposition. Treat it as read-only."""
+    table = {**core_aten_decompositions(), **get_decompositions(_BEYOND_CORE)}
+    return {
+        operator: decompose
+        for operator, decompose in table.items()
+        if translator_of(operator) is None and not _draws_random_numbers(operator)
+    }
+
+
+def _draws_random_numbers(operator: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(operator, "tags", ())

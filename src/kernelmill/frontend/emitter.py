@@ -1,0 +1,233 @@
+"""What translators write with: graph operators plus broadcasting, casts and constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from kernelmill.core.dim import Dim, Expr, product
+from kernelmill.core.dtype import BOOL, DType
+from kernelmill.frontend.aten_call import emit_aten
+from kernelmill.frontend.promotion import Number, Operand, WeakFloat, default_float, promote
+from kernelmill.frontend.registry import NotTranslated
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Attr, TensorType, Value
+
+_INT_RANGE = {"i64": (63, 1), "i32": (31, 1), "i16": (15, 1), "i8": (7, 1), "u8": (8, 0)}
+
+
+class Emitter:
+    """Appends to one graph. `out` are the traced types of the ATen node being translated, and
+    `used` which of its results anybody reads."""
+
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
+        self.out: tuple[TensorType, ...] = ()
+        self.used: tuple[bool, ...] = ()
+
+    # ---- the node being translated ----------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        """Traced shape of the (first) result."""
+        return self.out[0].shape
+
+    @property
+    def dtype(self) -> DType:
+        """Traced dtype of the (first) result."""
+        return self.out[0].dtype
+
+    # ---- operators --------------------------------------------------------------------------
+
+    def emit(self, op: str, *operands: Value, **attrs: Attr) -> Value:
+        return self.builder.emit(op, *operands, **attrs)
+
+    def pointwise(self, op: str, *operands: Value, **attrs: Attr) -> Value:
+        """A pointwise operator on operands that are broadcast to their common shape first."""
+        return self.emit(op, *self.broadcast(*operands), **attrs)
+
+    def cast(self, x: Value, dtype: DType) -> Value:
+        return x if x.dtype == dtype else self.emit("cast", x, dtype=dtype)
+
+    def add(self, a: Value, b: Value | Number) -> Value:
+        return self.pointwise("add", a, self.like(b, a))
+
+    def sub(self, a: Value, b: Value | Number) -> Value:
+        return self.pointwise("sub", a, self.like(b, a))
+
+    def mul(self, a: Value, b: Value | Number) -> Value:
+        return self.pointwise("mul", a, self.like(b, a))
+
+    def div(self, a: Value, b: Value | Number) -> Value:
+        return self.pointwise("div", a, self.like(b, a))
+
+    def compare(self, op: str, a: Value, b: Value | Number) -> Value:
+        return self.pointwise(op, a, self.like(b, a))
+
+    def where(self, condition: Value, a: Value | Number, b: Value | Number) -> Value:
+        """Numbers take the dtype of the other branch, which is a value."""
+        model = a if isinstance(a, Value) else b
+        assert isinstance(model, Value)
+        return self.pointwise("where", condition, self.like(a, model), self.like(b, model))
+
+    def clamp(self, x: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
+        if low is not None:
+            x = self.pointwise("maximum", x, self.like(low, x))
+        return x if high is None else self.pointwise("minimum", x, self.like(high, x))
+
+    # ---- constants --------------------------------------------------------------------------
+
+    def like(self, operand: Operand, model: Value) -> Value:
+        """A value as it is; a number as a constant of the model's shape and dtype."""
+        if isinstance(operand, Value):
+            return operand
+        return self.constant(operand, model.dtype, model.shape)
+
+    def operand(self, operand: Operand, dtype: DType) -> Value:
+        """A value cast to dtype, or a number as a 0-d constant of it."""
+        if isinstance(operand, Value):
+            return self.cast(operand, dtype)
+        return self.constant(operand, dtype)
+
+    def constant(self, number: Number, dtype: DType, shape: Sequence[Dim] = ()) -> Value:
+        """A tensor with `number` in every element."""
+        if isinstance(number, Expr):
+            value = self.emit("dim_value", value=number)
+            return self.expand(self.cast(value, dtype), shape)
+        if isinstance(number, WeakFloat):
+            return self.expand(self.cast(number.value, dtype), shape)
+        return self.emit("full", value=_literal(number, dtype), dtype=dtype, shape=tuple(shape))
+
+    def dim_constant(self, dim: Dim, dtype: DType, shape: Sequence[Dim] = ()) -> Value:
+        """A tensor with the value of a dim in every element."""
+        return self.constant(dim, dtype, shape)
+
+    def iota(self, shape: Sequence[Dim], dim: int) -> Value:
+        """i64: each element's own index along `dim`."""
+        return self.emit("iota", dim=dim, shape=tuple(shape))
+
+    # ---- views ------------------------------------------------------------------------------
+
+    def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
+        return x if x.shape == tuple(shape) else self.emit("expand", x, shape=tuple(shape))
+
+    def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
+        return x if x.shape == tuple(shape) else self.emit("reshape", x, shape=tuple(shape))
+
+    def permute(self, x: Value, dims: Sequence[int]) -> Value:
+        if tuple(dims) == tuple(range(len(x.shape))):
+            return x
+        return self.emit("permute", x, dims=tuple(dims))
+
+    def slice(self, x: Value, dim: int, start: Dim, end: Dim, step: int = 1) -> Value:
+        """0 <= start <= end <= size."""
+        if (start, end, step) == (0, x.shape[dim], 1):
+            return x
+        return self.emit("slice", x, dim=dim, start=start, end=end, step=step)
+
+    def select(self, x: Value, dim: int, index: Dim) -> Value:
+        part = self.slice(x, dim, index, index + 1)
+        return self.reshape(part, (*x.shape[:dim], *x.shape[dim + 1 :]))
+
+    def unsqueeze(self, x: Value, dim: int) -> Value:
+        return self.reshape(x, (*x.shape[:dim], 1, *x.shape[dim:]))
+
+    def move_to_end(self, x: Value, dims: Sequence[int]) -> Value:
+        """The named dims last, in that order; the others first as they were."""
+        kept = [d for d in range(len(x.shape)) if d not in dims]
+        return self.permute(x, (*kept, *dims))
+
+    def align(self, x: Value, rank: int, dim: int) -> Value:
+        """A 1-d value as one of `rank` dims that has its size at `dim` and 1 elsewhere."""
+        shape: list[Dim] = [1] * rank
+        shape[dim] = x.shape[0]
+        return self.reshape(x, shape)
+
+    def broadcast(self, *operands: Value) -> tuple[Value, ...]:
+        """All expanded to their common shape (torch's rules)."""
+        shape = common_shape([operand.shape for operand in operands])
+        return tuple(self.expand(operand, shape) for operand in operands)
+
+    def pad(self, x: Value, low: Sequence[Dim], high: Sequence[Dim], value: Number) -> Value:
+        """Constant padding, amounts >= 0."""
+        if not any(amount != 0 for amount in (*low, *high)):
+            return x
+        assert isinstance(value, (bool, int, float))
+        literal = _literal(value, x.dtype)
+        return self.emit("pad", x, low=tuple(low), high=tuple(high), value=literal)
+
+    def aten(
+        self, target: str, args: Sequence[Any], results: Sequence[TensorType], reason: str
+    ) -> tuple[Value, ...]:
+        """Run an ATen operator as itself; see aten_call.py."""
+        return emit_aten(self.builder, target, args, {}, results, reason=reason)
+
+    # ---- reductions -------------------------------------------------------------------------
+
+    def reduce(self, op: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
+        """A reduction over `dims` (not negative); `keep` leaves them with size 1."""
+        if not dims:
+            return x
+        result = self.emit(op, x, dims=tuple(sorted(dims)))
+        if not keep:
+            return result
+        return self.reshape(result, [1 if d in dims else s for d, s in enumerate(x.shape)])
+
+    def mean(self, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
+        count = product(x.shape[d] for d in dims)
+        total = self.reduce("reduce_sum", x, dims, keep)
+        return self.div(total, self.dim_constant(count, x.dtype, total.shape))
+
+    # ---- dtypes -----------------------------------------------------------------------------
+
+    def promoted(self, *operands: Operand) -> tuple[Value, ...]:
+        """Every operand in the dtype eager would compute with; numbers as 0-d constants."""
+        dtype = promote(operands)
+        return tuple(self.operand(operand, dtype) for operand in operands)
+
+    def floating(self, x: Value) -> Value:
+        """Integers and bools as the default float type; floats unchanged."""
+        return x if x.dtype.is_float else self.cast(x, default_float())
+
+    def wide(self, x: Value) -> Value:
+        """Half types as f32, in which eager computes inside its composite operators."""
+        return self.cast(x, x.dtype.compute)
+
+
+def _literal(number: bool | int | float, dtype: DType) -> bool | int | float:
+    if dtype == BOOL:
+        return bool(number)
+    if dtype.is_float:
+        return float(number)
+    if isinstance(number, float) and not math.isfinite(number):
+        raise NotTranslated(f"{number} as {dtype}")
+    value = int(number)
+    bits, signed = _INT_RANGE[dtype.name]
+    if not -(2**bits) * signed <= value < 2**bits:
+        raise NotTranslated(f"{number} is out of range for {dtype}")
+    return value
+
+
+def common_shape(shapes: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:
+    """The broadcast of shapes. Sizes that differ and are not 1 are left to the typing rules."""
+    rank = max(len(shape) for shape in shapes)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for d, size in enumerate(shape, rank - len(shape)):
+            if result[d] == 1:
+                result[d] = size
+    return tuple(result)
+
+
+def wrap(dim: int, rank: int) -> int:
+    """A dim that may be negative as one that is not; 0-d tensors have one dim for this."""
+    return dim + max(rank, 1) if dim < 0 else dim
+
+
+def wrap_all(dims: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """Dims of a reduction: None or an empty list means all of them."""
+    if dims is None or (not isinstance(dims, int) and not dims):
+        return tuple(range(rank))
+    listed = (dims,) if isinstance(dims, int) else dims
+    return tuple(sorted(wrap(d, rank) for d in listed)) if rank else ()

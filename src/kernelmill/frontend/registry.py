@@ -1,0 +1,52 @@
+"""The table of ATen operators that have a translation into graph operators.
+
+A translator is a function `(e: Emitter, *args, **kwargs)` with the operator's own arguments, tensors
+as graph values and sizes as dims. It returns the value (or, for several results, a sequence of
+values) that stands for the operator's result, or raises `NotTranslated` to leave it to ATen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+Translator = Callable[..., Any]
+F = TypeVar("F", bound=Translator)
+
+TRANSLATORS: dict[Any, Translator] = {}
+"""By operator overload (`torch.ops.aten.add.Tensor`) or, for all its overloads, by packet."""
+
+
+class NotTranslated(Exception):
+    """This use of the operator runs as ATen; the message is the reason given in reports."""
+
+
+def translates(*names: str) -> Callable[[F], F]:
+    """Register a translator: "add.Tensor", "relu" (every overload), "prims.iota.default"."""
+
+    def register(function: F) -> F:
+        for name in names:
+            TRANSLATORS[_operator(name)] = function
+        return function
+
+    return register
+
+
+def _operator(name: str) -> Any:
+    parts = name.split(".")
+    if parts[0] not in ("aten", "prims"):
+        parts.insert(0, "aten")
+    found: Any = torch.ops
+    for part in parts:
+        found = getattr(found, part)
+    return found
+
+
+def translator_of(operator: Any) -> Translator | None:
+    """The translator of an operator overload, or None."""
+    found = TRANSLATORS.get(operator)
+    if found is None:
+        found = TRANSLATORS.get(getattr(operator, "overloadpacket", None))
+    return found

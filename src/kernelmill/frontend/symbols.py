@@ -1,0 +1,142 @@
+"""torch's symbolic sizes (sympy expressions) as dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import sympy
+import torch
+from torch.utils._sympy import functions as sf
+from torch.utils._sympy.numbers import int_oo
+
+from kernelmill.core.dim import Dim, bounds, ceildiv, floordiv, maximum, minimum, mod, product, sym
+from kernelmill.core.errors import UnsupportedError
+
+_NO_BOUND = 2**62  # torch writes "no upper bound" as int_oo or as a number about 2**63
+
+
+class SymbolTable:
+    """The dims of one graph: each torch symbol is one symbol of ours, with its range."""
+
+    def __init__(self) -> None:
+        self._dims: dict[Any, Dim] = {}
+
+    def dim(self, size: int | torch.SymInt) -> Dim:
+        """The dim that a size is. Raises UnsupportedError for what dims cannot express."""
+        if isinstance(size, int):
+            return int(size)
+        node: Any = size.node
+        return self.of_expr(node.expr, node.shape_env)
+
+    def dims(self, sizes: Any) -> tuple[Dim, ...]:
+        """The dims of a shape or of strides."""
+        return tuple(self.dim(size) for size in sizes)
+
+    def fresh(self, name: str) -> Dim:
+        """A symbol of its own for an integer argument that is not one symbol."""
+        return sym(f"arg_{name}", -_NO_BOUND)
+
+    def of_expr(self, expr: Any, shape_env: Any) -> Dim:
+        """The dim of a sympy expression over the symbols of `shape_env`."""
+        found = self._dims.get(expr)
+        if found is None:
+            found = self._dims[expr] = self._convert(expr, shape_env)
+        return found
+
+    def _convert(self, expr: Any, shape_env: Any) -> Dim:
+        if expr.is_Integer:
+            return int(expr)
+        if expr.is_Symbol:
+            low, high = _range(expr, shape_env)
+            return sym(str(expr), low, high)
+        if isinstance(expr, (sf.CeilToInt, sf.FloorToInt, sf.TruncToInt)):
+            return self._rounded(expr, shape_env)
+        if expr.is_Mul:
+            above, below = sympy.fraction(expr)
+            if below != 1:
+                return _divide(self.of_expr(above, shape_env), self.of_expr(below, shape_env))
+        convert = next((f for kind, f in _CONVERT if isinstance(expr, kind)), None)
+        if convert is None:
+            raise UnsupportedError(f"size {expr} has no form as a dim ({type(expr).__name__})")
+        return convert(*(self.of_expr(arg, shape_env) for arg in expr.args))
+
+    def _rounded(self, expr: Any, shape_env: Any) -> Dim:
+        """A size computed through a float: `int(n / 2)`, `int(n * 2.0)`."""
+        (inner,) = expr.args
+        if isinstance(inner, sf.IntTrueDiv):
+            above, below = (self.of_expr(arg, shape_env) for arg in inner.args)
+            if isinstance(expr, sf.CeilToInt):
+                return _divide(above + below - 1, below)
+            if isinstance(expr, sf.FloorToInt) or (bounds(above)[0] or 0) >= 0:
+                return _divide(above, below)
+        if inner.is_Mul and all(_integral(arg) for arg in inner.args):
+            return product(self.of_expr(_unfloat(arg), shape_env) for arg in inner.args)
+        if isinstance(inner, sf.ToFloat):
+            return self.of_expr(inner.args[0], shape_env)
+        raise UnsupportedError(f"size {expr} goes through a float that is no whole number")
+
+
+def _integral(expr: Any) -> bool:
+    return isinstance(expr, sf.ToFloat) or (expr.is_Float and float(expr).is_integer())
+
+
+def _unfloat(expr: Any) -> Any:
+    return expr.args[0] if isinstance(expr, sf.ToFloat) else sympy.Integer(int(float(expr)))
+
+
+def _range(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
+    found = shape_env.var_to_range.get(symbol)
+    if found is None:
+        return 0, None
+    low = -_NO_BOUND if found.lower in (-int_oo, -sympy.oo) else int(found.lower)
+    high = None if found.upper in (int_oo, sympy.oo) else int(found.upper)
+    return low, None if high is not None and high >= _NO_BOUND else high
+
+
+def _divide(a: Dim, b: Dim) -> Dim:
+    return floordiv(a, _positive(b))
+
+
+def _positive(divisor: Dim) -> Dim:
+    low = bounds(divisor)[0]
+    if low is None or low <= 0:
+        raise UnsupportedError(f"a size is divided by {divisor}, which may be zero or negative")
+    return divisor
+
+
+def _sum(*args: Dim) -> Dim:
+    total: Dim = 0
+    for arg in args:
+        total = total + arg
+    return total
+
+
+def _power(base: Dim, exponent: Dim) -> Dim:
+    if not isinstance(exponent, int) or exponent < 0:
+        raise UnsupportedError(f"a size is raised to the power {exponent}")
+    return product([base] * exponent)
+
+
+def _fold(function: Callable[[Dim, Dim], Dim]) -> Callable[..., Dim]:
+    def folded(*args: Dim) -> Dim:
+        result = args[0]
+        for arg in args[1:]:
+            result = function(result, arg)
+        return result
+
+    return folded
+
+
+_CONVERT: tuple[tuple[Any, Callable[..., Dim]], ...] = (
+    (sympy.Add, _sum),
+    (sympy.Mul, lambda *args: product(args)),
+    ((sympy.Pow, sf.PowByNatural), _power),
+    (sf.FloorDiv, _divide),
+    ((sf.Mod, sf.PythonMod), lambda a, b: mod(a, _positive(b))),
+    (sf.ModularIndexing, lambda a, b, c: mod(_divide(a, b), _positive(c))),
+    (sf.CeilDiv, lambda a, b: ceildiv(a, _positive(b))),
+    ((sf.Max, sympy.Max), _fold(maximum)),
+    ((sf.Min, sympy.Min), _fold(minimum)),
+    (sf.Identity, lambda a: a),
+)

@@ -1,0 +1,56 @@
+"""What a traced (fake) tensor is to us: its type, with strides where they are not row-major."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import from_torch
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.frontend.symbols import SymbolTable
+from kernelmill.graph.ir import TensorType, row_major
+
+
+def carried_type(tensor: torch.Tensor, symbols: SymbolTable, what: str) -> TensorType:
+    """The type of a traced tensor. Raises UnsupportedError for one that no program can hold:
+    sparse, quantised, nested, a subclass, or on another device than the CPU."""
+    if type(tensor) not in (FakeTensor, torch.Tensor, torch.nn.Parameter):
+        raise UnsupportedError(f"{what} is a {type(tensor).__name__}")
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        raise UnsupportedError(f"{what} has the layout {tensor.layout}, not strided")
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(f"{what} is on {tensor.device}, not on the CPU")
+    dtype = from_torch(tensor.dtype)
+    if dtype is None:
+        raise UnsupportedError(f"{what} has the dtype {tensor.dtype}")
+    shape = symbols.dims(tensor.shape)
+    strides = symbols.dims(tensor.stride())
+    return TensorType(dtype, shape, None if is_row_major(shape, strides) else strides)
+
+
+def is_row_major(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
+    """Whether the elements lie as in a dense row-major tensor (strides of single places are free)."""
+    if any(size == 0 for size in shape):
+        return True
+    wanted = row_major(shape)
+    return all(
+        size == 1 or have == want for size, have, want in zip(shape, strides, wanted, strict=True)
+    )
+
+
+def dense_strides(kind: TensorType) -> tuple[Dim, ...] | None:
+    """The strides, when they are a dense permutation of row-major and not row-major itself."""
+    if kind.strides is None:
+        return None
+    left = [(size, step) for size, step in zip(kind.shape, kind.strides, strict=True) if size != 1]
+    expected: Dim = 1
+    while left:
+        found = next((entry for entry in left if entry[1] == expected), None)
+        if found is None:
+            return None
+        left.remove(found)
+        expected = expected * found[0]
+    return kind.strides
