@@ -320,13 +320,15 @@ class _Fuser:
         return len(indices) <= 2 and None not in indices and not self._repeats(value, group, indices)
 
     def _repeats(self, value: Value, group: Group, indices: list[Index | None]) -> bool:
-        """Whether the group's loops would compute elements of an expensive value many times."""
-        if self.cost[value] <= EXPENSIVE:
+        """Whether the group's loops would compute elements of an expensive value many times.
+
+        What does not depend on the last axis costs little: it is a scalar beside vectors.
+        """
+        axes = [axis.name for axis in group.outer + group.inner]
+        if self.cost[value] <= EXPENSIVE or not axes:
             return False
-        axes = group.outer if self._row_level(group, indices) else group.outer + group.inner
-        return any(
-            index is None or not {a.name for a in axes} <= used_axes(index) for index in indices
-        )
+        used = [used_axes(index) for index in indices if index is not None]
+        return any(axes[-1] in names and not names.issuperset(axes) for names in used)
 
     def _row_level(self, group: Group, indices: list[Index | None]) -> bool:
         inner = {axis.name for axis in group.inner}

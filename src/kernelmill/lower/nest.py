@@ -139,8 +139,8 @@ class _Template:
     def _passes(self) -> list[list[Node]]:
         nodes = [value.node for value in self.reductions if value.node is not None]
         upstream = {node: self._upstream(node) for node in nodes}
-        nodes.sort(key=lambda node: len(upstream[node] & set(nodes)))
-        return levels(nodes, lambda node, other: other in upstream[node])
+        ordered = sorted(nodes, key=lambda node: len(upstream[node].intersection(nodes)))
+        return levels(ordered, lambda node, other: other in upstream[node])
 
     def _upstream(self, node: Node) -> set[Node]:
         """The nodes of this group that `node` is computed from."""
