@@ -22,7 +22,7 @@ def sum_along_depth(site: Site, depth: Depth, column: Dim) -> None:
         sums = _dot_products(site, depth, columns)
         for number, value in enumerate(sums):
             row, c = divmod(number, together)
-            site.write(row * schedule.width + group.index + c, value)
+            site.write(site.scratch.sums + row * schedule.width + group.index + c, value)
 
 
 def _dot_products(site: Site, depth: Depth, columns: list[Dim]) -> list[Value]:
@@ -43,6 +43,6 @@ def _dot_products(site: Site, depth: Depth, columns: list[Dim]) -> list[Value]:
             for (row, other), sum in zip(products, sums, strict=True)
         ]
 
-    initial = tile.zeros(builder, schedule.rows * len(columns))
+    initial = [site.zeros()] * (schedule.rows * len(columns))
     sums = for_each_k(builder, depth, initial, step, schedule.lanes)
     return [builder.op("reduce_add", value) for value in sums]

@@ -24,6 +24,8 @@ def emit_contraction(builder: KernelBuilder, spec: Contraction, schedule: Schedu
     kernel = builder.kernel
     kernel.tasks = schedule.tasks(spec)
     kernel.scratch = schedule.scratch(spec).bytes
+    if kernel.tasks == 0:
+        return
     builder.task = of_atom(Sym(TASK, 0, kernel.tasks - 1))
     rows, columns = schedule.row_blocks(spec), schedule.column_blocks(spec)
     rest = floordiv(builder.task, rows)
@@ -36,6 +38,8 @@ def emit_contraction(builder: KernelBuilder, spec: Contraction, schedule: Schedu
         row_block=mod(builder.task, rows),
         column_block=mod(rest, columns),
     )
+    if not schedule.inline:
+        site.write(0, site.zeros())
     if schedule.pack_a:
         copy_a(site)
     with site.column_tiles() as tile:
@@ -133,10 +137,14 @@ def _register_tile(
         for i in range(rows)
         for v in range(vectors)
     ]
-    if schedule.depth_block:
+    if schedule.inline:
+        initial = [site.zeros()] * len(places)
+    elif schedule.depth_block:
         initial = [site.read(place, schedule.lanes) for place in places]
     else:
-        initial = tile.zeros(builder, len(places))
+        # From memory, so that LLVM does not set these registers before it is known that this tile
+        # is the one, at the cost of another tile's registers.
+        initial = [site.read(0, schedule.lanes)] * len(places)
     sums = tile.sum_products(builder, depth, a, b, initial)
     if schedule.inline:
         for v, value in enumerate(sums):
@@ -150,16 +158,14 @@ def _sums(site: Site, row: Dim) -> Dim:
     """Where scratch holds the sums of a tile."""
     schedule = site.schedule
     slot = row - site.first_row_tile if schedule.depth_block else 0
-    return slot * (schedule.rows * schedule.width)
+    return site.scratch.sums + slot * (schedule.rows * schedule.width)
 
 
 def _clear_sums(site: Site) -> None:
-    schedule = site.schedule
-    zero = 0.0 if site.dtype.is_float else 0
-    vector = site.builder.op("splat", zero, dtype=site.dtype, lanes=schedule.lanes)
+    schedule, zeros = site.schedule, site.zeros()
     size = schedule.row_tiles * schedule.rows * schedule.width
     with site.builder.loop(0, size // schedule.lanes, prefix="v") as loop:
-        site.write(loop.index * schedule.lanes, vector)
+        site.write(site.scratch.sums + loop.index * schedule.lanes, zeros)
 
 
 # ---- epilogue -------------------------------------------------------------------------------

@@ -76,49 +76,54 @@ def _packed(site: Site, name: str, index: Dim, lanes: int) -> Value:
 
 def copy_b(site: Site, depth: Depth, tile: Dim) -> None:
     """A panel of B, for all of `depth`, into scratch."""
+    lanes, width = site.schedule.lanes, site.schedule.width
     if site.spec.b.contiguous_along == "k":
         _turn_b(site, depth, tile)
-        return
-    lanes, width = site.schedule.lanes, site.schedule.width
-    left = minimum(width, site.spec.n - tile * width)
-    with site.builder.loop(0, ceildiv(left, lanes), prefix="v") as vector:
-        _copy_columns(site, depth, tile, vector.index * lanes)
+    elif site.spec.b.direct:
+        _copy_columns(site, depth, tile, [v * lanes for v in range(site.schedule.vectors)])
+    else:
+        # One vector for every k, so that what depends on the columns alone is computed once.
+        left = minimum(width, site.spec.n - tile * width)
+        with site.builder.loop(0, ceildiv(left, lanes), prefix="v") as vector:
+            _copy_columns(site, depth, tile, [vector.index * lanes])
 
 
-def _copy_columns(site: Site, depth: Depth, tile: Dim, column: Dim) -> None:
-    # One vector for every k, so that what depends on the columns alone is computed once.
+def _copy_columns(site: Site, depth: Depth, tile: Dim, columns: list[Dim]) -> None:
     spec, width = site.spec, site.schedule.width
     load = loader(spec.b)
-    start = tile * width + column
-    lane = site.lanes(spec.n - start, spec.n)
-    offset = site.scratch.b - depth.start * depth.inner * width + column
+    starts = [tile * width + column for column in columns]
+    masked = [site.lanes(spec.n - start, spec.n) for start in starts]
+    first = site.scratch.b - depth.start * depth.inner * width
 
     def copy(k: Dims, _: list[Value]) -> list[Value]:
-        value = load(site.builder, site.batch, start + site.lane.index, k, lane)
-        site.write(offset + depth.number(k) * width, value)
+        offset = first + depth.number(k) * width
+        for column, start, lane in zip(columns, starts, masked, strict=True):
+            value = load(site.builder, site.batch, start + site.lane.index, k, lane)
+            site.write(offset + column, value)
         return []
 
     for_each_k(site.builder, depth, [], copy)
 
 
 def _turn_b(site: Site, depth: Depth, tile: Dim) -> None:
-    """Vectors along k are written down a column of the panel."""
+    """Vectors along k are written down the columns of the panel, all columns for a few k."""
     spec, width = site.spec, site.schedule.width
     load = loader(spec.b)
     left = minimum(width, spec.n - tile * width)
     single = len(depth.axes) == 1
     stop, size = (depth.stop, depth.stop - depth.start) if single else (depth.axes[-1],) * 2
-    with site.builder.loop(0, left, prefix="n") as column:
-        offset = site.scratch.b - depth.start * depth.inner * width + column.index
+    first = site.scratch.b - depth.start * depth.inner * width
 
-        def copy(k: Dims, _: list[Value]) -> list[Value]:
-            lane = site.lanes(stop - k[-1], size)
-            along = (*k[:-1], k[-1] + site.lane.index)
+    def copy(k: Dims, _: list[Value]) -> list[Value]:
+        lane = site.lanes(stop - k[-1], size)
+        along = (*k[:-1], k[-1] + site.lane.index)
+        offset = first + depth.number(k) * width
+        with site.builder.loop(0, left, prefix="n") as column:
             value = load(site.builder, site.batch, tile * width + column.index, along, lane)
-            site.write(offset + depth.number(k) * width, value, width, lane.mask)
-            return []
+            site.write(offset + column.index, value, width, lane.mask)
+        return []
 
-        for_each_k(site.builder, depth, [], copy, site.schedule.lanes)
+    for_each_k(site.builder, depth, [], copy, site.schedule.lanes)
 
 
 def copy_a(site: Site) -> None:

@@ -19,11 +19,12 @@ def parts(count: int, size: int) -> int:
 class ScratchLayout:
     """Where things are in a thread's scratch, in elements of the accumulator's dtype.
 
-    sums    finished tiles, one after another, each `rows` x `width`
+    sums    finished tiles, each `rows` x `width`; before them one vector of zeros
     b       a panel of B: [k][width]
     a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
     """
 
+    sums: int
     b: Dim
     a: Dim
     row_stride: int
@@ -81,10 +82,11 @@ class Schedule:
         sums = 0 if self.inline else tiles * self.rows * self.width
         first = self.depth_block or spec.k[0]
         depth = first * product(spec.k[1:])
-        b = ceildiv(sums, line) * line
+        first_sum = parts(self.lanes, line) * line
+        b = first_sum + parts(sums, line) * line
         a = b + (ceildiv(depth * self.width, line) * line if self.pack_b else 0)
         rows = self.row_tiles * self.rows
         row_stride = parts(rows, self.lanes) * self.lanes
         packed = spec.depth * row_stride if self.pack_a else 0
         end = a + ceildiv(packed, line) * line
-        return ScratchLayout(b, a, row_stride, end * spec.accumulate.bytes)
+        return ScratchLayout(first_sum, b, a, row_stride, end * spec.accumulate.bytes)

@@ -77,6 +77,11 @@ class Site:
         mask = self.builder.op("lane_mask", self.builder.index(left), lanes=count)
         return Lane(self.lane.symbol, count, mask)
 
+    def zeros(self) -> Value:
+        """A vector of zeros."""
+        zero = 0.0 if self.dtype.is_float else 0
+        return self.builder.op("splat", zero, dtype=self.dtype, lanes=self.schedule.lanes)
+
     def read(self, offset: Dim, lanes: int = 1) -> Value:
         """Sums or packed elements from scratch."""
         return self.builder.load(SCRATCH, offset, self.dtype, lanes)

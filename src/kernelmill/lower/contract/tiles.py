@@ -29,8 +29,8 @@ _DOT_ROWS = 4
 _INLINE_DEPTH = 32
 """Up to this depth the sums' way through scratch would be felt."""
 
-_NEAR_ROWS = 256
-"""Rows of B up to so many elements apart share pages: no need to move them together."""
+_STRIDED_DEPTH = 1024
+"""Most k whose elements of A may be a row apart each: that is as many cache lines in use."""
 
 _UNKNOWN_SIZE = 128
 """What a symbolic size is taken for, within its range."""
@@ -38,8 +38,10 @@ _UNKNOWN_SIZE = 128
 _THREADS = (1, 2, 4, 8, 16)
 _TASK_CYCLES = 400
 _CYCLES_PER_NANOSECOND = 4
-_STREAM_BYTES_PER_NANOSECOND = 16
-_SERIAL_CYCLES = 60_000
+_STREAM_BYTES = 16
+"""What comes from beyond the second-level cache in one cycle."""
+
+_SERIAL_CYCLES = 20_000
 """Contractions below this run on one thread."""
 
 
@@ -56,7 +58,7 @@ def plan_contraction(spec: Contraction, target: Target) -> Schedule:
         rows=rows,
         vectors=vectors,
         pack_a=spec.a.packed is None and not spec.a.direct and not dot,
-        pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, one_tile),
+        pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, target, one_tile),
         dot=dot,
         depth_block=0 if one_tile or dot else _choose_depth_block(spec, target, lanes * vectors),
         inline=rows == 1 and one_tile and not dot and guess(spec.depth) <= _INLINE_DEPTH,
@@ -129,25 +131,36 @@ def _choose_rows(m: Dim, limit: int, vectors: int) -> int:
 # ---- packing --------------------------------------------------------------------------------
 
 
-def _must_pack_b(spec: Contraction, one_tile: bool) -> bool:
+def _must_pack_b(spec: Contraction, target: Target, one_tile: bool) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
     if spec.b.contiguous_along == "k":
         return True
     if one_tile:
         return False
-    near = isinstance(spec.n, int) and spec.n <= _NEAR_ROWS
-    return not (spec.b.direct and near)
+    if not spec.b.direct:
+        return True
+    if not isinstance(spec.n, int) or not isinstance(spec.depth, int):
+        return True
+    return _bytes(spec, spec.n) > target.l2_bytes // 4
 
 
 def _choose_depth_block(spec: Contraction, target: Target, width: int) -> int:
-    """Keep a panel of B within most of the second-level cache."""
+    """Keep a panel of B within most of the second-level cache, and rows of A within the first."""
     if not isinstance(spec.depth, int):
         return 0
-    first, row = guess(spec.k[0]), width * spec.accumulate.bytes
-    if row * spec.depth <= target.l2_bytes * 3 // 4:
-        return 0
-    block = max(1, target.l2_bytes // 4 // (row * (spec.depth // first)))
-    return parts(first, parts(first, block))
+    first = guess(spec.k[0])
+    most = first
+    if _bytes(spec, width) > target.l2_bytes * 3 // 4:
+        most = max(1, target.l2_bytes // 4 * first // _bytes(spec, width))
+    strided = spec.a.packed is None and spec.a.contiguous_along == "outer"
+    if strided and spec.depth > _STRIDED_DEPTH:
+        most = min(most, max(1, _STRIDED_DEPTH // 2 * first // spec.depth))
+    return 0 if most == first else parts(first, parts(first, most))
+
+
+def _bytes(spec: Contraction, outer: int) -> int:
+    """Size of so many rows of A or columns of B."""
+    return outer * guess(spec.depth) * spec.accumulate.bytes
 
 
 # ---- tasks ----------------------------------------------------------------------------------
@@ -179,6 +192,7 @@ def _task_cycles(schedule: Schedule, spec: Contraction, row_tiles: int, column_t
     rows, columns = row_tiles * schedule.rows, column_tiles * schedule.width
     tiles = row_tiles * column_tiles
     cycles = tiles * depth * _tile_cycles(schedule.rows, schedule.vectors) + _TASK_CYCLES
+    cycles += columns * depth * spec.accumulate.bytes / _STREAM_BYTES
     if schedule.pack_b:
         cycles += columns * depth * _copy_cycles(spec.b, ("outer",), schedule.lanes)
     if schedule.pack_a:
@@ -198,4 +212,4 @@ def _work(spec: Contraction, lanes: int) -> Dim:
     batch, depth = product(spec.batch), spec.depth
     sums = floordiv(batch * spec.m * spec.n * depth, 2 * lanes * _CYCLES_PER_NANOSECOND)
     bytes = batch * depth * (spec.m + spec.n) * spec.accumulate.bytes
-    return sums + floordiv(bytes, _STREAM_BYTES_PER_NANOSECOND)
+    return sums + floordiv(bytes, _STREAM_BYTES * _CYCLES_PER_NANOSECOND)
