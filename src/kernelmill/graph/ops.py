@@ -399,7 +399,8 @@ _define("matmul", "contract", 2, "", _matmul)  # (B..., M, K) x (B..., K, N); ha
 _define("conv", "contract", 2, "stride padding dilation groups", _conv)
 # attention: query (B, H, M, D), key (B, G, N, D), value (B, G, N, E), with H a multiple of G;
 # optional 4th operand: a mask that expands to (B, H, M, N), bool (True: keep) or of query's dtype
-# (added). softmax(query @ key^T * scale + mask) @ value; causal keeps n <= m.
+# (added). softmax(query @ key^T * scale + mask) @ value; causal keeps n <= m. A row in which every
+# score is -inf gives zeros.
 _define("attention", "attention", None, "scale causal", _attention)
 
 

@@ -1,0 +1,301 @@
+"""What each operator of the graph IR means, written with eager torch operators.
+
+A function takes the operands and the node's attributes with every dim evaluated, and gives the
+result. Float arithmetic on half types is done in f32 and rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelmill.core.dtype import to_torch
+
+Attrs = Mapping[str, Any]
+Meaning = Callable[[Sequence[Tensor], Attrs], Tensor]
+
+_HALF = (torch.float16, torch.bfloat16)
+
+EAGER: dict[str, Meaning] = {}
+"""The meaning of every operator but `layout` and `aten`, by name."""
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in _HALF else x
+
+
+# ---- pointwise ------------------------------------------------------------------------------
+
+
+def _pointwise(function: Callable[..., Tensor], operands: Sequence[Tensor], _: Attrs) -> Tensor:
+    """Half types through f32; a bool result stays bool."""
+    result = function(*map(_wide, operands))
+    return result if result.dtype == torch.bool else result.to(operands[-1].dtype)
+
+
+def _on_bool(
+    plain: Callable[..., Tensor], on_bool: Callable[..., Tensor], *operands: Tensor
+) -> Tensor:
+    return (on_bool if operands[0].dtype == torch.bool else plain)(*operands)
+
+
+def _defined(
+    integers: Callable[..., Tensor], floats: Callable[..., Tensor], a: Tensor, b: Tensor
+) -> Tensor:
+    """Division: integers give 0 where the divisor is 0 and where the quotient overflows."""
+    if a.dtype.is_floating_point:
+        return floats(a, b)
+    undefined = b == 0
+    if a.dtype.is_signed:
+        undefined |= (b == -1) & (a == torch.iinfo(a.dtype).min)
+    return torch.where(undefined, 0, integers(a, torch.where(undefined, 1, b)))
+
+
+_SAME = (
+    "sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid floor ceil trunc round reciprocal "
+    "neg isnan isinf logical_not pow maximum minimum atan2 hypot copysign eq ne lt le gt ge where"
+)
+_RENAMED = {
+    "bit_not": torch.bitwise_not,
+    "bit_and": torch.bitwise_and,
+    "bit_or": torch.bitwise_or,
+    "bit_xor": torch.bitwise_xor,
+    "shl": torch.bitwise_left_shift,
+    "shr": torch.bitwise_right_shift,
+    "abs": partial(_on_bool, torch.abs, torch.clone),
+    "sign": partial(_on_bool, torch.sign, torch.clone),
+    "add": partial(_on_bool, torch.add, torch.logical_or),
+    "sub": partial(_on_bool, torch.sub, torch.logical_xor),
+    "mul": partial(_on_bool, torch.mul, torch.logical_and),
+    "div": partial(_defined, partial(torch.div, rounding_mode="trunc"), torch.div),
+    "floordiv": partial(_defined, torch.floor_divide, torch.floor_divide),
+    "mod": partial(_defined, torch.remainder, torch.remainder),
+    "rem": partial(_defined, torch.fmod, torch.fmod),
+}
+for _name in _SAME.split():
+    EAGER[_name] = partial(_pointwise, getattr(torch, _name))
+for _name, _function in _RENAMED.items():
+    EAGER[_name] = partial(_pointwise, _function)
+# The neighbour is another one in another type.
+EAGER["nextafter"] = lambda operands, _: torch.nextafter(*operands)
+EAGER["cast"] = lambda operands, attrs: operands[0].to(to_torch(attrs["dtype"]))
+EAGER["bitcast"] = lambda operands, attrs: operands[0].view(to_torch(attrs["dtype"]))
+
+
+# ---- sources and views ----------------------------------------------------------------------
+
+
+def _full(_: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    return torch.full(attrs["shape"], attrs["value"], dtype=to_torch(attrs["dtype"]))
+
+
+def _iota(_: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    shape, dim = attrs["shape"], attrs["dim"]
+    along = [size if d == dim else 1 for d, size in enumerate(shape)]
+    return torch.arange(shape[dim]).reshape(along).expand(shape)
+
+
+def _slice(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    index = [slice(None)] * operands[0].ndim
+    index[attrs["dim"]] = slice(attrs["start"], attrs["end"], attrs["step"])
+    return operands[0][tuple(index)]
+
+
+def _padded(x: Tensor, low: Sequence[int], high: Sequence[int], value: float) -> Tensor:
+    shape = [size + lo + hi for size, lo, hi in zip(x.shape, low, high, strict=True)]
+    result = torch.full(shape, value, dtype=x.dtype)
+    inside = tuple(slice(lo, lo + size) for size, lo in zip(x.shape, low, strict=True))
+    result[inside] = x
+    return result
+
+
+def _window(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x, dims = operands[0], list(attrs["dims"])
+    low, high = ([0] * x.ndim for _ in range(2))
+    for dim, lo, hi in zip(dims, attrs["low"], attrs["high"], strict=True):
+        low[dim], high[dim] = lo, hi
+    x = _padded(x, low, high, attrs["value"])
+    columns = ("size", "stride", "dilation")
+    for dim, size, stride, dilation in zip(dims, *(attrs[c] for c in columns), strict=True):
+        x = x.unfold(dim, dilation * (size - 1) + 1, stride)[..., ::dilation]
+    return x
+
+
+def _as_strided(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    dense = operands[0].contiguous()
+    return dense.as_strided(attrs["shape"], attrs["strides"], attrs["offset"])
+
+
+EAGER["full"] = _full
+EAGER["iota"] = _iota
+EAGER["dim_value"] = lambda _, attrs: torch.tensor(attrs["value"], dtype=torch.int64)
+EAGER["expand"] = lambda operands, attrs: operands[0].expand(attrs["shape"])
+EAGER["permute"] = lambda operands, attrs: operands[0].permute(attrs["dims"])
+EAGER["reshape"] = lambda operands, attrs: operands[0].reshape(attrs["shape"])
+EAGER["slice"] = _slice
+EAGER["flip"] = lambda operands, attrs: operands[0].flip(attrs["dims"])
+EAGER["pad"] = lambda operands, attrs: _padded(
+    operands[0], attrs["low"], attrs["high"], attrs["value"]
+)
+EAGER["concat"] = lambda operands, attrs: torch.cat(list(operands), attrs["dim"])
+EAGER["window"] = _window
+EAGER["as_strided"] = _as_strided
+
+
+# ---- reductions and scans -------------------------------------------------------------------
+
+
+def _sum(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x = operands[0]
+    wide = _wide(x)
+    return wide.sum(attrs["dims"], dtype=wide.dtype).to(x.dtype) if attrs["dims"] else x
+
+
+def _prod(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    result = _wide(operands[0])
+    for dim in sorted(attrs["dims"], reverse=True):
+        result = result.prod(dim, dtype=result.dtype)
+    return result.to(operands[0].dtype)
+
+
+def _extreme(function: Callable[..., Tensor], operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    return function(operands[0], attrs["dims"]) if attrs["dims"] else operands[0]
+
+
+def _arg(function: Callable[..., Tensor], operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x = operands[0]
+    return function(x.to(torch.uint8) if x.dtype == torch.bool else x, attrs["dim"])
+
+
+def _scan(function: Callable[..., Tensor], operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    wide = _wide(operands[0])
+    return function(wide, attrs["dim"], dtype=wide.dtype).to(operands[0].dtype)
+
+
+EAGER["reduce_sum"] = _sum
+EAGER["reduce_prod"] = _prod
+EAGER["reduce_max"] = partial(_extreme, torch.amax)
+EAGER["reduce_min"] = partial(_extreme, torch.amin)
+EAGER["argmax"] = partial(_arg, torch.argmax)
+EAGER["argmin"] = partial(_arg, torch.argmin)
+EAGER["cumsum"] = partial(_scan, torch.cumsum)
+EAGER["cumprod"] = partial(_scan, torch.cumprod)
+
+
+# ---- contractions ---------------------------------------------------------------------------
+
+
+def _matmul(operands: Sequence[Tensor], _: Attrs) -> Tensor:
+    return torch.matmul(*map(_wide, operands)).to(operands[0].dtype)
+
+
+def _conv(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x, weight = map(_wide, operands)
+    stride, padding, dilation = (list(attrs[name]) for name in ("stride", "padding", "dilation"))
+    unused, groups = [0] * len(stride), attrs["groups"]
+    result = torch.convolution(x, weight, None, stride, padding, dilation, False, unused, groups)
+    return result.to(operands[0].dtype)
+
+
+def _attention(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    query, key, value = map(_wide, operands[:3])
+    groups = query.shape[1] // key.shape[1]
+    key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+    scores = query @ key.transpose(-1, -2) * attrs["scale"]
+    for mask in operands[3:]:
+        if mask.dtype == torch.bool:
+            scores = scores.masked_fill(~mask, -torch.inf)
+        else:
+            scores = scores + mask
+    if attrs["causal"]:
+        kept = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        scores = scores.masked_fill(~kept, -torch.inf)
+    nothing = (scores == -torch.inf).all(-1, keepdim=True)
+    weights = scores.softmax(-1).masked_fill(nothing, 0)
+    return (weights @ value).to(operands[0].dtype)
+
+
+EAGER["matmul"] = _matmul
+EAGER["conv"] = _conv
+EAGER["attention"] = _attention
+
+
+# ---- gather and scatter ---------------------------------------------------------------------
+
+
+def _from_start(index: Tensor, size: int) -> Tensor:
+    """Indices counted from the start. Raises IndexError when one is out of range."""
+    if bool(((index < -size) | (index >= size)).any()):
+        raise IndexError(f"an index is out of range for size {size}")
+    return torch.where(index < 0, index + size, index)
+
+
+def _addressed_first(rank: int, dims: Sequence[int]) -> list[int]:
+    return [*dims, *(d for d in range(rank) if d not in dims)]
+
+
+def _places(x: Tensor, dims: Sequence[int], indices: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return tuple(_from_start(i, x.shape[dim]) for i, dim in zip(indices, dims, strict=True))
+
+
+def _index(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x, *indices = operands
+    dims, at, inner = attrs["dims"], attrs["at"], indices[0].ndim
+    found = x.permute(_addressed_first(x.ndim, dims))[_places(x, dims, indices)]
+    kept = range(inner, found.ndim)
+    return found.permute([*kept[:at], *range(inner), *kept[at:]])
+
+
+def _gather(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x, index = operands
+    dim = attrs["dim"]
+    return x.gather(dim, _from_start(index, x.shape[dim]))
+
+
+def _scatter(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x, index, source = operands
+    dim = attrs["dim"]
+    return _combine(x, dim, _from_start(index, x.shape[dim]), source, attrs["mode"])
+
+
+_REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
+_BOOL_MODES = {"set": "set", "add": "max", "mul": "min", "max": "max", "min": "min"}
+
+
+def _combine(x: Tensor, dim: int, index: Tensor, source: Tensor, mode: str) -> Tensor:
+    if x.dtype == torch.bool:
+        args = (index, source.to(torch.uint8), _BOOL_MODES[mode])
+        return _combine(x.to(torch.uint8), dim, *args).to(torch.bool)
+    if mode == "set":
+        return x.scatter(dim, index, source)
+    if mode == "add":
+        return x.scatter_add(dim, index, source)
+    return x.scatter_reduce(dim, index, source, _REDUCTIONS[mode])
+
+
+def _index_put(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x, values, *indices = operands
+    dims, at, inner = attrs["dims"], attrs["at"], indices[0].ndim
+    order = _addressed_first(x.ndim, dims)
+    turned = x.permute(order)
+    count, width = prod(turned.shape[: len(dims)]), prod(turned.shape[len(dims) :])
+    row = torch.zeros(indices[0].shape, dtype=torch.int64)
+    for place, dim in zip(_places(x, dims, indices), dims, strict=True):
+        row = row * x.shape[dim] + place
+    kept = [d for d in range(values.ndim) if not at <= d < at + inner]
+    source = values.permute([*range(at, at + inner), *kept]).reshape(row.numel(), width)
+    rows = row.reshape(-1, 1).expand(source.shape)
+    combined = _combine(turned.reshape(count, width), 0, rows, source, attrs["mode"])
+    return combined.reshape(turned.shape).permute([order.index(d) for d in range(x.ndim)])
+
+
+EAGER["index"] = _index
+EAGER["gather"] = _gather
+EAGER["scatter"] = _scatter
+EAGER["index_put"] = _index_put

@@ -1,0 +1,191 @@
+"""Runs a graph node by node with eager torch operators: the reference meaning of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from kernelmill.core.dim import Dim, Expr, evaluate, linear_part, of_atom, symbols
+from kernelmill.core.dtype import DType, to_torch
+from kernelmill.core.errors import InputError, VerificationError
+from kernelmill.graph.eager import EAGER
+from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
+from kernelmill.graph.printer import print_node, print_type
+
+Sizes = Mapping[str, int]
+
+
+@torch.no_grad()
+def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | int | None]:
+    """Run `graph` on one CPU tensor or integer for each of its inputs.
+
+    Inputs that the graph updates are written in place, after everything else. A result that is an
+    input is that very tensor; all other results are new. Raises InputError when an argument does
+    not fit, VerificationError when a node's result is not of its type, and what eager raises.
+    """
+    if len(inputs) != len(graph.inputs):
+        raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, not {len(inputs)}")
+    pairs = list(zip(graph.inputs, inputs, strict=True))
+    tensors = {
+        entry.value: _checked(entry.value, argument)
+        for entry, argument in pairs
+        if isinstance(entry, Input)
+    }
+    sizes = _bind(_equations(pairs))
+    # Copies, so that no result shares memory with an input.
+    values = {value: tensor.clone() for value, tensor in tensors.items()}
+    for node in graph.nodes:
+        values.update(_run_node(node, [values[operand] for operand in node.operands], sizes))
+    results = [
+        tensors.get(result, values[result]) if isinstance(result, Value)
+        else result if result is None else evaluate(result, sizes)
+        for result in graph.results
+    ]  # fmt: skip
+    for old, new in graph.updates:
+        tensors[old].copy_(values[new])
+    return results
+
+
+# ---- inputs ---------------------------------------------------------------------------------
+
+
+def _checked(value: Value, argument: Tensor | int) -> Tensor:
+    kind = value.type
+    if not isinstance(argument, Tensor):
+        raise InputError(f"input {value} is a tensor, not {type(argument).__name__}")
+    if argument.dtype != to_torch(kind.dtype) or argument.ndim != kind.rank:
+        have = f"{argument.dtype} of shape {tuple(argument.shape)}"
+        raise InputError(f"input {value} is {print_type(kind)}, not {have}")
+    return argument
+
+
+def _equations(
+    pairs: Sequence[tuple[Input | DimInput, Tensor | int]],
+) -> list[tuple[Dim, int, str]]:
+    """Every dim of the inputs, the number that it must be, and whose it is."""
+    found: list[tuple[Dim, int, str]] = []
+    for entry, argument in pairs:
+        if isinstance(entry, Input):
+            assert isinstance(argument, Tensor)
+            sizes = zip(entry.value.shape, argument.shape, strict=True)
+            found.extend((dim, size, f"input {entry.value}") for dim, size in sizes)
+        elif isinstance(argument, int):
+            found.append((of_atom(entry.symbol), argument, f"input {entry.symbol}"))
+        else:
+            raise InputError(f"input {entry.symbol} is an integer, not a tensor")
+    return found
+
+
+def _bind(equations: Sequence[tuple[Dim, int, str]]) -> dict[str, int]:
+    """The symbols' values. Raises InputError when some equation does not hold."""
+    sizes: dict[str, int] = {}
+    before = -1
+    while len(sizes) > before:
+        before = len(sizes)
+        for dim, size, _ in equations:
+            _solve(dim, size, sizes)
+    for dim, size, whose in equations:
+        known = all(name in sizes for name in symbols(dim))
+        if not known or evaluate(dim, sizes) != size:
+            raise InputError(f"{whose}: a size is {size}, which does not fit {dim}")
+    return sizes
+
+
+def _solve(dim: Dim, size: int, sizes: dict[str, int]) -> None:
+    """Add the symbol of `dim` that has no value yet, if it is one and occurs linearly."""
+    unknown = [name for name in symbols(dim) if name not in sizes]
+    parts = linear_part(dim, unknown[0]) if len(unknown) == 1 else None
+    if parts is None:
+        return
+    factor, rest = (evaluate(part, sizes) for part in parts)
+    if factor != 0 and (size - rest) % factor == 0:
+        sizes[unknown[0]] = (size - rest) // factor
+
+
+# ---- nodes ----------------------------------------------------------------------------------
+
+
+def _run_node(node: Node, operands: Sequence[Tensor], sizes: dict[str, int]) -> dict[Value, Tensor]:
+    if node.op == "aten":
+        found = _run_aten(node, operands, sizes)
+    elif node.op == "layout":
+        found = [operands[0]]
+    else:
+        attrs = {name: _evaluated(value, sizes) for name, value in node.attrs.items()}
+        found = [EAGER[node.op](operands, attrs)]
+    if len(found) != len(node.results):
+        raise VerificationError(f"`{print_node(node)}` gave {len(found)} results")
+    return {
+        value: _in_memory(node, tensor, value.type, sizes)
+        for value, tensor in zip(node.results, found, strict=True)
+    }
+
+
+def _evaluated(value: Attr, sizes: Sizes) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_evaluated(item, sizes) for item in value)
+    return evaluate(value, sizes) if isinstance(value, Expr) else value
+
+
+def _in_memory(node: Node, tensor: Tensor, kind: TensorType, sizes: Sizes) -> Tensor:
+    """The same values with the strides of `kind`."""
+    shape = tuple(evaluate(dim, sizes) for dim in kind.shape)
+    if tensor.dtype != to_torch(kind.dtype) or tuple(tensor.shape) != shape:
+        have = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+        raise VerificationError(f"`{print_node(node)}` gave {have} for {shape}")
+    if kind.strides is None:
+        return tensor.contiguous()
+    strides = tuple(evaluate(dim, sizes) for dim in kind.strides)
+    return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
+
+
+# ---- operators that run as themselves -------------------------------------------------------
+
+
+def _run_aten(node: Node, operands: Sequence[Tensor], sizes: dict[str, int]) -> list[Tensor]:
+    target: Any = torch.ops
+    for part in str(node.attrs["target"]).split("."):
+        target = getattr(target, part)
+    args, named = node.attrs["args"], node.attrs["kwargs"]
+    assert isinstance(args, tuple) and isinstance(named, tuple)
+    decoded = [_decoded(arg, operands, sizes) for arg in args]
+    kwargs = {name: _decoded(value, operands, sizes) for name, value in cast(Any, named)}
+    found = _flattened(target(*decoded, **kwargs))
+    for name, result, dim in _evaluated(node.attrs["binds"], sizes):
+        sizes[name] = int(found[result]) if dim == -1 else found[result].shape[dim]
+    return found
+
+
+def _decoded(value: Attr, operands: Sequence[Tensor], sizes: Sizes) -> Any:
+    match value:
+        case ("tensor", int(number)):
+            return operands[number]
+        case (str(tag), str(name)) if tag in _NAMED:
+            return _NAMED[tag](name)
+        case ("list", *items):
+            return [_decoded(item, operands, sizes) for item in items]
+        case tuple():
+            return tuple(_decoded(item, operands, sizes) for item in value)
+        case DType():
+            return to_torch(value)
+        case _:
+            return _evaluated(value, sizes)
+
+
+_NAMED: dict[str, Callable[[str], Any]] = {
+    "device": torch.device,
+    "layout": lambda name: getattr(torch, name),
+    "memory_format": lambda name: getattr(torch, name),
+}
+
+
+def _flattened(result: Any) -> list[Tensor]:
+    """The tensors of an operator's result; numbers as 0-d ones, undefined ones as bool[0]."""
+    if result is None:
+        return [torch.empty(0, dtype=torch.bool)]
+    if isinstance(result, (tuple, list)):
+        return [tensor for item in result for tensor in _flattened(item)]  # type: ignore[reportUnknownVariableType]
+    return [result if isinstance(result, Tensor) else torch.tensor(result)]
