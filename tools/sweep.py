@@ -87,6 +87,7 @@ class Sweep:
         self.backend, self.first, self.record = backend, first, record
         self.context = multiprocessing.get_context("spawn")
         self.outcomes = self._recorded()
+        self.remaining = 0
 
     def _recorded(self) -> dict[tuple[str, str], Outcome]:
         if not self.record.exists():
@@ -110,9 +111,9 @@ class Sweep:
 
     def run(self, jobs: Iterable[tuple[str, str]], workers: int) -> None:
         """All jobs that are not on record yet."""
-        todo = [job for job in jobs if job not in self.outcomes]
-        total, todo = len(todo), todo[::-1]
-        pool = [self._start() for _ in range(min(workers, total))]
+        todo = [job for job in jobs if job not in self.outcomes][::-1]
+        self.remaining = len(todo)
+        pool = [self._start() for _ in range(min(workers, len(todo)))]
         while pool:
             for worker in pool:
                 if worker.outcome is None and todo:
@@ -127,9 +128,6 @@ class Sweep:
                 elif time.monotonic() > worker.deadline:
                     worker.process.kill()
                     pool[at] = self._replace(worker, f"more than {SAMPLE_SECONDS:.0f} s")
-            busy = [worker.outcome.op for worker in pool if worker.outcome]
-            print(f"\r{total - len(todo)} of {total}: {' '.join(busy):<70.70}", end="", flush=True)
-        print()
 
     def _receive(self, worker: Worker) -> Worker:
         assert worker.outcome is not None
@@ -157,6 +155,8 @@ class Sweep:
 
     def _finish(self, outcome: Outcome) -> None:
         self.outcomes[outcome.op, outcome.dtype] = outcome
+        self.remaining -= 1
+        print(f"{self.remaining:5} to go: {outcome.op} {outcome.dtype} {outcome.counts}", flush=True)
         self.record.parent.mkdir(parents=True, exist_ok=True)
         with self.record.open("a") as file:
             file.write(json.dumps(asdict(outcome)) + "\n")
