@@ -24,6 +24,7 @@ from kernelmill.store.lock import file_turn
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: opening a named pipe that somebody put there must not hang.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -129,15 +130,16 @@ class Folder:
                     "through one. Remove it and the kernel is compiled again"
                 ) from None
             raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
-        with open(descriptor, "rb", buffering=0) as file:
+        try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise BadEntry(f"{filename} is no plain file")
             check_trust(status, f"{self.path}/{filename}")
-            try:
-                return file.read()
-            except OSError as error:
-                raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
+            return b"".join(iter(lambda: os.read(descriptor, _PIECE), b""))
+        except OSError as error:
+            raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
+        finally:
+            os.close(descriptor)
 
     def names(self) -> list[str]:
         """The entries of which any of the three files is there, sorted."""
