@@ -54,6 +54,11 @@ class KernelBuilder:
         self._blocks: list[list[Stmt]] = [self.kernel.body]
         self._count = 0
 
+    def set_tasks(self, tasks: Dim) -> None:
+        """Set how many tasks there are; `task` is known to be below that from now on."""
+        self.kernel.tasks = tasks
+        self.task = of_atom(Sym(TASK, 0, tasks - 1))
+
     def buffer(self, name: str, dtype: DType, elements: Dim, access: str) -> str:
         """Declare a parameter and give back its name."""
         self.kernel.buffers.append(Buffer(name, dtype, elements, access))

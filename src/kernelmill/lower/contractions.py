@@ -185,7 +185,8 @@ class ContractionEmitter:
             wanted = mask.dtype if kind == "keep" else dtype
             spec = replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
         schedule = plan_attention(spec, self.target)
-        self.b.kernel.tasks, self.b.kernel.scratch = schedule.tasks, schedule.scratch
+        self.b.set_tasks(schedule.tasks)
+        self.b.kernel.scratch = schedule.scratch
         emit_attention(self.b, spec, schedule)
         return schedule.work
 

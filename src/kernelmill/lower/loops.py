@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kernelmill.core.dim import Dim, Sym, ceildiv, minimum, of_atom, product, substitute
+from kernelmill.core.dim import Dim, ceildiv, minimum, product, substitute
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import TASK
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower import views
 from kernelmill.lower.domain import TASK_ELEMENTS, Axis, split_tasks
@@ -37,8 +36,8 @@ class Loops:
 
     def set_tasks(self, tasks: Dim) -> None:
         """How many tasks the kernel has; `task` is this one's number."""
-        self.b.kernel.tasks = tasks
-        self.task = of_atom(Sym(TASK, 0, tasks - 1)) if tasks != 1 else 0
+        self.b.set_tasks(tasks)
+        self.task = self.b.task if tasks != 1 else 0
 
     @contextmanager
     def rows(self, axes: Sequence[Axis], elements_per_row: Dim) -> Iterator[None]:

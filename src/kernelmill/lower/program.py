@@ -99,7 +99,22 @@ class _Lowering:
                 for operand in node.operands:
                     if operand.node is not None:
                         self.tensors.add(self.storage.lend(operand))
+        self._prefer_layouts()
         return self.tensors | set(updates)
+
+    def _prefer_layouts(self) -> None:
+        """What is read as a reshape of a permutation is stored in that order, so that reading it
+        is one step after the other."""
+        for node in self.graph.nodes:
+            if node.op == "reshape" and self._permuted(node.operands[0]):
+                self.storage.lend(node.result)
+
+    def _permuted(self, value: Value) -> bool:
+        while value.node is not None and value.node.op in ("layout", "reshape", "permute"):
+            if value.node.op == "permute":
+                return True
+            value = value.node.operands[0]
+        return False
 
     # ---- groups ----------------------------------------------------------------------------------
 
@@ -132,7 +147,7 @@ class _Lowering:
         node = value.node
         if node is None or not node.attrs.get("inplace"):
             return None
-        base, _ = base_of(node.operands[0])
+        base = base_of(node.operands[0])
         return base if base.node is None else None
 
     def _reads(self, group: Group) -> set[Value]:

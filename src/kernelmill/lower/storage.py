@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from kernelmill.core.dim import Dim, recombine
-from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value, row_major
+from kernelmill.core.dim import Dim, linear_part, recombine
+from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower import views
 from kernelmill.lower.elements import Location
@@ -51,10 +51,14 @@ class Storage:
 
     def lend(self, value: Value) -> Value:
         """The value to store so that `value` is in memory: itself, or what it shares memory with."""
-        base, follows = base_of(value)
+        if value in self.borrowers:
+            return self.borrowers[value]
+        base = base_of(value)
         if base is value or base.node is None or base in self.lenders:
-            return self.borrowers.get(value, value)
-        if OPS[base.node.op].kind in ("aten", "source", "view", "layout") or not follows:
+            return value
+        if OPS[base.node.op].kind in ("aten", "source", "view", "layout"):
+            return value
+        if own_strides(base, value) is None:
             return value
         self.lenders[base] = value
         self.borrowers[value] = base
@@ -65,10 +69,11 @@ class Storage:
         borrower = self.lenders.get(value)
         if borrower is None:
             return self.add(value, kind, value.type)
-        location = self.add(value, kind, borrower.type)
         strides = own_strides(value, borrower)
-        self.locations[value] = replace(location, strides=strides)
+        assert strides is not None
+        location = self.add(value, kind, borrower.type)
         self.locations[borrower] = location
+        self.locations[value] = replace(location, strides=strides)
         return self.locations[value]
 
 
@@ -82,52 +87,47 @@ def span(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> Dim:
     return reach
 
 
-def base_of(value: Value) -> tuple[Value, bool]:
-    """What a chain of layouts, reshapes and permutes starts from, and whether the elements of
-    `value` can lie in the base's memory."""
-    node = value.node
-    base, only_layout = value, True
-    while node is not None and node.op in ("layout", "reshape", "permute"):
-        only_layout = only_layout and node.op == "layout"
-        base = node.operands[0]
-        node = base.node
-    if base is value:
-        return value, True
-    return base, only_layout or _same_order(value, base)
+def base_of(value: Value) -> Value:
+    """What a chain of layouts, reshapes and permutes starts from."""
+    while value.node is not None and value.node.op in ("layout", "reshape", "permute"):
+        value = value.node.operands[0]
+    return value
 
 
-def own_strides(base: Value, borrower: Value) -> tuple[Dim, ...]:
-    """The base's strides in the borrower's memory."""
-    if base.shape == borrower.shape and _only_layouts(borrower, base):
-        return borrower.type.memory_strides
-    return row_major(base.shape)
+def own_strides(base: Value, borrower: Value) -> tuple[Dim, ...] | None:
+    """The strides of `base` in the memory of `borrower`, a view of it; None when it has none."""
+    axes, index = fresh_axes(base.shape, "x", {})
+    at = _forward(base, borrower, index)
+    address: Dim = 0
+    for position, stride in zip(at, borrower.type.memory_strides, strict=True):
+        address = address + position * stride
+    address = recombine(address)
+    found: dict[str, Dim] = {}
+    for axis in axes:
+        linear = linear_part(address, axis.name)
+        if linear is None:
+            return None
+        found[axis.name], address = linear
+    if address != 0:
+        return None
+    names = iter(axis.name for axis in axes)
+    return tuple(1 if size == 1 else found[next(names)] for size in base.shape)
 
 
-def _only_layouts(value: Value, base: Value) -> bool:
-    while value is not base:
-        node = value.node
-        if node is None or node.op != "layout":
-            return False
-        value = node.operands[0]
-    return True
-
-
-def _same_order(value: Value, base: Value) -> bool:
-    _, index = fresh_axes(value.shape, "x", {})
-    wanted = _address(index, value.type.memory_strides)
-    current, at = value, index
-    while current is not base:
-        assert current.node is not None
-        (source,) = views.sources(current.node, at)
-        current, at = source.operand, source.index
-    return _address(at, row_major(base.shape)) == wanted
-
-
-def _address(index: Index, strides: tuple[Dim, ...]) -> Dim:
-    total: Dim = 0
-    for position, stride in zip(index, strides, strict=True):
-        total = total + position * stride
-    return recombine(total)
+def _forward(base: Value, view: Value, index: Index) -> Index:
+    """Where the element `index` of `base` stands in a view made of layouts, reshapes, permutes."""
+    node = view.node
+    if view is base or node is None:
+        return index
+    operand = node.operands[0]
+    below = _forward(base, operand, index)
+    if node.op == "reshape":
+        return views.reshape_index(below, operand.shape, view.shape)
+    if node.op == "permute":
+        dims = node.attrs["dims"]
+        assert isinstance(dims, tuple)
+        return tuple(below[d] for d in dims if isinstance(d, int))
+    return below
 
 
 def layout_of(value: Value) -> Node:
