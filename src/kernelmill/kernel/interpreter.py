@@ -1,0 +1,207 @@
+"""Runs a kernel statement by statement on numpy arrays: the reference meaning of the IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from kernelmill.core.dim import Dim, evaluate
+from kernelmill.core.dtype import DType
+from kernelmill.kernel.ir import (
+    SCRATCH,
+    STATUS,
+    TASK,
+    For,
+    Gather,
+    If,
+    IndexValue,
+    Instr,
+    Kernel,
+    Let,
+    Load,
+    Operand,
+    Scatter,
+    Stmt,
+    Store,
+    Value,
+    VType,
+)
+from kernelmill.kernel.numeric import Array, apply, literal, literal_dtype, numpy_dtype
+from kernelmill.kernel.printer import print_statement
+
+_UNSET = 0xA5
+"""Byte that fills scratch memory before each task: reading it unset is a bug that shows."""
+
+
+def run_kernel(
+    kernel: Kernel,
+    buffers: Mapping[str, Array],
+    dims: Mapping[str, int] | None = None,
+    tasks: range | None = None,
+) -> None:
+    """Run `tasks` (all by default) of a verified kernel, in order, on `buffers` in place.
+
+    `buffers` has a 1-d array for each of the kernel's, of its dtype (bf16: its bits as uint16) and
+    at least as long as it says; `dims` has the values of the kernel's dims by name. Raises
+    ValueError for arrays that do not fit and IndexError for an access outside of a buffer.
+    """
+    values = dict(dims or {})
+    missing = [symbol.name for symbol in kernel.dims if symbol.name not in values]
+    if missing:
+        raise ValueError(f"kernel {kernel.name}: no value for the dims {', '.join(missing)}")
+    memory = {
+        buffer.name: _memory(kernel, buffer.name, buffers, values) for buffer in kernel.buffers
+    }
+    for task in tasks if tasks is not None else range(evaluate(kernel.tasks, values)):
+        _Task(kernel, memory, {**values, TASK: task}).run()
+
+
+def _memory(
+    kernel: Kernel, name: str, buffers: Mapping[str, Array], values: Mapping[str, int]
+) -> Array:
+    buffer = next(entry for entry in kernel.buffers if entry.name == name)
+    array, elements = buffers.get(name), evaluate(buffer.elements, values)
+    want = f"kernel {kernel.name}: buffer {name} is a 1-d array of {elements} {buffer.dtype}"
+    if array is None or array.ndim != 1 or array.dtype != numpy_dtype(buffer.dtype):
+        raise ValueError(want)
+    if len(array) < elements:
+        raise ValueError(f"{want}, not of {len(array)}")
+    return array[:elements]
+
+
+class _Task:
+    def __init__(self, kernel: Kernel, memory: dict[str, Array], symbols: dict[str, int]) -> None:
+        self._kernel = kernel
+        self._memory = memory
+        self._symbols = symbols
+        self._registers: dict[Value, Array] = {}
+        size = evaluate(kernel.scratch, symbols)
+        self._scratch = np.full(size, _UNSET, np.uint8)
+
+    def run(self) -> None:
+        self._block(self._kernel.body)
+
+    # ---- operands ---------------------------------------------------------------------------
+
+    def _dim(self, dim: Dim) -> int:
+        return evaluate(dim, self._symbols)
+
+    def _operand(self, operand: Operand, type: VType) -> Array:
+        """The lanes of a register or literal that stands for `type`."""
+        if isinstance(operand, Value):
+            return np.broadcast_to(self._registers[operand], (type.lanes,))
+        return np.broadcast_to(literal(operand, type.dtype), (type.lanes,))
+
+    def _operands(self, operands: Sequence[Operand], targets: Sequence[Value]) -> list[Array]:
+        pairs = zip(operands, targets, strict=True)
+        return [self._operand(operand, target.type) for operand, target in pairs]
+
+    def _assign(self, targets: Sequence[Value], values: Sequence[Array]) -> None:
+        self._registers.update(zip(targets, values, strict=True))
+
+    # ---- memory -----------------------------------------------------------------------------
+
+    def _buffer(self, name: str, dtype: DType) -> Array:
+        if name != SCRATCH:
+            return self._memory[name]
+        whole = len(self._scratch) // dtype.bytes * dtype.bytes
+        return self._scratch[:whole].view(numpy_dtype(dtype))
+
+    def _active(self, statement: Stmt, memory: Array, places: Array, mask: Value | None) -> Array:
+        """Which lanes take part. Raises IndexError when one of them is outside of `memory`."""
+        active = np.ones(len(places), np.bool_)
+        if mask is not None:
+            active = np.broadcast_to(self._registers[mask], (len(places),))
+        outside = places[active & ((places < 0) | (places >= len(memory)))]
+        if len(outside):
+            where = f"kernel {self._kernel.name}, task {self._symbols[TASK]}"
+            access = f"`{print_statement(statement)}` at element {outside[0]} of {len(memory)}"
+            raise IndexError(f"{where}: {access}")
+        return active
+
+    def _read(
+        self, statement: Load | Gather, buffer: str, places: Array, mask: Value | None
+    ) -> None:
+        result = statement.result
+        memory = self._buffer(buffer, result.type.dtype)
+        active = self._active(statement, memory, places, mask)
+        lanes = np.zeros(result.type.lanes, memory.dtype)
+        lanes[active] = memory[places[active]]
+        self._registers[result] = lanes
+
+    def _write(
+        self, statement: Store | Scatter, buffer: str, places: Array, mask: Value | None
+    ) -> None:
+        value = statement.value
+        memory = self._buffer(buffer, value.type.dtype)
+        active = self._active(statement, memory, places, mask)
+        lanes = np.broadcast_to(self._registers[value], places.shape)
+        # One by one: of lanes with the same address the last one stays.
+        for lane in np.flatnonzero(active):
+            memory[places[lane]] = lanes[lane]
+
+    def _strided(self, index: Dim, lanes: int, stride: Dim) -> Array:
+        return self._dim(index) + np.arange(lanes) * self._dim(stride)
+
+    # ---- statements -------------------------------------------------------------------------
+
+    def _block(self, body: Sequence[Stmt]) -> None:
+        for statement in body:
+            self._statement(statement)
+
+    def _statement(self, statement: Stmt) -> None:
+        match statement:
+            case Instr():
+                self._instr(statement)
+            case IndexValue(result, dim):
+                self._registers[result] = np.array([self._dim(dim)], np.int64)
+            case Load(result, buffer, index, mask, stride):
+                places = self._strided(index, result.type.lanes, stride)
+                self._read(statement, buffer, places, mask)
+            case Gather(_, buffer, base, offsets, mask):
+                places = self._dim(base) + self._registers[offsets].astype(np.int64)
+                self._read(statement, buffer, places, mask)
+            case Store(buffer, index, value, mask, stride):
+                places = self._strided(index, value.type.lanes, stride)
+                self._write(statement, buffer, places, mask)
+            case Scatter(buffer, base, offsets, _, mask):
+                places = self._dim(base) + self._registers[offsets].astype(np.int64)
+                self._write(statement, buffer, places, mask)
+            case Let(symbol, value):
+                self._symbols[symbol.name] = int(self._registers[value][0])
+            case For():
+                self._for(statement)
+            case If():
+                self._if(statement)
+
+    def _instr(self, instr: Instr) -> None:
+        registers = [arg.type.dtype for arg in instr.args if isinstance(arg, Value)]
+        args: list[Array] = []
+        types: list[DType] = []
+        for position, arg in enumerate(instr.args):
+            if isinstance(arg, Value):
+                args.append(self._registers[arg])
+                types.append(arg.type.dtype)
+            else:
+                types.append(literal_dtype(instr, position, registers))
+                args.append(literal(arg, types[-1]))
+        result = apply(instr, args, types)
+        self._registers[instr.result] = result
+        if instr.op == "check" and not result.all():
+            self._memory[STATUS][0] = instr.attrs.get("code", 1)
+
+    def _for(self, loop: For) -> None:
+        state = self._operands(loop.initial, loop.carried)
+        for index in range(self._dim(loop.start), self._dim(loop.stop), self._dim(loop.step)):
+            self._symbols[loop.symbol.name] = index
+            self._assign(loop.carried, state)
+            self._block(loop.body)
+            state = self._operands(loop.yields, loop.carried)
+        self._assign(loop.results, state)
+
+    def _if(self, branch: If) -> None:
+        holds = bool(self._registers[branch.condition][0])
+        self._block(branch.then if holds else branch.otherwise)
+        yields = branch.then_yields if holds else branch.otherwise_yields
+        self._assign(branch.results, self._operands(yields, branch.results))

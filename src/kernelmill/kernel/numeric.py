@@ -1,0 +1,270 @@
+"""What each operator of the kernel IR means, on numpy arrays with one element for each lane.
+
+bf16 is held as its bits in uint16, since numpy has no such type; f16 is numpy's. No arithmetic is
+done on either. Functions of `math` are computed in f64 and rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+from math import inf, isfinite
+from typing import Any
+
+import numpy as np
+import torch
+
+from kernelmill.core.dtype import BF16, BOOL, F16, F32, I32, I64, DType
+from kernelmill.kernel.ir import Instr, VType
+from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_NUMPY: dict[str, type[np.generic]] = {
+    "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
+    "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8,
+    "bool": np.bool_,
+}  # fmt: skip
+
+
+def numpy_dtype(dtype: DType) -> np.dtype[Any]:
+    """How numpy holds this element type, in buffers as in registers."""
+    return np.dtype(_NUMPY[dtype.name])
+
+
+def literal(value: bool | int | float, dtype: DType) -> Array:
+    """One lane with this number, rounded to nearest even; to half types by way of f32."""
+    if dtype.is_float and dtype.bits == 16:
+        return cast(np.array([value], np.float32), F32, dtype)
+    return np.array([value], numpy_dtype(dtype))
+
+
+def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DType:
+    """The type a literal takes as operand number `position`, given the types of the registers."""
+    if instr.op in COMPARE:
+        return registers[0]
+    if instr.op in ("extract", "lane_mask"):
+        return I64
+    return BOOL if instr.op == "select" and position == 0 else instr.result.type.dtype
+
+
+def apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
+    """The lanes of the result. `types` are the operands' element types."""
+    type = instr.result.type
+    with np.errstate(all="ignore"):
+        return np.array(np.broadcast_to(_apply(instr, args, types), (type.lanes,)))
+
+
+def _apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
+    op, type = instr.op, instr.result.type
+    if op in _ELEMENTWISE:
+        return _ELEMENTWISE[op](*args)
+    if op in MATH:
+        return _math(op, args).astype(args[0].dtype)
+    if op in REDUCE:
+        return _reduce(_REDUCE[op], args[0])
+    if op == "cast":
+        return cast(args[0], types[0], type.dtype)
+    if op == "bitcast":
+        return args[0].view(numpy_dtype(type.dtype))
+    return _VECTOR[op](instr, args, type)
+
+
+# ---- arithmetic -----------------------------------------------------------------------------
+
+
+def _is_float(a: Array) -> bool:
+    return a.dtype.kind == "f"
+
+
+def _divide(
+    floats: Callable[..., Array], integers: Callable[..., Array], a: Array, b: Array
+) -> Array:
+    """Integers give 0 where the divisor is 0 and where the quotient overflows."""
+    if _is_float(a):
+        return floats(a, b)
+    undefined = b == 0
+    if a.dtype.kind == "i":
+        undefined |= (b == -1) & (a == np.iinfo(a.dtype).min)
+    one, zero = a.dtype.type(1), a.dtype.type(0)
+    return np.where(undefined, zero, integers(a, np.where(undefined, one, b)))
+
+
+def _truncated(a: Array, b: Array) -> Array:
+    return (a - np.fmod(a, b)) // b
+
+
+def _extreme(better: Callable[..., Array], a: Array, b: Array) -> Array:
+    picked = np.where(better(a, b), a, b)
+    return np.where(a != a, a, picked)
+
+
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    if a.dtype == np.float32:
+        return _fma_f32(*(x.astype(np.float64) for x in (a, b, c)))
+    if a.dtype == np.float64:
+        lanes = np.broadcast(a, b, c)
+        return np.array([_fma_f64(*map(float, lane)) for lane in lanes])
+    return a * b + c
+
+
+def _fma_f32(a: Array, b: Array, c: Array) -> Array:
+    """Through f64, where the product is exact; a sum that is not moves to its odd neighbour.
+
+    Rounding to odd keeps the second rounding from seeing a tie that is none (Boldo and Melquiond,
+    2008); the error of the sum is Knuth's.
+    """
+    product = a * b
+    total = product + c
+    part = total - product
+    error = (product - (total - part)) + (c - part)
+    even = total.view(np.int64) % 2 == 0
+    odd = np.nextafter(total, np.copysign(np.inf, error))
+    moved = np.isfinite(error) & (error != 0) & even
+    return np.where(moved, odd, total).astype(np.float32)
+
+
+def _fma_f64(a: float, b: float, c: float) -> float:
+    """Exactly, in fractions, but for zeros and what is not finite."""
+    exact = Fraction(0)
+    if isfinite(a) and isfinite(b) and isfinite(c):
+        exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return a * b + c
+    try:
+        return exact.numerator / exact.denominator
+    except OverflowError:
+        return inf if exact > 0 else -inf
+
+
+def _shift(shift: Callable[..., Array], a: Array, b: Array) -> Array:
+    bits = a.dtype.itemsize * 8
+    valid = (b >= 0) & (b < bits)
+    if shift is np.right_shift and a.dtype.kind == "i":
+        return np.right_shift(a, np.where(valid, b, a.dtype.type(bits - 1)))
+    zero = a.dtype.type(0)
+    return np.where(valid, shift(a, np.where(valid, b, zero)), zero)
+
+
+_ELEMENTWISE: dict[str, Callable[..., Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": partial(_divide, np.true_divide, _truncated),
+    "rem": partial(_divide, np.fmod, np.fmod),
+    "neg": np.negative,
+    "abs": np.absolute,
+    "min": partial(_extreme, np.less),
+    "max": partial(_extreme, np.greater),
+    "fma": _fma,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "trunc": np.trunc,
+    "round": np.rint,
+    "copysign": np.copysign,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "not": np.invert,
+    "shl": partial(_shift, np.left_shift),
+    "shr": partial(_shift, np.right_shift),
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "select": np.where,
+}
+
+
+def _math(op: str, args: Sequence[Array]) -> Array:
+    if op == "nextafter":
+        return np.nextafter(*args)
+    lanes = np.broadcast_arrays(*args)
+    wide = [torch.from_numpy(lane.astype(np.float64)) for lane in lanes]
+    return getattr(torch, op)(*wide).numpy()
+
+
+# ---- conversions ----------------------------------------------------------------------------
+
+
+def cast(value: Array, source: DType, target: DType) -> Array:
+    """Convert as ops.py says; to half types everything goes by way of f32."""
+    if source == target:
+        return value
+    if source == BF16:
+        value, source = (value.astype(np.uint32) << 16).view(np.float32), F32
+    if target == BF16:
+        return _to_bf16(cast(value, source, F32))
+    if target == BOOL:
+        return value != 0
+    if target == F16:
+        return cast(value, source, F32).astype(np.float16)
+    if source.is_float and target.is_integer:
+        return _truncate(value, target)
+    return value.astype(numpy_dtype(target))
+
+
+def _to_bf16(value: Array) -> Array:
+    bits = value.view(np.uint32)
+    rounded = bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))
+    kept = np.where(np.isnan(value), np.uint32(0x7FC00000), rounded)
+    return (kept >> 16).astype(np.uint16)
+
+
+def _truncate(value: Array, target: DType) -> Array:
+    """u8 is the low byte of the i64, other narrow types the low bits of the i32."""
+    through = I64 if target.kind == "uint" or target.bits == 64 else I32
+    limit = 2.0 ** (through.bits - 1)
+    wide = value.astype(np.float64)
+    fits = np.abs(wide) < limit
+    whole = np.where(fits, wide, 0).astype(np.int64)
+    return np.where(fits, whole, -int(limit)).astype(numpy_dtype(target))
+
+
+# ---- vectors --------------------------------------------------------------------------------
+
+
+def _reduce(fold: Callable[[Array, Array], Array], value: Array) -> Array:
+    """The upper half onto the lower until one lane is left; a middle one waits."""
+    while len(value) > 1:
+        half = (len(value) + 1) // 2
+        rest = len(value) - half
+        value = np.concatenate((fold(value[:rest], value[half:]), value[rest:half]))
+    return value
+
+
+_REDUCE = {
+    "reduce_add": _ELEMENTWISE["add"],
+    "reduce_mul": _ELEMENTWISE["mul"],
+    "reduce_max": _ELEMENTWISE["max"],
+    "reduce_min": _ELEMENTWISE["min"],
+    "reduce_and": _ELEMENTWISE["and"],
+    "reduce_or": _ELEMENTWISE["or"],
+}
+
+
+def _extract(instr: Instr, args: Sequence[Array], type: VType) -> Array:
+    source, lane = args[0], int(args[1][0])
+    if not 0 <= lane < len(source):
+        raise IndexError(f"lane {lane} of {len(source)}")
+    return source[lane : lane + 1]
+
+
+def _slice(instr: Instr, args: Sequence[Array], type: VType) -> Array:
+    start = int(instr.attrs["start"])
+    return args[0][start : start + type.lanes]
+
+
+_VECTOR: dict[str, Callable[[Instr, Sequence[Array], VType], Array]] = {
+    "splat": lambda instr, args, type: args[0],
+    "check": lambda instr, args, type: args[0],
+    "iota": lambda instr, args, type: np.arange(type.lanes).astype(numpy_dtype(type.dtype)),
+    "extract": _extract,
+    "lane_mask": lambda instr, args, type: np.arange(type.lanes) < args[0],
+    "concat2": lambda instr, args, type: np.concatenate((args[0], args[1])),
+    "slice": _slice,
+}
