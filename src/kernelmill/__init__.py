@@ -1,0 +1,25 @@
+"""kernelmill: a torch.compile backend that makes machine code with LLVM, and keeps it."""
+
+from kernelmill.config import CompilerConfig
+from kernelmill.core.errors import (
+    CodegenError,
+    ConfigError,
+    InputError,
+    KernelmillError,
+    StoreError,
+    UnsupportedError,
+    VerificationError,
+)
+from kernelmill.core.version import VERSION as __version__
+
+__all__ = [
+    "CodegenError",
+    "CompilerConfig",
+    "ConfigError",
+    "InputError",
+    "KernelmillError",
+    "StoreError",
+    "UnsupportedError",
+    "VerificationError",
+    "__version__",
+]
