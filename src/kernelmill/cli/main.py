@@ -18,6 +18,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0 good, 1 damage found, 2 could not be done."""
     options = _parser().parse_args(arguments)
     folders = (options.folder,) if options.folder else default_folders()
+    if options.folder and not os.path.isdir(options.folder):
+        print(f"kernelmill: no folder {options.folder}", file=sys.stderr)
+        return 2
     try:
         codes = [options.run(folder) for folder in folders]
     except (KernelmillError, OSError) as error:
