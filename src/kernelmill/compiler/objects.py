@@ -1,0 +1,92 @@
+"""Kernels to objects, through the store: what is there is reused, the rest compiled side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill import codegen
+from kernelmill.compiler.kernel_info import describe
+from kernelmill.core.digest import Key
+from kernelmill.core.dim import Dim, Sym
+from kernelmill.core.target import Target
+from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.printer import print_kernel
+from kernelmill.store.entry import Compiled, Entry
+from kernelmill.store.store import Store
+
+ABI_VERSION = "1"
+"""Raised when the way a kernel is called changes: part of every kernel's key."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """A kernel that a program needs, with the operators it does the work of."""
+
+    kernel: Kernel
+    operators: tuple[str, ...]
+    origin: str
+
+
+def kernel_key(kernel: Kernel, target: Target) -> Key:
+    """All that decides the bytes of a kernel's object, by name."""
+    return _key(target, kernel=print_kernel(kernel, name=False))
+
+
+def obtain(requests: Sequence[Request], store: Store, target: Target) -> dict[str, Entry]:
+    """The objects of all kernels by kernel name, compiling those that the store has not."""
+    jobs: list[tuple[str, Callable[[], Entry]]] = [
+        (request.kernel.name, _job(request, store, target)) for request in requests
+    ]
+    if len(jobs) < 2:
+        return {name: job() for name, job in jobs}
+    workers = min(len(jobs), len(os.sched_getaffinity(0)))
+    with ThreadPoolExecutor(workers) as pool:
+        entries = pool.map(lambda item: item[1](), jobs)
+        return dict(zip((name for name, _ in jobs), entries, strict=True))
+
+
+def obtain_dims(
+    symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, target: Target
+) -> Entry:
+    """The object that computes a dynamic plan's sizes from its symbols."""
+    text = f"({', '.join(s.name for s in symbols)}) -> ({', '.join(map(str, dims))})"
+
+    def compile() -> Compiled:
+        image = codegen.dims_function("dims", symbols, dims, target)
+        return Compiled(image, {"dims": text}, {"kernelName": "dims"})
+
+    return store.get_or_compile(_key(target, dims=text), "Dims", compile)
+
+
+def _key(target: Target, **what: str) -> Key:
+    return Key.of(
+        {
+            **what,
+            "target": str(target),
+            "generator": codegen.GENERATOR_VERSION,
+            "llvm": codegen.llvm_version(),
+            "abi": ABI_VERSION,
+        }
+    )
+
+
+def _job(request: Request, store: Store, target: Target) -> Callable[[], Entry]:
+    kernel = request.kernel
+    key = kernel_key(kernel, target)
+
+    def compile() -> Compiled:
+        image = codegen.compile_kernel(kernel, target)
+        info, launch = describe(kernel, request.operators, target, f"{kernel.type}_{key.digest}")
+        return Compiled(image, info, launch)
+
+    return lambda: store.get_or_compile(key, kernel.type, compile)
+
+
+def differences(entry: Entry, store: Store, type: str) -> tuple[str, ...]:
+    """In which ingredients the store's nearest other entry differs from this one."""
+    nearest: Any = store.nearest(entry.key, type)
+    return () if nearest is None else nearest.differences

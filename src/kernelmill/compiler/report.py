@@ -1,0 +1,102 @@
+"""What a compile did, as data: `explain` and the log show it.
+
+Reports are handed to whoever is collecting in this thread of control; nobody collecting is fine.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class KernelReport:
+    """One kernel: `source` is "folder" (reused), "compiled" or "memory"; `launches` in this program.
+
+    `differs` names, for a compiled kernel, the key ingredients in which the nearest entry of the
+    store differed.
+    """
+
+    name: str
+    type: str
+    operators: tuple[str, ...]
+    origin: str
+    source: str
+    launches: int
+    differs: tuple[str, ...] = ()
+
+
+@dataclass
+class CompileReport:
+    """One compiled graph. Times are in seconds by stage, sizes in bytes.
+
+    fallbacks  (ATen operator, reason, user's line), one for each call in the program
+    """
+
+    name: str
+    nodes_before: int = 0
+    nodes_after: int = 0
+    kernels: list[KernelReport] = field(default_factory=list[KernelReport])
+    fallbacks: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    arena_bytes: str = "0"
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def compiled(self) -> int:
+        """Kernels that were compiled just now."""
+        return sum(kernel.source == "compiled" for kernel in self.kernels)
+
+    @property
+    def reused(self) -> int:
+        """Kernels that were there already."""
+        return len(self.kernels) - self.compiled
+
+    @property
+    def fused(self) -> int:
+        """Kernels that do the work of several operators."""
+        return sum(len(kernel.operators) > 1 for kernel in self.kernels)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report as JSON-able data."""
+        counts = {"compiled": self.compiled, "reused": self.reused, "fused": self.fused}
+        return {**asdict(self), **counts}
+
+    @contextmanager
+    def stage(self, name: str) -> Generator[None]:
+        """Add the time spent inside to this stage."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent
+
+
+_collector: ContextVar[list[CompileReport] | None] = ContextVar("collector", default=None)
+
+
+@contextmanager
+def collect_reports() -> Generator[list[CompileReport]]:
+    """Inside, each compile of this thread of control appends its report to the list."""
+    reports: list[CompileReport] = []
+    token = _collector.set(reports)
+    try:
+        yield reports
+    finally:
+        _collector.reset(token)
+
+
+def collecting() -> bool:
+    """Whether anybody wants to see reports: what is costly to find out may be left out else."""
+    return _collector.get() is not None
+
+
+def publish(report: CompileReport) -> None:
+    """Hand a finished report to the collector, if there is one."""
+    reports = _collector.get()
+    if reports is not None:
+        reports.append(report)
