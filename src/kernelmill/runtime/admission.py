@@ -1,0 +1,105 @@
+"""The careful look at an argument, after the native entry has refused one or Python has doubts.
+
+What can be put right is: a tensor of the right type and shape with other strides, a misaligned or a
+lazily negated one is copied. Anything else is an InputError that names the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+import torch
+
+from kernelmill.core.dtype import from_torch, to_torch
+from kernelmill.core.errors import InputError
+from kernelmill.plan.ir import TensorInput
+from kernelmill.runtime.memory import empty_strided
+
+PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
+"""Classes whose instances are nothing but their memory."""
+
+
+def admit(
+    entry: TensorInput, number: int, argument: object, shape: Sequence[int], strides: Sequence[int]
+) -> torch.Tensor:
+    """The argument itself when it fits, or a copy that does. InputError when it cannot.
+
+    `shape` and `strides` are what the program needs of it, in elements.
+    """
+    tensor = check_kind(entry, number, argument)
+    check_rank(entry, number, tensor)
+    if tuple(tensor.shape) != tuple(shape):
+        expected = f"shape {list(shape)}"
+        if any(str(dim) != str(size) for dim, size in zip(entry.shape, shape, strict=True)):
+            expected += f" from [{', '.join(map(str, entry.shape))}]"
+        _refuse(entry, number, expected, f"shape {list(tensor.shape)}")
+    lazy = tensor.is_neg() and not entry.dtype.is_opaque
+    if not lazy and fits(tensor, strides):
+        return tensor
+    if entry.updated:
+        came = "a lazily negated view" if lazy else _place(tensor)
+        _refuse(entry, number, f"strides {list(strides)}, as it is written to", came)
+    return _copied(entry, number, tensor, shape, strides)
+
+
+def fits(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
+    """Whether kernels that expect these strides may read `tensor` where it is."""
+    if tensor.data_ptr() % alignment(tensor.dtype):
+        return False
+    return tensor.numel() == 0 or all(
+        size == 1 or stride == wanted
+        for size, stride, wanted in zip(tensor.shape, tensor.stride(), strides, strict=True)
+    )
+
+
+def alignment(dtype: torch.dtype) -> int:
+    """Bytes: kernels want whole elements; what only ATen reads may lie anywhere."""
+    known = from_torch(dtype)
+    return 1 if known is None or known.is_opaque else known.bytes
+
+
+def check_rank(entry: TensorInput, number: int, tensor: torch.Tensor) -> None:
+    """InputError unless it has as many dims as the program was compiled for."""
+    if tensor.dim() != len(entry.shape):
+        shape = f"[{', '.join(map(str, entry.shape))}]"
+        _refuse(entry, number, f"shape {shape}", f"shape {list(tensor.shape)}")
+
+
+def check_kind(entry: TensorInput, number: int, argument: object) -> torch.Tensor:
+    """The argument as a tensor. InputError unless it is plain, dense, on the CPU and of the dtype
+    that the program was compiled for."""
+    if not isinstance(argument, torch.Tensor):
+        _refuse(entry, number, "a tensor", f"{type(argument).__name__} {argument!r:.60}")
+    if type(argument) not in PLAIN_TENSORS:
+        _refuse(entry, number, "a plain torch.Tensor", f"its subclass {type(argument).__name__}")
+    if argument.layout != torch.strided:
+        _refuse(entry, number, "a dense tensor", f"layout {argument.layout}")
+    if argument.device.type != "cpu":
+        _refuse(entry, number, "a tensor on the CPU", f"one on {argument.device}")
+    if argument.dtype != to_torch(entry.dtype):
+        came = from_torch(argument.dtype)
+        _refuse(entry, number, f"dtype {entry.dtype}", f"dtype {came or argument.dtype}")
+    return argument
+
+
+def _copied(
+    entry: TensorInput,
+    number: int,
+    tensor: torch.Tensor,
+    shape: Sequence[int],
+    strides: Sequence[int],
+) -> torch.Tensor:
+    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
+        _refuse(entry, number, f"an expanded tensor with strides {list(strides)}", _place(tensor))
+    copy = empty_strided(shape, strides, tensor.dtype)
+    copy.copy_(tensor.detach())
+    return copy
+
+
+def _place(tensor: torch.Tensor) -> str:
+    return f"strides {list(tensor.stride())} at address {tensor.data_ptr():#x}"
+
+
+def _refuse(entry: TensorInput, number: int, expected: str, came: str) -> NoReturn:
+    raise InputError(f"argument {entry.name!r} (number {number}): expected {expected}, got {came}")

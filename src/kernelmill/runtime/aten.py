@@ -1,0 +1,161 @@
+"""Steps that run an ATen operator: looked up once, called with tensors from the running call."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelmill.core.dtype import BY_NAME, to_torch
+from kernelmill.core.errors import KernelmillError
+from kernelmill.plan.ir import AtenCall, Literal, Plan
+from kernelmill.runtime.dims import DimTable, Layout, read_dim
+from kernelmill.runtime.memory import empty_strided
+from kernelmill.runtime.packing import Binding
+from kernelmill.runtime.sizes import Sizes
+
+_TARGET = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
+
+
+@dataclass
+class Running:
+    """One call under way: its tensors by buffer number, its sizes, the values of its symbols.
+
+    It holds its binding, so that packed buffers stay while it runs.
+    """
+
+    tensors: list[torch.Tensor | None]
+    sizes: Sizes
+    symbols: dict[str, int]
+    binding: Binding | None = None
+
+
+Read = Callable[[Running], object]
+"""Gives an argument of an operator for the call that is under way."""
+
+
+def find_operator(target: str) -> Callable[..., object]:
+    """The operator overload "namespace.name.overload". KernelmillError when torch has none such."""
+    if _TARGET.fullmatch(target) is None:
+        raise KernelmillError(f"ATen step {target!r} does not name an operator overload")
+    namespace, name, overload = target.split(".")
+    try:
+        found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
+    except AttributeError as error:
+        raise KernelmillError(
+            f"this torch ({torch.__version__}) has no operator {target}: compile the model again"
+        ) from error
+    assert isinstance(found, torch._ops.OpOverload)
+    return found
+
+
+class AtenStep:
+    """An AtenCall made ready: `run` calls it and gives its tensors by buffer number."""
+
+    def __init__(self, plan: Plan, step: AtenCall, dims: DimTable) -> None:
+        self._plan, self._step, self._dims = plan, step, dims
+        self._operator = find_operator(step.target)
+        self._arguments = [self._reader(argument) for argument in step.args]
+        self._keywords = {name: self._reader(value) for name, value in step.kwargs}
+
+    def run(self, running: Running) -> dict[int, torch.Tensor]:
+        """Call the operator, bind symbols from its results, bring results into the layout that the
+        plan has for them. KernelmillError when a result's shape or dtype is another."""
+        arguments = [read(running) for read in self._arguments]
+        keywords = {name: read(running) for name, read in self._keywords.items()}
+        outcome = self._operator(*arguments, **keywords)
+        results = list(outcome) if isinstance(outcome, (tuple, list)) else [outcome]
+        if self._step.binds:
+            self._bind(results, running)
+        return {
+            buffer: self._fitted(buffer, result, running.sizes)
+            for buffer, result in zip(self._step.results, results, strict=True)
+            if buffer >= 0
+        }
+
+    def _bind(self, results: Sequence[object], running: Running) -> None:
+        for symbol, number, axis in self._step.binds:
+            result: Any = results[number]
+            running.symbols[symbol] = int(result) if axis < 0 else result.shape[axis]
+        self._dims.check_ranges(running.symbols)
+        self._dims.fill_late(running.sizes.values, running.symbols)
+
+    def _fitted(self, buffer: int, result: object, sizes: Sizes) -> torch.Tensor:
+        spec = self._plan.buffers[buffer]
+        shape, strides = layout = self._dims.layout(spec, sizes.values)
+        if not isinstance(result, torch.Tensor):
+            raise self._surprise(buffer, layout, f"{type(result).__name__}")
+        if tuple(result.shape) != shape or result.dtype != to_torch(spec.dtype):
+            raise self._surprise(buffer, layout, f"{result.dtype} {list(result.shape)}")
+        if spec.dtype.is_opaque:
+            return result
+        if result.is_neg():
+            result = result.resolve_neg()
+        if _same_strides(shape, result.stride(), strides):
+            return result
+        copy = empty_strided(shape, strides, result.dtype)
+        copy.copy_(result)
+        return copy
+
+    def _surprise(self, buffer: int, layout: Layout, came: str) -> KernelmillError:
+        spec, origin = self._plan.buffers[buffer], self._step.origin
+        where = f" ({origin})" if origin else ""
+        return KernelmillError(
+            f"{self._step.target}{where}: expected {spec.dtype} {list(layout[0])} for buffer "
+            f"{buffer}, torch gave {came}: compile the model again with this torch"
+        )
+
+    def _reader(self, literal: Literal) -> Read:
+        if not isinstance(literal, tuple) or not literal:
+            return lambda running: literal
+        tag, *rest = literal
+        if tag == "list":
+            parts = [self._reader(part) for part in rest]
+            return lambda running: [read(running) for read in parts]
+        (name,) = rest
+        if tag == "tensor" and isinstance(name, int):
+            return lambda running: running.tensors[name]
+        if tag == "dim" and isinstance(name, str):
+            number = self._dims.number(read_dim(name, self._plan.symbols))
+            return lambda running: running.sizes.values[number]
+        constant = _constant(tag, name)
+        return lambda running: constant
+
+
+def _constant(tag: object, name: object) -> object:
+    if tag == "dtype" and isinstance(name, str):
+        return to_torch(BY_NAME[name]) if name in BY_NAME else _torch_name(name, torch.dtype)
+    if tag == "device" and isinstance(name, str):
+        return torch.device(name)
+    if tag == "layout" and isinstance(name, str):
+        return _torch_name(name, torch.layout)
+    if tag == "memory_format" and isinstance(name, str):
+        return _torch_name(name, torch.memory_format)
+    raise KernelmillError(f"ATen argument ({tag!r}, {name!r}) is of no kind that plans have")
+
+
+def _torch_name(name: str, kind: type) -> object:
+    found = getattr(torch, name.removeprefix("torch."), None)
+    if not isinstance(found, kind):
+        raise KernelmillError(f"torch has no {kind.__name__} {name!r}")
+    return found
+
+
+def tensor_literals(literal: Literal) -> Iterator[int]:
+    """The buffers among the arguments of an ATen step."""
+    if isinstance(literal, tuple):
+        if len(literal) == 2 and literal[0] == "tensor" and isinstance(literal[1], int):
+            yield literal[1]
+        else:
+            for part in literal:
+                yield from tensor_literals(part)
+
+
+def _same_strides(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> bool:
+    return 0 in shape or all(
+        size == 1 or stride == other
+        for size, stride, other in zip(shape, strides, wanted, strict=True)
+    )

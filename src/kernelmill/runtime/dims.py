@@ -1,0 +1,224 @@
+"""The dims of a plan by number, and their values for one set of symbol values.
+
+The values of a call stand in one array: dims with symbols first, in the order of `dims_needed`, so
+that a compiled function can fill them in one go; constants behind them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from kernelmill.core.dim import (
+    Dim,
+    Expr,
+    Op,
+    Sym,
+    bounds,
+    evaluate,
+    of_atom,
+    parse,
+    symbols,
+)  # fmt: skip
+from kernelmill.core.errors import InputError
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferSpec,
+    DimResult,
+    Launch,
+    Literal,
+    Plan,
+    SymbolInput,
+    TensorInput,
+)  # fmt: skip
+from kernelmill.runtime.layout import word
+
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+"""Shape and strides, in elements."""
+
+DimsFunction = Callable[[object, object], None]
+"""void (const i64* symbols, i64* out): from values of plan.symbols those of `dims_needed(plan)`."""
+
+Values = ctypes.Array[ctypes.c_int64]
+
+
+def plan_dims(plan: Plan) -> Iterator[Dim]:
+    """Every dim that the runtime may ask for, with repetitions."""
+    for entry in plan.inputs:
+        if isinstance(entry, TensorInput):
+            yield from entry.shape
+            yield from entry.strides
+    for buffer in plan.buffers:
+        if buffer.kind == "arena":
+            yield buffer.offset
+        elif buffer.kind != "input":
+            yield from buffer.shape
+            yield from buffer.strides
+    for step in (*plan.steps, *plan.prepare):
+        if isinstance(step, Launch):
+            yield from (step.tasks, step.work, step.scratch)
+            yield from step.dims
+        else:
+            yield from literal_dims((step.args, step.kwargs), plan.symbols)
+    for result in plan.results:
+        if isinstance(result, DimResult):
+            yield result.value
+    yield plan.arena_bytes
+
+
+def literal_dims(literal: Literal, symbols: Iterable[Sym]) -> Iterator[Dim]:
+    """The dims among the arguments of an ATen step."""
+    if isinstance(literal, tuple):
+        if len(literal) == 2 and literal[0] == "dim" and isinstance(literal[1], str):
+            yield read_dim(literal[1], symbols)
+        else:
+            for part in literal:
+                yield from literal_dims(part, symbols)
+
+
+def read_dim(text: str, symbols: Iterable[Sym]) -> Dim:
+    """The dim that a ("dim", text) literal stands for."""
+    return parse(text, {symbol.name: of_atom(symbol) for symbol in symbols})
+
+
+def late_symbols(plan: Plan) -> frozenset[str]:
+    """Symbols that an ATen step binds: they have no value when the call begins."""
+    return frozenset(
+        symbol for step in plan.steps if isinstance(step, AtenCall) for symbol, _, _ in step.binds
+    )
+
+
+def dims_needed(plan: Plan) -> tuple[Dim, ...]:
+    """What a compiled dims function has to compute for this plan, in this order.
+
+    None for a static plan. Dims over symbols that ATen steps bind are not among them.
+    """
+    late = late_symbols(plan)
+    needed = dict.fromkeys(dim for dim in plan_dims(plan) if isinstance(dim, Expr))
+    return tuple(dim for dim in needed if not late & symbols(dim).keys())
+
+
+def divides_safely(dims: Iterable[Dim]) -> bool:
+    """Whether no divisor in `dims` can be 0 for values in the symbols' ranges."""
+    for dim in dims:
+        if not isinstance(dim, Expr):
+            continue
+        for monomial, _ in dim.terms:
+            for atom in monomial:
+                if not isinstance(atom, Op):
+                    continue
+                low = bounds(atom.b)[0]
+                if atom.kind in ("div", "mod") and (low is None or low <= 0):
+                    return False
+                if not divides_safely((atom.a, atom.b)):
+                    return False
+    return True
+
+
+class DimTable:
+    """Gives every dim of a plan its number, and makes the arrays of values."""
+
+    def __init__(self, plan: Plan, function: DimsFunction | None) -> None:
+        needed = dims_needed(plan)
+        self.symbols = plan.symbols
+        self._early = needed
+        self.late = tuple(
+            dict.fromkeys(
+                dim for dim in plan_dims(plan) if isinstance(dim, Expr) and dim not in set(needed)
+            )
+        )
+        constants = dict.fromkeys(dim for dim in plan_dims(plan) if isinstance(dim, int))
+        self._constants = tuple(constants)
+        self._numbers = {
+            dim: number for number, dim in enumerate((*needed, *self.late, *self._constants))
+        }
+        self._function = function if divides_safely(needed) else None
+
+    def number(self, dim: Dim) -> int:
+        """The place of a dim's value in the array."""
+        return self._numbers[dim]
+
+    def numbers(self, dims: Iterable[Dim]) -> list[int]:
+        return [self._numbers[dim] for dim in dims]
+
+    @property
+    def symbolic(self) -> bool:
+        """Whether any value depends on symbols."""
+        return bool(self._early or self.late)
+
+    def values(self, values: Mapping[str, int]) -> Values:
+        """The array for these symbol values; dims over symbols that have none yet are 0.
+
+        InputError when a value is outside its symbol's range.
+        """
+        self.check_ranges(values)
+        array = (word * len(self._numbers))()
+        array[len(self._early) + len(self.late) :] = self._constants
+        if self._function is not None and self._early:
+            given = (word * len(self.symbols))(*(values.get(s.name, 0) for s in self.symbols))
+            self._function(given, array)
+        else:
+            array[: len(self._early)] = [evaluate(dim, values) for dim in self._early]
+        self.fill_late(array, values)
+        return array
+
+    def layout(self, of: TensorInput | BufferSpec, values: Values) -> Layout:
+        """Shape and strides of an argument or a buffer, read from an array of values."""
+        return (
+            tuple(values[self._numbers[dim]] for dim in of.shape),
+            tuple(values[self._numbers[dim]] for dim in of.strides),
+        )
+
+    def check_ranges(self, values: Mapping[str, int]) -> None:
+        """InputError when a value is outside its symbol's range."""
+        for symbol in self.symbols:
+            if symbol.name in values:
+                _check_range(symbol.name, values[symbol.name], symbol.lo, symbol.hi, values)
+
+    def fill_late(self, array: Values, values: Mapping[str, int]) -> None:
+        """Compute the dims over late symbols that `values` now suffices for."""
+        for number, dim in enumerate(self.late, len(self._early)):
+            if symbols(dim).keys() <= values.keys():
+                array[number] = evaluate(dim, values)
+
+
+def _check_range(
+    name: str, value: int, low: int, high: Dim | None, values: Mapping[str, int]
+) -> None:
+    most = None if high is None else evaluate(high, values)
+    if value < low or (most is not None and value > most):
+        raise InputError(
+            f"symbol {name} is {value}, but the program was compiled for {name} in "
+            f"[{low}, {'inf' if most is None else most}]: compile it again for this size"
+        )
+
+
+class SymbolSource:
+    """Where a symbol's value is read at each call: an integer argument, or a size of a tensor."""
+
+    __slots__ = ("argument", "axis", "name")
+
+    def __init__(self, name: str, argument: int, axis: int) -> None:
+        self.name, self.argument, self.axis = name, argument, axis
+
+
+def symbol_sources(plan: Plan) -> tuple[SymbolSource, ...]:
+    """One source for each symbol that has a value when the call begins.
+
+    Integer arguments come first; otherwise a tensor's size that is just the symbol is taken.
+    ValueError when a symbol has neither.
+    """
+    found: dict[str, SymbolSource] = {}
+    for i, entry in enumerate(plan.inputs):
+        if isinstance(entry, SymbolInput):
+            found.setdefault(entry.symbol, SymbolSource(entry.symbol, i, -1))
+    for i, entry in enumerate(plan.inputs):
+        if isinstance(entry, TensorInput):
+            for axis, dim in enumerate(entry.shape):
+                if isinstance(dim, Expr) and str(dim) in symbols(dim):
+                    found.setdefault(str(dim), SymbolSource(str(dim), i, axis))
+    late = late_symbols(plan)
+    for symbol in plan.symbols:
+        if symbol.name not in found and symbol.name not in late:
+            raise ValueError(f"plan {plan.name}: nothing gives symbol {symbol.name} its value")
+    return tuple(found[s.name] for s in plan.symbols if s.name in found)

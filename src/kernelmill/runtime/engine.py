@@ -1,0 +1,177 @@
+"""What all calls of one loaded plan share: tables, frames, sizes, parameters, and the careful way.
+
+A call looks at its arguments just enough that the native entry can take them; the entry checks
+all of them. When it refuses one, or Python has a doubt, the *careful* way begins: each argument is
+looked at in Python and put right or refused by name, and parameters are bound anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernelmill.core.errors import InputError, KernelmillError
+from kernelmill.plan.ir import Launch, Plan, SymbolInput, TensorInput
+from kernelmill.runtime import admission
+from kernelmill.runtime.dims import DimsFunction, DimTable, Layout, symbol_sources
+from kernelmill.runtime.executor import executor
+from kernelmill.runtime.memory import Frame
+from kernelmill.runtime.packing import Binding, Parameters
+from kernelmill.runtime.sizes import Sizes, work_out
+from kernelmill.runtime.tables import NativeTables
+
+RELEASE_GIL_NS = 20_000
+"""Programs with more work than this let other Python threads run during their launches."""
+
+_MOST_SIZES = 256
+"""How many sets of symbol values a program remembers the sizes of."""
+
+
+class Engine:
+    """See the file's docstring. `kernels` are addresses by name, in memory that `keep` holds."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: Mapping[str, int],
+        dims_function: DimsFunction | None,
+        keep: Sequence[object],
+    ) -> None:
+        self.plan = plan
+        self._keep = keep
+        self.dims = DimTable(plan, dims_function)
+        self.tables = NativeTables(plan, self.dims, kernels)
+        self.sources = symbol_sources(plan)
+        self.late = bool(self.dims.late)
+        self.sizes: dict[tuple[int, ...], Sizes] = {}
+        self.frames: list[Frame] = []
+        self.free: list[Frame] = []
+        self.copies = 0
+        self.updated = tuple(
+            i for i, e in enumerate(plan.inputs) if isinstance(e, TensorInput) and e.updated
+        )
+        native = executor()
+        self.entry_call = native.call[self._works_long()]
+        self.entry_admit = native.admit[False]
+        self.entry_launch = native.launch[self._works_long()]
+        self._threaded = native.threaded
+        places = {i: self.tables.place(i) for i in self.tables.cell_arguments}
+        self.parameters = (
+            Parameters(plan, places, self._admit_cell, self._prepare) if places else None
+        )
+
+    def _works_long(self) -> bool:
+        work = [step.work for step in self.plan.steps if isinstance(step, Launch)]
+        return sum(w if isinstance(w, int) else RELEASE_GIL_NS for w in work) >= RELEASE_GIL_NS
+
+    # ---- what a call needs ------------------------------------------------------------------
+
+    def new_frame(self) -> Frame:
+        """A frame nobody else has; it is to be put into `free` after the call."""
+        frame = Frame(self.tables.address, self.tables.slots, self._threaded)
+        self.frames.append(frame)
+        return frame
+
+    def sizes_of(self, arguments: Sequence[Any]) -> Sizes:
+        """The sizes that these arguments mean. InputError names one that gives no valid size."""
+        values: dict[str, int] = {}
+        for source in self.sources:
+            argument = arguments[source.argument]
+            if source.axis < 0:
+                if not isinstance(argument, int):
+                    raise InputError(
+                        f"argument number {source.argument}: expected an integer for "
+                        f"{source.name}, got {type(argument).__name__}"
+                    )
+                values[source.name] = argument
+            else:
+                entry = self.plan.inputs[source.argument]
+                assert isinstance(entry, TensorInput)
+                admission.check_kind(entry, source.argument, argument)
+                admission.check_rank(entry, source.argument, argument)
+                values[source.name] = argument.shape[source.axis]
+        key = tuple(values.values())
+        found = self.sizes.get(key)
+        if found is None:
+            found = work_out(self.plan, self.dims, values)
+            while len(self.sizes) >= _MOST_SIZES:
+                self.sizes.pop(next(iter(self.sizes)), None)
+            self.sizes[key] = found
+        return found
+
+    def update_versions(self, arguments: Sequence[Any]) -> None:
+        """Tell torch that updated arguments change. InputError when torch does not allow it."""
+        for i in self.updated:
+            try:
+                torch._C._increment_version([arguments[i]])
+            except RuntimeError as error:
+                entry = self.plan.inputs[i]
+                assert isinstance(entry, TensorInput)
+                raise InputError(f"argument {entry.name!r} (number {i}): {error}") from error
+
+    def layout(self, buffer: int, sizes: Sizes) -> Layout:
+        """Shape and strides of a buffer, in elements."""
+        return self.dims.layout(self.plan.buffers[buffer], sizes.values)
+
+    def wrong_count(self, count: int) -> InputError:
+        expected = len(self.plan.inputs)
+        return InputError(f"program {self.plan.name} takes {expected} arguments, got {count}")
+
+    def status_error(self, status: int) -> IndexError:
+        """What a status word above 0 means."""
+        return IndexError(self.plan.checks[status - 1])
+
+    # ---- the careful way --------------------------------------------------------------------
+
+    def admit(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Sizes, Binding | None]:
+        """Arguments that the entry will take, their sizes, and a fresh binding of parameters.
+
+        InputError names the argument that cannot be taken. Nothing is written.
+        """
+        sizes = self.sizes_of(arguments)
+        admitted = list(arguments)
+        for i in self.tables.tensor_arguments:
+            admitted[i] = self._admit(i, arguments[i], sizes)
+            self.copies += admitted[i] is not arguments[i]
+        for i, entry in enumerate(self.plan.inputs):
+            if isinstance(entry, SymbolInput) and sizes.symbols[entry.symbol] != arguments[i]:
+                raise InputError(
+                    f"argument number {i}: {entry.symbol} is {sizes.symbols[entry.symbol]} "
+                    f"elsewhere, got {arguments[i]}"
+                )
+        self.update_versions(arguments)
+        binding = self.parameters.bind(arguments) if self.parameters is not None else None
+        return tuple(admitted), sizes, binding
+
+    def refused(self, code: int) -> KernelmillError:
+        """After the careful way the entry has no reason to refuse an argument."""
+        places = (*self.tables.tensor_arguments, *self.tables.cell_arguments)
+        number = places[-1 - code]
+        return KernelmillError(
+            f"program {self.plan.name}: argument number {number} changed during the call"
+        )
+
+    def _admit(self, number: int, argument: object, sizes: Sizes) -> torch.Tensor:
+        entry = self.plan.inputs[number]
+        assert isinstance(entry, TensorInput)
+        return admission.admit(entry, number, argument, *self.dims.layout(entry, sizes.values))
+
+    def _admit_cell(self, number: int, argument: object) -> torch.Tensor:
+        entry = self.plan.inputs[number]
+        assert isinstance(entry, TensorInput)
+        shape = tuple(dim for dim in entry.shape if isinstance(dim, int))
+        strides = tuple(dim for dim in entry.strides if isinstance(dim, int))
+        return admission.admit(entry, number, argument, shape, strides)
+
+    def _prepare(self, addresses: Mapping[int, int], launches: Sequence[int]) -> None:
+        frame = Frame(self.tables.address, self.tables.slots, self._threaded)
+        frame.adopt(work_out(self.plan, self.dims, {}))
+        for buffer, address in addresses.items():
+            frame.set_address(buffer, address)
+        for launch in launches:
+            number = self.tables.first_prepare + launch
+            status = self.entry_launch(frame.address, number, number + 1)
+            if status:
+                raise self.status_error(status)

@@ -1,0 +1,571 @@
+; The native entry of every program: checks arguments, finds the address of every buffer, launches.
+;
+; It is the same code for all programs: what differs is in tables (layout.py has the same types and
+; says what each field means). Functions whose name starts with km_ follow the packed convention of
+; apache-tvm-ffi: int (void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result). They
+; give back 0, or the status a kernel has set (above 0), or -1 - n for argument n of their own
+; tensors that does not fit, or -1 - (number of tensors) - c for cell c that has changed. Nothing is
+; written before every argument has been checked.
+
+%Any      = type { i32, i32, i64 }                          ; type index, padding, value
+%DLTensor = type { ptr, i32, i32, i32, i32, ptr, ptr, i64 } ; data, device type and number, rank,
+                                                            ; dtype, shape, strides, byte offset
+%Input    = type { i64, i64, i32, i32, ptr }
+%Arena    = type { i64, i64 }
+%Launch   = type { ptr, i64, ptr, i64, ptr, i64, i64 }
+%Table    = type { i64, ptr, i64, ptr, i64, ptr, i64, ptr, i64, i64, i64 }
+%Cell     = type { ptr, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64, ptr }
+%Packed   = type { i64, ptr }
+%Binding  = type { i64, ptr, i64, ptr }
+%Frame    = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr, [0 x ptr] }
+%Region   = type { ptr, ptr, ptr, i64, ptr, i64 }           ; kernel, buffers, dims, tasks, scratch,
+                                                            ; scratch bytes of one thread
+
+declare void @GOMP_parallel(ptr, ptr, i32, i32)
+declare i32 @omp_get_thread_num()
+declare i32 @omp_get_num_threads()
+declare i32 @_ZN2at15get_num_threadsEv()                    ; at::get_num_threads()
+declare i64 @_ZNK2at10TensorBase8_versionEv(ptr)            ; at::TensorBase::_version() const
+declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
+declare i32 @aoti_torch_get_dim(ptr, ptr)
+declare i32 @aoti_torch_get_dtype(ptr, ptr)
+declare i32 @aoti_torch_get_sizes(ptr, ptr)
+declare i32 @aoti_torch_get_strides(ptr, ptr)
+declare ptr @PyTuple_GetItem(ptr, i64)
+declare i32 @memcmp(ptr, ptr, i64)
+
+; ---- launches ------------------------------------------------------------------------------------
+
+; One thread's share of a parallel region: tasks are split evenly, in order, by thread number.
+define internal void @share(ptr %region) {
+  %r = load %Region, ptr %region
+  %kernel = extractvalue %Region %r, 0
+  %buffers = extractvalue %Region %r, 1
+  %dims = extractvalue %Region %r, 2
+  %tasks = extractvalue %Region %r, 3
+  %scratch = extractvalue %Region %r, 4
+  %scratch.bytes = extractvalue %Region %r, 5
+  %number.32 = call i32 @omp_get_thread_num()
+  %threads.32 = call i32 @omp_get_num_threads()
+  %number = zext i32 %number.32 to i64
+  %threads = zext i32 %threads.32 to i64
+  %next = add i64 %number, 1
+  %begin.scaled = mul i64 %tasks, %number
+  %end.scaled = mul i64 %tasks, %next
+  %begin = udiv i64 %begin.scaled, %threads
+  %end = udiv i64 %end.scaled, %threads
+  %own.offset = mul i64 %scratch.bytes, %number
+  %own = getelementptr i8, ptr %scratch, i64 %own.offset
+  call void %kernel(ptr %buffers, ptr %dims, i64 %begin, i64 %end, ptr %own)
+  ret void
+}
+
+; Launches number %first up to %last of the frame's table.
+define internal void @run(ptr %frame, i64 %first, i64 %last) {
+entry:
+  %table = load ptr, ptr %frame
+  %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
+  %values = load ptr, ptr %values.at
+  %scratch.at = getelementptr %Frame, ptr %frame, i32 0, i32 3
+  %scratch = load ptr, ptr %scratch.at
+  %scratch.bytes.at = getelementptr %Frame, ptr %frame, i32 0, i32 4
+  %scratch.bytes = load i64, ptr %scratch.bytes.at
+  %most.threads.at = getelementptr %Frame, ptr %frame, i32 0, i32 5
+  %most.threads = load i64, ptr %most.threads.at
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 9
+  %launches.at = getelementptr %Table, ptr %table, i32 0, i32 7
+  %launches = load ptr, ptr %launches.at
+  %widest.at = getelementptr %Table, ptr %table, i32 0, i32 8
+  %widest = load i64, ptr %widest.at
+  %most.dims.at = getelementptr %Table, ptr %table, i32 0, i32 9
+  %most.dims = load i64, ptr %most.dims.at
+  %threshold.at = getelementptr %Table, ptr %table, i32 0, i32 10
+  %threshold = load i64, ptr %threshold.at
+  %buffers = alloca ptr, i64 %widest
+  %dims = alloca i64, i64 %most.dims
+  %region = alloca %Region
+  br label %launch.head
+
+launch.head:
+  %i = phi i64 [ %first, %entry ], [ %i.next, %launch.done ]
+  %more = icmp ult i64 %i, %last
+  br i1 %more, label %launch, label %exit
+
+launch:
+  %at = getelementptr %Launch, ptr %launches, i64 %i
+  %record = load %Launch, ptr %at
+  %kernel = extractvalue %Launch %record, 0
+  %buffer.count = extractvalue %Launch %record, 1
+  %buffer.numbers = extractvalue %Launch %record, 2
+  %dim.count = extractvalue %Launch %record, 3
+  %dim.numbers = extractvalue %Launch %record, 4
+  %tasks.number = extractvalue %Launch %record, 5
+  %work.number = extractvalue %Launch %record, 6
+  %tasks.at = getelementptr i64, ptr %values, i64 %tasks.number
+  %tasks = load i64, ptr %tasks.at
+  %work.at = getelementptr i64, ptr %values, i64 %work.number
+  %work = load i64, ptr %work.at
+  %busy = icmp sgt i64 %tasks, 0
+  br i1 %busy, label %buffer.head, label %launch.done
+
+buffer.head:
+  %b = phi i64 [ 0, %launch ], [ %b.next, %buffer ]
+  %b.more = icmp ult i64 %b, %buffer.count
+  br i1 %b.more, label %buffer, label %dim.head
+
+buffer:
+  %number.at = getelementptr i64, ptr %buffer.numbers, i64 %b
+  %number = load i64, ptr %number.at
+  %address.at = getelementptr ptr, ptr %addresses, i64 %number
+  %address = load ptr, ptr %address.at
+  %buffer.at = getelementptr ptr, ptr %buffers, i64 %b
+  store ptr %address, ptr %buffer.at
+  %b.next = add i64 %b, 1
+  br label %buffer.head
+
+dim.head:
+  %d = phi i64 [ 0, %buffer.head ], [ %d.next, %dim ]
+  %d.more = icmp ult i64 %d, %dim.count
+  br i1 %d.more, label %dim, label %bound
+
+dim:
+  %dim.number.at = getelementptr i64, ptr %dim.numbers, i64 %d
+  %dim.number = load i64, ptr %dim.number.at
+  %value.at = getelementptr i64, ptr %values, i64 %dim.number
+  %value = load i64, ptr %value.at
+  %dim.at = getelementptr i64, ptr %dims, i64 %d
+  store i64 %value, ptr %dim.at
+  %d.next = add i64 %d, 1
+  br label %dim.head
+
+bound:
+  %several = icmp ne i64 %tasks, 1
+  %heavy = icmp sge i64 %work, %threshold
+  %worthwhile = and i1 %several, %heavy
+  br i1 %worthwhile, label %ask, label %alone
+
+ask:
+  %wanted.32 = call i32 @_ZN2at15get_num_threadsEv()
+  %wanted = sext i32 %wanted.32 to i64
+  %allowed = call i64 @llvm.smin.i64(i64 %wanted, i64 %most.threads)
+  %threads = call i64 @llvm.smin.i64(i64 %allowed, i64 %tasks)
+  %team = icmp sgt i64 %threads, 1
+  br i1 %team, label %together, label %alone
+
+together:
+  %r0 = insertvalue %Region poison, ptr %kernel, 0
+  %r1 = insertvalue %Region %r0, ptr %buffers, 1
+  %r2 = insertvalue %Region %r1, ptr %dims, 2
+  %r3 = insertvalue %Region %r2, i64 %tasks, 3
+  %r4 = insertvalue %Region %r3, ptr %scratch, 4
+  %r5 = insertvalue %Region %r4, i64 %scratch.bytes, 5
+  store %Region %r5, ptr %region
+  %threads.32 = trunc i64 %threads to i32
+  call void @GOMP_parallel(ptr @share, ptr %region, i32 %threads.32, i32 0)
+  br label %launch.done
+
+alone:
+  call void %kernel(ptr %buffers, ptr %dims, i64 0, i64 %tasks, ptr %scratch)
+  br label %launch.done
+
+launch.done:
+  %i.next = add i64 %i, 1
+  br label %launch.head
+
+exit:
+  ret void
+}
+
+declare i64 @llvm.smin.i64(i64, i64)
+
+; ---- arguments -----------------------------------------------------------------------------------
+
+; The address of a packed argument's data when it is a tensor that fits %input, else null with
+; %fits false. Strides count where the size is above 1, and not at all in an empty tensor.
+define internal { ptr, i1 } @check_tensor(ptr %input, ptr %values, ptr %any) {
+entry:
+  %record = load %Input, ptr %input
+  %rank = extractvalue %Input %record, 1
+  %dtype = extractvalue %Input %record, 2
+  %misaligned = extractvalue %Input %record, 3
+  %dims = extractvalue %Input %record, 4
+  %type = load i32, ptr %any
+  %is.tensor = icmp eq i32 %type, 70                        ; kTVMFFITensor
+  br i1 %is.tensor, label %tensor, label %wrong
+
+tensor:
+  %object.at = getelementptr %Any, ptr %any, i32 0, i32 2
+  %object = load ptr, ptr %object.at
+  %dl = getelementptr i8, ptr %object, i64 24               ; behind the object's header
+  %device.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 1
+  %device = load i32, ptr %device.at
+  %on.cpu = icmp eq i32 %device, 1                          ; kDLCPU
+  %rank.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 3
+  %its.rank.32 = load i32, ptr %rank.at
+  %its.rank = sext i32 %its.rank.32 to i64
+  %same.rank = icmp eq i64 %its.rank, %rank
+  %dtype.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 4
+  %its.dtype = load i32, ptr %dtype.at
+  %same.dtype = icmp eq i32 %its.dtype, %dtype
+  %data.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 0
+  %base = load ptr, ptr %data.at
+  %offset.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 7
+  %offset = load i64, ptr %offset.at
+  %data = getelementptr i8, ptr %base, i64 %offset
+  %data.bits = ptrtoint ptr %data to i64
+  %mask = sext i32 %misaligned to i64
+  %crooked.bits = and i64 %data.bits, %mask
+  %aligned = icmp eq i64 %crooked.bits, 0
+  %shape.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 5
+  %shape = load ptr, ptr %shape.at
+  %strides.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 6
+  %strides = load ptr, ptr %strides.at
+  %has.strides = icmp ne ptr %strides, null
+  %is.scalar = icmp eq i64 %rank, 0
+  %readable = or i1 %has.strides, %is.scalar
+  %ok.1 = and i1 %on.cpu, %same.rank
+  %ok.2 = and i1 %same.dtype, %aligned
+  %ok.3 = and i1 %ok.1, %ok.2
+  %ok.4 = and i1 %ok.3, %readable
+  br i1 %ok.4, label %dim.head, label %wrong
+
+dim.head:
+  %d = phi i64 [ 0, %tensor ], [ %d.next, %dim.good ]
+  %strided = phi i1 [ true, %tensor ], [ %strided.next, %dim.good ]
+  %empty = phi i1 [ false, %tensor ], [ %empty.next, %dim.good ]
+  %more = icmp ult i64 %d, %rank
+  br i1 %more, label %dim, label %checked
+
+dim:
+  %size.at = getelementptr i64, ptr %shape, i64 %d
+  %size = load i64, ptr %size.at
+  %stride.at = getelementptr i64, ptr %strides, i64 %d
+  %stride = load i64, ptr %stride.at
+  %size.number.at = getelementptr i64, ptr %dims, i64 %d
+  %size.number = load i64, ptr %size.number.at
+  %size.wanted.at = getelementptr i64, ptr %values, i64 %size.number
+  %size.wanted = load i64, ptr %size.wanted.at
+  %stride.entry = add i64 %d, %rank
+  %stride.number.at = getelementptr i64, ptr %dims, i64 %stride.entry
+  %stride.number = load i64, ptr %stride.number.at
+  %stride.wanted.at = getelementptr i64, ptr %values, i64 %stride.number
+  %stride.wanted = load i64, ptr %stride.wanted.at
+  %same.size = icmp eq i64 %size, %size.wanted
+  br i1 %same.size, label %dim.good, label %wrong
+
+dim.good:
+  %same.stride = icmp eq i64 %stride, %stride.wanted
+  %single = icmp eq i64 %size, 1
+  %stride.fits = or i1 %same.stride, %single
+  %strided.next = and i1 %strided, %stride.fits
+  %none = icmp eq i64 %size, 0
+  %empty.next = or i1 %empty, %none
+  %d.next = add i64 %d, 1
+  br label %dim.head
+
+checked:
+  %fits = or i1 %strided, %empty
+  br i1 %fits, label %right, label %wrong
+
+right:
+  %pair = insertvalue { ptr, i1 } { ptr null, i1 true }, ptr %data, 0
+  ret { ptr, i1 } %pair
+
+wrong:
+  ret { ptr, i1 } { ptr null, i1 false }
+}
+
+; Whether a long-lived argument is the same object, and unchanged, as when it was bound.
+define internal i1 @check_cell(ptr %cell, ptr %arguments) {
+entry:
+  %record = load %Cell, ptr %cell
+  %object = extractvalue %Cell %record, 0
+  %argument = extractvalue %Cell %record, 1
+  %data = extractvalue %Cell %record, 3
+  %version = extractvalue %Cell %record, 4
+  %versioned.word = extractvalue %Cell %record, 5
+  %rank = extractvalue %Cell %record, 6
+  %dtype = extractvalue %Cell %record, 7
+  %layout = extractvalue %Cell %record, 8
+  %tensor = getelementptr %Cell, ptr %cell, i32 0, i32 2
+  %out = alloca i64
+  %strides.out = alloca ptr
+  %its.object = call ptr @PyTuple_GetItem(ptr %arguments, i64 %argument)
+  %same.object = icmp eq ptr %its.object, %object
+  br i1 %same.object, label %ask.data, label %changed
+
+ask.data:
+  %e1 = call i32 @aoti_torch_get_data_ptr(ptr %tensor, ptr %out)
+  %its.data = load ptr, ptr %out
+  %same.data = icmp eq ptr %its.data, %data
+  br i1 %same.data, label %ask.rank, label %changed
+
+ask.rank:
+  %e2 = call i32 @aoti_torch_get_dim(ptr %tensor, ptr %out)
+  %its.rank = load i64, ptr %out
+  %same.rank = icmp eq i64 %its.rank, %rank
+  br i1 %same.rank, label %ask.dtype, label %changed
+
+ask.dtype:
+  %e3 = call i32 @aoti_torch_get_dtype(ptr %tensor, ptr %out)
+  %its.dtype.32 = load i32, ptr %out
+  %its.dtype = sext i32 %its.dtype.32 to i64
+  %same.dtype = icmp eq i64 %its.dtype, %dtype
+  br i1 %same.dtype, label %ask.sizes, label %changed
+
+ask.sizes:
+  %e4 = call i32 @aoti_torch_get_sizes(ptr %tensor, ptr %out)
+  %e5 = call i32 @aoti_torch_get_strides(ptr %tensor, ptr %strides.out)
+  %errors.12 = or i32 %e1, %e2
+  %errors.123 = or i32 %errors.12, %e3
+  %errors.1234 = or i32 %errors.123, %e4
+  %errors = or i32 %errors.1234, %e5
+  %no.error = icmp eq i32 %errors, 0
+  br i1 %no.error, label %compare, label %changed
+
+compare:
+  %sizes = load ptr, ptr %out
+  %strides = load ptr, ptr %strides.out
+  %bytes = mul i64 %rank, 8
+  %layout.strides = getelementptr i64, ptr %layout, i64 %rank
+  %sizes.order = call i32 @memcmp(ptr %sizes, ptr %layout, i64 %bytes)
+  %strides.order = call i32 @memcmp(ptr %strides, ptr %layout.strides, i64 %bytes)
+  %order = or i32 %sizes.order, %strides.order
+  %alike = icmp eq i32 %order, 0
+  %versioned = icmp ne i64 %versioned.word, 0
+  %ask = and i1 %alike, %versioned
+  br i1 %ask, label %ask.version, label %done
+
+ask.version:
+  %its.version = call i64 @_ZNK2at10TensorBase8_versionEv(ptr %tensor)
+  %same.version = icmp eq i64 %its.version, %version
+  ret i1 %same.version
+
+done:
+  ret i1 %alike
+
+changed:
+  ret i1 false
+}
+
+; Checks every argument of a call, then fills in the address of every buffer but the outputs.
+define internal i64 @admit(ptr %frame, ptr %binding, ptr %arguments, ptr %tensors) {
+entry:
+  %table = load ptr, ptr %frame
+  %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
+  %values = load ptr, ptr %values.at
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 9
+  %input.count = load i64, ptr %table
+  %inputs.at = getelementptr %Table, ptr %table, i32 0, i32 1
+  %inputs = load ptr, ptr %inputs.at
+  br label %input.head
+
+input.head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %input.good ]
+  %i.more = icmp ult i64 %i, %input.count
+  br i1 %i.more, label %input, label %cells
+
+input:
+  %input.at = getelementptr %Input, ptr %inputs, i64 %i
+  %any = getelementptr %Any, ptr %tensors, i64 %i
+  %checked = call { ptr, i1 } @check_tensor(ptr %input.at, ptr %values, ptr %any)
+  %data = extractvalue { ptr, i1 } %checked, 0
+  %fits = extractvalue { ptr, i1 } %checked, 1
+  br i1 %fits, label %input.good, label %input.bad
+
+input.good:
+  %input.buffer = load i64, ptr %input.at
+  %input.slot = getelementptr ptr, ptr %addresses, i64 %input.buffer
+  store ptr %data, ptr %input.slot
+  %i.next = add i64 %i, 1
+  br label %input.head
+
+input.bad:
+  %input.code = xor i64 %i, -1
+  ret i64 %input.code
+
+cells:
+  %bound = icmp ne ptr %binding, null
+  br i1 %bound, label %cells.any, label %arena
+
+cells.any:
+  %cell.count = load i64, ptr %binding
+  %cells.at = getelementptr %Binding, ptr %binding, i32 0, i32 1
+  %cell.records = load ptr, ptr %cells.at
+  br label %cell.head
+
+cell.head:
+  %c = phi i64 [ 0, %cells.any ], [ %c.next, %cell.good ]
+  %c.more = icmp ult i64 %c, %cell.count
+  br i1 %c.more, label %cell, label %packed
+
+cell:
+  %cell.at = getelementptr %Cell, ptr %cell.records, i64 %c
+  %same = call i1 @check_cell(ptr %cell.at, ptr %arguments)
+  br i1 %same, label %cell.good, label %cell.bad
+
+cell.good:
+  %cell.buffer.at = getelementptr %Cell, ptr %cell.at, i32 0, i32 9
+  %cell.buffer = load i64, ptr %cell.buffer.at
+  %cell.address.at = getelementptr %Cell, ptr %cell.at, i32 0, i32 10
+  %cell.address = load ptr, ptr %cell.address.at
+  %cell.slot = getelementptr ptr, ptr %addresses, i64 %cell.buffer
+  store ptr %cell.address, ptr %cell.slot
+  %c.next = add i64 %c, 1
+  br label %cell.head
+
+cell.bad:
+  %cell.number = add i64 %c, %input.count
+  %cell.code = xor i64 %cell.number, -1
+  ret i64 %cell.code
+
+packed:
+  %packed.count.at = getelementptr %Binding, ptr %binding, i32 0, i32 2
+  %packed.count = load i64, ptr %packed.count.at
+  %packed.at = getelementptr %Binding, ptr %binding, i32 0, i32 3
+  %packed.records = load ptr, ptr %packed.at
+  br label %packed.head
+
+packed.head:
+  %p = phi i64 [ 0, %packed ], [ %p.next, %packed.one ]
+  %p.more = icmp ult i64 %p, %packed.count
+  br i1 %p.more, label %packed.one, label %arena
+
+packed.one:
+  %packed.record.at = getelementptr %Packed, ptr %packed.records, i64 %p
+  %packed.record = load %Packed, ptr %packed.record.at
+  %packed.buffer = extractvalue %Packed %packed.record, 0
+  %packed.address = extractvalue %Packed %packed.record, 1
+  %packed.slot = getelementptr ptr, ptr %addresses, i64 %packed.buffer
+  store ptr %packed.address, ptr %packed.slot
+  %p.next = add i64 %p, 1
+  br label %packed.head
+
+arena:
+  %arena.base.at = getelementptr %Frame, ptr %frame, i32 0, i32 2
+  %arena.base = load ptr, ptr %arena.base.at
+  %arena.count.at = getelementptr %Table, ptr %table, i32 0, i32 4
+  %arena.count = load i64, ptr %arena.count.at
+  %arena.records.at = getelementptr %Table, ptr %table, i32 0, i32 5
+  %arena.records = load ptr, ptr %arena.records.at
+  br label %arena.head
+
+arena.head:
+  %a = phi i64 [ 0, %arena ], [ %a.next, %arena.one ]
+  %a.more = icmp ult i64 %a, %arena.count
+  br i1 %a.more, label %arena.one, label %admitted
+
+arena.one:
+  %arena.record.at = getelementptr %Arena, ptr %arena.records, i64 %a
+  %arena.record = load %Arena, ptr %arena.record.at
+  %arena.buffer = extractvalue %Arena %arena.record, 0
+  %arena.offset.number = extractvalue %Arena %arena.record, 1
+  %arena.offset.at = getelementptr i64, ptr %values, i64 %arena.offset.number
+  %arena.offset = load i64, ptr %arena.offset.at
+  %arena.address = getelementptr i8, ptr %arena.base, i64 %arena.offset
+  %arena.slot = getelementptr ptr, ptr %addresses, i64 %arena.buffer
+  store ptr %arena.address, ptr %arena.slot
+  %a.next = add i64 %a, 1
+  br label %arena.head
+
+admitted:
+  %calls.at = getelementptr %Frame, ptr %frame, i32 0, i32 6
+  %calls = load i64, ptr %calls.at
+  %calls.next = add i64 %calls, 1
+  store i64 %calls.next, ptr %calls.at
+  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
+  store i64 0, ptr %status.at
+  ret i64 0
+}
+
+; ---- packed functions ----------------------------------------------------------------------------
+
+define internal ptr @pointer_argument(ptr %args, i64 %number) {
+  %at = getelementptr %Any, ptr %args, i64 %number, i32 2
+  %value = load ptr, ptr %at
+  ret ptr %value
+}
+
+define internal void @give(ptr %result, i64 %code) {
+  %any = insertvalue %Any { i32 1, i32 0, i64 0 }, i64 %code, 2    ; kTVMFFIInt
+  store %Any %any, ptr %result
+  ret void
+}
+
+; km_admit(frame, binding, arguments, tensor...): checks only, for programs with ATen steps.
+define i32 @km_admit(ptr %self, ptr %args, i32 %count, ptr %result) {
+  %frame = call ptr @pointer_argument(ptr %args, i64 0)
+  %binding = call ptr @pointer_argument(ptr %args, i64 1)
+  %arguments = call ptr @pointer_argument(ptr %args, i64 2)
+  %tensors = getelementptr %Any, ptr %args, i64 3
+  %code = call i64 @admit(ptr %frame, ptr %binding, ptr %arguments, ptr %tensors)
+  call void @give(ptr %result, i64 %code)
+  ret i32 0
+}
+
+; km_launch(frame, first, last): a run of launches whose addresses are in the frame.
+define i32 @km_launch(ptr %self, ptr %args, i32 %count, ptr %result) {
+  %frame = call ptr @pointer_argument(ptr %args, i64 0)
+  %first.at = getelementptr %Any, ptr %args, i64 1, i32 2
+  %first = load i64, ptr %first.at
+  %last.at = getelementptr %Any, ptr %args, i64 2, i32 2
+  %last = load i64, ptr %last.at
+  call void @run(ptr %frame, i64 %first, i64 %last)
+  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
+  %status = load i64, ptr %status.at
+  call void @give(ptr %result, i64 %status)
+  ret i32 0
+}
+
+; km_call(frame, binding, arguments, tensor..., output...): a whole call of a program without ATen.
+define i32 @km_call(ptr %self, ptr %args, i32 %count, ptr %result) {
+entry:
+  %frame = call ptr @pointer_argument(ptr %args, i64 0)
+  %binding = call ptr @pointer_argument(ptr %args, i64 1)
+  %arguments = call ptr @pointer_argument(ptr %args, i64 2)
+  %tensors = getelementptr %Any, ptr %args, i64 3
+  %code = call i64 @admit(ptr %frame, ptr %binding, ptr %arguments, ptr %tensors)
+  %admitted = icmp eq i64 %code, 0
+  br i1 %admitted, label %outputs, label %refused
+
+refused:
+  call void @give(ptr %result, i64 %code)
+  ret i32 0
+
+outputs:
+  %table = load ptr, ptr %frame
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 9
+  %input.count = load i64, ptr %table
+  %output.count.at = getelementptr %Table, ptr %table, i32 0, i32 2
+  %output.count = load i64, ptr %output.count.at
+  %output.numbers.at = getelementptr %Table, ptr %table, i32 0, i32 3
+  %output.numbers = load ptr, ptr %output.numbers.at
+  %launch.count.at = getelementptr %Table, ptr %table, i32 0, i32 6
+  %launch.count = load i64, ptr %launch.count.at
+  br label %output.head
+
+output.head:
+  %o = phi i64 [ 0, %outputs ], [ %o.next, %output ]
+  %o.more = icmp ult i64 %o, %output.count
+  br i1 %o.more, label %output, label %ready
+
+output:
+  %argument = add i64 %o, %input.count
+  %object.at = getelementptr %Any, ptr %tensors, i64 %argument, i32 2
+  %object = load ptr, ptr %object.at
+  %data.at = getelementptr i8, ptr %object, i64 24          ; the tensor was made for this call
+  %data = load ptr, ptr %data.at
+  %number.at = getelementptr i64, ptr %output.numbers, i64 %o
+  %number = load i64, ptr %number.at
+  %slot = getelementptr ptr, ptr %addresses, i64 %number
+  store ptr %data, ptr %slot
+  %o.next = add i64 %o, 1
+  br label %output.head
+
+ready:
+  call void @run(ptr %frame, i64 0, i64 %launch.count)
+  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
+  %status = load i64, ptr %status.at
+  call void @give(ptr %result, i64 %status)
+  ret i32 0
+}

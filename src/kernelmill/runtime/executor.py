@@ -1,0 +1,81 @@
+"""The native executor of executor.ll, assembled once in a process."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import llvmlite.binding as llvm
+import tvm_ffi
+
+from kernelmill.core.errors import CodegenError
+from kernelmill.runtime import linker
+
+PARALLEL_THRESHOLD_NS = 4000
+"""Less work than this runs on the calling thread: opening a region costs about 600 ns."""
+
+_OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
+_ENTRIES = ("km_call", "km_admit", "km_launch")
+
+
+@dataclass(frozen=True)
+class Executor:
+    """The entries, each as a pair: one that keeps the GIL and one that lets go of it.
+
+    `threaded` is False when torch has no OpenMP runtime with the GNU interface: programs then run
+    on the calling thread.
+    """
+
+    call: tuple[Any, Any]
+    admit: tuple[Any, Any]
+    launch: tuple[Any, Any]
+    threaded: bool
+
+
+@cache
+def executor() -> Executor:
+    """Assemble and link it. CodegenError when torch lacks a function that it needs."""
+    addresses = {name: linker.address_of(name) for name in _OPENMP}
+    threaded = all(addresses.values())
+    provided = {"PyTuple_GetItem": _python_function("PyTuple_GetItem")}
+    if not threaded:
+        # Never called: frames then allow one thread only.
+        provided.update(dict.fromkeys(_OPENMP, 0))
+    code = linker.link(_ENTRIES, _assemble(), provided)
+    call, admit, launch = (_packed(code, name) for name in _ENTRIES)
+    return Executor(call, admit, launch, threaded)
+
+
+def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:
+    keeping = tvm_ffi.Function.__from_extern_c__(code[name], keep_alive_object=code)
+    keeping.release_gil = False
+    releasing = tvm_ffi.Function.__from_extern_c__(code[name], keep_alive_object=code)
+    releasing.release_gil = True
+    return keeping, releasing
+
+
+def _python_function(name: str) -> int:
+    address = ctypes.cast(ctypes.pythonapi[name], ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
+def _assemble() -> bytes:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    text = files("kernelmill.runtime").joinpath("executor.ll").read_text()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise CodegenError(f"runtime/executor.ll: {error}") from error
+    machine: Any = llvm.Target.from_default_triple().create_target_machine(
+        opt=2, reloc="pic", codemodel="small"
+    )
+    options: Any = llvm.create_pipeline_tuning_options(speed_level=2)
+    passes: Any = llvm.create_pass_builder(machine, options)
+    passes.getModulePassManager().run(module, passes)
+    return machine.emit_object(module)

@@ -1,0 +1,141 @@
+"""The tables that the native executor walks, as ctypes; executor.ll declares the same types.
+
+A word is 64 bits. Sizes, offsets and counts never stand in the tables themselves: a table holds the
+number of a dim, and the frame of the call points to the dims' values, so that one set of tables
+serves every size of a dynamic program.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+word = ctypes.c_int64
+pointer = ctypes.c_void_p
+
+
+class InputRecord(ctypes.Structure):
+    """A tensor argument: where its address goes, and what is checked of it.
+
+    `dims` are the numbers of the dims of its shape, then of its strides. `dtype` is a DLDataType.
+    `misaligned` masks the bits that are zero in an aligned address.
+    """
+
+    _fields_ = (
+        ("buffer", word),
+        ("rank", word),
+        ("dtype", ctypes.c_int32),
+        ("misaligned", ctypes.c_int32),
+        ("dims", pointer),
+    )
+
+
+class ArenaRecord(ctypes.Structure):
+    """A buffer in the arena: its number, and the number of the dim that is its byte offset."""
+
+    _fields_ = (("buffer", word), ("offset", word))
+
+
+class LaunchRecord(ctypes.Structure):
+    """A launch. `buffers` are buffer numbers, `dims` the numbers of the kernel's dims."""
+
+    _fields_ = (
+        ("kernel", pointer),
+        ("buffer_count", word),
+        ("buffers", pointer),
+        ("dim_count", word),
+        ("dims", pointer),
+        ("tasks", word),
+        ("work", word),
+    )
+
+
+class Table(ctypes.Structure):
+    """A program: what never changes from call to call.
+
+    `outputs` are numbers of the buffers whose tensors follow the inputs in the arguments.
+    `threshold` is the least work in nanoseconds that is worth a parallel region.
+    """
+
+    _fields_ = (
+        ("input_count", word),
+        ("inputs", pointer),
+        ("output_count", word),
+        ("outputs", pointer),
+        ("arena_count", word),
+        ("arena", pointer),
+        ("launch_count", word),
+        ("launches", pointer),
+        ("widest_launch", word),
+        ("most_dims", word),
+        ("threshold", word),
+    )
+
+
+class CellRecord(ctypes.Structure):
+    """A long-lived tensor argument (a parameter), as it was when it was bound.
+
+    `impl` is the address of its TensorImpl: a pointer to this field is what torch's C shims take
+    for a tensor. `address` is what kernels get: `data`, or where a copy with fitting strides is.
+    """
+
+    _fields_ = (
+        ("object", pointer),
+        ("argument", word),
+        ("impl", pointer),
+        ("data", pointer),
+        ("version", word),
+        ("versioned", word),
+        ("rank", word),
+        ("dtype", word),
+        ("layout", pointer),
+        ("buffer", word),
+        ("address", pointer),
+    )
+
+
+class PackedRecord(ctypes.Structure):
+    """A packed buffer: its number and its memory."""
+
+    _fields_ = (("buffer", word), ("address", pointer))
+
+
+class BindingTable(ctypes.Structure):
+    """The cells and packed buffers of one set of parameters. Never changes once made."""
+
+    _fields_ = (
+        ("cell_count", word),
+        ("cells", pointer),
+        ("packed_count", word),
+        ("packed", pointer),
+    )
+
+
+class FrameHeader(ctypes.Structure):
+    """The memory of one call at a time; the addresses of all buffers come directly behind it.
+
+    The last field is the address of `status`, so that it is buffer number -1.
+    """
+
+    _fields_ = (
+        ("table", pointer),
+        ("values", pointer),
+        ("arena", pointer),
+        ("scratch", pointer),
+        ("scratch_bytes", word),
+        ("threads", word),
+        ("calls", word),
+        ("status", word),
+        ("status_address", pointer),
+    )
+
+
+def words(numbers: Sequence[int]) -> ctypes.Array[ctypes.c_int64]:
+    """An array of words."""
+    return (word * len(numbers))(*numbers)
+
+
+def records(kind: type[ctypes.Structure], rows: Sequence[ctypes.Structure]) -> ctypes.Array[Any]:
+    """An array of structures."""
+    return (kind * len(rows))(*rows)

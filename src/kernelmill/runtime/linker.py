@@ -1,0 +1,102 @@
+"""Links objects into this process: one LLJIT for all of them, one link for each digest.
+
+An object may use the C library, libm and what libtorch_cpu exports (SLEEF among it); all of that is
+already loaded by torch, and found through its handle.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import threading
+import weakref
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import torch
+
+from kernelmill.core.errors import CodegenError
+from kernelmill.runtime.elf import undefined_symbols
+
+
+class LinkedObject:
+    """Machine code in memory; it stays there as long as this object does."""
+
+    def __init__(self, addresses: Mapping[str, int], tracker: object) -> None:
+        self._addresses = addresses
+        self._tracker = tracker
+
+    def __getitem__(self, symbol: str) -> int:
+        """The address of an exported symbol. KeyError when it was not asked for."""
+        return self._addresses[symbol]
+
+
+_lock = threading.Lock()
+_linked: weakref.WeakValueDictionary[str, LinkedObject] = weakref.WeakValueDictionary()
+_library_numbers = itertools.count()
+
+
+def link_once(digest: str, symbol: str, image: bytes) -> LinkedObject:
+    """Link a kernel's object unless an object of this digest is linked already.
+
+    Raises CodegenError when `image` is no object, lacks `symbol` or needs what is not there.
+    """
+    with _lock:
+        found = _linked.get(digest)
+        if found is None:
+            found = _linked[digest] = _link([symbol], image, {})
+        return found
+
+
+def link(
+    symbols: Sequence[str], image: bytes, provided: Mapping[str, int] | None = None
+) -> LinkedObject:
+    """Link an object that may use the `provided` addresses too. CodegenError as in `link_once`."""
+    with _lock:
+        return _link(symbols, image, provided or {})
+
+
+def _link(symbols: Sequence[str], image: bytes, provided: Mapping[str, int]) -> LinkedObject:
+    try:
+        needed = undefined_symbols(image)
+    except ValueError as error:
+        raise CodegenError(f"object of {symbols[0]}: {error}") from error
+    builder: Any = llvm.JITLibraryBuilder().add_object_img(image)
+    for name in needed:
+        address = provided[name] if name in provided else address_of(name)
+        if address is None:
+            raise CodegenError(f"object of {symbols[0]} needs {name!r}, which torch does not have")
+        builder.import_symbol(name, address)
+    for symbol in symbols:
+        builder.export_symbol(symbol)
+    try:
+        tracker: Any = builder.link(_jit(), f"object{next(_library_numbers)}")
+    except RuntimeError as error:
+        raise CodegenError(f"object of {symbols[0]} does not link: {error}") from error
+    return LinkedObject({symbol: tracker[symbol] for symbol in symbols}, tracker)
+
+
+def address_of(name: str) -> int | None:
+    """Where torch, the C library or libm has this function; None when none of them does."""
+    try:
+        return ctypes.cast(torch_library()[name], ctypes.c_void_p).value
+    except AttributeError:
+        return None
+
+
+@cache
+def torch_library() -> ctypes.CDLL:
+    """libtorch_cpu, as torch has loaded it."""
+    # dlsym on this handle looks in what libtorch_cpu is linked to as well: libgomp, libm, libc.
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+
+
+@cache
+def _jit() -> Any:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    # JITLink places an object in one block, so that its sections are always in each other's reach.
+    return llvm.create_lljit_compiler(use_jit_link=True)

@@ -1,0 +1,87 @@
+"""Memory for calls: tensors without torch's dispatcher, frames, arenas and scratch."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernelmill.runtime.layout import FrameHeader, word
+from kernelmill.runtime.sizes import Sizes
+
+Allocate = Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]
+
+_HEADER_WORDS = ctypes.sizeof(FrameHeader) // ctypes.sizeof(word)
+
+
+def _allocator() -> Allocate:
+    # The quick one knows no dispatcher: no mode or default device of the user's can get at it.
+    # Part of torch's extension module: importing it does not import torch._dynamo.
+    guards: Any = sys.modules.get("torch._C._dynamo.guards")
+    quick = getattr(guards, "_empty_strided_cpu", None)
+    if quick is not None:
+        return quick
+
+    def plain(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
+
+    return plain
+
+
+empty_strided: Allocate = _allocator()
+"""A new CPU tensor of this shape and strides (in elements), 64-byte aligned, not filled."""
+
+
+def empty_bytes(count: int) -> torch.Tensor:
+    """`count` bytes of memory, 64-byte aligned, not filled."""
+    return empty_strided((count,), (1,), torch.uint8)
+
+
+class Frame:
+    """What one call at a time works in: addresses of buffers, status word, arena and scratch."""
+
+    __slots__ = ("_arena", "_header", "_scratch", "_words", "address", "sizes")
+
+    def __init__(self, table: int, slots: int, threaded: bool) -> None:
+        self._words: ctypes.Array[ctypes.c_int64] = (word * (_HEADER_WORDS + slots))()
+        self.address = ctypes.addressof(self._words)
+        self.sizes: Sizes | None = None
+        self._arena = self._scratch = empty_bytes(0)
+        self._header = FrameHeader.from_buffer(self._words)
+        self._header.table = table
+        self._header.threads = _most_threads() if threaded else 1
+        self._header.status_address = self.address + FrameHeader.status.offset
+
+    @property
+    def calls(self) -> int:
+        """How many calls this frame has served."""
+        return self._header.calls
+
+    @property
+    def arena_bytes(self) -> int:
+        return self._arena.numel()
+
+    def adopt(self, sizes: Sizes) -> None:
+        """Get ready for calls of these sizes: memory only ever grows."""
+        header = self._header
+        if sizes.arena_bytes > self._arena.numel():
+            self._arena = empty_bytes(sizes.arena_bytes)
+            header.arena = self._arena.data_ptr()
+        if sizes.scratch_bytes > header.scratch_bytes:
+            self._scratch = empty_bytes(sizes.scratch_bytes * header.threads)
+            header.scratch = self._scratch.data_ptr()
+            header.scratch_bytes = sizes.scratch_bytes
+        header.values = ctypes.addressof(sizes.values)
+        self.sizes = sizes
+
+    def set_address(self, buffer: int, address: int) -> None:
+        """Say where a buffer is, for launches that do not get it as an argument."""
+        self._words[_HEADER_WORDS + buffer] = address
+
+
+def _most_threads() -> int:
+    return max(torch.get_num_threads(), os.cpu_count() or 1)

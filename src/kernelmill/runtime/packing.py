@@ -1,0 +1,260 @@
+"""Long-lived arguments (parameters): bound once, checked natively at each call, packed when read.
+
+A *cell* is what the native entry knows of one: the Python object, its TensorImpl, where its data
+is, its layout and its version. As long as nothing of that changes a call touches no parameter from
+Python. When something changes, a new binding takes the place of the old one, and only those packed
+buffers are made again that (through other packed buffers, even) come from a changed argument.
+
+Sets of parameters are told apart by the identity of one of them, so that a program which is called
+for every layer of a model keeps a binding for each. Bindings hold their parameters weakly.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelmill.core.dim import evaluate
+from kernelmill.core.dtype import to_torch
+from kernelmill.plan.ir import Plan
+from kernelmill.runtime import linker
+from kernelmill.runtime.layout import (
+    BindingTable,
+    CellRecord,
+    PackedRecord,
+    records,
+    words,
+)  # fmt: skip
+from kernelmill.runtime.memory import empty_strided
+
+
+@dataclass(frozen=True)
+class Component:
+    """Prepare launches that share packed buffers, and so have to run together, in order.
+
+    `launches` are numbers in `plan.prepare`; `sources` the arguments they read.
+    """
+
+    launches: tuple[int, ...]
+    buffers: tuple[int, ...]
+    sources: frozenset[int]
+
+
+def components(plan: Plan) -> tuple[Component, ...]:
+    """The prepare launches, split into parts that have no packed buffer in common."""
+    parts: list[tuple[set[int], set[int]]] = []  # (launches, packed buffers)
+    for number, launch in enumerate(plan.prepare):
+        launches = {number}
+        buffers = {b for b in launch.buffers if b >= 0 and plan.buffers[b].kind == "packed"}
+        for part in [part for part in parts if part[1] & buffers]:
+            parts.remove(part)
+            launches |= part[0]
+            buffers |= part[1]
+        parts.append((launches, buffers))
+    return tuple(
+        Component(tuple(sorted(launches)), tuple(sorted(buffers)), _sources(plan, launches))
+        for launches, buffers in parts
+    )
+
+
+def _sources(plan: Plan, launches: set[int]) -> frozenset[int]:
+    return frozenset(
+        plan.buffers[buffer].source
+        for launch in launches
+        for buffer in plan.prepare[launch].buffers
+        if buffer >= 0 and plan.buffers[buffer].kind == "input"
+    )
+
+
+@dataclass(frozen=True)
+class CellState:
+    """What a parameter was like when it was bound. `version` is None where torch counts none."""
+
+    impl: int
+    data: int
+    version: int | None
+    dtype: int
+    layout: tuple[int, ...]
+
+
+@dataclass
+class Cell:
+    """A bound parameter. `tensor` is what kernels read when that is a copy with other strides."""
+
+    argument: int
+    reference: weakref.ref[torch.Tensor]
+    state: CellState
+    copy: torch.Tensor | None = None
+
+    @property
+    def address(self) -> int:
+        return self.state.data if self.copy is None else self.copy.data_ptr()
+
+
+@dataclass(eq=False)
+class Binding:
+    """A set of parameters ready for calls; never changes. `address` is its native table.
+
+    `lasting` is False when a parameter has no version counter (it was made in inference mode) and
+    is copied or packed: changes would go unseen, so such a binding serves one call only.
+    """
+
+    cells: Mapping[int, Cell]
+    packed: Mapping[int, torch.Tensor]
+    lasting: bool
+    address: int = 0
+    keep: list[Any] = field(default_factory=list[Any])
+
+    @property
+    def packed_bytes(self) -> int:
+        return sum(tensor.untyped_storage().nbytes() for tensor in self.packed.values())
+
+
+def read_state(tensor: torch.Tensor) -> CellState:
+    """The state of a parameter now."""
+    version = None if tensor.is_inference() else tensor._version
+    layout = (*tensor.shape, *tensor.stride())
+    return CellState(tensor._cdata, tensor.data_ptr(), version, scalar_type(tensor), layout)
+
+
+def scalar_type(tensor: torch.Tensor) -> int:
+    """The number that torch's C shims give for the dtype."""
+    handle, number = ctypes.c_void_p(tensor._cdata), ctypes.c_int32()
+    linker.torch_library().aoti_torch_get_dtype(ctypes.byref(handle), ctypes.byref(number))
+    return number.value
+
+
+class Parameters:
+    """The long-lived arguments of a program, and their bindings.
+
+    `admit(argument number, value)` gives the tensor that kernels may read for an argument, itself
+    or a copy, or raises InputError. `prepare(addresses, launches)` runs prepare launches with
+    buffers at these addresses.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        places: Mapping[int, int],
+        admit: Callable[[int, object], torch.Tensor],
+        prepare: Callable[[Mapping[int, int], Sequence[int]], None],
+    ) -> None:
+        self._plan, self._places, self._admit, self._prepare = plan, places, admit, prepare
+        self._components = components(plan)
+        packed_from = frozenset[int]().union(*(part.sources for part in self._components))
+        self._read_by_packing = packed_from
+        # A weight says best which layer this is: what is packed is seldom shared between layers.
+        self.key_argument = min(packed_from or places)
+        self.bindings: dict[int, Binding] = {}
+        self._passing: dict[int, Binding] = {}
+        self._lock = threading.Lock()
+        self.repacks = 0
+        self.copies = 0
+
+    def bind(self, arguments: Sequence[object]) -> Binding:
+        """A binding for these arguments as they are now. InputError names one that cannot be."""
+        with self._lock:
+            key = id(arguments[self.key_argument])
+            known = self.bindings.get(key) or self._passing.get(key)
+            old = known.cells if known is not None else {}
+            cells = {i: self._cell(i, arguments[i], old.get(i), key) for i in self._places}
+            packed = self._pack(cells, known)
+            lasting = all(c.state.version is not None for c in cells.values() if self._watched(c))
+            binding = Binding(cells, packed, lasting)
+            self._write_table(binding)
+            self._forget(key)
+            (self.bindings if lasting else self._passing)[key] = binding
+            return binding
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the packed buffers that coming calls may use."""
+        return sum(b.packed_bytes for b in (*self.bindings.values(), *self._passing.values()))
+
+    def _forget(self, key: int) -> None:
+        self.bindings.pop(key, None)
+        self._passing.pop(key, None)
+
+    def _watched(self, cell: Cell) -> bool:
+        """Whether kernels read something made from this argument, which its changes make stale."""
+        return cell.copy is not None or cell.argument in self._read_by_packing
+
+    def _cell(self, number: int, argument: object, old: Cell | None, key: int) -> Cell:
+        if old is not None and isinstance(argument, torch.Tensor) and old.reference() is argument:
+            state = read_state(argument)
+            if state == old.state and (state.version is not None or not self._watched(old)):
+                return old
+        fitting = self._admit(number, argument)
+        assert isinstance(argument, torch.Tensor)
+        copy = None if fitting is argument else fitting
+        self.copies += copy is not None
+        reference = weakref.ref(argument, _Forgetter(self, key))
+        return Cell(number, reference, read_state(argument), copy)
+
+    def _pack(self, cells: Mapping[int, Cell], known: Binding | None) -> dict[int, torch.Tensor]:
+        packed: dict[int, torch.Tensor] = {}
+        for part in self._components:
+            if known is not None and all(cells[i] is known.cells.get(i) for i in part.sources):
+                packed.update({buffer: known.packed[buffer] for buffer in part.buffers})
+                continue
+            packed.update({buffer: self._empty(buffer) for buffer in part.buffers})
+            addresses = {self._places[i]: cells[i].address for i in part.sources}
+            addresses.update({buffer: packed[buffer].data_ptr() for buffer in part.buffers})
+            self._prepare(addresses, part.launches)
+            self.repacks += 1
+        return packed
+
+    def _empty(self, buffer: int) -> torch.Tensor:
+        spec = self._plan.buffers[buffer]
+        shape = tuple(evaluate(dim, {}) for dim in spec.shape)
+        strides = tuple(evaluate(dim, {}) for dim in spec.strides)
+        return empty_strided(shape, strides, to_torch(spec.dtype))
+
+    def _write_table(self, binding: Binding) -> None:
+        rows = [self._record(binding, cell) for cell in binding.cells.values()]
+        cells = records(CellRecord, rows)
+        packed = records(
+            PackedRecord, [PackedRecord(i, t.data_ptr()) for i, t in binding.packed.items()]
+        )
+        table = BindingTable(
+            len(cells), ctypes.addressof(cells), len(packed), ctypes.addressof(packed)
+        )
+        binding.keep += [cells, packed, table]
+        binding.address = ctypes.addressof(table)
+
+    def _record(self, binding: Binding, cell: Cell) -> CellRecord:
+        state = cell.state
+        layout = words(state.layout)
+        binding.keep.append(layout)
+        watched = self._watched(cell) and state.version is not None
+        return CellRecord(
+            object=id(cell.reference()),
+            argument=cell.argument,
+            impl=state.impl,
+            data=state.data,
+            version=state.version or 0,
+            versioned=watched,
+            rank=len(state.layout) // 2,
+            dtype=state.dtype,
+            layout=ctypes.addressof(layout),
+            buffer=self._places[cell.argument],
+            address=cell.address,
+        )
+
+
+class _Forgetter:
+    """Drops the bindings of a parameter that has died, without keeping their owner alive."""
+
+    def __init__(self, owner: Parameters, key: int) -> None:
+        self._owner, self._key = weakref.ref(owner), key
+
+    def __call__(self, _: object) -> None:
+        owner = self._owner()
+        if owner is not None:
+            owner._forget(self._key)

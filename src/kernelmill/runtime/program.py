@@ -1,0 +1,81 @@
+"""A loaded plan that can be called."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any
+
+from kernelmill.core.errors import KernelmillError
+from kernelmill.plan.ir import AtenCall, Launch, Plan
+from kernelmill.runtime import linker
+from kernelmill.runtime.calls import Call, ProgramResult, native_call
+from kernelmill.runtime.dims import DimsFunction
+from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.stepped import stepped_call
+
+DIMS_OBJECT = "dims"
+"""Name in `objects` of the function that computes `dims_needed(plan)`, and of its symbol."""
+
+
+class Program:
+    """A plan ready to run. Calls from several Python threads at once are right.
+
+    `call(*args)` is the same as calling the program, without one Python frame.
+    """
+
+    def __init__(self, engine: Engine, call: Call) -> None:
+        self.plan = engine.plan
+        self.call = call
+        self._engine = engine
+
+    def __call__(self, *args: Any) -> list[ProgramResult]:
+        """Run with the plan's arguments: tensors, and an int for each SymbolInput.
+
+        InputError names an argument that does not fit; nothing has been written then. IndexError
+        when a kernel found an index out of range.
+        """
+        return self.call(*args)
+
+    def report(self) -> dict[str, int]:
+        """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
+        all calls together."""
+        engine, parameters = self._engine, self._engine.parameters
+        steps = self.plan.steps
+        return {
+            "launches": sum(isinstance(step, Launch) for step in steps),
+            "aten_calls": sum(isinstance(step, AtenCall) for step in steps),
+            "arena_bytes": sum(frame.arena_bytes for frame in engine.frames),
+            "packed_bytes": 0 if parameters is None else parameters.packed_bytes,
+            "calls": sum(frame.calls for frame in engine.frames),
+            "repacks": 0 if parameters is None else parameters.repacks,
+            "copies": engine.copies + (0 if parameters is None else parameters.copies),
+        }
+
+
+def load(plan: Plan, objects: Mapping[str, bytes]) -> Program:
+    """Make a plan callable. `objects` are ELF images by kernel name.
+
+    A dynamic plan may bring one more under the name "dims": `void dims(const i64* symbols, i64*
+    out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python
+    does. Raises CodegenError when an object does not link, KernelmillError when one is missing or
+    this torch lacks an operator.
+    """
+    keep: list[linker.LinkedObject] = []
+    kernels: dict[str, int] = {}
+    for kernel in plan.kernels:
+        if kernel.name not in objects:
+            raise KernelmillError(f"plan {plan.name}: no object for kernel {kernel.name}")
+        linked = linker.link_once(kernel.digest, kernel.name, objects[kernel.name])
+        kernels[kernel.name] = linked[kernel.name]
+        keep.append(linked)
+    dims_function: DimsFunction | None = None
+    if DIMS_OBJECT in objects:
+        linked = linker.link([DIMS_OBJECT], objects[DIMS_OBJECT])
+        prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+        dims_function = prototype(linked[DIMS_OBJECT])
+        keep.append(linked)
+    engine = Engine(plan, kernels, dims_function, keep)
+    only_launches = all(isinstance(step, Launch) for step in plan.steps)
+    call = native_call(engine) if only_launches else stepped_call(engine)
+    return Program(engine, call)

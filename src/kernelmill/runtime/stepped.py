@@ -1,0 +1,176 @@
+"""The call of a plan with ATen steps: native launches between calls of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, Union
+
+import torch
+
+from kernelmill.core.dtype import to_torch
+from kernelmill.plan.ir import AtenCall, Launch, Plan, TensorResult
+from kernelmill.runtime.aten import AtenStep, Running, tensor_literals
+from kernelmill.runtime.calls import (
+    Call,
+    ProgramResult,
+    argument_picker,
+    quick_look,
+    result_readers,
+)  # fmt: skip
+from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.memory import Frame, empty_strided
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Launches `first` up to `last`, one after the other.
+
+    `makes` are tensor buffers that it is the first to touch, and so has to allocate first.
+    """
+
+    first: int
+    last: int
+    makes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A segment or an operator, and the tensor buffers nobody needs after it."""
+
+    action: Union[Segment, AtenStep]
+    drops: tuple[int, ...]
+
+
+def stages_of(engine: Engine) -> list[Stage]:
+    """The steps of the plan, launches gathered into segments."""
+    plan = engine.plan
+    groups: list[list[Launch] | AtenCall] = []
+    for step in plan.steps:
+        if isinstance(step, AtenCall):
+            groups.append(step)
+        elif groups and isinstance(groups[-1], list):
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    last_use = {
+        buffer: number for number, group in enumerate(groups) for buffer in _touched(plan, group)
+    }
+    kept = {result.buffer for result in plan.results if isinstance(result, TensorResult)}
+    stages: list[Stage] = []
+    known: set[int] = set()
+    launches = 0
+    for number, group in enumerate(groups):
+        touched = _touched(plan, group)
+        if isinstance(group, AtenCall):
+            action: Union[Segment, AtenStep] = AtenStep(plan, group, engine.dims)
+        else:
+            action = Segment(launches, launches + len(group), tuple(sorted(touched - known)))
+            launches += len(group)
+        known |= touched
+        drops = tuple(sorted(b for b in touched - kept if last_use[b] == number))
+        stages.append(Stage(action, drops))
+    return stages
+
+
+def _touched(plan: Plan, group: list[Launch] | AtenCall) -> set[int]:
+    """Tensor buffers that these steps read or write."""
+    if isinstance(group, AtenCall):
+        numbers = {*group.results, *tensor_literals((group.args, group.kwargs))}
+    else:
+        numbers = {buffer for launch in group for buffer in launch.buffers}
+    return {n for n in numbers if n >= 0 and plan.buffers[n].kind == "tensor"}
+
+
+def stepped_call(engine: Engine) -> Call:
+    """The call of a plan with ATen steps."""
+    stages = stages_of(engine)
+    readers = result_readers(engine, range(len(engine.plan.buffers)))
+    begin = _beginner(engine)
+
+    def call(*args: Any) -> list[ProgramResult]:
+        try:
+            frame = engine.free.pop()
+        except IndexError:
+            frame = engine.new_frame()
+        try:
+            # The plan is what was traced: neither autograd nor autocast has a say in it any more.
+            with torch.no_grad(), _no_autocast():
+                running = begin(args, frame)
+                for stage in stages:
+                    if isinstance(stage.action, Segment):
+                        _launch(engine, stage.action, running, frame)
+                    else:
+                        _operate(stage.action, running, frame)
+                    for buffer in stage.drops:
+                        running.tensors[buffer] = None
+        finally:
+            engine.free.append(frame)
+        return [read(running.tensors, args, running.sizes) for read in readers]
+
+    return call
+
+
+def _no_autocast() -> AbstractContextManager[object]:
+    enabled = torch._C._is_any_autocast_enabled()
+    return torch._C._DisableAutocast() if enabled else nullcontext()
+
+
+def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
+    """Gives the function that checks arguments and puts their addresses into the frame."""
+    plan, tables = engine.plan, engine.tables
+    pick = argument_picker(tables.tensor_arguments)
+    look = quick_look(engine)
+    inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == "input"]
+
+    def begin(args: tuple[Any, ...], frame: Frame) -> Running:
+        found = look(args)
+        careful = found is None
+        while True:
+            if careful or found is None:
+                admitted, sizes, binding = engine.admit(args)
+            else:
+                admitted, (sizes, binding) = args, found
+            if engine.late:
+                sizes = replace(sizes, values=type(sizes.values).from_buffer_copy(sizes.values))
+            frame.adopt(sizes)
+            try:
+                bound = 0 if binding is None else binding.address
+                code = engine.entry_admit(frame.address, bound, id(args), *pick(admitted))
+            except Exception:
+                if careful:
+                    raise
+                code = -1
+            if code == 0:
+                break
+            if careful:
+                raise engine.refused(code)
+            careful = True
+        running = Running([None] * len(plan.buffers), sizes, dict(sizes.symbols), binding)
+        for buffer, argument in inputs:
+            running.tensors[buffer] = admitted[argument]
+        if binding is not None:
+            for buffer, tensor in binding.packed.items():
+                running.tensors[buffer] = tensor
+        return running
+
+    return begin
+
+
+def _launch(engine: Engine, segment: Segment, running: Running, frame: Frame) -> None:
+    for buffer in segment.makes:
+        layout = engine.layout(buffer, running.sizes)
+        tensor = empty_strided(*layout, to_torch(engine.plan.buffers[buffer].dtype))
+        running.tensors[buffer] = tensor
+        frame.set_address(buffer, tensor.data_ptr())
+    status = engine.entry_launch(frame.address, segment.first, segment.last)
+    if status:
+        raise engine.status_error(status)
+
+
+def _operate(step: AtenStep, running: Running, frame: Frame) -> None:
+    for buffer, tensor in step.run(running).items():
+        running.tensors[buffer] = tensor
+        if not tensor.dtype.is_complex:
+            frame.set_address(buffer, tensor.data_ptr())

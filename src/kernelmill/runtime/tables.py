@@ -1,0 +1,138 @@
+"""Builds the tables that the native executor walks for one plan."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import DType
+from kernelmill.plan.ir import Launch, Plan, TensorInput
+from kernelmill.runtime.dims import DimTable
+from kernelmill.runtime.executor import PARALLEL_THRESHOLD_NS
+from kernelmill.runtime.layout import (
+    ArenaRecord,
+    InputRecord,
+    LaunchRecord,
+    Table,
+    records,
+    words,
+)  # fmt: skip
+
+_DLPACK_KINDS = {"int": 0, "uint": 1, "float": 2, "bool": 6}
+_DLPACK_CODES = {
+    "bf16": 4, "c32": 5, "c64": 5, "c128": 5, "u16": 1, "u32": 1, "u64": 1,
+    "f8e4m3fn": 10, "f8e4m3fnuz": 11, "f8e5m2": 12, "f8e5m2fnuz": 13, "f8e8m0fnu": 14,
+}  # fmt: skip
+"""DLDataTypeCode where the kind does not give it (dlpack.h 1.1)."""
+
+
+def dlpack_dtype(dtype: DType) -> int:
+    """The 32 bits of a DLDataType: code, bits, one lane."""
+    code = _DLPACK_CODES.get(dtype.name)
+    code = _DLPACK_KINDS[dtype.kind] if code is None else code
+    return code | dtype.bits << 8 | 1 << 16
+
+
+class NativeTables:
+    """The tables of a plan; `address` stays good as long as this object lives.
+
+    `tensor_arguments` are the arguments that go to the entry as tensors, in this order, and
+    `cell_arguments` the long-lived ones that a binding holds. `outputs` are buffers whose tensors
+    follow the arguments. The launches of `plan.prepare` come behind those of `plan.steps`, from
+    number `first_prepare` on.
+    """
+
+    def __init__(self, plan: Plan, dims: DimTable, kernels: Mapping[str, int]) -> None:
+        self._dims = dims
+        self._keep: list[Any] = []
+        tensors = [(i, e) for i, e in enumerate(plan.inputs) if isinstance(e, TensorInput)]
+        self.cell_arguments = tuple(i for i, entry in tensors if is_cell(entry))
+        self.tensor_arguments = tuple(i for i, entry in tensors if not is_cell(entry))
+        self.outputs = tuple(i for i, b in enumerate(plan.buffers) if b.kind == "tensor")
+        # One more for arguments that no step reads; -1 is the status word and stays itself.
+        self.slots = len(plan.buffers) + 1
+        self._argument_places = _argument_places(plan)
+        self._places = {-1: -1}
+        for i, buffer in enumerate(plan.buffers):
+            shared = buffer.kind == "input"
+            self._places[i] = self._argument_places[buffer.source] if shared else i
+        launches = [step for step in plan.steps if isinstance(step, Launch)]
+        self.first_prepare = len(launches)
+        launches += plan.prepare
+        arena = [i for i, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
+        table = Table(
+            input_count=len(self.tensor_arguments),
+            inputs=self._records(
+                InputRecord, [self._input(i, plan.inputs[i]) for i in self.tensor_arguments]
+            ),
+            output_count=len(self.outputs),
+            outputs=self._words(self.outputs),
+            arena_count=len(arena),
+            arena=self._records(
+                ArenaRecord,
+                [ArenaRecord(i, dims.number(plan.buffers[i].offset)) for i in arena],
+            ),
+            launch_count=self.first_prepare,
+            launches=self._records(
+                LaunchRecord, [self._launch(step, kernels) for step in launches]
+            ),
+            widest_launch=max((len(launch.buffers) for launch in launches), default=0),
+            most_dims=max((len(launch.dims) for launch in launches), default=0),
+            threshold=PARALLEL_THRESHOLD_NS,
+        )
+        self._keep.append(table)
+        self.address = ctypes.addressof(table)
+
+    def place(self, argument: int) -> int:
+        """The number under which the address of an argument is kept in frames."""
+        return self._argument_places.get(argument, self.slots - 1)
+
+    def _input(self, argument: int, entry: object) -> InputRecord:
+        assert isinstance(entry, TensorInput)
+        return InputRecord(
+            buffer=self.place(argument),
+            rank=len(entry.shape),
+            dtype=dlpack_dtype(entry.dtype),
+            misaligned=0 if entry.dtype.is_opaque else entry.dtype.bytes - 1,
+            dims=self._numbers((*entry.shape, *entry.strides)),
+        )
+
+    def _launch(self, launch: Launch, kernels: Mapping[str, int]) -> LaunchRecord:
+        return LaunchRecord(
+            kernel=kernels[launch.kernel],
+            buffer_count=len(launch.buffers),
+            buffers=self._words([self._places[buffer] for buffer in launch.buffers]),
+            dim_count=len(launch.dims),
+            dims=self._numbers(launch.dims),
+            tasks=self._dims.number(launch.tasks),
+            work=self._dims.number(launch.work),
+        )
+
+    def _numbers(self, dims: Sequence[Dim]) -> int:
+        return self._words(self._dims.numbers(dims))
+
+    def _words(self, numbers: Sequence[int]) -> int:
+        return self._kept(words(numbers))
+
+    def _records(self, kind: type[ctypes.Structure], rows: Sequence[ctypes.Structure]) -> int:
+        return self._kept(records(kind, rows))
+
+    def _kept(self, array: ctypes.Array[Any]) -> int:
+        self._keep.append(array)
+        return ctypes.addressof(array)
+
+
+def is_cell(entry: TensorInput) -> bool:
+    """Whether an argument lives long and has one layout, so that it can be bound."""
+    return entry.role != "user" and all(isinstance(d, int) for d in (*entry.shape, *entry.strides))
+
+
+def _argument_places(plan: Plan) -> dict[int, int]:
+    """For each argument with a buffer the first one: several views of it share its address."""
+    places: dict[int, int] = {}
+    for i, buffer in enumerate(plan.buffers):
+        if buffer.kind == "input":
+            places.setdefault(buffer.source, i)
+    return places
