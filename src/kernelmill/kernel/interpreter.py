@@ -53,8 +53,9 @@ def run_kernel(
     memory = {
         buffer.name: _memory(kernel, buffer.name, buffers, values) for buffer in kernel.buffers
     }
-    for task in tasks if tasks is not None else range(evaluate(kernel.tasks, values)):
-        _Task(kernel, memory, {**values, TASK: task}).run()
+    with np.errstate(all="ignore"):
+        for task in tasks if tasks is not None else range(evaluate(kernel.tasks, values)):
+            _Task(kernel, memory, {**values, TASK: task}).run()
 
 
 def _memory(

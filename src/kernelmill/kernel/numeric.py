@@ -52,8 +52,7 @@ def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DT
 def apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
     """The lanes of the result. `types` are the operands' element types."""
     type = instr.result.type
-    with np.errstate(all="ignore"):
-        return np.array(np.broadcast_to(_apply(instr, args, types), (type.lanes,)))
+    return np.array(np.broadcast_to(_apply(instr, args, types), (type.lanes,)))
 
 
 def _apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
