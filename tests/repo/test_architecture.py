@@ -1,0 +1,72 @@
+"""What is written down in more than one place says the same in each of them."""
+
+import re
+import tomllib
+
+import pytest
+
+from kernelmill.config import CompilerConfig
+from kernelmill.core import knobs, log
+from tests.repo.source import PACKAGE, ROOT, SOURCES
+
+ROOMS = sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").is_file())
+
+
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def layers():
+    contracts = project()["tool"]["importlinter"]["contracts"]
+    (contract,) = [c for c in contracts if c["type"] == "layers"]
+    assert contract["exhaustive"] is True
+    return contract["layers"]
+
+
+def rooms_of(line):
+    return sorted(re.findall(r"\w+", line))
+
+
+def test_every_room_has_a_layer_and_every_plain_layer_a_room():
+    named = [room for line in layers() for room in rooms_of(line)]
+    assert len(named) == len(set(named))
+    assert set(ROOMS) <= set(named)
+
+
+def test_the_picture_in_the_document_is_the_contract():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    picture = re.search(r"```rooms\n(.*?)```", text, re.DOTALL)[1]
+    drawn = [rooms_of(line.partition("#")[0]) for line in picture.splitlines()]
+    assert drawn == [rooms_of(line) for line in layers()]
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_is_explained_and_can_be_logged(room):
+    assert f"| {room} |" in (ROOT / "docs" / "architecture.md").read_text()
+    assert room in log.ROOMS
+
+
+@pytest.mark.parametrize("dependency", project()["project"]["dependencies"])
+def test_every_dependency_has_its_reason_in_the_document(dependency):
+    name = re.match(r"[\w-]+", dependency)[0]
+    assert f"| {name} |" in (ROOT / "docs" / "architecture.md").read_text()
+
+
+def source_outside(*files):
+    skipped = [PACKAGE / file for file in files]
+    return "\n".join(p.read_text() for p in SOURCES if p not in skipped)
+
+
+@pytest.mark.parametrize("knob", knobs.KNOBS, ids=lambda knob: knob.name)
+def test_every_knob_is_read_and_documented(knob):
+    (constant,) = [n for n, value in vars(knobs).items() if value is knob]
+    assert f"knobs.{constant}." in source_outside("core/knobs.py")
+    assert f"`{knob.name}`" in (ROOT / "README.md").read_text()
+
+
+def test_no_option_is_accepted_and_ignored():
+    source = source_outside("config/tree.py", "config/compiler_config.py", "config/option.py")
+    effective = [n for n, o, _ in CompilerConfig().options() if not (o.pending or o.inert)]
+    effective.remove("experimental_config.jit_compile")  # has one value only
+    unread = [n for n in effective if not re.search(rf"\.{n.rpartition('.')[2]}\b", source)]
+    assert unread == [], "nothing reads these: mark them as pending"

@@ -1,0 +1,51 @@
+"""Sizes, names and docstrings that keep the source readable; CONTRIBUTING.md gives the reasons."""
+
+import ast
+
+from tests.repo.source import PACKAGE, ROOT, SOURCES, functions, public, relative, tree
+
+FILE_LINES = 600
+FUNCTION_LINES = 60
+NAMES_THAT_SAY_NOTHING = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+
+
+def test_files_are_short():
+    files = [*SOURCES, *sorted((ROOT / "tests").rglob("*.py"))]
+    lines = {relative(path): len(path.read_text().splitlines()) for path in files}
+    assert {name: count for name, count in lines.items() if count > FILE_LINES} == {}
+
+
+def test_functions_are_short():
+    lines = {
+        f"{relative(path)}:{f.lineno} {f.name}": f.end_lineno - f.lineno + 1
+        for path in SOURCES
+        for f in functions(path)
+    }
+    assert len(lines) > 100
+    assert {name: count for name, count in lines.items() if count > FUNCTION_LINES} == {}
+
+
+def test_names_say_something():
+    parts = {p: set(p.relative_to(PACKAGE).with_suffix("").parts) for p in SOURCES}
+    assert [relative(p) for p, names in parts.items() if names & NAMES_THAT_SAY_NOTHING] == []
+
+
+def test_modules_and_public_classes_have_docstrings():
+    without = [relative(path) for path in SOURCES if not ast.get_docstring(tree(path))]
+    for path in SOURCES:
+        classes = [node for node in public(path) if isinstance(node, ast.ClassDef)]
+        without += [f"{relative(path)} {c.name}" for c in classes if not ast.get_docstring(c)]
+    assert without == []
+
+
+def test_package_files_hold_a_docstring_and_exports_only():
+    def is_export(node, body):
+        if isinstance(node, ast.Expr):
+            return node is body[0]
+        if isinstance(node, ast.Assign):
+            return [ast.unparse(target) for target in node.targets] == ["__all__"]
+        return isinstance(node, (ast.Import, ast.ImportFrom))
+
+    for path in PACKAGE.rglob("__init__.py"):
+        body = tree(path).body
+        assert [ast.unparse(node) for node in body if not is_export(node, body)] == [], path
