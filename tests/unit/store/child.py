@@ -8,9 +8,8 @@ import resource
 import sys
 import time
 
-from tests.unit.store.samples import compiled, key
-
 from kernelmill.store import Compiled, Store
+from tests.unit.store.samples import compiled, key
 
 
 def say(word: object) -> None:

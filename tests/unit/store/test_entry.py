@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from tests.unit.store.samples import compiled, key
 
 from kernelmill.core.digest import sha256
 from kernelmill.store.entry import BadEntry, decode, encode, entry_name, key_of
+from tests.unit.store.samples import compiled, key
 
 NAME = entry_name("Square", key(4))
 

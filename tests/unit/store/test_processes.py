@@ -7,10 +7,10 @@ import time
 from collections import Counter
 
 import pytest
-from tests.unit.store.samples import compiled, key
 
 from kernelmill.store import Store
 from kernelmill.store.survey import survey
+from tests.unit.store.samples import compiled, key
 
 
 def test_eight_processes_compile_each_kernel_once(folder, child):

@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.unit.store.samples import compiled, key
 
 from kernelmill.store import Store
+from tests.unit.store.samples import compiled, key
 
 
 def fail():

@@ -3,10 +3,10 @@
 import os
 
 import pytest
-from tests.unit.store.samples import compiled, key
 
 from kernelmill.core.errors import StoreError
 from kernelmill.store import Store, open_store
+from tests.unit.store.samples import compiled, key
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
