@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, of_atom
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import TASK, Sym, Value
+from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.depth import Depth
 from kernelmill.lower.contract.dot import sum_along_depth
 from kernelmill.lower.contract.operands import copy_a, copy_b, is_flat, rows_of_a, vectors_of_b
@@ -21,12 +21,11 @@ from kernelmill.lower.views import unravel
 def emit_contraction(builder: KernelBuilder, spec: Contraction, schedule: Schedule) -> None:
     """Write the kernel's body, and set its `tasks` and `scratch`. The builder must be empty but for
     buffers, which the callbacks and packed operands name."""
-    kernel = builder.kernel
-    kernel.tasks = schedule.tasks(spec)
-    kernel.scratch = schedule.scratch(spec).bytes
-    if kernel.tasks == 0:
+    tasks = schedule.tasks(spec)
+    builder.set_tasks(tasks)
+    builder.kernel.scratch = schedule.scratch(spec).bytes
+    if tasks == 0:
         return
-    builder.task = of_atom(Sym(TASK, 0, kernel.tasks - 1))
     rows, columns = schedule.row_blocks(spec), schedule.column_blocks(spec)
     rest = floordiv(builder.task, rows)
     site = Site(

@@ -1,0 +1,115 @@
+"""What the rules decide, on a processor that is spelt out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from kernelmill.core.dim import Dim, evaluate, sym
+from kernelmill.core.dtype import F32, F64, I64
+from kernelmill.core.target import Target, x86_64
+from kernelmill.lower.contract import Contraction, Schedule, plan_contraction
+from tests.unit.lower.contract.compiled import FLAVOURS, Case
+
+AVX2, AVX512 = x86_64(3), x86_64(4)
+
+
+def plan(case: Case, target: Target = AVX512) -> Schedule:
+    return replace(case, target=target).schedule
+
+
+@pytest.mark.parametrize(("target", "registers"), [(AVX2, 16), (AVX512, 32)])
+def test_tile_fits_the_registers(target: Target, registers: int) -> None:
+    for m, n, a, b in product((1, 3, 8, 50, 128), (1, 16, 40, 48, 64, 768), FLAVOURS, FLAVOURS):
+        schedule = plan(Case(m, n, (64,), a=a, b=b), target)
+        assert schedule.rows * schedule.vectors + schedule.vectors + 1 <= registers
+
+
+@pytest.mark.parametrize(("accumulate", "lanes"), [(F32, 16), (F64, 8), (I64, 8)])
+def test_lanes_fill_a_register(accumulate: object, lanes: int) -> None:
+    case = Case(4, 64, (8,), dtype=accumulate, accumulate=accumulate)  # pyright: ignore
+    assert plan(case).lanes == lanes
+
+
+def test_packed_weights_are_shared_by_every_number_of_rows() -> None:
+    for n in (64, 100, 384, 768, 1000, 3072):
+        widths = {plan(Case(m, n, (768,))).width for m in (1, 4, 7, 8, 128, 1000)}
+        assert len(widths) == 1, n
+
+
+def test_no_rows_and_few_columns_are_wasted() -> None:
+    assert plan(Case(128, 768, (768,))).rows == 8
+    assert plan(Case(5, 768, (768,))).rows == 5
+    assert plan(Case(128, 768, (768,))).width == 48
+    assert plan(Case(128, 1024, (768,))).width == 32
+    assert plan(Case(128, 20, (768,))).width == 32
+    assert plan(Case(128, 10, (768,))).width == 16
+
+
+def test_large_work_is_split_for_many_threads() -> None:
+    for case in (
+        Case(128, 768, (768,)),
+        Case(1, 4096, (4096,)),
+        Case(1000, 64, (512,)),
+        Case(64, 3136, (64, 3, 3), a="packed", b="computed outer"),
+    ):
+        tasks = plan(case).tasks(case.spec)
+        assert isinstance(tasks, int) and tasks >= 12
+
+
+def test_small_work_is_one_task() -> None:
+    case = Case(4, 64, (64,))
+    assert plan(case).tasks(case.spec) == 1
+
+
+def test_what_is_packed() -> None:
+    def packs(m: int, n: int, k: int, a: str, b: str) -> tuple[bool, bool]:
+        schedule = plan(Case(m, n, (k,), a=a, b=b))
+        return schedule.pack_a, schedule.pack_b
+
+    assert packs(128, 768, 768, "k", "packed") == (False, False)
+    assert packs(128, 768, 768, "computed k", "packed") == (True, False)
+    assert packs(128, 768, 768, "k", "outer") == (False, True)
+    assert packs(64, 64, 64, "k", "outer") == (False, False)  # near enough as it lies
+    assert packs(64, 64, 64, "k", "k") == (False, True)
+    assert packs(1, 768, 768, "k", "outer") == (False, False)  # read once
+    assert packs(1, 768, 9, "k", "computed outer") == (False, False)
+
+
+def test_few_rows_by_columns_of_contiguous_k_are_dot_products() -> None:
+    assert plan(Case(1, 768, (768,), b="k")).dot
+    assert not plan(Case(64, 768, (768,), b="k")).dot
+    assert not plan(Case(1, 768, (768,), b="packed")).dot
+
+
+def scratch(case: Case, **values: int) -> int:
+    return evaluate(plan(case).scratch(case.spec).bytes, values)
+
+
+def test_scratch_stays_within_the_second_cache() -> None:
+    for k in (64, 3072, 20_000, 100_000):
+        case = Case(128, 768, (k,), b="outer")
+        assert scratch(case) <= AVX512.l2_bytes
+
+
+def test_symbolic_sizes_need_symbolic_tasks_and_scratch() -> None:
+    case = Case(1, 1, (1,), b="outer", dynamic="mnk")
+    schedule = plan(case)
+    tasks: Dim = schedule.tasks(case.spec)
+    assert evaluate(tasks, {"m": 0, "n": 5}) == 0
+    assert evaluate(tasks, {"m": 1, "n": 1}) == 1
+    assert evaluate(tasks, {"m": 1000, "n": 1000}) > 16
+    assert scratch(case, m=8, n=8, k=2000) > scratch(case, m=8, n=8, k=1000)
+
+
+def test_work_grows_with_the_contraction() -> None:
+    def work(spec: Contraction) -> int:
+        return evaluate(plan_contraction(spec, AVX512).work, {"m": 128})
+
+    one = Case(128, 768, (768,)).spec
+    assert 200_000 < work(one) < 5_000_000
+    assert work(replace(one, k=(768 * 2,))) > 1.9 * work(one)
+    assert work(replace(one, m=sym("m"))) == work(one)
+    assert work(replace(one, accumulate=F32, batch=(3,))) > 2.9 * work(one)
