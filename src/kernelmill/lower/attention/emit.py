@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dim import Dim
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.attention.frame import Frame
 from kernelmill.lower.attention.layout import lay_out
@@ -10,7 +9,7 @@ from kernelmill.lower.attention.packed import emit_packed
 from kernelmill.lower.attention.schedule import AttentionSchedule
 from kernelmill.lower.attention.spec import AttentionSpec
 from kernelmill.lower.attention.streamed import emit_streamed
-from kernelmill.lower.views import unravel
+from kernelmill.lower.tasks import task_index
 
 
 def emit_attention(
@@ -18,19 +17,9 @@ def emit_attention(
 ) -> None:
     """Append the body of one task. The kernel must have the schedule's `tasks` and `scratch`."""
     frame = Frame(builder, spec, schedule, lay_out(spec, schedule))
-    sizes = (*spec.batch[:-1], spec.batch[-1] // schedule.heads, schedule.row_blocks)
-    *outer, block = (
-        _bind(builder, position, size)
-        for position, size in zip(unravel(builder.task, sizes), sizes, strict=True)
-    )
+    heads = spec.batch[-1] // schedule.heads
+    *outer, block = task_index(builder, (*spec.batch[:-1], heads, schedule.row_blocks))
     if schedule.streamed:
         emit_streamed(frame, (*outer[:-1], outer[-1] * schedule.heads))
     else:
         emit_packed(frame, tuple(outer), block * schedule.rows)
-
-
-def _bind(builder: KernelBuilder, position: Dim, size: Dim) -> Dim:
-    """The position as a symbol of its own, so that expressions made of it stay short."""
-    if isinstance(position, int):
-        return position
-    return builder.let(builder.index(position), 0, size - 1)

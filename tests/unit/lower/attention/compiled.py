@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 
 import torch
 from torch import Tensor
 
-from kernelmill import codegen
-from kernelmill.core.dim import Dim, as_sym, evaluate, linear_part, sym
+from kernelmill.core.dim import Dim, as_sym, linear_part, sym
 from kernelmill.core.dtype import BOOL, F32, F64, DType, from_torch
 from kernelmill.core.target import Target, host
 from kernelmill.kernel.builder import KernelBuilder
@@ -22,25 +20,7 @@ from kernelmill.lower.attention import (
 )  # fmt: skip
 from kernelmill.lower.attention.spec import Dims, LoadElement, StoreElement
 from kernelmill.lower.lane import Lane
-from tests.unit.codegen.native import link
-
-MARGIN = 64
-"""Elements around each tensor that no kernel may change, filled with NaN."""
-
-
-def surrounded(tensor: Tensor) -> Tensor:
-    """The same values and strides inside a larger memory of NaN (or True)."""
-    reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    fill = float("nan") if tensor.is_floating_point() else True
-    room = torch.full((max(reach, 0) + 2 * MARGIN,), fill, dtype=tensor.dtype)
-    return room.as_strided(tensor.shape, tensor.stride(), MARGIN).copy_(tensor)
-
-
-def _address(batch: Dims, row: Dim, column: Dim, strides: tuple[int, ...]) -> Dim:
-    index: Dim = 0
-    for position, stride in zip((*batch, row, column), strides, strict=True):
-        index = index + position * stride
-    return index
+from tests.unit.lower.launched import Launched, address, storage_elements, surrounded
 
 
 def loader(name: str, tensor: Tensor, accumulate: DType, group: int = 1) -> LoadElement:
@@ -50,7 +30,7 @@ def loader(name: str, tensor: Tensor, accumulate: DType, group: int = 1) -> Load
 
     def load(b: KernelBuilder, batch: Dims, row: Dim, column: Dim, lane: Lane | None) -> Value:
         head = batch[1] // group
-        index = _address((batch[0], head), row, column, tensor.stride())
+        index = address((batch[0], head, row, column), tensor.stride())
         if lane is None:
             value = b.load(name, index, dtype)
         else:
@@ -75,7 +55,7 @@ def storer(name: str, tensor: Tensor) -> StoreElement:
     def store(
         b: KernelBuilder, batch: Dims, row: Dim, column: Dim, lane: Lane | None, value: Value
     ) -> None:
-        index = _address(batch, row, column, tensor.stride())
+        index = address((*batch, row, column), tensor.stride())
         if value.type.dtype != dtype:
             value = b.op("cast", value, dtype=dtype)
         if lane is None:
@@ -125,34 +105,19 @@ class Attention:
         )
         target = target or host()
         self.schedule: AttentionSchedule = plan_attention(self.spec, target)
-        self._compile(target)
-
-    def _compile(self, target: Target) -> None:
         builder = KernelBuilder("attention", "Attention", self.schedule.tasks)
         for name, tensor in self.tensors.items():
             dtype = from_torch(tensor.dtype)
             assert dtype is not None
-            elements = tensor.untyped_storage().nbytes() // tensor.element_size()
-            builder.buffer(name, dtype, elements, "out" if name == "o" else "in")
+            builder.buffer(name, dtype, storage_elements(tensor), "out" if name == "o" else "in")
         builder.kernel.scratch = self.schedule.scratch
         symbols = (as_sym(self.spec.rows), as_sym(self.spec.keys))
         builder.kernel.dims += [symbol for symbol in symbols if symbol is not None]
         emit_attention(builder, self.spec, self.schedule)
-        self.kernel = builder.kernel
-        image = codegen.compile_kernel(self.kernel, target)
-        self._tracker, address = link(image, "attention")
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._function = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)(address)
+        self.kernel = Launched(builder.kernel, target)
 
     def __call__(self, *tensors: Tensor) -> Tensor:
         """Run on the tensors it was made for, or on others (q, k, v, result[, m]) if dynamic."""
         used = dict(zip(self.tensors, tensors, strict=True)) if tensors else self.tensors
-        sizes = {"s0": used["q"].shape[2], "s1": used["k"].shape[2]}
-        pointers = (ctypes.c_void_p * len(used))(*(t.data_ptr() for t in used.values()))
-        numbers = (ctypes.c_int64 * 2)(*sizes.values())
-        scratch = torch.full((self.schedule.scratch // 4 + 16,), float("nan"))
-        aligned = (scratch.data_ptr() + 63) // 64 * 64
-        # One task at a time: tasks are independent, in any order.
-        for task in reversed(range(evaluate(self.schedule.tasks, sizes))):
-            self._function(pointers, numbers, task, task + 1, aligned)
+        self.kernel(used, {"s0": used["q"].shape[2], "s1": used["k"].shape[2]})
         return used["o"]

@@ -9,7 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention as eager
 
 from kernelmill.core.target import x86_64
 from tests.tolerances import assert_close
-from tests.unit.lower.attention.compiled import MARGIN, Attention, surrounded
+from tests.unit.lower.attention.compiled import Attention
+from tests.unit.lower.launched import assert_margins_untouched, surrounded
 
 INF, NAN = float("inf"), float("nan")
 
@@ -32,6 +33,8 @@ SHAPES = [
     (1, 3, 3, 8, 64, 64, 64),
     (1, 2, 2, 1, 0, 8, 8),
     (1, 2, 2, 1, 1, 1, 1),
+    (0, 2, 2, 20, 20, 8, 8),
+    (2, 2, 2, 0, 5, 8, 8),
 ]
 
 
@@ -63,11 +66,6 @@ def check(q: Tensor, k: Tensor, v: Tensor, result: Tensor, mask: Tensor | None =
     expected = eager(q, k, v, attn_mask=mask, enable_gqa=gqa, **options)
     exact = eager(q.double(), k.double(), v.double(), attn_mask=wide, enable_gqa=gqa, **options)
     assert_close(result.contiguous(), expected.contiguous(), exact)
-
-
-def assert_margins_untouched(tensor: Tensor) -> None:
-    room = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-    assert room[:MARGIN].isnan().all() and room[-MARGIN:].isnan().all()
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
