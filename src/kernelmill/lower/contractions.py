@@ -6,7 +6,7 @@ of the kernel. Constant weights are packed into panels by a map kernel that runs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, product
@@ -64,28 +64,24 @@ class ContractionEmitter:
     """Emits one contract or attention group into the emitter's kernel."""
 
     def __init__(
-        self, emitter: Emitter, group: Group, targets: dict[Value, Location], target: Target, pack: Pack
-    ) -> None:
+        self, emitter: Emitter, group: Group, targets: Mapping[Value, Location], target: Target,
+        pack: Pack,
+    ) -> None:  # fmt: skip
         self.e = emitter
         self.b: KernelBuilder = emitter.builder
         self.group = group
         self.targets = targets
         self.target = target
         self.pack = pack
+        self.spec: Contraction | None = None
 
-    def emit(self) -> Dim:
-        """Emit body, tasks and scratch; returns the estimated work in ns."""
+    def pack_constants(self) -> None:
+        """Decide which operands are packed, and have that done; to be called before `emit`."""
         node = self.group.seed
         assert node is not None
         if node.op == "attention":
-            return self._attention(node)
+            return
         roles = _matmul(node) if node.op == "matmul" else _convolution(node)
-        return self._contraction(roles)
-
-    # ---- contraction -----------------------------------------------------------------------------
-
-    def _contraction(self, roles: _Roles) -> Dim:
-        assert self.group.seed is not None
         spec = Contraction(
             roles.batch, roles.m, roles.n, roles.k,
             self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k),
@@ -95,9 +91,22 @@ class ContractionEmitter:
                 roles.result_index(batch, m, n), lane, sums
             ),
         )  # fmt: skip
-        spec = self._with_panels(roles, spec)
-        schedule = plan_contraction(spec, self.target)
-        emit_contraction(self.b, spec, schedule)
+        self.spec = self._with_panels(roles, spec)
+
+    @property
+    def packed_key(self) -> tuple[str, ...]:
+        """What packing adds to the kernel's signature."""
+        if self.spec is None:
+            return ()
+        return (self.spec.a.packed or "", self.spec.b.packed or "")
+
+    def emit(self) -> Dim:
+        """Emit body, tasks and scratch; returns the estimated work in ns."""
+        if self.spec is None:
+            assert self.group.seed is not None
+            return self._attention(self.group.seed)
+        schedule = plan_contraction(self.spec, self.target)
+        emit_contraction(self.b, self.spec, schedule)
         return schedule.work
 
     def _operand(

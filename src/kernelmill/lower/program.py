@@ -8,19 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelmill.core.dim import Dim, of_atom, product, symbols
-from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
-from kernelmill.lower.contractions import ContractionEmitter
-from kernelmill.lower.elements import Emitter, Location
+from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse, inline_costs
 from kernelmill.lower.groups import Group, fresh_axes
-from kernelmill.lower.naming import kernel_type
-from kernelmill.lower.nest import Nest, emit_nest
+from kernelmill.lower.kernels import STATUS_BUFFER, KernelMaker
 from kernelmill.lower.storage import Storage, base_of, layout_of
 from kernelmill.lower.symbols import used_symbols
 from kernelmill.plan.arena import ArenaBuffer, assign
@@ -55,7 +51,6 @@ class _Lowering:
         self.checks: list[str] = []
         self.checked = False
         self.packed: dict[tuple[object, ...], Value] = {}
-        self.order = {node: i for i, node in enumerate(graph.nodes)}
         updated = {target for target, _ in graph.updates}
         self.constants = {
             entry.value
@@ -68,7 +63,9 @@ class _Lowering:
         sources = self._materialise_updates()
         forced = self._forced(sources)
         self.cost = inline_costs(self.graph)
+        order = {node: i for i, node in enumerate(self.graph.nodes)}
         self.fusion = fuse(self.graph, forced)
+        self.maker = KernelMaker(self.target, self._stored, self._pack, self.cost, order)
         for group in self.fusion.groups:
             self._lower_group(group)
         for (target, _), source in zip(self.graph.updates, sources, strict=True):
@@ -184,42 +181,35 @@ class _Lowering:
         return None if self._is_view(value) else self.storage.locations.get(value)
 
     def _kernel(self, group: Group, targets: dict[Value, Location]) -> Launch:
-        nodes = sorted(group.nodes, key=lambda node: self.order.get(node, 0))
-        builder = KernelBuilder("kernel", kernel_type(nodes))
-        own = {*group.internal, *group.roots}
-        emitter = Emitter(builder, lambda v: None if v in own else self._stored(v))
-        if group.kind in ("contract", "attention"):
-            work = ContractionEmitter(emitter, group, targets, self.target, self._pack).emit()
-        elif group.kind == "nest":
-            work = emit_nest(emitter, Nest(group, targets, self.cost), self.target)
-        else:
-            assert group.seed is not None
-            raise UnsupportedError(f"{group.seed.op} has no lowering at {group.seed.origin}")
-        if -1 in emitter.buffers:
+        made = self.maker.make(group, targets)
+        nodes = self.maker.nodes(group)
+        if STATUS_BUFFER in made.buffers:
             self._note_check(nodes)
-        return self._launch(builder.kernel, emitter.buffers, nodes, work)
+        kernel = self._named(made.kernel, nodes)
+        dims = tuple(of_atom(symbol) for symbol in kernel.dims)
+        return Launch(kernel.name, made.buffers, dims, kernel.tasks, kernel.scratch, made.work)
 
     def _note_check(self, nodes: Iterable[Node]) -> None:
         self.checked = True
         origins = {n.origin for n in nodes if OPS[n.op].kind in ("gather", "scatter") and n.origin}
         self.checks = sorted({*self.checks, *origins})
 
-    def _launch(
-        self, kernel: Kernel, buffers: list[int], nodes: Iterable[Node], work: Dim
-    ) -> Launch:
+    def _named(self, kernel: Kernel, nodes: Iterable[Node]) -> Kernel:
+        """The kernel under a name made of its text, so that equal kernels are one."""
+        if kernel.name in self.kernels:
+            return kernel
         used = used_symbols(kernel)
         kernel.dims = [s for name, s in sorted(self.graph.symbols.items()) if name in used]
         text = print_kernel(kernel, name=False)
         kernel.name = "km_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
         known = self.kernels.setdefault(kernel.name, kernel)
         if known is kernel:
-            origins = [node.origin for node in nodes if node.origin]
+            origin = next((node.origin for node in nodes if node.origin), "")
             operators = tuple(node.op for node in nodes)
             self.refs[kernel.name] = KernelRef(
-                kernel.name, kernel.type, kernel.name, operators, origins[0] if origins else ""
+                kernel.name, kernel.type, kernel.name, operators, origin
             )
-        dims = tuple(of_atom(symbol) for symbol in kernel.dims)
-        return Launch(kernel.name, tuple(buffers), dims, kernel.tasks, kernel.scratch, work)
+        return known
 
     def _pack(self, view: Value) -> Location | None:
         """Store a view of constants once, in a buffer that outlives calls."""

@@ -1,0 +1,112 @@
+"""One kernel for each group, and each distinct kernel once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.target import Target
+from kernelmill.graph.ir import Node, Value
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Kernel
+from kernelmill.lower.contractions import ContractionEmitter
+from kernelmill.lower.elements import Emitter, Location
+from kernelmill.lower.groups import Group
+from kernelmill.lower.naming import kernel_type
+from kernelmill.lower.nest import Nest, emit_nest
+from kernelmill.lower.signature import Signature, signature_of
+
+STATUS_BUFFER = -1
+"""Stands for the status word among a launch's buffers."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """A kernel bound to a group's memory: plan buffers in the kernel's order, and the work in ns."""
+
+    kernel: Kernel
+    buffers: tuple[int, ...]
+    work: Dim
+
+
+@dataclass(frozen=True)
+class _Template:
+    kernel: Kernel
+    slots: tuple[int, ...]
+    work: Dim
+
+
+class KernelMaker:
+    """Makes kernels for the groups of one graph.
+
+    `stored` says where values live; `pack` stores a constant view once; `cost` is that of
+    `fusion.inline_costs`; `order` sorts a group's nodes as the program has them.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        stored: Callable[[Value], Location | None],
+        pack: Callable[[Value], Location | None],
+        cost: Mapping[Value, int],
+        order: Mapping[Node, int],
+    ) -> None:
+        self.target = target
+        self.stored = stored
+        self.pack = pack
+        self.cost = cost
+        self.order = order
+        self._made: dict[tuple[Hashable, ...], _Template] = {}
+
+    def nodes(self, group: Group) -> list[Node]:
+        """The group's nodes in program order."""
+        return sorted(group.nodes, key=lambda node: self.order.get(node, 0))
+
+    def make(self, group: Group, targets: Mapping[Value, Location]) -> Made:
+        """The kernel of a group whose roots go to `targets`.
+
+        Raises UnsupportedError for a seed that has no template.
+        """
+        own = {*group.internal, *group.roots}
+        stored: Callable[[Value], Location | None] = lambda v: None if v in own else self.stored(v)  # noqa: E731
+        builder = KernelBuilder("kernel", kernel_type(self.nodes(group)))
+        emitter = Emitter(builder, stored)
+        contraction = None
+        if group.kind in ("contract", "attention"):
+            contraction = ContractionEmitter(emitter, group, targets, self.target, self.pack)
+            contraction.pack_constants()
+        signature = signature_of(group, targets, stored)
+        for buffer in emitter.buffers:
+            signature.local(buffer)
+        key = (*signature.key, *(() if contraction is None else contraction.packed_key))
+        template = self._made.get(key)
+        if template is None:
+            work = self._emit(group, targets, emitter, contraction)
+            slots = tuple(
+                b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers
+            )
+            template = self._made[key] = _Template(builder.kernel, slots, work)
+        return _bind(template, signature)
+
+    def _emit(
+        self,
+        group: Group,
+        targets: Mapping[Value, Location],
+        emitter: Emitter,
+        contraction: ContractionEmitter | None,
+    ) -> Dim:
+        if contraction is not None:
+            return contraction.emit()
+        if group.kind == "nest":
+            return emit_nest(emitter, Nest(group, targets, self.cost), self.target)
+        assert group.seed is not None
+        raise UnsupportedError(f"{group.seed.op} has no lowering at {group.seed.origin}")
+
+
+def _bind(template: _Template, signature: Signature) -> Made:
+    buffers = tuple(
+        slot if slot == STATUS_BUFFER else signature.buffers[slot] for slot in template.slots
+    )
+    return Made(template.kernel, buffers, template.work)
