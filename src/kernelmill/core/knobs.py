@@ -62,12 +62,16 @@ KERNEL_META = Knob(
     f"Folder of compiled kernels; with '{os.pathsep}' in it, read-only ones in front of the last.",
 )
 DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
+STRICT = Knob(
+    "KERNELMILL_STRICT", _switch, False, "1: raise where a graph would run in torch as a whole."
+)
 RANK = Knob("RANK", _count, 0, "This process' number in a distributed job, for file names.")
 
 KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[tuple[str, ...]], ...] = (
     LOGS,
     KERNEL_META,
     DEBUG,
+    STRICT,
     RANK,
 )
 """All of them, for `kernelmill --help` and the documents."""

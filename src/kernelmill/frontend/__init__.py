@@ -2,5 +2,6 @@
 
 from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.frontend.importer import ImportedGraph, import_fx
+from kernelmill.frontend.tensors import lies_row_major
 
-__all__ = ["ImportedGraph", "decomposition_table", "import_fx"]
+__all__ = ["ImportedGraph", "decomposition_table", "import_fx", "lies_row_major"]

@@ -27,7 +27,7 @@ from kernelmill.frontend.scalars import ScalarReader
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.frontend.tensors import carried_type, dense_strides
 from kernelmill.graph.builder import GraphBuilder
-from kernelmill.graph.ir import Graph, Result, TensorType, Value
+from kernelmill.graph.ir import Graph, Input, Result, TensorType, Value
 from kernelmill.graph.ops import TypingError
 
 __all__ = ["ImportedGraph", "import_fx"]
@@ -88,7 +88,17 @@ class _Importer:
                 self.builder.graph.results = [self._result(x) for x in _listed(node.args[0])]
             elif node.op != "placeholder":
                 raise UnsupportedError(f"an FX node of kind {node.op}")
+        self._keep_updated_unpacked()
         return ImportedGraph(self.builder.graph, tuple(self.constant_tensors))
+
+    def _keep_updated_unpacked(self) -> None:
+        """What the program itself writes to must not be pre-packed, so it is no parameter."""
+        graph = self.builder.graph
+        updated = {held for held, _ in graph.updates}
+        graph.inputs = [
+            Input(entry.value) if isinstance(entry, Input) and entry.value in updated else entry
+            for entry in graph.inputs
+        ]
 
     # ---- inputs, constants, results ---------------------------------------------------------
 
@@ -262,7 +272,7 @@ class _Importer:
         return self._laid_out(value, argument.meta["val"]) if isinstance(value, Value) else value
 
     def _resolved(self, value: Value, traced: torch.Tensor | None) -> Value:
-        """A lazily negated view of a computable dtype, negated in truth: kernels see memory only."""
+        """A lazily negated view of a computable dtype, negated in truth: kernels see memory."""
         if traced is None or not traced.is_neg() or value.dtype.is_opaque:
             return value
         reason = "a lazily negated view"
@@ -373,11 +383,11 @@ class _Condition:
     shape_env: Any
 
 
-_DROPPED = {
+_DROPPED: tuple[Any, ...] = (
     torch.ops.aten.sym_constrain_range.default,
     torch.ops.aten.sym_constrain_range_for_size.default,
     torch.ops.aten._assert_tensor_metadata.default,
-}
+)
 """Checks that tracing has already made."""
 
 
@@ -415,7 +425,7 @@ def _used(node: fx.Node, count: int) -> tuple[bool, ...]:
     """Which results of a node anybody takes out of it."""
     if count == 1 and isinstance(node.meta.get("val"), torch.Tensor):
         return (True,)
-    taken = {user.args[1] for user in node.users if user.target is operator.getitem}
+    taken: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]
     return tuple(i in taken for i in range(count))
 
 

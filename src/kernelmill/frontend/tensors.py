@@ -32,13 +32,19 @@ def carried_type(tensor: torch.Tensor, symbols: SymbolTable, what: str) -> Tenso
 
 
 def is_row_major(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
-    """Whether the elements lie as in a dense row-major tensor (strides of single places are free)."""
+    """Whether the elements lie as in a dense row-major tensor; a stride of size 1 is free."""
     if any(size == 0 for size in shape):
         return True
     wanted = row_major(shape)
     return all(
         size == 1 or have == want for size, have, want in zip(shape, strides, wanted, strict=True)
     )
+
+
+def lies_row_major(tensor: torch.Tensor) -> bool:
+    """Whether a (fake) tensor's elements lie as in a dense row-major one."""
+    symbols = SymbolTable()
+    return is_row_major(symbols.dims(tensor.shape), symbols.dims(tensor.stride()))
 
 
 def dense_strides(kind: TensorType) -> tuple[Dim, ...] | None:

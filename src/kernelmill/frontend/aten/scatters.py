@@ -26,7 +26,7 @@ _MODES = {
 def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: str) -> Value:
     rank = len(x.shape)
     positions = as_index(e, index)
-    if not rank or len(positions.shape) != rank or x.dtype == BOOL and mode != "set":
+    if not rank or len(positions.shape) != rank or (x.dtype == BOOL and mode != "set"):
         raise NotTranslated("scatter into a 0-d tensor or with arithmetic on bools")
     for d, size in enumerate(positions.shape):
         source = e.slice(source, d, 0, size)

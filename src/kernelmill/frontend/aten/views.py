@@ -1,4 +1,4 @@
-"""Views. The traced shape says what a size of -1 became; only slicing needs arithmetic of its own."""
+"""Views. The traced shape says what a size of -1 became; only slicing needs arithmetic."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def sign_known(index: Dim) -> int:
 
 
 def clamped(index: Dim, size: Dim) -> Dim:
-    """A slice's start or end as Python means it: from the end when negative, and inside [0, size]."""
+    """A slice's start or end as Python means it: from the end when negative, in [0, size]."""
     if sign_known(index) < 0:
         return maximum(size + index, 0)
     return minimum(index, size)
@@ -82,8 +82,7 @@ def clamped(index: Dim, size: Dim) -> Dim:
 def slice_range(size: Dim, start: Dim | None, end: Dim | None) -> tuple[Dim, Dim]:
     """0 <= start <= end <= size of the slice that Python would take."""
     first = 0 if start is None else clamped(start, size)
-    open_end = end is None or (isinstance(end, int) and end >= 2**63 - 1)
-    last = size if open_end else clamped(end, size)
+    last = size if end is None or end == 2**63 - 1 else clamped(end, size)
     return first, maximum(first, last)
 
 

@@ -1,0 +1,187 @@
+"""One graph of Dynamo's through AOTAutograd: each graph that comes back is compiled, or run by
+torch where it cannot be."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch import fx
+from torch._dynamo import disable
+from torch._functorch import config as aot_config
+from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._guards import TracingContext
+from torch.utils._python_dispatch import _disable_current_modes
+
+from kernelmill.backend.arguments import (
+    argument_names,
+    argument_roles,
+    dynamo_sources,
+    in_order,
+)
+from kernelmill.backend.report import Capture
+from kernelmill.backend.strides import report_output_strides
+from kernelmill.compiler import compile_graph
+from kernelmill.config import CompilerConfig
+from kernelmill.core import knobs
+from kernelmill.core.errors import ConfigError, InputError, StoreError
+from kernelmill.core.log import get_logger
+from kernelmill.frontend import ImportedGraph, decomposition_table, import_fx
+
+_log = get_logger("backend")
+_numbers = itertools.count()
+_OUR_CALLERS_FAULT = (ConfigError, InputError, StoreError)
+"""Errors that a fallback would hide from the one who can mend them."""
+
+Call = Callable[..., Any]
+
+
+def compile_capture(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    config: CompilerConfig,
+    decompositions: Mapping[Any, Call],
+    record: Callable[[Capture], None],
+) -> Call:
+    """The function that Dynamo calls in place of `gm`."""
+    compilation = _Compilation(gm, config, record)
+    wrapped = aot_module_simplified(
+        gm,
+        example_inputs,
+        fw_compiler=partial(compilation.compile, kind="forward"),
+        bw_compiler=compilation.compile_backward,
+        inference_compiler=partial(compilation.compile, kind="inference"),
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions={**decomposition_table(), **decompositions},
+        keep_inference_input_mutations=True,
+    )
+    return compilation.direct or disable(wrapped, reason="it runs a compiled program")
+
+
+@dataclass
+class _Compilation:
+    """What belongs to one graph of Dynamo's: one inference graph, or a forward and a backward."""
+
+    gm: fx.GraphModule
+    config: CompilerConfig
+    record: Callable[[Capture], None]
+    direct: Call | None = None
+
+    def __post_init__(self) -> None:
+        self.sources = dynamo_sources(self.gm)
+        self.name = f"graph_{next(_numbers)}"
+
+    def compile_backward(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Call:
+        # What the forward saves may lie in memory otherwise than it was traced.
+        for node, example in zip(_placeholders(gm), example_inputs, strict=True):
+            node.meta["val"] = example
+        # Autograd calls the backward outside of the frames that Dynamo knows it has compiled.
+        compiled = self.compile(gm, example_inputs, kind="backward")
+        return disable(compiled, reason="it runs a compiled program")
+
+    def compile(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Call:
+        """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
+        capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
+        try:
+            compiled = self._compile(gm, capture)
+        except _OUR_CALLERS_FAULT:
+            raise
+        except Exception as error:
+            if knobs.STRICT.get():
+                raise
+            detail = _log.isEnabledFor(logging.DEBUG)
+            _log.warning("%s runs in torch: %s", capture.name, error, exc_info=detail)
+            self.record(replace(capture, refused=str(error) or type(error).__name__))
+            return make_boxed_func(gm.forward)
+        return compiled
+
+    def _compile(self, gm: fx.GraphModule, capture: Capture) -> Call:
+        start = time.perf_counter()
+        imported = self._import(gm, capture)
+        middle = time.perf_counter()
+        # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
+        with _disable_current_modes():
+            program = compile_graph(imported.graph, self.config)
+        end = time.perf_counter()
+        call = _with_constants(program.call, imported.constants)
+        if capture.kind == "inference" and self._needs_no_wrapper(gm):
+            self.direct = call
+        if capture.kind == "forward":
+            report_output_strides(gm, imported.graph)
+        self.record(
+            replace(
+                capture,
+                graph_nodes=len(imported.graph.nodes),
+                direct=self.direct is not None,
+                import_seconds=middle - start,
+                compile_seconds=end - middle,
+            )
+        )
+        return _boxed(call)
+
+    def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:
+        placeholders = _placeholders(gm)
+        names = argument_names(placeholders, self.sources)
+        roles = ["user"] * len(placeholders)
+        context = TracingContext.try_get()
+        # In training the optimiser changes parameters at every step: packing them would not pay.
+        if capture.kind == "inference" and context is not None and context.fw_metadata is not None:
+            static = context.fw_metadata.static_input_indices
+            roles = argument_roles(placeholders, self.sources, static)
+        return import_fx(gm, capture.name, roles, names)
+
+    def _needs_no_wrapper(self, gm: fx.GraphModule) -> bool:
+        """Whether AOTAutograd's wrapper would only pass arguments and results through.
+
+        It would do more for arguments it merged or unpacked, for mutations and aliases it applies
+        after the call, for a change of grad mode, and to mark the sizes of results as dynamic.
+        Grad mode, autocast and version counters are the program's own affair.
+        """
+        context = TracingContext.try_get()
+        meta: Any = None if context is None else context.fw_metadata
+        return (
+            meta is not None
+            and in_order(_placeholders(gm), len(self.sources))
+            and not meta.mutated_inp_runtime_indices
+            and meta.num_outputs_aliased == 0
+            and meta.num_intermediate_bases == 0
+            and meta.grad_enabled_mutation is None
+            and not meta.dynamic_outputs
+            and not meta.tokens
+            and not meta.act_input_indices
+            and len(_results(gm)) == meta.num_outputs
+            and not aot_config.functionalize_rng_ops
+        )
+
+
+def _placeholders(gm: fx.GraphModule) -> list[fx.Node]:
+    return list(gm.graph.find_nodes(op="placeholder"))
+
+
+def _results(gm: fx.GraphModule) -> Sequence[Any]:
+    results: Any = gm.graph.output_node().args[0]
+    return results
+
+
+def _with_constants(call: Call, constants: tuple[torch.Tensor, ...]) -> Call:
+    if not constants:
+        return call
+    return lambda *args: call(*args, *constants)
+
+
+def _boxed(call: Call) -> Call:
+    def run(args: list[Any]) -> Any:
+        flat = tuple(args)
+        args.clear()
+        return call(*flat)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,100 @@
+"""Public entry points. Importing this loads neither torch._dynamo nor the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.backend.report import Capture
+from kernelmill.config import CompilerConfig
+from kernelmill.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+class Backend:
+    """A backend for `torch.compile(model, backend=...)` with its own configuration.
+
+    `captures` lists what was compiled through it so far, oldest first.
+    """
+
+    def __init__(
+        self,
+        compiler_config: CompilerConfig | None = None,
+        custom_decompositions: Decompositions | None = None,
+    ) -> None:
+        self.config = CompilerConfig() if compiler_config is None else compiler_config
+        self.custom_decompositions = dict(custom_decompositions or {})
+        self.captures: list[Capture] = []
+        self.config.warn_other_mode()
+
+    def __call__(
+        self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+    ) -> Callable[..., Any]:
+        """Compile one graph of Dynamo's. `kwargs` are torch.compile's `mode` and `options`."""
+        from kernelmill.backend.capture import compile_capture
+
+        config = configured(self.config, **kwargs)
+        return compile_capture(
+            gm, example_inputs, config, self.custom_decompositions, self.captures.append
+        )
+
+
+def get_backend(
+    *,
+    compiler_config: CompilerConfig | None = None,
+    custom_decompositions: Decompositions | None = None,
+) -> Backend:
+    """A backend with these options.
+
+    `custom_decompositions` maps operator overloads to functions that AOTAutograd traces in their
+    place.
+    """
+    return Backend(compiler_config, custom_decompositions)
+
+
+get_npu_backend = get_backend
+"""The name that TorchAir scripts use."""
+
+
+def kernelmill(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], **kwargs: Any
+) -> Callable[..., Any]:
+    """The backend behind the name "kernelmill": `torch.compile(model, backend="kernelmill")`."""
+    return Backend()(gm, example_inputs, **kwargs)
+
+
+def configured(
+    config: CompilerConfig,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> CompilerConfig:
+    """The config with torch.compile's `mode` and `options` on top.
+
+    Options are dotted names of the tree ("debug.graph_dump.type"), or a whole "compiler_config".
+    Raises ConfigError for what the tree does not have.
+    """
+    given = dict(options or {})
+    config = given.pop("compiler_config", config)
+    if mode in (None, "default") and not given:
+        return config
+    fresh = CompilerConfig()
+    changed = {name: value for name, value in config.as_dict().items() if value is not None}
+    for name, value in {**changed, **given}.items():
+        _set(fresh, name, value)
+    if mode not in (None, "default"):
+        fresh.mode = mode
+    return fresh
+
+
+def _set(config: CompilerConfig, name: str, value: Any) -> None:
+    *groups, option = name.split(".")
+    target: Any = config
+    for group in groups:
+        target = getattr(target, group, None)
+        if target is None:
+            raise ConfigError(f"option {name!r}: there is no group {group!r}")
+    setattr(target, option, value)
