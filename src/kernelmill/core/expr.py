@@ -411,17 +411,23 @@ def _divmod(a: Dim, b: Dim, ranges: frozenset[_Range]) -> tuple[Dim, Dim]:
     if a == b:
         return 1, 0
     quotient, rest = _split_multiple(a, b)
-    if provably_nonnegative(rest) and provably_less(rest, b):
+    if _is_remainder(rest, b):
         return quotient, rest
+    if _is_remainder(rest + b, b):
+        return quotient - 1, rest + b
     if isinstance(b, int):
         for factor in _common_factors(rest, b):
             high, low = _split_multiple(rest, factor)
-            if provably_nonnegative(low) and provably_less(low, factor):
+            if _is_remainder(low, factor):
                 inner = b // factor
                 return quotient + floordiv(high, inner), mod(high, inner) * factor + low
     nested = _nested_division(rest, b)
     div = nested if nested is not None else of_atom(Op("div", rest, b))
     return quotient + div, of_atom(Op("mod", rest, b))
+
+
+def _is_remainder(rest: Dim, b: Dim) -> bool:
+    return provably_nonnegative(rest) and provably_less(rest, b)
 
 
 def _nested_division(a: Dim, b: Dim) -> Dim | None:
@@ -471,6 +477,8 @@ def _split_polynomial(a: Dim, b: Expr) -> tuple[Dim, Dim]:
     lead, scale = b.terms[0]
     quotient: Dim = 0
     for _ in range(8):
+        if _is_remainder(a, b):
+            break
         for monomial, c in terms_of(a):
             remaining = _without(monomial, lead)
             if remaining is not None and c % scale == 0:
