@@ -311,7 +311,7 @@ class Emitter:
             checked = b.op("or", valid, b.op("not", self._mask))
         else:
             checked = valid
-        self._declare_status()
+        self.declare_status()
         b.op("check", checked, code=1)
         safe = b.op("select", valid, wrapped, 0)
         if safe.type.lanes == 1:
@@ -320,7 +320,8 @@ class Emitter:
         self._vectors[symbol.name] = safe
         return of_atom(symbol)
 
-    def _declare_status(self) -> None:
+    def declare_status(self) -> None:
+        """Give the kernel the status word, which `check` marks."""
         if -1 not in self._params:
             self._params[-1] = STATUS
             self.buffers.append(-1)

@@ -14,6 +14,7 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.contractions import ContractionEmitter
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group
+from kernelmill.lower.indexed import emit_indexed
 from kernelmill.lower.naming import kernel_type
 from kernelmill.lower.nest import Nest, emit_nest
 from kernelmill.lower.signature import Signature, signature_of
@@ -67,7 +68,7 @@ class KernelMaker:
     def make(self, group: Group, targets: Mapping[Value, Location]) -> Made:
         """The kernel of a group whose roots go to `targets`.
 
-        Raises UnsupportedError for a seed that has no template.
+        Raises UnsupportedError for what has no template.
         """
         own = {*group.internal, *group.roots}
         stored: Callable[[Value], Location | None] = lambda v: None if v in own else self.stored(v)  # noqa: E731
@@ -101,8 +102,10 @@ class KernelMaker:
             return contraction.emit()
         if group.kind == "nest":
             return emit_nest(emitter, Nest(group, targets, self.cost), self.target)
-        assert group.seed is not None
-        raise UnsupportedError(f"{group.seed.op} has no lowering at {group.seed.origin}")
+        node = group.seed
+        if node is None or group.kind not in ("scan", "scatter"):
+            raise UnsupportedError(f"no template for a group of kind {group.kind}")
+        return emit_indexed(emitter, node, targets[node.result], self.target)
 
 
 def _bind(template: _Template, signature: Signature) -> Made:

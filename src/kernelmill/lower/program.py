@@ -130,6 +130,8 @@ class _Lowering:
             kind = "tensor" if value in self.tensors else ("packed" if constant else "arena")
             self.storage.store(value, kind)
         targets = {value: self.storage.locations[value] for value in group.roots}
+        if group.kind == "scatter":
+            self._fill_before_scatter(group, targets)
         launch = self._kernel(group, targets)
         if constant and not any(value in self.tensors for value in group.roots):
             self.prepare.append(launch)
@@ -243,11 +245,20 @@ class _Lowering:
     def _copy_back(self, target: Value, source: Value) -> None:
         """Write an updated input, after everything that reads its old contents."""
         where = self.storage.locations[target]
-        if self.storage.locations[source].buffer == where.buffer:
-            return
+        if self.storage.locations[source].buffer != where.buffer:
+            self._copy(source, where)
+
+    def _fill_before_scatter(self, group: Group, targets: dict[Value, Location]) -> None:
+        """A scatter writes over its first operand: that must be in the target, unless it is."""
+        node = group.seed
+        assert node is not None
+        if self._inplace_input(node.result) is None:
+            self._copy(node.operands[0], targets[node.result])
+
+    def _copy(self, source: Value, where: Location) -> None:
         node = layout_of(source)
         group = Group("nest")
-        group.outer, index = fresh_axes(target.shape, "d", group.extents)
+        group.outer, index = fresh_axes(source.shape, "d", group.extents)
         group.roots[node.result] = index
         self.steps.append(self._kernel(group, {node.result: where}))
 

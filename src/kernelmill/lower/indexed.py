@@ -1,0 +1,103 @@
+"""Binds scan, scatter and index_put nodes to their templates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import I64
+from kernelmill.core.target import Target
+from kernelmill.graph.ir import Node, Value
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements import Emitter, Location
+from kernelmill.lower.lane import Lane
+from kernelmill.lower.scan import ScanSpec, emit_scan, plan_scan
+from kernelmill.lower.scatter import ScatterSpec, ScatterTarget, emit_scatter, plan_scatter
+from kernelmill.lower.views import Index
+
+
+def emit_indexed(emitter: Emitter, node: Node, target: Location, machine: Target) -> Dim:
+    """Emit a scan, or a scatter into a buffer that holds the node's first operand already.
+
+    Returns the estimated work in ns.
+    """
+    if node.op in ("cumsum", "cumprod"):
+        return _scan(emitter, node, target, machine)
+    spec = _scatter(emitter, node, target) if node.op == "scatter" else _put(emitter, node, target)
+    schedule = plan_scatter(spec, machine)
+    emitter.builder.set_tasks(schedule.tasks)
+    emit_scatter(emitter.builder, spec, schedule)
+    return schedule.work
+
+
+def _scan(emitter: Emitter, node: Node, target: Location, machine: Target) -> Dim:
+    source = node.operands[0]
+    axis = node.attrs["dim"]
+    assert isinstance(axis, int)
+
+    def store(_: KernelBuilder, index: Index, lane: Lane | None, register: Register) -> None:
+        with emitter.block() if lane is None else emitter.lanes(lane):
+            emitter.store(target, index, register)
+
+    spec = ScanSpec(
+        source.shape, axis, node.op.removeprefix("cum"), source.dtype,
+        lambda _, index, lane: _element(emitter, source, index, lane), store,
+    )  # fmt: skip
+    schedule = plan_scan(spec, machine)
+    emitter.builder.set_tasks(schedule.tasks)
+    emit_scan(emitter.builder, spec, schedule)
+    return schedule.work
+
+
+def _scatter(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
+    """Element i of the source goes to i with position `dim` looked up in the index tensor."""
+    _, indices, source = node.operands
+    dim, mode = node.attrs["dim"], node.attrs["mode"]
+    assert isinstance(dim, int) and isinstance(mode, str)
+
+    def full(i: Index, w: Index) -> Index:
+        return (*w[:dim], *i, *w[dim:])
+
+    return ScatterSpec(
+        _target(emitter, node, target), (dim,), (indices.shape[dim],),
+        (*indices.shape[:dim], *indices.shape[dim + 1 :]),
+        lambda _, i, w: [_position(emitter, indices, full(i, w))],
+        lambda _, i, w, lane: _element(emitter, source, full(i, w), lane),
+        mode, shared=False,
+    )  # fmt: skip
+
+
+def _put(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
+    """The values' dims are the kept dims of x with the indices' shape put in at `at`."""
+    x, values, *indices = node.operands
+    dims, at, mode = node.attrs["dims"], node.attrs["at"], node.attrs["mode"]
+    assert isinstance(dims, tuple) and isinstance(at, int) and isinstance(mode, str)
+    window = tuple(size for d, size in enumerate(x.shape) if d not in dims)
+    return ScatterSpec(
+        _target(emitter, node, target), tuple(d for d in dims if isinstance(d, int)),
+        indices[0].shape, window,
+        lambda _, i, w: [_position(emitter, operand, i) for operand in indices],
+        lambda _, i, w, lane: _element(emitter, values, (*w[:at], *i, *w[at:]), lane),
+        mode, shared=True,
+    )  # fmt: skip
+
+
+def _target(emitter: Emitter, node: Node, location: Location) -> ScatterTarget:
+    emitter.declare_status()
+    emitter.param(location, "in")
+    name = emitter.param(location, "out")
+    shape: Sequence[Dim] = node.result.shape
+    return ScatterTarget(name, location.dtype, tuple(shape), location.strides, location.offset)
+
+
+def _element(emitter: Emitter, value: Value, index: Index, lane: Lane | None) -> Register:
+    with emitter.block() if lane is None else emitter.lanes(lane):
+        return emitter.element(value, index)
+
+
+def _position(emitter: Emitter, value: Value, index: Index) -> Register:
+    register = _element(emitter, value, index, None)
+    if register.type.dtype != I64:
+        register = emitter.builder.op("cast", register, dtype=I64)
+    return register
