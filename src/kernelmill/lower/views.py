@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelmill.core.dim import Dim, floordiv, mod, provably_nonnegative
+from kernelmill.core.dim import Dim, floordiv, mod, provably_nonnegative, recombine
 from kernelmill.graph.ir import Node, Value
 
 Index = tuple[Dim, ...]
@@ -51,7 +51,7 @@ def ravel(index: Sequence[Dim], shape: Sequence[Dim]) -> Dim:
     linear: Dim = 0
     for position, size in zip(index, shape, strict=True):
         linear = linear * size + position
-    return linear
+    return recombine(linear)
 
 
 def reshape_index(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Dim]) -> Index:
