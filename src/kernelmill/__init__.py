@@ -1,5 +1,6 @@
 """kernelmill: a torch.compile backend that makes machine code with LLVM, and keeps it."""
 
+from kernelmill.backend import get_backend, get_npu_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import (
     CodegenError,
@@ -22,4 +23,6 @@ __all__ = [
     "UnsupportedError",
     "VerificationError",
     "__version__",
+    "get_backend",
+    "get_npu_backend",
 ]
