@@ -1,7 +1,8 @@
 """The one tokenizer of all text forms, and how numbers and strings are written in them.
 
 Tokens: VALUE is "%" directly followed by a name; STRING is a JSON string; FLOAT has a point or an
-exponent; NAME may contain points. White space separates and means nothing else.
+exponent; NAME may contain points. White space separates and means nothing else, but for the arrow
+"<-", which ends at one: "<-n>" is a bracketed dim.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _TOKEN = re.compile(
     | (?P<float>\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))
     | (?P<int>\d+)
     | (?P<name>[A-Za-z_][\w.]*)
-    | (?P<mark>//|<-|[-+*%(){}\[\],:=<>])
+    | (?P<mark>//|<-(?=\s)|[-+*%(){}\[\],:=<>])
     | (?P<end>\Z)
     )""",
     re.VERBOSE,
