@@ -174,6 +174,8 @@ class Body:
             return vectors.slice_lanes(source, int(statement.attrs["start"]), type.lanes)
         if op == "concat2":
             return vectors.concat(source, self.operand(args[1], VType(source.dtype)))
+        if op == "interleave":
+            return vectors.interleave(source, self.operand(args[1], VType(source.dtype)))
         if op == "check":
             return self._check(source, int(statement.attrs.get("code", 1)))
         if op in REDUCE:

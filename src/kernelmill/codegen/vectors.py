@@ -59,6 +59,13 @@ def concat(a: Reg, b: Reg) -> Reg:
     return shuffle(_widen(a, lanes), _widen(b, lanes), order)
 
 
+def interleave(a: Reg, b: Reg) -> Reg:
+    """The lanes of both in turn: a0, b0, a1, b1, ..."""
+    if a.lanes == 1:
+        return concat(a, b)
+    return shuffle(a, b, [lane + side * a.lanes for lane in range(a.lanes) for side in (0, 1)])
+
+
 def _widen(value: Reg, lanes: int) -> Reg:
     """The same first lanes in a longer vector; the others hold anything."""
     if value.lanes == lanes:

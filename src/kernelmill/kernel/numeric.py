@@ -265,5 +265,6 @@ _VECTOR: dict[str, Callable[[Instr, Sequence[Array], VType], Array]] = {
     "extract": _extract,
     "lane_mask": lambda instr, args, type: np.arange(type.lanes) < args[0],
     "concat2": lambda instr, args, type: np.concatenate((args[0], args[1])),
+    "interleave": lambda instr, args, type: np.stack(args, axis=1).reshape(-1),
     "slice": _slice,
 }

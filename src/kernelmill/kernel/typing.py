@@ -200,10 +200,16 @@ def _lane_mask(instr: Instr) -> None:
 def _concat2(instr: Instr) -> None:
     _arity(instr, 2)
     registers = _registers(instr.args)
-    require(len(registers) == 2, "concat2 needs two registers")
+    require(len(registers) == 2, f"{instr.op} needs two registers")
     a, b = (register.type for register in registers)
-    require(a.dtype == b.dtype, f"concat2 of {a.dtype} and {b.dtype}")
+    require(a.dtype == b.dtype, f"{instr.op} of {a.dtype} and {b.dtype}")
     _check_result(instr, VType(a.dtype, a.lanes + b.lanes))
+
+
+def _interleave(instr: Instr) -> None:
+    _concat2(instr)
+    a, b = _registers(instr.args)
+    require(a.type == b.type, f"interleave of {a.type} and {b.type}")
 
 
 def _slice(instr: Instr) -> None:
@@ -232,6 +238,7 @@ _RULES: dict[str, Callable[[Instr], None]] = {
     "extract": _extract,
     "lane_mask": _lane_mask,
     "concat2": _concat2,
+    "interleave": _interleave,
     "slice": _slice,
     "check": _check,
 }

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from kernelmill import codegen
 from kernelmill.core.dim import evaluate
 from kernelmill.core.target import Target, host
+from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.verifier import verify_kernel
 from tests.unit.codegen.native import link
 
 MARGIN = 64
@@ -20,8 +26,8 @@ MARGIN = 64
 
 def surrounded(tensor: Tensor) -> Tensor:
     """The same values and strides inside a larger memory."""
-    reach = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
-    room = torch.full((max(reach, 0) + 2 * MARGIN,), fill(tensor.dtype), dtype=tensor.dtype)
+    size = elements(tensor) + 2 * MARGIN
+    room = torch.full((size,), fill(tensor.dtype), dtype=tensor.dtype)
     return room.as_strided(tensor.shape, tensor.stride(), MARGIN).copy_(tensor)
 
 
@@ -41,10 +47,16 @@ def assert_margins_untouched(tensor: Tensor) -> None:
 
 
 class Launched:
-    """A compiled kernel. `kernel.dims` take their values by name at each call."""
+    """A compiled kernel. `kernel.dims` take their values by name at each call.
+
+    The kernel is verified, and its text read back, on the way.
+    """
 
     def __init__(self, kernel: Kernel, target: Target | None = None) -> None:
         self.kernel = kernel
+        verify_kernel(kernel)
+        text = print_kernel(kernel)
+        assert print_kernel(parse_kernel(text)) == text
         image = codegen.compile_kernel(kernel, target or host())
         self._tracker, address = link(image, kernel.name)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
@@ -62,9 +74,24 @@ class Launched:
             self._function(pointers, numbers, task, task + 1, aligned)
 
 
-def storage_elements(tensor: Tensor) -> int:
-    """Elements of the memory that a tensor lies in."""
-    return tensor.untyped_storage().nbytes() // tensor.element_size()
+def interpret(kernel: Kernel, tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> None:
+    """Run the interpreter on the same memory. It raises IndexError for an access outside of it."""
+    exact = [replace(b, elements=elements(tensors[b.name])) for b in kernel.buffers]
+    arrays = {name: memory(tensor) for name, tensor in tensors.items()}
+    run_kernel(replace(kernel, buffers=exact), arrays, sizes)
+
+
+def elements(tensor: Tensor) -> int:
+    """Elements of memory from a tensor's first element to its last."""
+    if tensor.numel() == 0:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+
+
+def memory(tensor: Tensor) -> np.ndarray:
+    """That memory as a 1-d array that shares it; bf16 as its bits."""
+    flat = tensor.as_strided((elements(tensor),), (1,))
+    return (flat.view(torch.uint16) if flat.dtype == torch.bfloat16 else flat).numpy()
 
 
 def address(index: Sequence, strides: Sequence[int]):

@@ -17,7 +17,8 @@ from tests.unit.lower.launched import (
     Launched,
     address,
     assert_margins_untouched,
-    storage_elements,
+    elements,
+    interpret,
     surrounded,
 )  # fmt: skip
 
@@ -56,8 +57,8 @@ class Scan:
         spec = ScanSpec(shape or tuple(x.shape), axis, kind, dtype, load, store)
         self.schedule = plan_scan(spec, target or host())
         builder = KernelBuilder("scan", "Cumsum", self.schedule.tasks)
-        builder.buffer("x", dtype, storage_elements(x), "in")
-        builder.buffer("y", dtype, storage_elements(x), "out")
+        builder.buffer("x", dtype, elements(x), "in")
+        builder.buffer("y", dtype, elements(x), "out")
         builder.kernel.dims += [s for s in map(as_sym, spec.shape) if s is not None]
         emit_scan(builder, spec, self.schedule)
         self.kernel = Launched(builder.kernel, target)
@@ -65,6 +66,10 @@ class Scan:
     def __call__(self, x: Tensor, **sizes: int) -> Tensor:
         y = surrounded(x)
         self.kernel({"x": x, "y": y}, sizes)
+        if x.numel() <= 500:
+            interpreted = surrounded(x)
+            interpret(self.kernel.kernel, {"x": x, "y": interpreted}, sizes)
+            assert_same(interpreted, y)
         assert_margins_untouched(y)
         return y
 

@@ -25,7 +25,8 @@ from tests.unit.lower.launched import (
     Launched,
     address,
     assert_margins_untouched,
-    storage_elements,
+    elements,
+    interpret,
     surrounded,
 )  # fmt: skip
 
@@ -72,10 +73,10 @@ class Scatter:
         spec = ScatterSpec(into, axes, space, window, load_indices, update, mode, shared, check=3)
         self.schedule = plan_scatter(spec, target or host())
         builder = KernelBuilder("scatter", "Scatter", self.schedule.tasks)
-        builder.buffer("x", dtype, storage_elements(x), "inout")
-        builder.buffer("s", dtype, storage_elements(source), "in")
+        builder.buffer("x", dtype, elements(x), "inout")
+        builder.buffer("s", dtype, elements(source), "in")
         for n, tensor in enumerate(indices):
-            builder.buffer(f"i{n}", I64, storage_elements(tensor), "in")
+            builder.buffer(f"i{n}", I64, elements(tensor), "in")
         builder.buffer(STATUS, I64, 1, "inout")
         sizes = {s.name: s for s in map(as_sym, (*into.shape, *space)) if s is not None}
         builder.kernel.dims += sizes.values()
@@ -90,6 +91,10 @@ class Scatter:
         tensors = {"x": result, "s": source, STATUS: self.status}
         tensors |= {f"i{n}": tensor for n, tensor in enumerate(indices)}
         self.kernel(tensors, sizes)
+        if x.numel() <= 1000:
+            interpreted = surrounded(x)
+            interpret(self.kernel.kernel, tensors | {"x": interpreted}, sizes)
+            assert_same(interpreted, result)
         assert_margins_untouched(result)
         return result
 

@@ -92,6 +92,12 @@ class Frame:
         lane = self.lane(lanes)
         return self.widen(load(self.builder, batch, row, lane.index + start, lane), lanes)
 
+    def vector_at(self, load: LoadElement, batch: Dims, row: Dim, column: Dim) -> Value:
+        """A whole vector of one row of an operand."""
+        lane = self.lane(self.schedule.lanes)
+        vector = load(self.builder, batch, row, lane.index + column, lane)
+        return self.widen(vector, self.schedule.lanes)
+
     def widen(self, value: Value, lanes: int) -> Value:
         """A callback may give a scalar where all lanes are equal."""
         if value.type.lanes == lanes:

@@ -10,6 +10,7 @@ from kernelmill.lower.attention.frame import Frame, Row
 from kernelmill.lower.attention.softmax import exponentiate
 from kernelmill.lower.attention.spec import Dims
 from kernelmill.lower.attention.tile import add_weighted_values, multiply_tile
+from kernelmill.lower.transpose import transpose
 
 
 def emit_packed(frame: Frame, batch: Dims, first: Dim) -> None:
@@ -97,11 +98,32 @@ def _pack_keys(frame: Frame, batch: Dims, start: Dim, end: Dim) -> None:
 
 
 def _turn_keys(frame: Frame, batch: Dims, base: Dim, left: Dim, right: Dim) -> None:
-    spec, width = frame.spec, frame.layout.width
-    with frame.builder.loop(left, right, prefix="n") as loop:
-        for start, lanes in frame.pieces(spec.depth):
-            key = frame.piece(spec.key, batch, loop.index, start, lanes)
-            frame.write(base + start * width + loop.index - left, key, stride=width)
+    """Keys that are contiguous along the depth: squares of whole vectors, then what is left."""
+    spec, layout, lanes = frame.spec, frame.layout, frame.schedule.lanes
+    assert isinstance(spec.depth, int)
+    depth = spec.depth // lanes * lanes
+    whole = left + (right - left) // lanes * lanes
+    with frame.builder.loop(left, whole, lanes, prefix="n") as keys:
+        with frame.builder.loop(0, depth, lanes, prefix="d") as loop:
+            square = [
+                frame.vector_at(spec.key, batch, keys.index + i, loop.index) for i in range(lanes)
+            ]
+            for i, vector in enumerate(transpose(frame.builder, square)):
+                frame.write(base + (loop.index + i) * layout.width + keys.index - left, vector)
+        if depth < spec.depth:
+            with frame.builder.loop(keys.index, keys.index + lanes, prefix="n") as loop:
+                _turn_key(frame, batch, base, left, loop.index, depth)
+    with frame.builder.loop(whole, right, prefix="n") as loop:
+        _turn_key(frame, batch, base, left, loop.index, 0)
+
+
+def _turn_key(frame: Frame, batch: Dims, base: Dim, left: Dim, n: Dim, depth: int) -> None:
+    """One key from `depth` on, element by element."""
+    width = frame.layout.width
+    for start, lanes in frame.pieces(frame.spec.depth):
+        if start >= depth:
+            key = frame.piece(frame.spec.key, batch, n, start, lanes)
+            frame.write(base + start * width + n - left, key, stride=width)
 
 
 def _copy_keys(frame: Frame, batch: Dims, base: Dim, left: Dim, right: Dim) -> None:

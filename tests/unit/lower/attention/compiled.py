@@ -20,7 +20,7 @@ from kernelmill.lower.attention import (
 )  # fmt: skip
 from kernelmill.lower.attention.spec import Dims, LoadElement, StoreElement
 from kernelmill.lower.lane import Lane
-from tests.unit.lower.launched import Launched, address, storage_elements, surrounded
+from tests.unit.lower.launched import Launched, address, elements, surrounded
 
 
 def loader(name: str, tensor: Tensor, accumulate: DType, group: int = 1) -> LoadElement:
@@ -109,7 +109,7 @@ class Attention:
         for name, tensor in self.tensors.items():
             dtype = from_torch(tensor.dtype)
             assert dtype is not None
-            builder.buffer(name, dtype, storage_elements(tensor), "out" if name == "o" else "in")
+            builder.buffer(name, dtype, elements(tensor), "out" if name == "o" else "in")
         builder.kernel.scratch = self.schedule.scratch
         symbols = (as_sym(self.spec.rows), as_sym(self.spec.keys))
         builder.kernel.dims += [symbol for symbol in symbols if symbol is not None]

@@ -10,7 +10,7 @@ from torch.nn.functional import scaled_dot_product_attention as eager
 from kernelmill.core.target import x86_64
 from tests.tolerances import assert_close
 from tests.unit.lower.attention.compiled import Attention
-from tests.unit.lower.launched import assert_margins_untouched, surrounded
+from tests.unit.lower.launched import assert_margins_untouched, interpret, surrounded
 
 INF, NAN = float("inf"), float("nan")
 
@@ -185,3 +185,17 @@ def test_error_is_within_twice_eagers() -> None:
     exact = eager(q.double(), k.double(), v.double())
     error = (Attention(q, k, v)().double() - exact).abs().max()
     assert error <= 2 * (eager(q, k, v).double() - exact).abs().max()
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shape", [(1, 2, 1, 20, 37, 13, 7), (1, 4, 2, 1, 270, 16, 20)], ids=str)
+def test_interpreter_agrees_and_stays_inside_the_buffers(
+    shape: tuple[int, ...], causal: bool
+) -> None:
+    q, k, v = tensors(shape)
+    mask = random_mask("keep", (1, shape[1], shape[3], shape[4]))
+    attention = Attention(q, k, v, mask, causal=causal, target=x86_64(3))
+    compiled = attention().clone()
+    attention.result.zero_()
+    interpret(attention.kernel.kernel, attention.tensors, {})
+    assert_close(attention.result.contiguous(), compiled.contiguous())
