@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim, product
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.contract.spec import Dims
+from kernelmill.lower.contract.spec import Dims, guess
 from kernelmill.lower.views import ravel
 
 Body = Callable[[Dims, list[Value]], Sequence[Value]]
@@ -55,25 +55,37 @@ def for_each_k(
 
     `step` need not divide the last axis: the last pass then reaches beyond its end.
     """
-    ranges = [(depth.start, depth.stop), *((0, size) for size in depth.axes[1:])]
-    return _nest(builder, ranges, step, sums, body, ())
+    return _nest(builder, depth, list(range(len(depth.axes))), step, sums, body, {})
+
+
+def visit_each_k(builder: KernelBuilder, depth: Depth, body: Callable[[Dims], None]) -> None:
+    """Loop over the k in whatever order has the longest axis innermost."""
+
+    def visit(k: Dims, _: list[Value]) -> list[Value]:
+        body(k)
+        return []
+
+    order = sorted(range(len(depth.axes)), key=lambda axis: guess(depth.axes[axis]))
+    _nest(builder, depth, order, 1, [], visit, {})
 
 
 def _nest(
     builder: KernelBuilder,
-    ranges: list[tuple[Dim, Dim]],
+    depth: Depth,
+    order: list[int],
     step: int,
     sums: list[Value],
     body: Body,
-    outer: Dims,
+    outer: dict[int, Dim],
 ) -> list[Value]:
-    (start, stop), *inner = ranges
+    axis, *inner = order
+    start, stop = (depth.start, depth.stop) if axis == 0 else (0, depth.axes[axis])
     carry = [(value.type, value) for value in sums]
     with builder.loop(start, stop, 1 if inner else step, carry, prefix="k") as loop:
-        k = (*outer, loop.index)
+        k = {**outer, axis: loop.index}
         carried = list(loop.carried)
         if inner:
-            loop.carry(*_nest(builder, inner, step, carried, body, k))
+            loop.carry(*_nest(builder, depth, inner, step, carried, body, k))
         else:
-            loop.carry(*body(k, carried))
+            loop.carry(*body(tuple(k[i] for i in range(len(k))), carried))
     return list(loop.results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.contract.depth import Depth, for_each_k
+from kernelmill.lower.contract.depth import Depth, for_each_k, visit_each_k
 from kernelmill.lower.contract.panels import panel_index
 from kernelmill.lower.contract.site import Site
 from kernelmill.lower.contract.spec import Dims, LoadElement, Operand
@@ -95,14 +95,13 @@ def _copy_columns(site: Site, depth: Depth, tile: Dim, columns: list[Dim]) -> No
     masked = [site.lanes(spec.n - start, spec.n) for start in starts]
     first = site.scratch.b - depth.start * depth.inner * width
 
-    def copy(k: Dims, _: list[Value]) -> list[Value]:
+    def copy(k: Dims) -> None:
         offset = first + depth.number(k) * width
         for column, start, lane in zip(columns, starts, masked, strict=True):
             value = load(site.builder, site.batch, start + site.lane.index, k, lane)
             site.write(offset + column, value)
-        return []
 
-    for_each_k(site.builder, depth, [], copy)
+    visit_each_k(site.builder, depth, copy)
 
 
 def _turn_b(site: Site, depth: Depth, tile: Dim) -> None:
@@ -144,12 +143,11 @@ def _copy_rows(site: Site, depth: Depth, start: Dim, row: Dim, count: Dim) -> No
     load = loader(site.spec.a)
     lane = site.lanes(count - row, count)
 
-    def copy(k: Dims, _: list[Value]) -> list[Value]:
+    def copy(k: Dims) -> None:
         value = load(site.builder, site.batch, start + row + site.lane.index, k, lane)
         site.write(_scratch_a(site, row, depth.number(k)), value)
-        return []
 
-    for_each_k(site.builder, depth, [], copy)
+    visit_each_k(site.builder, depth, copy)
 
 
 def _copy_row(site: Site, depth: Depth, row: Dim, local: Dim) -> None:

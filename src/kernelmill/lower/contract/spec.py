@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, product
+from kernelmill.core.dim import Dim, bounds, product
 from kernelmill.core.dtype import DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.lane import Lane
+
+_UNKNOWN_SIZE = 128
+"""What a symbolic size is taken for, within its range."""
 
 Dims = tuple[Dim, ...]
 
@@ -67,3 +70,12 @@ class Contraction:
     def depth(self) -> Dim:
         """The number of products in each sum."""
         return product(self.k)
+
+
+def guess(dim: Dim) -> int:
+    """The size itself, or a likely one for a symbolic size; at least 1."""
+    if isinstance(dim, int):
+        return max(dim, 1)
+    low, high = bounds(dim)
+    likely = _UNKNOWN_SIZE if high is None else min(_UNKNOWN_SIZE, high)
+    return max(likely, low or 1, 1)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import product as pairs
 from math import prod
 
-from kernelmill.core.dim import Dim, bounds, floordiv, product
+from kernelmill.core.dim import Dim, floordiv, product
 from kernelmill.core.target import Target
 from kernelmill.lower.contract.schedule import Schedule, parts
-from kernelmill.lower.contract.spec import Contraction, Operand
+from kernelmill.lower.contract.spec import Contraction, Operand, guess
 
 _ROWS = {32: (16, 12, 8, 6), 16: (10, 6, 4, 2)}
 """Rows of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers: its sums,
@@ -31,9 +31,6 @@ _INLINE_DEPTH = 32
 
 _STRIDED_DEPTH = 1024
 """Most k whose elements of A may be a row apart each: that is as many cache lines in use."""
-
-_UNKNOWN_SIZE = 128
-"""What a symbolic size is taken for, within its range."""
 
 _THREADS = (1, 2, 4, 8, 16)
 _TASK_CYCLES = 400
@@ -67,15 +64,6 @@ def plan_contraction(spec: Contraction, target: Target) -> Schedule:
     )
     row_tiles, column_tiles = _choose_blocks(schedule, spec)
     return replace(schedule, row_tiles=row_tiles, column_tiles=column_tiles)
-
-
-def guess(dim: Dim) -> int:
-    """The size itself, or a likely one for a symbolic size; at least 1."""
-    if isinstance(dim, int):
-        return max(dim, 1)
-    low, high = bounds(dim)
-    likely = _UNKNOWN_SIZE if high is None else min(_UNKNOWN_SIZE, high)
-    return max(likely, low or 1, 1)
 
 
 # ---- the register tile ----------------------------------------------------------------------
