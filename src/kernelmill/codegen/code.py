@@ -19,6 +19,9 @@ from kernelmill.kernel.ir import VType
 
 Number = Union[int, float]
 
+_RARE = '!1 = !{!"branch_weights", i32 1, i32 100000}'
+"""Marks a branch whose first side is almost never taken."""
+
 
 class Reg:
     """A typed LLVM value: the name of a result, or a literal."""
@@ -157,7 +160,7 @@ class Module:
         )
         parts = [f'target triple = "{self.target.triple}"', *self._declared.values()]
         parts += [text for text in self.functions.values() if text]
-        parts += [f"attributes #0 = {{ {attributes} }}", "!0 = !{}", ""]
+        parts += [f"attributes #0 = {{ {attributes} }}", "!0 = !{}", _RARE, ""]
         return "\n".join(parts)
 
 

@@ -19,9 +19,12 @@ _ERFC = {"erfc"}
 def call(name: str, arguments: list[Reg]) -> Reg:
     """`name` (as the C library calls it for doubles) of the arguments."""
     code = arguments[0].code
-    if code.target.is_x86 and code.target.vector_bits >= 256:
-        return _in_pieces(name, arguments)
-    return _lane_by_lane(name, arguments)
+    return (_in_pieces if has_vectors(code) else _lane_by_lane)(name, arguments)
+
+
+def has_vectors(code: Code) -> bool:
+    """True when SLEEF's functions for the target's vectors can be called."""
+    return code.target.is_x86 and code.target.vector_bits >= 256
 
 
 def _in_pieces(name: str, arguments: list[Reg]) -> Reg:

@@ -2,14 +2,106 @@
 
 from __future__ import annotations
 
-from kernelmill.codegen.code import Reg
-from kernelmill.codegen.math import external
+from collections.abc import Callable
+
+from kernelmill.codegen.code import Code, Reg
+from kernelmill.codegen.math import error, exponential, external, gamma, logarithm, trigonometry
+from kernelmill.codegen.math.building import absolute, rarely
+from kernelmill.codegen.spelling import llvm_type, suffix
+from kernelmill.core.dtype import F32, F64, I32, I64
+
+Function = Callable[[Reg], Reg]
+
+_INLINE_F32: dict[str, Function] = {
+    "exp": exponential.exp,
+    "exp2": exponential.exp2,
+    "expm1": exponential.expm1,
+    "tanh": exponential.tanh,
+    "sigmoid": exponential.sigmoid,
+    "log": logarithm.log,
+    "log1p": logarithm.log1p,
+    "log2": logarithm.log2,
+    "log10": logarithm.log10,
+    "sin": trigonometry.sin,
+    "cos": trigonometry.cos,
+    "erf": error.erf,
+}
+"""Written out where they are used, because models spend their time in them."""
+
+_OWN: dict[str, Function] = {"erfinv": error.erfinv, "digamma": gamma.digamma}
+"""Made here for f32 and f64 because no library at hand has them; called, being long."""
+
+def _beyond(limit: float) -> Function:
+    return lambda x: absolute(x).compare("ogt", limit)
+
+
+_HARD: dict[str, Function] = {
+    "acosh": _beyond(1e18),
+    "asinh": _beyond(1e18),
+    "cosh": _beyond(88.0),
+    "lgamma": lambda x: x.compare("olt", -2.0) | x.compare("ogt", 1e36),
+    "sinh": _beyond(88.0),
+}
+"""Where the f32 functions from outside overflow or cancel too early; there f64 ones are taken."""
 
 
 def apply(op: str, arguments: list[Reg]) -> Reg:
     """`op` of registers of one type, f32 or f64."""
+    x = arguments[0]
     if op == "rsqrt":
-        return 1.0 / arguments[0].code.intrinsic("sqrt", arguments[0])
+        return 1.0 / x.code.intrinsic("sqrt", x)
+    if op == "nextafter":
+        return nextafter(x, arguments[1])
+    if op in _OWN:
+        return _called(op, x, _OWN[op])
+    if op in _INLINE_F32 and x.dtype == F32 and x.code.target.has_fma:
+        return _INLINE_F32[op](x)
     if op == "sigmoid":
-        return 1.0 / (1.0 + external.call("exp", [-arguments[0]]))
-    return external.call(op, arguments)
+        return _sigmoid(x)
+    usual = external.call(op, arguments)
+    if op in _HARD and x.dtype == F32 and external.has_vectors(x.code):
+        return rarely(_HARD[op](x), usual, lambda: _through_f64(op, x))
+    return usual
+
+
+def _through_f64(op: str, x: Reg) -> Reg:
+    wide = external.call(op, [x.code.convert("fpext", x, F64)])
+    return x.code.convert("fptrunc", wide, F32)
+
+
+def _sigmoid(x: Reg) -> Reg:
+    e = external.call("exp", [-absolute(x)])
+    return x.code.select(x.compare("olt", 0.0), e, 1.0) / (e + 1.0)
+
+
+def _called(op: str, x: Reg, function: Function) -> Reg:
+    """A call of an internal function of the module, written at its first use."""
+    module, type = x.code.module, x.type
+    name = f"{op}.{suffix(type)}"
+    if name not in module.functions:
+        module.functions[name] = ""
+        code = Code(module)
+        result = function(Reg(code, "%x", type))
+        code.line(f"ret {result.typed}")
+        kind = llvm_type(type)
+        module.functions[name] = code.finish(f"define internal {kind} @{name}({kind} %x) #0")
+    return x.code.call(name, type, x)
+
+
+def nextafter(a: Reg, b: Reg) -> Reg:
+    """The neighbour of `a` towards `b`: its bits as an integer are one apart."""
+    code = a.code
+    integer = I32 if a.dtype == F32 else I64
+    bits = a.bits_as(integer)
+    away = a.compare("olt", b) ^ a.compare("olt", 0.0)
+    step = code.select(away, bits.like(1), -1)
+    smallest = copysign_bits(bits.like(1), b.bits_as(integer))
+    moved = code.select(a.compare("oeq", 0.0), smallest, bits + step).bits_as(a.dtype)
+    moved = code.select(a.compare("oeq", b), b, moved)
+    return code.select(a.compare("uno", b), a + b, moved)
+
+
+def copysign_bits(magnitude: Reg, sign: Reg) -> Reg:
+    """The magnitude's bits with the sign bit of the other."""
+    lowest = -(1 << (sign.dtype.bits - 1))
+    return magnitude | (sign & lowest)
