@@ -1,0 +1,5 @@
+"""Rewrites of the graph, one a file, and the pipeline that runs them."""
+
+from kernelmill.passes.pipeline import DEFAULT, Pass, run_pipeline
+
+__all__ = ["DEFAULT", "Pass", "run_pipeline"]

@@ -1,0 +1,54 @@
+"""Runs passes one after the other; a pass that breaks the graph is named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kernelmill.core import knobs
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.verifier import verify_graph
+from kernelmill.passes.constants import FoldConstants
+from kernelmill.passes.cse import ShareEqual
+from kernelmill.passes.dce import DropUnused
+from kernelmill.passes.identities import RemoveIdentities
+from kernelmill.passes.reinplace import WriteInPlace
+from kernelmill.passes.views import MergeViews
+
+
+class Pass(Protocol):
+    """A rewrite: a frozen dataclass whose fields are its options. It never changes its argument."""
+
+    @property
+    def name(self) -> str: ...
+
+    def apply(self, graph: Graph) -> Graph:
+        """An equivalent graph, or the same one."""
+        ...
+
+
+DEFAULT: tuple[Pass, ...] = (
+    FoldConstants(),
+    MergeViews(),
+    RemoveIdentities(),
+    MergeViews(),
+    ShareEqual(),
+    DropUnused(),
+    WriteInPlace(),
+    DropUnused(),
+)
+"""Folding uncovers identities and both uncover equal nodes; what they leave unused goes last."""
+
+
+def run_pipeline(graph: Graph, passes: Sequence[Pass] = DEFAULT) -> Graph:
+    """The graph after all passes. It is verified at both ends, and with KERNELMILL_DEBUG after
+    every pass. Raises VerificationError with the name of the pass that broke it."""
+    verify_graph(graph, "the importer")
+    each = knobs.DEBUG.get()
+    before = graph
+    for number, rewrite in enumerate(passes):
+        after = rewrite.apply(before)
+        if after is not before and (each or number == len(passes) - 1):
+            verify_graph(after, rewrite.name)
+        before = after
+    return before

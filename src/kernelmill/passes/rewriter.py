@@ -1,0 +1,64 @@
+"""Makes the new graph of a pass: nodes are carried over, or other values put in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Attr, Graph, Node, Result, Value
+
+
+class Rewriter:
+    """Walks `graph.nodes` in order. A node whose operands did not change is taken over as it is."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._old = graph
+        self._builder = GraphBuilder(graph.name)
+        self._new: dict[Value, Value] = {}
+        self.graph = self._builder.graph
+        self.graph.inputs = list(graph.inputs)
+        self.graph.symbols = dict(graph.symbols)
+
+    def value(self, value: Value) -> Value:
+        """What stands for a value of the old graph in the new one."""
+        return self._new.get(value, value)
+
+    def operands(self, node: Node) -> tuple[Value, ...]:
+        """The node's operands in the new graph."""
+        return tuple(self.value(operand) for operand in node.operands)
+
+    def keep(self, node: Node, **attrs: Attr) -> None:
+        """Carry a node over, with `attrs` added to its own."""
+        operands = self.operands(node)
+        if operands == node.operands and not attrs:
+            self.graph.nodes.append(node)
+            return
+        fresh = Node(node.op, operands, {**node.attrs, **attrs}, node.origin, node.scope)
+        fresh.results = tuple(Value(old.name, old.type, fresh) for old in node.results)
+        self.graph.nodes.append(fresh)
+        for old, new in zip(node.results, fresh.results, strict=True):
+            self._new[old] = new
+
+    def replace(self, old: Value, new: Value) -> None:
+        """Let `new`, a value of the new graph, stand for `old`."""
+        self._new[old] = new
+
+    def emit(self, like: Node, op: str, *operands: Value, **attrs: Attr) -> Value:
+        """Append a node to the new graph, with the origin and scope of an old one."""
+        self._builder.origin, self._builder.scope = like.origin, like.scope
+        return self._builder.emit(op, *operands, **attrs)
+
+    def finish(self) -> Graph:
+        """The new graph, with the results and updates of the old one."""
+        self.graph.results = [self._result(result) for result in self._old.results]
+        self.graph.updates = [(held, self.value(new)) for held, new in self._old.updates]
+        return self.graph
+
+    def _result(self, result: Result) -> Result:
+        return self.value(result) if isinstance(result, Value) else result
+
+
+def live_values(graph: Graph) -> Iterable[Value]:
+    """The values that leave the graph: results and updates."""
+    yield from (result for result in graph.results if isinstance(result, Value))
+    yield from (new for _, new in graph.updates)
