@@ -9,7 +9,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Callable
+from pathlib import Path
 
+import hypothesis
 import pytest
 
 # Before torch loads OpenMP: waiting threads that spin would starve the other worker's.
@@ -17,6 +20,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 _FOLDER = "KERNELMILL_KERNEL_META"
+
+# How long an example takes says nothing on a busy machine.
+hypothesis.settings.register_profile("kernelmill", deadline=None)
+hypothesis.settings.load_profile("kernelmill")
 
 
 def _is_worker(config: pytest.Config) -> bool:
@@ -26,6 +33,26 @@ def _is_worker(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         os.environ[_FOLDER] = tempfile.mkdtemp(prefix="kernelmill-tests-")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden", action="store_true", help="write the texts of tests/golden anew"
+    )
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("stage/name.txt", text)` compares with the file of that name in tests/golden."""
+
+    def compare(name: str, text: str) -> None:
+        path = Path(__file__).parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.read_text() == text, f"{name}: look at it, then run with --update-golden"
+
+    return compare
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -6,7 +6,7 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
                "{" {node} return "}"
     input    = VALUE ":" type [role]        role = "param" | "buffer"      (no role: a user's input)
              | NAME ":" "dim"               (an integer argument that binds a symbol)
-    symbol   = NAME ["in" "[" INT "," (INT | "inf") "]"]
+    symbol   = NAME ["in" "[" INT "," (dim | "inf") "]"]
     node     = [VALUE {"," VALUE}] "=" OP "(" [VALUE {"," VALUE}] ")" ["{" attr {"," attr} "}"]
                ":" [type {"," type}] ["at" STRING] ["scope" STRING]
     attr     = NAME "=" literal

@@ -46,7 +46,7 @@ class _Verifier:
             try:
                 self._node(node)
             except TypingError as error:
-                raise TypingError(f"in `{print_node(node)}`: {error}") from None
+                raise TypingError(f"in `{_shown(node)}`: {error}") from None
         self._results()
 
     # ---- inputs and symbols -----------------------------------------------------------------
@@ -171,6 +171,13 @@ class _Verifier:
             kinds = f"{print_type(old.type)} with {print_type(new.type)}"
             _require(same, f"update of {old}: {kinds}")
             updated.add(old)
+
+
+def _shown(node: Node) -> str:
+    try:
+        return print_node(node)
+    except TypeError:  # an attribute that has no text, which may be what is wrong
+        return repr(node)
 
 
 def _same(a: TensorType, b: TensorType) -> bool:

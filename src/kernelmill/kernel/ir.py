@@ -5,7 +5,7 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
     kernel  = "kernel" NAME "(" [param {"," param}] ")" ["dims" "(" symbol {"," symbol} ")"]
               "tasks" "(" dim ")" ["scratch" "(" dim ")"] ["type" STRING] block
     param   = NAME ":" DTYPE "[" dim "]" ("in" | "out" | "inout")      (the dim: number of elements)
-    symbol  = NAME ["in" "[" INT "," (INT | "inf") "]"]
+    symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"]
     block   = "{" {stmt} "}"
     stmt    = VALUE ":" type "=" OP "(" [operand {"," operand}] ")" [attrs]
             | VALUE ":" type "=" "load" NAME "[" dim "]" ["mask" VALUE] ["stride" dim]
