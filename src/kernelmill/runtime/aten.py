@@ -12,7 +12,8 @@ import torch
 from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Literal, Plan
-from kernelmill.runtime.dims import DimTable, Layout, read_dim
+from kernelmill.plan.literals import dim_of
+from kernelmill.runtime.dims import DimTable, Layout
 from kernelmill.runtime.memory import empty_strided
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Sizes
@@ -63,17 +64,22 @@ class AtenStep:
 
     def run(self, running: Running) -> dict[int, torch.Tensor]:
         """Call the operator, bind symbols from its results, bring results into the layout that the
-        plan has for them. KernelmillError when a result's shape or dtype is another."""
+        plan has for them. KernelmillError when a result's shape or dtype is another.
+
+        Results are the tensors among what the operator gives, lists flattened; one that it leaves
+        undefined (None) has no reader.
+        """
         arguments = [read(running) for read in self._arguments]
         keywords = {name: read(running) for name, read in self._keywords.items()}
-        outcome = self._operator(*arguments, **keywords)
-        results = list(outcome) if isinstance(outcome, (tuple, list)) else [outcome]
+        outcome = list(_flattened(self._operator(*arguments, **keywords)))
+        tensors = [part for part in outcome if part is None or isinstance(part, torch.Tensor)]
+        results: list[Any] = tensors or outcome
         if self._step.binds:
             self._bind(results, running)
         return {
             buffer: self._fitted(buffer, result, running.sizes)
-            for buffer, result in zip(self._step.results, results, strict=True)
-            if buffer >= 0
+            for buffer, result in zip(self._step.results, results, strict=False)
+            if buffer >= 0 and result is not None
         }
 
     def _bind(self, results: Sequence[object], running: Running) -> None:
@@ -119,7 +125,7 @@ class AtenStep:
         if tag == "tensor" and isinstance(name, int):
             return lambda running: running.tensors[name]
         if tag == "dim" and isinstance(name, str):
-            number = self._dims.number(read_dim(name, self._plan.symbols))
+            number = self._dims.number(dim_of(name, self._plan.symbols))
             return lambda running: running.sizes.values[number]
         constant = _constant(tag, name)
         return lambda running: constant
@@ -144,14 +150,12 @@ def _torch_name(name: str, kind: type) -> object:
     return found
 
 
-def tensor_literals(literal: Literal) -> Iterator[int]:
-    """The buffers among the arguments of an ATen step."""
-    if isinstance(literal, tuple):
-        if len(literal) == 2 and literal[0] == "tensor" and isinstance(literal[1], int):
-            yield literal[1]
-        else:
-            for part in literal:
-                yield from tensor_literals(part)
+def _flattened(outcome: object) -> Iterator[object]:
+    if isinstance(outcome, (tuple, list)):
+        for part in outcome:
+            yield from _flattened(part)
+    else:
+        yield outcome
 
 
 def _same_strides(shape: Sequence[int], strides: Sequence[int], wanted: Sequence[int]) -> bool:

@@ -13,11 +13,8 @@ from kernelmill.core.dim import (
     Dim,
     Expr,
     Op,
-    Sym,
     bounds,
     evaluate,
-    of_atom,
-    parse,
     symbols,
 )  # fmt: skip
 from kernelmill.core.errors import InputError
@@ -26,11 +23,11 @@ from kernelmill.plan.ir import (
     BufferSpec,
     DimResult,
     Launch,
-    Literal,
     Plan,
     SymbolInput,
     TensorInput,
 )  # fmt: skip
+from kernelmill.plan.literals import dims_in
 from kernelmill.runtime.layout import word
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
@@ -59,26 +56,11 @@ def plan_dims(plan: Plan) -> Iterator[Dim]:
             yield from (step.tasks, step.work, step.scratch)
             yield from step.dims
         else:
-            yield from literal_dims((step.args, step.kwargs), plan.symbols)
+            yield from dims_in((step.args, step.kwargs), plan.symbols)
     for result in plan.results:
         if isinstance(result, DimResult):
             yield result.value
     yield plan.arena_bytes
-
-
-def literal_dims(literal: Literal, symbols: Iterable[Sym]) -> Iterator[Dim]:
-    """The dims among the arguments of an ATen step."""
-    if isinstance(literal, tuple):
-        if len(literal) == 2 and literal[0] == "dim" and isinstance(literal[1], str):
-            yield read_dim(literal[1], symbols)
-        else:
-            for part in literal:
-                yield from literal_dims(part, symbols)
-
-
-def read_dim(text: str, symbols: Iterable[Sym]) -> Dim:
-    """The dim that a ("dim", text) literal stands for."""
-    return parse(text, {symbol.name: of_atom(symbol) for symbol in symbols})
 
 
 def late_symbols(plan: Plan) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Links objects into this process: one LLJIT for all of them, one link for each digest.
+"""Links objects into this process: one LLJIT for all of them, the same bytes only once.
 
 An object may use the C library, libm and what libtorch_cpu exports (SLEEF among it); all of that is
 already loaded by torch, and found through its handle.
@@ -7,6 +7,7 @@ already loaded by torch, and found through its handle.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import itertools
 import threading
 import weakref
@@ -35,19 +36,22 @@ class LinkedObject:
 
 
 _lock = threading.Lock()
-_linked: weakref.WeakValueDictionary[str, LinkedObject] = weakref.WeakValueDictionary()
+_linked: weakref.WeakValueDictionary[tuple[str, bytes], LinkedObject] = (
+    weakref.WeakValueDictionary()
+)
 _library_numbers = itertools.count()
 
 
-def link_once(digest: str, symbol: str, image: bytes) -> LinkedObject:
-    """Link a kernel's object unless an object of this digest is linked already.
+def link_once(symbol: str, image: bytes) -> LinkedObject:
+    """Link a kernel's object unless the same bytes are linked already.
 
     Raises CodegenError when `image` is no object, lacks `symbol` or needs what is not there.
     """
+    key = symbol, hashlib.blake2b(image, digest_size=20).digest()
     with _lock:
-        found = _linked.get(digest)
+        found = _linked.get(key)
         if found is None:
-            found = _linked[digest] = _link([symbol], image, {})
+            found = _linked[key] = _link([symbol], image, {})
         return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan
+from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import linker
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
 from kernelmill.runtime.dims import DimsFunction
@@ -58,15 +59,16 @@ def load(plan: Plan, objects: Mapping[str, bytes]) -> Program:
 
     A dynamic plan may bring one more under the name "dims": `void dims(const i64* symbols, i64*
     out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python
-    does. Raises CodegenError when an object does not link, KernelmillError when one is missing or
-    this torch lacks an operator.
+    does. Raises VerificationError when the plan breaks its rules, CodegenError when an object does
+    not link, KernelmillError when one is missing or this torch lacks an operator.
     """
+    verify_plan(plan)
     keep: list[linker.LinkedObject] = []
     kernels: dict[str, int] = {}
     for kernel in plan.kernels:
         if kernel.name not in objects:
             raise KernelmillError(f"plan {plan.name}: no object for kernel {kernel.name}")
-        linked = linker.link_once(kernel.digest, kernel.name, objects[kernel.name])
+        linked = linker.link_once(kernel.name, objects[kernel.name])
         kernels[kernel.name] = linked[kernel.name]
         keep.append(linked)
     dims_function: DimsFunction | None = None

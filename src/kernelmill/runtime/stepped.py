@@ -11,7 +11,8 @@ import torch
 
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import AtenCall, Launch, Plan, TensorResult
-from kernelmill.runtime.aten import AtenStep, Running, tensor_literals
+from kernelmill.plan.literals import buffers_in
+from kernelmill.runtime.aten import AtenStep, Running
 from kernelmill.runtime.calls import (
     Call,
     ProgramResult,
@@ -77,7 +78,7 @@ def stages_of(engine: Engine) -> list[Stage]:
 def _touched(plan: Plan, group: list[Launch] | AtenCall) -> set[int]:
     """Tensor buffers that these steps read or write."""
     if isinstance(group, AtenCall):
-        numbers = {*group.results, *tensor_literals((group.args, group.kwargs))}
+        numbers = {*group.results, *buffers_in((group.args, group.kwargs))}
     else:
         numbers = {buffer for launch in group for buffer in launch.buffers}
     return {n for n in numbers if n >= 0 and plan.buffers[n].kind == "tensor"}

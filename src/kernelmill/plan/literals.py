@@ -1,0 +1,33 @@
+"""Looks into the arguments of ATen steps: which buffers and which dims they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kernelmill.core.dim import Dim, Sym, of_atom, parse
+from kernelmill.plan.ir import Literal
+
+
+def buffers_in(literal: Literal) -> Iterator[int]:
+    """The numbers of the buffers, ("tensor", n), anywhere inside."""
+    if isinstance(literal, tuple):
+        if len(literal) == 2 and literal[0] == "tensor" and isinstance(literal[1], int):
+            yield literal[1]
+        else:
+            for part in literal:
+                yield from buffers_in(part)
+
+
+def dims_in(literal: Literal, symbols: Iterable[Sym]) -> Iterator[Dim]:
+    """The dims, ("dim", text), anywhere inside. ValueError when a text names no such symbol."""
+    if isinstance(literal, tuple):
+        if len(literal) == 2 and literal[0] == "dim" and isinstance(literal[1], str):
+            yield dim_of(literal[1], symbols)
+        else:
+            for part in literal:
+                yield from dims_in(part, symbols)
+
+
+def dim_of(text: str, symbols: Iterable[Sym]) -> Dim:
+    """The dim that a text stands for. ValueError when it names a symbol that is not there."""
+    return parse(text, {symbol.name: of_atom(symbol) for symbol in symbols})

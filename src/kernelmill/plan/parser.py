@@ -1,0 +1,234 @@
+"""Plans from text, by recursive descent over the grammar of printer.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from kernelmill.core.dim import Dim, Sym, of_atom, read_dim, read_symbol
+from kernelmill.core.dtype import BY_NAME, DType
+from kernelmill.core.text import Reader
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferSpec,
+    DimResult,
+    KernelRef,
+    Launch,
+    Literal,
+    Plan,
+    Result,
+    Step,
+    SymbolInput,
+    TensorInput,
+    TensorResult,
+)
+from kernelmill.plan.printer import NAMED_LITERALS
+
+T = TypeVar("T")
+
+
+def parse_plan(text: str) -> Plan:
+    """The plan that `text` describes.
+
+    Raises ValueError with the line and what was expected there. The rules beyond the grammar are
+    the verifier's: what comes from disk is to be verified before it is loaded.
+    """
+    return _Parser(text).plan()
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._reader = Reader(text)
+        self._scope: dict[str, Dim] = {}
+
+    def plan(self) -> Plan:
+        reader = self._reader
+        reader.expect("plan")
+        name = reader.string()
+        symbols = self._group("symbols", self._symbol)
+        reader.expect("inputs")
+        reader.expect("(")
+        inputs = tuple(reader.listed(self._input, ")"))
+        arena = self._bracketed(self._dim) if reader.accept("arena") else 0
+        checks = self._group("checks", reader.string)
+        reader.expect("{")
+        kernels = self._while("kernel", self._kernel)
+        buffers = self._while("buffer", self._buffer)
+        prepare: tuple[Launch, ...] = ()
+        if reader.accept("prepare"):
+            reader.expect("{")
+            prepare = self._while("launch", self._launch)
+            reader.expect("}")
+        steps: list[Step] = []
+        while not reader.accept("return"):
+            steps.append(self._launch() if reader.accept("launch") else self._aten())
+        reader.expect("(")
+        results = tuple(reader.listed(self._result, ")"))
+        reader.expect("}")
+        reader.expect_end()
+        return Plan(
+            name, symbols, inputs, buffers, prepare, tuple(steps), results, kernels, arena, checks
+        )
+
+    # ---- pieces -----------------------------------------------------------------------------
+
+    def _group(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
+        """`word "(" item {"," item} ")"`, or nothing."""
+        if not self._reader.accept(word):
+            return ()
+        self._reader.expect("(")
+        return tuple(self._reader.listed(item, ")"))
+
+    def _while(self, word: str, item: Callable[[], T]) -> tuple[T, ...]:
+        items: list[T] = []
+        while self._reader.accept(word):
+            items.append(item())
+        return tuple(items)
+
+    def _bracketed(self, item: Callable[[], T]) -> T:
+        self._reader.expect("(")
+        result = item()
+        self._reader.expect(")")
+        return result
+
+    def _dim(self) -> Dim:
+        return read_dim(self._reader, self._scope)
+
+    def _bracketed_dim(self) -> Dim:
+        self._reader.expect("<")
+        dim = self._dim()
+        self._reader.expect(">")
+        return dim
+
+    def _type(self) -> tuple[DType, tuple[Dim, ...], tuple[Dim, ...]]:
+        reader = self._reader
+        dtype = BY_NAME.get(reader.name("a dtype"))
+        if dtype is None:
+            reader.fail_before(f"a dtype ({', '.join(BY_NAME)})")
+        reader.expect("[")
+        shape = tuple(reader.listed(self._dim, "]"))
+        reader.expect("{")
+        return dtype, shape, tuple(reader.listed(self._dim, "}"))
+
+    def _number(self) -> int:
+        """The number in a BUFFER."""
+        name = self._reader.value()
+        if not name.isdecimal():
+            self._reader.fail_before("a buffer's number (%0, %1...)")
+        return int(name)
+
+    def _origin(self) -> str:
+        return self._reader.string() if self._reader.accept("at") else ""
+
+    # ---- header -----------------------------------------------------------------------------
+
+    def _symbol(self) -> Sym:
+        symbol = read_symbol(self._reader, self._scope)
+        self._scope[symbol.name] = of_atom(symbol)
+        return symbol
+
+    def _input(self) -> TensorInput | SymbolInput:
+        reader = self._reader
+        if not reader.at_kind("string"):
+            name = reader.name("a symbol or a string")
+            reader.expect(":")
+            reader.expect("dim")
+            return SymbolInput(name)
+        name = reader.string()
+        reader.expect(":")
+        dtype, shape, strides = self._type()
+        role = reader.take() if reader.at("param", "buffer") else "user"
+        return TensorInput(name, dtype, shape, strides, role, reader.accept("updated"))
+
+    def _kernel(self) -> KernelRef:
+        reader = self._reader
+        name = reader.name("a kernel")
+        reader.expect("type")
+        kind = reader.string()
+        digest = reader.string() if reader.accept("digest") else ""
+        operators = self._group("operators", reader.string)
+        return KernelRef(name, kind, digest, operators, self._origin())
+
+    def _buffer(self) -> BufferSpec:
+        reader = self._reader
+        self._number()
+        reader.expect("=")
+        kind = reader.name("input, arena, tensor or packed")
+        source = self._bracketed(reader.integer) if kind == "input" else -1
+        offset = self._bracketed(self._dim) if kind == "arena" else 0
+        reader.expect(":")
+        dtype, shape, strides = self._type()
+        return BufferSpec(kind, dtype, shape, strides, source, offset)
+
+    # ---- steps and results ------------------------------------------------------------------
+
+    def _launch(self) -> Launch:
+        reader = self._reader
+        kernel = reader.name("a kernel")
+        reader.expect("(")
+        buffers = tuple(reader.listed(self._operand, ")"))
+        dims = self._group("dims", self._dim)
+        reader.expect("tasks")
+        tasks = self._bracketed(self._dim)
+        scratch = self._bracketed(self._dim) if reader.accept("scratch") else 0
+        reader.expect("work")
+        return Launch(kernel, buffers, dims, tasks, scratch, self._bracketed(self._dim))
+
+    def _operand(self) -> int:
+        return -1 if self._reader.accept("status") else self._number()
+
+    def _aten(self) -> AtenCall:
+        reader = self._reader
+        reader.expect("aten")
+        target = reader.string()
+        reader.expect("(")
+        args = tuple(reader.listed(self._literal, ")"))
+        kwargs = tuple(reader.listed(self._keyword, "}")) if reader.accept("{") else ()
+        results = self._group("gives", self._aten_result)
+        binds = self._group("binds", self._bind)
+        return AtenCall(target, args, kwargs, results, binds, self._origin())
+
+    def _keyword(self) -> tuple[str, Literal]:
+        name = self._reader.name("an argument's name")
+        self._reader.expect("=")
+        return name, self._literal()
+
+    def _aten_result(self) -> int:
+        return -1 if self._reader.accept("_") else self._number()
+
+    def _bind(self) -> tuple[str, int, int]:
+        reader = self._reader
+        symbol = reader.name("a symbol")
+        reader.expect("=")
+        result = reader.integer()
+        reader.expect("dim")
+        return symbol, result, reader.integer()
+
+    def _literal(self) -> Literal:
+        reader = self._reader
+        if reader.at_kind("string"):
+            return reader.string()
+        if reader.at_kind("value"):
+            return ("tensor", self._number())
+        if reader.at("<"):
+            return ("dim", str(self._bracketed_dim()))
+        if reader.accept("["):
+            return ("list", *reader.listed(self._literal, "]"))
+        if reader.at_number():
+            return reader.number()
+        word = reader.name("an argument")
+        if word in NAMED_LITERALS:
+            return (word, reader.string())
+        if word not in _WORDS:
+            reader.fail_before(f"an argument, not {word!r}")
+        return _WORDS[word]
+
+    def _result(self) -> Result:
+        if self._reader.accept("none"):
+            return None
+        if self._reader.at("<"):
+            return DimResult(self._bracketed_dim())
+        return TensorResult(self._number())
+
+
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "none": None}

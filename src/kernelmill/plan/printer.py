@@ -1,0 +1,169 @@
+"""Plans as text. Grammar (parser.py reads it):
+
+plan    = "plan" STRING ["symbols" "(" symbol {"," symbol} ")"] "inputs" "(" [input {"," input}]
+          ")" ["arena" "(" dim ")"] ["checks" "(" STRING {"," STRING} ")"]
+          "{" {kernel} {buffer} ["prepare" "{" {launch} "}"] {step} return "}"
+symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"]
+input   = STRING ":" type ["param" | "buffer"] ["updated"]   (neither: a user's argument)
+        | NAME ":" "dim"
+kernel  = "kernel" NAME "type" STRING ["digest" STRING] ["operators" "(" STRING ... ")"] [at]
+buffer  = "buffer" BUFFER "=" place ":" type
+place   = "input" "(" INT ")" | "arena" "(" dim ")" | "tensor" | "packed"
+step    = launch | aten
+launch  = "launch" NAME "(" [operand {"," operand}] ")" ["dims" "(" dim {"," dim} ")"]
+          "tasks" "(" dim ")" ["scratch" "(" dim ")"] "work" "(" dim ")"
+operand = BUFFER | "status"
+aten    = "aten" STRING "(" [literal {"," literal}] ")" ["{" NAME "=" literal {"," ...} "}"]
+          ["gives" "(" result {"," result} ")"] ["binds" "(" bind {"," bind} ")"] [at]
+result  = BUFFER | "_"
+bind    = NAME "=" INT "dim" INT                 (the result's number, its dim; -1: its value)
+literal = "none" | "true" | "false" | INT | FLOAT | STRING | BUFFER | "<" dim ">"
+        | ("dtype" | "layout" | "device" | "memory_format") STRING | "[" [literal ...] "]"
+return  = "return" "(" [(BUFFER | "<" dim ">" | "none") {"," ...}] ")"
+at      = "at" STRING
+type    = DTYPE "[" [dim {"," dim}] "]" "{" [dim {"," dim}] "}"     (shape, strides in elements)
+BUFFER  = "%" INT                                 (the buffers are numbered from 0 in order)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from kernelmill.core.dim import Dim, range_text
+from kernelmill.core.dtype import DType
+from kernelmill.core.text import number_text, string_text
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferSpec,
+    DimResult,
+    KernelRef,
+    Launch,
+    Literal,
+    Plan,
+    Result,
+    Step,
+    SymbolInput,
+    TensorInput,
+    TensorResult,
+)
+
+NAMED_LITERALS = ("dtype", "layout", "device", "memory_format")
+"""Kinds of ATen arguments that stand for an object of torch by its name."""
+
+
+def print_plan(plan: Plan) -> str:
+    """The text of a plan; `parse_plan` gives an equal plan back."""
+    header = f"plan {string_text(plan.name)}"
+    if plan.symbols:
+        header += f" symbols({_listed(s.name + range_text(s, {}) for s in plan.symbols)})"
+    inputs = ",".join(f"\n  {_input(entry)}" for entry in plan.inputs)
+    header += f" inputs({inputs}\n)" if inputs else " inputs()"
+    if plan.arena_bytes != 0:
+        header += f" arena({plan.arena_bytes})"
+    if plan.checks:
+        header += f" checks({_listed(map(string_text, plan.checks))})"
+    lines = [header + " {"]
+    lines += [f"  {_kernel(kernel)}" for kernel in plan.kernels]
+    lines += [f"  buffer %{n} = {_buffer(buffer)}" for n, buffer in enumerate(plan.buffers)]
+    if plan.prepare:
+        lines += ["  prepare {", *(f"    {_launch(step)}" for step in plan.prepare), "  }"]
+    lines += [f"  {print_step(step)}" for step in plan.steps]
+    lines += [f"  return({_listed(map(_result, plan.results))})", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def print_step(step: Step) -> str:
+    """The text of one step."""
+    return _launch(step) if isinstance(step, Launch) else _aten(step)
+
+
+def _listed(parts: Iterable[str]) -> str:
+    return ", ".join(parts)
+
+
+def _dims(dims: Iterable[Dim]) -> str:
+    return _listed(map(str, dims))
+
+
+def _type(dtype: DType, shape: Sequence[Dim], strides: Sequence[Dim]) -> str:
+    return f"{dtype}[{_dims(shape)}]{{{_dims(strides)}}}"
+
+
+def _at(origin: str) -> str:
+    return f" at {string_text(origin)}" if origin else ""
+
+
+def _input(entry: TensorInput | SymbolInput) -> str:
+    if isinstance(entry, SymbolInput):
+        return f"{entry.symbol}: dim"
+    text = f"{string_text(entry.name)}: {_type(entry.dtype, entry.shape, entry.strides)}"
+    if entry.role != "user":
+        text += f" {entry.role}"
+    return text + " updated" if entry.updated else text
+
+
+def _kernel(kernel: KernelRef) -> str:
+    text = f"kernel {kernel.name} type {string_text(kernel.type)}"
+    if kernel.digest:
+        text += f" digest {string_text(kernel.digest)}"
+    if kernel.operators:
+        text += f" operators({_listed(map(string_text, kernel.operators))})"
+    return text + _at(kernel.origin)
+
+
+def _buffer(buffer: BufferSpec) -> str:
+    place = buffer.kind
+    if buffer.kind == "input":
+        place += f"({buffer.source})"
+    elif buffer.kind == "arena":
+        place += f"({buffer.offset})"
+    return f"{place}: {_type(buffer.dtype, buffer.shape, buffer.strides)}"
+
+
+def _launch(launch: Launch) -> str:
+    operands = ("status" if buffer == -1 else f"%{buffer}" for buffer in launch.buffers)
+    text = f"launch {launch.kernel}({_listed(operands)})"
+    if launch.dims:
+        text += f" dims({_dims(launch.dims)})"
+    text += f" tasks({launch.tasks})"
+    if launch.scratch != 0:
+        text += f" scratch({launch.scratch})"
+    return text + f" work({launch.work})"
+
+
+def _aten(step: AtenCall) -> str:
+    text = f"aten {string_text(step.target)}({_listed(map(_literal, step.args))})"
+    if step.kwargs:
+        text += f" {{{_listed(f'{name} = {_literal(value)}' for name, value in step.kwargs)}}}"
+    if step.results:
+        text += f" gives({_listed('_' if n < 0 else f'%{n}' for n in step.results)})"
+    if step.binds:
+        binds = (f"{symbol} = {result} dim {axis}" for symbol, result, axis in step.binds)
+        text += f" binds({_listed(binds)})"
+    return text + _at(step.origin)
+
+
+def _literal(literal: Literal) -> str:
+    if literal is None:
+        return "none"
+    if isinstance(literal, str):
+        return string_text(literal)
+    if not isinstance(literal, tuple):
+        return number_text(literal)
+    tag, *rest = literal
+    if tag == "list":
+        return f"[{_listed(map(_literal, rest))}]"
+    (name,) = rest
+    if tag == "tensor":
+        return f"%{name}"
+    if tag == "dim":
+        return f"<{name}>"
+    if tag in NAMED_LITERALS:
+        return f"{tag} {_literal(name)}"
+    raise ValueError(f"no ATen argument is written {literal!r}")
+
+
+def _result(result: Result) -> str:
+    if isinstance(result, TensorResult):
+        return f"%{result.buffer}"
+    return f"<{result.value}>" if isinstance(result, DimResult) else "none"

@@ -1,0 +1,226 @@
+"""Checks that a plan keeps its rules, so that running it can neither crash nor read rubbish.
+
+Numbers refer to things that exist; every symbol has a value when it is asked for; packed buffers
+are made by prepare steps from long-lived arguments of constant shape; ATen sees tensors only; arena
+buffers lie inside the arena. What a kernel does with its buffers is the kernel verifier's matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+
+from kernelmill.core.dim import Dim, as_sym, product, symbols
+from kernelmill.core.errors import VerificationError
+from kernelmill.plan.arena import ALIGNMENT
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferSpec,
+    DimResult,
+    Launch,
+    Plan,
+    SymbolInput,
+    TensorInput,
+    TensorResult,
+)
+from kernelmill.plan.literals import buffers_in, dims_in
+from kernelmill.plan.printer import print_step
+
+ROLES = ("user", "param", "buffer")
+KINDS = ("input", "tensor", "arena", "packed")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def verify_plan(plan: Plan, stage: str = "") -> None:
+    """Raise VerificationError with the first broken rule; `stage` is what made the plan."""
+    for problem in _Verifier(plan).problems():
+        raise VerificationError(f"plan {plan.name}: {problem}", stage)
+
+
+class _Verifier:
+    """Each method yields what is wrong with its part; nothing goes on behind the first problem."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self.kernels = {kernel.name for kernel in plan.kernels}
+        self.known = {symbol.name for symbol in plan.symbols}
+        self.bound: set[str] = set()
+        self.touched: set[int] = set()
+
+    def problems(self) -> Iterator[str]:
+        plan = self.plan
+        yield from self._names()
+        for number, entry in enumerate(plan.inputs):
+            yield from _about(f"input {number}", self._input(entry))
+        self.bound = set(_entry_symbols(plan))
+        for number, buffer in enumerate(plan.buffers):
+            yield from _about(f"buffer %{number}", self._buffer(buffer))
+        yield from _about("the arena's size", self._dims([plan.arena_bytes]))
+        for launch in plan.prepare:
+            yield from _about(f"prepare step `{print_step(launch)}`", self._prepare(launch))
+        for step in plan.steps:
+            check = self._launch(step) if isinstance(step, Launch) else self._aten(step)
+            yield from _about(f"step `{print_step(step)}`", check)
+        for number, result in enumerate(plan.results):
+            yield from _about(f"result {number}", self._result(result))
+        for name in sorted(self.known - self.bound):
+            yield f"nothing gives symbol {name} its value"
+
+    # ---- header -----------------------------------------------------------------------------
+
+    def _names(self) -> Iterator[str]:
+        if len(self.kernels) < len(self.plan.kernels):
+            yield "two kernels have the same name"
+        if len(self.known) < len(self.plan.symbols):
+            yield "two symbols have the same name"
+        for name in (*self.kernels, *self.known):
+            if _IDENTIFIER.fullmatch(name) is None:
+                yield f"{name!r} is no name for a kernel or symbol"
+        given = [entry.symbol for entry in self.plan.inputs if isinstance(entry, SymbolInput)]
+        if len(set(given)) < len(given):
+            yield "two arguments give the same symbol"
+
+    def _input(self, entry: TensorInput | SymbolInput) -> Iterator[str]:
+        if isinstance(entry, SymbolInput):
+            if entry.symbol not in self.known:
+                yield f"symbol {entry.symbol} is not one of the plan's"
+            return
+        if entry.role not in ROLES:
+            yield f"role {entry.role!r} is none of {', '.join(ROLES)}"
+        if len(entry.shape) != len(entry.strides):
+            yield "it has not one stride for each size"
+        unknown = _names_in((*entry.shape, *entry.strides)) - self.known
+        if unknown:
+            yield f"symbol {min(unknown)} is not one of the plan's"
+
+    def _buffer(self, buffer: BufferSpec) -> Iterator[str]:
+        if buffer.kind not in KINDS:
+            yield f"kind {buffer.kind!r} is none of {', '.join(KINDS)}"
+        if len(buffer.shape) != len(buffer.strides):
+            yield "it has not one stride for each size"
+        if buffer.kind == "input" and not isinstance(self._argument(buffer), TensorInput):
+            yield f"argument {buffer.source} is no tensor"
+        if buffer.kind == "packed" and _names_in((*buffer.shape, *buffer.strides)):
+            yield "a packed buffer has a constant shape"
+        if buffer.kind == "arena":
+            yield from self._place(buffer)
+
+    def _argument(self, buffer: BufferSpec) -> object:
+        inputs = self.plan.inputs
+        return inputs[buffer.source] if 0 <= buffer.source < len(inputs) else None
+
+    def _place(self, buffer: BufferSpec) -> Iterator[str]:
+        yield from self._dims((buffer.offset, *buffer.shape))
+        offset, size = buffer.offset, product(buffer.shape) * buffer.dtype.bytes
+        if isinstance(offset, int) and (offset < 0 or offset % ALIGNMENT):
+            yield f"offset {offset} is not a multiple of {ALIGNMENT}"
+        room = self.plan.arena_bytes - (offset + size)
+        if isinstance(room, int) and room < 0:
+            yield f"it ends {-room} bytes behind the arena's end"
+
+    def _dims(self, dims: Iterable[Dim]) -> Iterator[str]:
+        """Dims that are asked for now."""
+        for name in sorted(_names_in(dims) - self.bound):
+            yield f"symbol {name} has no value yet"
+
+    # ---- steps ------------------------------------------------------------------------------
+
+    def _prepare(self, launch: Launch) -> Iterator[str]:
+        yield from self._operands(launch)
+        if _names_in((*launch.dims, launch.tasks, launch.scratch, launch.work)):
+            yield "it runs before symbols have values"
+        packed = {n for n in launch.buffers if n >= 0 and self.plan.buffers[n].kind == "packed"}
+        if not packed:
+            yield "it makes no packed buffer"
+        self.touched |= packed
+        for number in set(launch.buffers) - packed - {-1}:
+            buffer = self.plan.buffers[number]
+            if buffer.kind != "input":
+                yield f"%{number} is neither an argument nor a packed buffer"
+                continue
+            source = self._argument(buffer)
+            assert isinstance(source, TensorInput)
+            if source.role == "user" or _names_in((*source.shape, *source.strides)):
+                yield f"argument {source.name!r} is no parameter or buffer of constant shape"
+
+    def _launch(self, launch: Launch) -> Iterator[str]:
+        yield from self._operands(launch)
+        yield from self._dims((*launch.dims, launch.tasks, launch.scratch, launch.work))
+        for number in launch.buffers:
+            if number < 0:
+                continue
+            buffer = self.plan.buffers[number]
+            if buffer.kind == "packed" and number not in self.touched:
+                yield f"%{number} is made by no prepare step"
+            if buffer.kind == "tensor":
+                yield from self._dims((*buffer.shape, *buffer.strides))
+                self.touched.add(number)
+
+    def _operands(self, launch: Launch) -> Iterator[str]:
+        if launch.kernel not in self.kernels:
+            yield f"kernel {launch.kernel} is not one of the plan's"
+        for number in launch.buffers:
+            if not -1 <= number < len(self.plan.buffers):
+                yield f"there is no buffer %{number}"
+        if -1 in launch.buffers and not self.plan.checks:
+            yield "it reports a status, but the plan has no messages for one"
+
+    def _aten(self, step: AtenCall) -> Iterator[str]:
+        for number in buffers_in((step.args, step.kwargs)):
+            yield from self._aten_operand(number)
+        try:
+            yield from self._dims(dims_in((step.args, step.kwargs), self.plan.symbols))
+        except ValueError as error:
+            yield str(error)
+        for symbol, result, _ in step.binds:
+            if symbol not in self.known:
+                yield f"symbol {symbol} is not one of the plan's"
+            if not 0 <= result < max(1, len(step.results)):
+                yield f"it has no result {result} to bind {symbol} from"
+            self.bound.add(symbol)
+        for number in (n for n in step.results if n != -1):
+            if not 0 <= number < len(self.plan.buffers):
+                yield f"there is no buffer %{number}"
+            buffer = self.plan.buffers[number]
+            if buffer.kind != "tensor":
+                yield f"its result %{number} is no tensor of its own"
+            yield from self._dims((*buffer.shape, *buffer.strides))
+            self.touched.add(number)
+
+    def _aten_operand(self, number: int) -> Iterator[str]:
+        if not 0 <= number < len(self.plan.buffers):
+            yield f"there is no buffer %{number}"
+        kind = self.plan.buffers[number].kind
+        if kind == "arena":
+            yield f"%{number} is in the arena: ATen takes tensors of their own"
+        elif kind != "input" and number not in self.touched:
+            yield f"%{number} has no contents yet"
+
+    def _result(self, result: object) -> Iterator[str]:
+        if isinstance(result, DimResult):
+            yield from self._dims([result.value])
+        elif isinstance(result, TensorResult):
+            if not 0 <= result.buffer < len(self.plan.buffers):
+                yield f"there is no buffer %{result.buffer}"
+            kind = self.plan.buffers[result.buffer].kind
+            if kind not in ("input", "tensor"):
+                yield f"%{result.buffer} is neither an argument nor a tensor of its own"
+            if kind == "tensor" and result.buffer not in self.touched:
+                yield f"no step writes %{result.buffer}"
+
+
+def _about(what: str, problems: Iterable[str]) -> Iterator[str]:
+    return (f"{what}: {problem}" for problem in problems)
+
+
+def _names_in(dims: Iterable[Dim]) -> set[str]:
+    return {name for dim in dims for name in symbols(dim)}
+
+
+def _entry_symbols(plan: Plan) -> Iterator[str]:
+    """Symbols that have a value when a call begins."""
+    for entry in plan.inputs:
+        if isinstance(entry, SymbolInput):
+            yield entry.symbol
+        else:
+            yield from (symbol.name for symbol in map(as_sym, entry.shape) if symbol is not None)

@@ -1,0 +1,72 @@
+"""A plan that uses every construct of the grammar."""
+
+from kernelmill.core.dim import Sym, of_atom
+from kernelmill.core.dtype import BF16, BOOL, F32, I64
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferSpec,
+    DimResult,
+    KernelRef,
+    Launch,
+    Plan,
+    SymbolInput,
+    TensorInput,
+    TensorResult,
+)
+
+S0 = Sym("s0", 2)
+U0 = Sym("u0", 0, of_atom(S0) * 4)
+s0, u0 = of_atom(S0), of_atom(U0)
+
+
+def everything() -> Plan:
+    return Plan(
+        name="every thing",
+        symbols=(S0, U0),
+        inputs=(
+            SymbolInput("s0"),
+            TensorInput('the "x"', F32, (s0, 4), (4, 1)),
+            TensorInput("weight", BF16, (8, 4), (4, 1), "param"),
+            TensorInput("cache", F32, (4,), (1,), "buffer", True),
+        ),
+        buffers=(
+            BufferSpec("input", F32, (s0, 4), (4, 1), 1),
+            BufferSpec("input", BF16, (8, 4), (4, 1), 2),
+            BufferSpec("packed", BF16, (4, 8), (8, 1)),
+            BufferSpec("arena", F32, (s0 // 2, 4), (4, 1), -1, 64),
+            BufferSpec("arena", F32, (4,), (1,), -1, 0),
+            BufferSpec("tensor", F32, (s0, 4), (4, 1)),
+            BufferSpec("tensor", I64, (u0, 1), (1, 1)),
+            BufferSpec("input", F32, (4,), (1,), 3),
+            BufferSpec("tensor", BOOL, (), ()),
+        ),
+        prepare=(Launch("pack", (1, 2), (), 4, 0, 100),),
+        steps=(
+            Launch("square", (0, 2, 3, -1), (s0, s0 * 4 + 1), s0 // 2, 256, s0 * 10),
+            Launch("other", (3, 4, 5, 7), (), 1, 0, 5),
+            AtenCall(
+                "aten.nonzero.default", (("tensor", 5),), (), (6,), (("u0", 0, 0),), "model.py:3"
+            ),
+            AtenCall(
+                "aten.made_up.default",
+                (
+                    ("tensor", 6), ("list", ("tensor", 5), None, ("dim", "u0*4")), True, -3, 1.5,
+                    float("inf"), "text", ("list",), ("dtype", "f32"),
+                ),
+                (
+                    ("device", ("device", "cpu")), ("layout", ("layout", "strided")),
+                    ("memory_format", ("memory_format", "contiguous_format")),
+                ),
+                (-1, 8),
+            ),
+            AtenCall("aten.no_result.default", (), (), ()),
+        ),
+        results=(TensorResult(5), None, DimResult(s0 * 3), TensorResult(8), TensorResult(0)),
+        kernels=(
+            KernelRef("pack", "Pack", "abc", ("permute", "cast"), "model.py:1"),
+            KernelRef("square", "Square", ""),
+            KernelRef("other", "Other", "", ("mul",)),
+        ),
+        arena_bytes=s0 * 16 + 64,
+        checks=("index out of range",),
+    )  # fmt: skip
