@@ -1,6 +1,6 @@
 """kernelmill: a torch.compile backend that makes machine code with LLVM, and keeps it."""
 
-from kernelmill.backend import get_backend, get_npu_backend
+from kernelmill.backend import explain, get_backend, get_npu_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import (
     CodegenError,
@@ -23,6 +23,7 @@ __all__ = [
     "UnsupportedError",
     "VerificationError",
     "__version__",
+    "explain",
     "get_backend",
     "get_npu_backend",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from kernelmill.compiler.dump import GraphDump
 from kernelmill.compiler.objects import Request, differences, obtain, obtain_dims
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.config.compiler_config import CompilerConfig
@@ -30,8 +31,11 @@ def compile_graph(graph: Graph, config: CompilerConfig) -> Program:
     """
     report = CompileReport(graph.name, nodes_before=len(graph.nodes))
     target = host()
+    dump = GraphDump(config)
+    dump.write("original", graph)
     with report.stage("passes"):
         verify_graph(graph, "the importer")
+    dump.write("optimized", graph)
     report.nodes_after = len(graph.nodes)
     with report.stage("lower"):
         lowered = lower_graph(graph, target)
