@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from kernelmill.compiler.dump import GraphDump
 from kernelmill.compiler.objects import Request, differences, obtain, obtain_dims
@@ -11,9 +12,10 @@ from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import host
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.verifier import verify_graph
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.program import Lowered, lower_graph
+from kernelmill.passes import DEFAULT, Pass, run_pipeline
+from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.plan.ir import Launch
 from kernelmill.runtime.dims import dims_needed
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
@@ -34,11 +36,12 @@ def compile_graph(graph: Graph, config: CompilerConfig) -> Program:
     dump = GraphDump(config)
     dump.write("original", graph)
     with report.stage("passes"):
-        verify_graph(graph, "the importer")
+        graph = run_pipeline(graph, _passes(config))
     dump.write("optimized", graph)
     report.nodes_after = len(graph.nodes)
     with report.stage("lower"):
-        lowered = lower_graph(graph, target)
+        separate = not config.experimental_config.pattern_fusion_pass
+        lowered = lower_graph(graph, target, separate)
     with report.stage("verify"):
         for kernel in lowered.kernels.values():
             verify_kernel(kernel, "lowering")
@@ -59,6 +62,12 @@ def compile_graph(graph: Graph, config: CompilerConfig) -> Program:
     _fill(report, graph, lowered, entries, store)
     publish(report)
     return program
+
+
+def _passes(config: CompilerConfig) -> Sequence[Pass]:
+    if config.experimental_config.remove_noop_ops:
+        return DEFAULT
+    return [rewrite for rewrite in DEFAULT if not isinstance(rewrite, RemoveIdentities)]
 
 
 def _fill(

@@ -48,9 +48,12 @@ class Fusion:
     """The group that stores each stored value."""
 
 
-def fuse(graph: Graph, forced: Iterable[Value]) -> Fusion:
-    """Group the nodes of `graph`. `forced` values are stored whatever their readers are."""
-    return _Fuser(graph, set(forced)).run()
+def fuse(graph: Graph, forced: Iterable[Value], separate: bool = False) -> Fusion:
+    """Group the nodes of `graph`. `forced` values are stored whatever their readers are.
+
+    With `separate` every operator that computes is a group of its own.
+    """
+    return _Fuser(graph, set(forced), separate).run()
 
 
 def inline_costs(graph: Graph) -> dict[Value, int]:
@@ -76,8 +79,9 @@ def inline_costs(graph: Graph) -> dict[Value, int]:
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, forced: set[Value]) -> None:
+    def __init__(self, graph: Graph, forced: set[Value], separate: bool) -> None:
         self.graph = graph
+        self.separate = separate
         self.forced = forced
         self.bit = {node: 1 << i for i, node in enumerate(graph.nodes)}
         self.ancestors: dict[Node, int] = {}
@@ -121,7 +125,7 @@ class _Fuser:
                 self.epilogue[node] = group
             self._add_bits(group, node)
             self.groups.append(group)
-        elif kind == "pointwise":
+        elif kind == "pointwise" and not self.separate:
             self._absorb(node)
 
     def _absorb(self, node: Node) -> None:
@@ -301,6 +305,9 @@ class _Fuser:
         forced = value in self.forced
         if not readers and not forced:
             return
+        if self.separate:
+            self._store_alone(node)
+            return
         if not forced and self._inline_everywhere(value, readers):
             self._inline(node, readers)
             return
@@ -408,7 +415,7 @@ class _Fuser:
         self._access(node.operands[0], group, operand_index(node, index, group.inner))
 
     def _can_reduce_in(self, node: Node, group: Group) -> bool:
-        if group.kind != "nest":
+        if group.kind != "nest" or self.separate:
             return False
         indices = self._readers(node.result)[group]
         index = indices[0]

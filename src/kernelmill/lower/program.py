@@ -34,14 +34,18 @@ class Lowered:
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
 
 
-def lower_graph(graph: Graph, target: Target) -> Lowered:
-    """Lower a verified graph. Raises UnsupportedError, naming the node, for what has no lowering."""
-    return _Lowering(graph, target).run()
+def lower_graph(graph: Graph, target: Target, separate: bool = False) -> Lowered:
+    """Lower a verified graph; with `separate`, every operator to a kernel of its own.
+
+    Raises UnsupportedError, naming the node, for what has no lowering.
+    """
+    return _Lowering(graph, target, separate).run()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, target: Target) -> None:
+    def __init__(self, graph: Graph, target: Target, separate: bool) -> None:
         self.graph = graph
+        self.separate = separate
         self.target = target
         self.storage = Storage()
         self.kernels: dict[str, Kernel] = {}
@@ -64,7 +68,7 @@ class _Lowering:
         forced = self._forced(sources)
         self.cost = inline_costs(self.graph)
         order = {node: i for i, node in enumerate(self.graph.nodes)}
-        self.fusion = fuse(self.graph, forced)
+        self.fusion = fuse(self.graph, forced, self.separate)
         self.maker = KernelMaker(self.target, self._stored, self._pack, self.cost, order)
         for group in self.fusion.groups:
             self._lower_group(group)
