@@ -9,7 +9,6 @@ from typing import Any, Union
 import torch
 
 from kernelmill.core.dtype import to_torch
-from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import DimResult, Result, TensorInput, TensorResult
 from kernelmill.runtime.admission import PLAIN_TENSORS
 from kernelmill.runtime.engine import Engine
@@ -94,7 +93,7 @@ def quick_look(engine: Engine) -> Look:
         if updated:
             try:
                 engine.update_versions(args)
-            except (TypeError, InputError):
+            except RuntimeError:
                 return None
         return sizes, binding
 

@@ -87,8 +87,7 @@ class Engine:
                     )
                 values[source.name] = argument
             else:
-                entry = self.plan.inputs[source.argument]
-                assert isinstance(entry, TensorInput)
+                entry = self._tensor_input(source.argument)
                 admission.check_kind(entry, source.argument, argument)
                 admission.check_rank(entry, source.argument, argument)
                 values[source.name] = argument.shape[source.axis]
@@ -102,14 +101,8 @@ class Engine:
         return found
 
     def update_versions(self, arguments: Sequence[Any]) -> None:
-        """Tell torch that updated arguments change. InputError when torch does not allow it."""
-        for i in self.updated:
-            try:
-                torch._C._increment_version([arguments[i]])
-            except RuntimeError as error:
-                entry = self.plan.inputs[i]
-                assert isinstance(entry, TensorInput)
-                raise InputError(f"argument {entry.name!r} (number {i}): {error}") from error
+        """Tell torch that updated arguments change. RuntimeError when one is no tensor."""
+        torch._C._increment_version([arguments[i] for i in self.updated])
 
     def layout(self, buffer: int, sizes: Sizes) -> Layout:
         """Shape and strides of a buffer, in elements."""
@@ -141,6 +134,8 @@ class Engine:
                     f"argument number {i}: {entry.symbol} is {sizes.symbols[entry.symbol]} "
                     f"elsewhere, got {arguments[i]}"
                 )
+        for i in self.updated:
+            admission.check_kind(self._tensor_input(i), i, arguments[i])
         self.update_versions(arguments)
         binding = self.parameters.bind(arguments) if self.parameters is not None else None
         return tuple(admitted), sizes, binding
@@ -153,14 +148,17 @@ class Engine:
             f"program {self.plan.name}: argument number {number} changed during the call"
         )
 
-    def _admit(self, number: int, argument: object, sizes: Sizes) -> torch.Tensor:
+    def _tensor_input(self, number: int) -> TensorInput:
         entry = self.plan.inputs[number]
         assert isinstance(entry, TensorInput)
+        return entry
+
+    def _admit(self, number: int, argument: object, sizes: Sizes) -> torch.Tensor:
+        entry = self._tensor_input(number)
         return admission.admit(entry, number, argument, *self.dims.layout(entry, sizes.values))
 
     def _admit_cell(self, number: int, argument: object) -> torch.Tensor:
-        entry = self.plan.inputs[number]
-        assert isinstance(entry, TensorInput)
+        entry = self._tensor_input(number)
         shape = tuple(dim for dim in entry.shape if isinstance(dim, int))
         strides = tuple(dim for dim in entry.strides if isinstance(dim, int))
         return admission.admit(entry, number, argument, shape, strides)
