@@ -65,7 +65,7 @@ def scaled(p: Reg, k: Reg, shifted: Reg) -> Reg:
     code = p.code
     if _has_scalef(code, p.lanes):
         return _scalef(p, k)
-    low = k.compare("olt", -126.0)
+    low = k.compare("olt", -124.0)
     start = code.select(low, shifted.bits_as(I32).like(_ONE + (63 << 23)), _ONE - (1 << 23))
     first = ((shifted.bits_as(I32) << 23) + start).bits_as(F32)
     second = code.select(low, p.like(2.0**-63), 2.0)
