@@ -43,13 +43,12 @@ def find_operator(target: str) -> Callable[..., object]:
     if _TARGET.fullmatch(target) is None:
         raise KernelmillError(f"ATen step {target!r} does not name an operator overload")
     namespace, name, overload = target.split(".")
-    try:
-        found = getattr(getattr(getattr(torch.ops, namespace), name), overload)
-    except AttributeError as error:
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    found = getattr(packet, overload, None)
+    if not isinstance(found, torch._ops.OpOverload):
         raise KernelmillError(
             f"this torch ({torch.__version__}) has no operator {target}: compile the model again"
-        ) from error
-    assert isinstance(found, torch._ops.OpOverload)
+        )
     return found
 
 

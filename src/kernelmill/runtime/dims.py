@@ -36,6 +36,8 @@ Layout = tuple[tuple[int, ...], tuple[int, ...]]
 DimsFunction = Callable[[object, object], None]
 """void (const i64* symbols, i64* out): from values of plan.symbols those of `dims_needed(plan)`."""
 
+_LARGEST = 2**63 - 1
+
 Values = ctypes.Array[ctypes.c_int64]
 
 
@@ -140,7 +142,7 @@ class DimTable:
             given = (word * len(self.symbols))(*(values.get(s.name, 0) for s in self.symbols))
             self._function(given, array)
         else:
-            array[: len(self._early)] = [evaluate(dim, values) for dim in self._early]
+            array[: len(self._early)] = [_value(dim, values) for dim in self._early]
         self.fill_late(array, values)
         return array
 
@@ -161,17 +163,25 @@ class DimTable:
         """Compute the dims over late symbols that `values` now suffices for."""
         for number, dim in enumerate(self.late, len(self._early)):
             if symbols(dim).keys() <= values.keys():
-                array[number] = evaluate(dim, values)
+                array[number] = _value(dim, values)
+
+
+def _value(dim: Dim, values: Mapping[str, int]) -> int:
+    try:
+        return evaluate(dim, values)
+    except ZeroDivisionError:
+        given = ", ".join(f"{name} is {values[name]}" for name in sorted(symbols(dim)))
+        raise InputError(f"the program has no size {dim} when {given}") from None
 
 
 def _check_range(
     name: str, value: int, low: int, high: Dim | None, values: Mapping[str, int]
 ) -> None:
-    most = None if high is None else evaluate(high, values)
-    if value < low or (most is not None and value > most):
+    most = _LARGEST if high is None else evaluate(high, values)
+    if not low <= value <= most:
         raise InputError(
             f"symbol {name} is {value}, but the program was compiled for {name} in "
-            f"[{low}, {'inf' if most is None else most}]: compile it again for this size"
+            f"[{low}, {'inf' if high is None else most}]: compile it again for this size"
         )
 
 

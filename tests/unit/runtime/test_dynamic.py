@@ -1,0 +1,158 @@
+"""Plans over symbols: sizes bound from arguments, checked for consistency, worked out per size."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from kernelmill.codegen import dims_function
+from kernelmill.core.dim import Dim, Sym, of_atom
+from kernelmill.core.dtype import I64
+from kernelmill.core.errors import InputError
+from kernelmill.core.target import host
+from kernelmill.plan.ir import DimResult, Plan, SymbolInput, TensorResult
+from kernelmill.runtime import DIMS_OBJECT, Program, dims_needed, load
+from tests.unit.runtime.kernels import (
+    add,
+    buffer,
+    double,
+    each_task,
+    launch,
+    ref,
+    tensor_input,
+)
+
+S0, S1 = Sym("s0", 0), Sym("s1", 1, 64)
+s0, s1 = of_atom(S0), of_atom(S1)
+
+
+def dynamic_plan() -> Plan:
+    """out[s0, s1] = 2 * a + b[s0 * s1], with the doubled a behind 64 bytes for each of s1."""
+    n = s0 * s1
+    return Plan(
+        name="dynamic",
+        symbols=(S0, S1),
+        inputs=(SymbolInput("s0"), tensor_input("a", s0, s1), tensor_input("b", n)),
+        buffers=(
+            buffer("input", s0, s1, source=1),
+            buffer("input", n, source=2),
+            buffer("arena", s0, s1, offset=s1 * 64),
+            buffer("tensor", s0, s1),
+        ),
+        prepare=(),
+        steps=(launch("double", (0, 2), n, work=n), launch("add", (2, 1, 3), n, work=n * 1000)),
+        results=(TensorResult(3), DimResult(n + 1)),
+        kernels=(ref("add"), ref("double")),
+        arena_bytes=s1 * 64 + n * 4,
+    )
+
+
+@pytest.fixture(params=["python", "native"])
+def program(request: pytest.FixtureRequest) -> Program:
+    plan, objects = dynamic_plan(), {"add": add(), "double": double()}
+    if request.param == "native":
+        needed = dims_needed(plan)
+        objects[DIMS_OBJECT] = dims_function(DIMS_OBJECT, plan.symbols, needed, host())
+    return load(plan, objects)
+
+
+def check(program: Program, rows: int, columns: int) -> None:
+    a, b = torch.randn(rows, columns), torch.randn(rows * columns)
+    result, count = program(rows, a, b)
+    assert torch.equal(result, 2 * a + b.view(rows, columns))
+    assert result.stride() == (columns, 1)
+    assert count == rows * columns + 1
+
+
+def test_one_program_serves_every_size(program: Program) -> None:
+    for rows, columns in [(3, 5), (100, 64), (3, 5), (0, 7), (1, 1), (7, 3), (1000, 64)]:
+        check(program, rows, columns)
+    assert program.report()["copies"] == 0
+
+
+def test_sizes_that_contradict_each_other_are_refused(program: Program) -> None:
+    check(program, 3, 5)
+    with pytest.raises(InputError, match=r"'a' \(number 1\): expected shape \[4, 5\] from \[s0"):
+        program(4, torch.randn(3, 5), torch.randn(15))
+    with pytest.raises(InputError, match=r"'b' \(number 2\): expected shape \[15\] from"):
+        program(3, torch.randn(3, 5), torch.randn(16))
+    with pytest.raises(InputError, match=r"expected shape \[s0, s1\], got shape \[15\]"):
+        program(3, torch.randn(15), torch.randn(15))
+    with pytest.raises(InputError, match=r"expected a tensor, got NoneType"):
+        program(3, None, torch.randn(15))
+    check(program, 3, 5)
+
+
+def test_a_size_outside_the_range_compiled_for_is_refused(program: Program) -> None:
+    with pytest.raises(InputError, match=r"symbol s1 is 65, .* in \[1, 64\]"):
+        program(2, torch.randn(2, 65), torch.randn(130))
+    with pytest.raises(InputError, match=r"symbol s0 is -1, .* in \[0, inf\]"):
+        program(-1, torch.randn(2, 6), torch.randn(12))
+    with pytest.raises(InputError, match=r"symbol s0 is 1180591620717411303424"):
+        program(2**70, torch.randn(2, 6), torch.randn(12))
+    with pytest.raises(InputError, match=r"symbol s0 is 1180591620717411303424"):
+        program(2**70, torch.randn(2, 6), torch.randn(12))
+
+
+def test_a_symbol_must_be_an_integer(program: Program) -> None:
+    with pytest.raises(InputError, match="number 0: expected an integer for s0, got Tensor"):
+        program(torch.tensor(3), torch.randn(3, 5), torch.randn(15))
+    with pytest.raises(InputError, match="number 0: expected an integer for s0, got str"):
+        program("3", torch.randn(3, 5), torch.randn(15))
+
+
+def test_dims_needed_are_distinct_and_symbolic() -> None:
+    n = s0 * s1
+    expected: set[Dim] = {s0, s1, n, s1 * 64, n * 1000, n + 1, s1 * 64 + n * 4}
+    needed = dims_needed(dynamic_plan())
+    assert set(needed) == expected and len(needed) == len(expected)
+
+
+def test_threads_may_call_with_different_sizes(program: Program) -> None:
+    def work(columns: int) -> None:
+        for rows in range(1, 80):
+            check(program, rows, columns)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, [1, 7, 33, 64]))
+
+
+def test_many_sizes_are_forgotten_again(program: Program) -> None:
+    for rows in range(600):
+        check(program, rows, 2)
+    assert len(program._engine.sizes) <= 256
+
+
+DIMS = """
+  %d0 = load i64, ptr %dims
+  %d1.at = getelementptr i64, ptr %dims, i64 1
+  %d1 = load i64, ptr %d1.at
+  %sum = add i64 %d0, %d1
+  %value = add i64 %sum, %task
+  %out = getelementptr i64, ptr %b0, i64 %task
+  store i64 %value, ptr %out
+"""
+
+
+def test_kernels_get_their_dims_and_scratch_grows() -> None:
+    plan = Plan(
+        "dims", (S0,), (SymbolInput("s0"),), (buffer("tensor", s0, dtype=I64),), (),
+        (launch("dims_kernel", (0,), s0, s0 * 10, 1000, scratch=s0 * 64),),
+        (TensorResult(0),), (ref("dims_kernel"),),
+    )  # fmt: skip
+    program = load(plan, {"dims_kernel": each_task("dims_kernel", 1, DIMS)})
+    for size in (3, 50, 4):
+        (result,) = program(size)
+        assert torch.equal(result, torch.arange(size) + size * 10 + 1000)
+
+
+def test_a_divisor_that_may_be_zero_is_not_divided_by_in_native_code() -> None:
+    share = (s0 + 7) // s0 * 4
+    plan = Plan(
+        "share", (S0,), (SymbolInput("s0"),), (), (), (), (DimResult(share),), (),
+    )  # fmt: skip
+    objects = {DIMS_OBJECT: dims_function(DIMS_OBJECT, plan.symbols, dims_needed(plan), host())}
+    program = load(plan, objects)
+    assert program(3) == [12]
+    with pytest.raises(InputError, match="s0 is 0"):
+        program(0)
