@@ -175,7 +175,8 @@ class Body:
         if op == "concat2":
             return vectors.concat(source, self.operand(args[1], VType(source.dtype)))
         if op == "interleave":
-            return vectors.interleave(source, self.operand(args[1], VType(source.dtype)))
+            second = self.operand(args[1], VType(source.dtype))
+            return vectors.interleave(source, second, int(statement.attrs["half"]))
         if op == "check":
             return self._check(source, int(statement.attrs.get("code", 1)))
         if op in REDUCE:

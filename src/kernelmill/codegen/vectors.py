@@ -59,11 +59,10 @@ def concat(a: Reg, b: Reg) -> Reg:
     return shuffle(_widen(a, lanes), _widen(b, lanes), order)
 
 
-def interleave(a: Reg, b: Reg) -> Reg:
-    """The lanes of both in turn: a0, b0, a1, b1, ..."""
-    if a.lanes == 1:
-        return concat(a, b)
-    return shuffle(a, b, [lane + side * a.lanes for lane in range(a.lanes) for side in (0, 1)])
+def interleave(a: Reg, b: Reg, half: int) -> Reg:
+    """The lower or upper half of the lanes of both in turn: a0, b0, a1, b1, ..."""
+    lanes = range(a.lanes // 2 * half, a.lanes // 2 * (half + 1))
+    return shuffle(a, b, [lane + side * a.lanes for lane in lanes for side in (0, 1)])
 
 
 def _widen(value: Reg, lanes: int) -> Reg:

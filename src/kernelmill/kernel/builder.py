@@ -85,7 +85,7 @@ class KernelBuilder:
         registers = [arg for arg in args if isinstance(arg, Value)]
         if lanes is None:
             widths = [register.type.lanes for register in registers]
-            lanes = sum(widths) if op in ("concat2", "interleave") else max(widths)
+            lanes = sum(widths) if op == "concat2" else max(widths, default=1)
             lanes = 1 if op in REDUCE or op == "extract" else lanes
         if dtype is None:
             if op in COMPARE or op == "lane_mask":

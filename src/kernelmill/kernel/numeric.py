@@ -258,6 +258,11 @@ def _slice(instr: Instr, args: Sequence[Array], type: VType) -> Array:
     return args[0][start : start + type.lanes]
 
 
+def _interleave(instr: Instr, args: Sequence[Array], type: VType) -> Array:
+    start = int(instr.attrs["half"]) * type.lanes
+    return np.stack(args, axis=1).reshape(-1)[start : start + type.lanes]
+
+
 _VECTOR: dict[str, Callable[[Instr, Sequence[Array], VType], Array]] = {
     "splat": lambda instr, args, type: args[0],
     "check": lambda instr, args, type: args[0],
@@ -265,6 +270,6 @@ _VECTOR: dict[str, Callable[[Instr, Sequence[Array], VType], Array]] = {
     "extract": _extract,
     "lane_mask": lambda instr, args, type: np.arange(type.lanes) < args[0],
     "concat2": lambda instr, args, type: np.concatenate((args[0], args[1])),
-    "interleave": lambda instr, args, type: np.stack(args, axis=1).reshape(-1),
+    "interleave": _interleave,
     "slice": _slice,
 }

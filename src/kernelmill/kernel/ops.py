@@ -15,7 +15,7 @@ convert     cast    to the result's dtype: floats to integers truncate, to bool 
 vectors     splat(x); iota() -> 0, 1, 2...; extract(v, lane); lane_mask(n) -> lanes < n (n: i64);
             reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or -> scalar,
             in a fixed tree order; concat2(a, b), slice(v){start};
-            interleave(a, b) -> a0, b0, a1, b1, ...
+            interleave(a, b){half}: the lower (0) or upper (1) half of a0, b0, a1, b1, ...
 math        exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh
             acosh atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt
             on f32 and f64, within 2 ulp of the correctly rounded value in f32
@@ -29,9 +29,7 @@ ARITHMETIC = frozenset(
 BITS = frozenset("and or xor not shl shr".split())
 COMPARE = frozenset("eq ne lt le gt ge".split())
 CONVERT = frozenset("cast bitcast".split())
-REDUCE = frozenset(
-    "reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or".split()
-)
+REDUCE = frozenset("reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or".split())
 VECTOR = frozenset("splat iota extract lane_mask concat2 interleave slice".split()) | REDUCE
 MATH = frozenset(
     "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "

@@ -200,16 +200,20 @@ def _lane_mask(instr: Instr) -> None:
 def _concat2(instr: Instr) -> None:
     _arity(instr, 2)
     registers = _registers(instr.args)
-    require(len(registers) == 2, f"{instr.op} needs two registers")
+    require(len(registers) == 2, "concat2 needs two registers")
     a, b = (register.type for register in registers)
-    require(a.dtype == b.dtype, f"{instr.op} of {a.dtype} and {b.dtype}")
+    require(a.dtype == b.dtype, f"concat2 of {a.dtype} and {b.dtype}")
     _check_result(instr, VType(a.dtype, a.lanes + b.lanes))
 
 
 def _interleave(instr: Instr) -> None:
-    _concat2(instr)
-    a, b = _registers(instr.args)
-    require(a.type == b.type, f"interleave of {a.type} and {b.type}")
+    _arity(instr, 2)
+    kind = _register(instr).type
+    half = instr.attrs.get("half")
+    require(half in (0, 1) and kind.lanes % 2 == 0, f"{kind} has no half {half}")
+    same = all(isinstance(arg, Value) and arg.type == kind for arg in instr.args)
+    require(same, f"interleave needs two registers of {kind}")
+    _check_result(instr, kind)
 
 
 def _slice(instr: Instr) -> None:
@@ -228,7 +232,11 @@ def _check(instr: Instr) -> None:
     _check_result(instr, VType(BOOL, instr.result.type.lanes))
 
 
-_ATTRS = {"slice": frozenset(("start",)), "check": frozenset(("code",))}
+_ATTRS = {
+    "slice": frozenset(("start",)),
+    "interleave": frozenset(("half",)),
+    "check": frozenset(("code",)),
+}
 _RULES: dict[str, Callable[[Instr], None]] = {
     "select": _select,
     "cast": _cast,

@@ -20,8 +20,6 @@ def transpose(builder: KernelBuilder, rows: Sequence[Value]) -> list[Value]:
     for _ in range(count.bit_length() - 1):
         turned: list[Value] = []
         for low, high in zip(vectors[:half], vectors[half:], strict=True):
-            pair = builder.op("interleave", low, high)
-            for start in (0, count):
-                turned.append(builder.op("slice", pair, lanes=count, start=start))
+            turned += [builder.op("interleave", low, high, half=h) for h in (0, 1)]
         vectors = turned
     return vectors

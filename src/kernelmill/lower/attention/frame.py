@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim
@@ -21,6 +21,15 @@ class Row:
     batch: Dims
     m: Dim
     number: Dim
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The rows of a register tile: `row(i)` is row i of `count`, number first + i in scratch."""
+
+    first: Dim
+    count: int
+    row: Callable[[Dim], Row]
 
 
 @dataclass(frozen=True)
@@ -85,18 +94,12 @@ class Frame:
             start += lanes
         return found
 
-    def piece(self, load: LoadElement, batch: Dims, row: Dim, start: int, lanes: int) -> Value:
+    def piece(self, load: LoadElement, batch: Dims, row: Dim, start: Dim, lanes: int) -> Value:
         """`lanes` neighbouring elements of one row of an operand."""
         if lanes == 1:
             return load(self.builder, batch, row, start, None)
         lane = self.lane(lanes)
         return self.widen(load(self.builder, batch, row, lane.index + start, lane), lanes)
-
-    def vector_at(self, load: LoadElement, batch: Dims, row: Dim, column: Dim) -> Value:
-        """A whole vector of one row of an operand."""
-        lane = self.lane(self.schedule.lanes)
-        vector = load(self.builder, batch, row, lane.index + column, lane)
-        return self.widen(vector, self.schedule.lanes)
 
     def widen(self, value: Value, lanes: int) -> Value:
         """A callback may give a scalar where all lanes are equal."""
@@ -134,9 +137,15 @@ class Frame:
                 lane = self.lane(lanes)
                 spec.store(b, row.batch, row.m, lane.index + start, lane, value)
 
-    def score_place(self, tile_row: int, column: Dim) -> Dim:
+    def score_place(self, tile_row: Dim, column: Dim) -> Dim:
         """Where scratch holds a score of the current register tile."""
         return self.layout.scores + tile_row * self.layout.score_row + column
+
+    def query_elements(self, tile: Tile, d: Dim) -> list[Value]:
+        """Element d of each of the tile's scaled queries."""
+        row = self.layout.query_row
+        place = self.layout.queries + tile.first * row + d
+        return [self.read(place + i * row) for i in range(tile.count)]
 
     def read_vectors(self, place: Dim, count: int) -> Sequence[Value]:
         """`count` vectors that lie side by side in scratch."""

@@ -18,6 +18,7 @@ class Layout:
     scores   [tile rows][keys]         scores, then their exponentials, of one register tile's rows
     sums     [rows][value_depth]       weighted sums of values so far
     peaks, totals  [rows]              largest score, and sum of exponentials relative to it
+    factors  [tile rows]               what older sums of a tile's rows are scaled by
     """
 
     query_row: int
@@ -31,6 +32,7 @@ class Layout:
     sums: int
     peaks: int
     totals: int
+    factors: int
     elements: int
 
 
@@ -49,6 +51,7 @@ def lay_out(spec: AttentionSpec, schedule: AttentionSchedule) -> Layout:
         rows * value_row,
         _whole(rows, lanes),
         _whole(rows, lanes),
+        _whole(schedule.tile_rows, lanes),
     )
     offsets = [0]
     for size in sizes:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.attention.frame import Frame, Row
+from kernelmill.lower.attention.frame import Frame, Row, Tile
 from kernelmill.lower.attention.softmax import exponentiate
 from kernelmill.lower.attention.spec import Dims
 from kernelmill.lower.attention.tile import add_weighted_values, multiply_tile
 from kernelmill.lower.transpose import transpose
+
+_SQUARE = 4
+"""Side of the squares in which keys are turned round: larger ones take LLVM long to compile."""
 
 
 def emit_packed(frame: Frame, batch: Dims, first: Dim) -> None:
@@ -38,50 +42,45 @@ def _emit_block(frame: Frame, batch: Dims, first: Dim, stop: Dim, start: Dim, en
     # Rows before the block's first key do not see it.
     skipped = maximum(0, floordiv(start - first, tile_rows) * tile_rows) if frame.spec.causal else 0
     with frame.builder.loop(skipped, stop - first, tile_rows, prefix="r") as loop:
-        rows = _tile_rows(frame, batch, first, loop.index)
+        tile = Tile(loop.index, tile_rows, partial(_row, frame, batch, first, loop.index))
         seen = minimum(end, first + loop.index + tile_rows) if frame.spec.causal else end
-        _emit_tile(frame, rows, start, seen - start)
+        _emit_tile(frame, tile, start, seen - start)
 
 
-def _tile_rows(frame: Frame, batch: Dims, first: Dim, number: Dim) -> list[Row]:
-    """The rows of a register tile; those past the end repeat the last one's mask."""
-    b, total, count = frame.builder, frame.spec.rows, frame.schedule.tile_rows
-    rows: list[Row] = []
-    for i in range(count):
-        m = first + number + i
-        if frame.spec.mask is not None and not (isinstance(total, int) and total % count == 0):
-            m = b.let(b.index(minimum(m, total - 1)), 0, total - 1)
-        rows.append(Row(batch, m, number + i))
-    return rows
+def _row(frame: Frame, batch: Dims, first: Dim, number: Dim, i: Dim) -> Row:
+    """Row i of the tile that starts at `number`; one past the end repeats the last one's mask."""
+    b, total = frame.builder, frame.spec.rows
+    whole = isinstance(total, int) and total % frame.schedule.tile_rows == 0
+    m = first + number + i
+    if frame.spec.mask is not None and not whole:
+        m = b.let(b.index(minimum(m, total - 1)), 0, total - 1)
+    return Row(batch, m, number + i)
 
 
-def _emit_tile(frame: Frame, rows: Sequence[Row], start: Dim, count: Dim) -> None:
+def _emit_tile(frame: Frame, tile: Tile, start: Dim, count: Dim) -> None:
     """A register tile's rows against `count` keys of the packed block that starts at `start`."""
     panel, layout = frame.schedule.panel, frame.layout
     panels = ceildiv(count, layout.width)
-
-    def queries(d: Dim) -> list[Value]:
-        return [frame.read(layout.queries + row.number * layout.query_row + d) for row in rows]
-
+    queries = partial(frame.query_elements, tile)
     with frame.builder.loop(0, panels, prefix="p") as loop:
         base = layout.keys + loop.index * frame.spec.depth * layout.width
 
         def keys(d: Dim) -> Sequence[Value]:
             return frame.read_vectors(base + d * layout.width, panel)
 
-        zeros = [[0.0] * panel for _ in rows]
+        zeros = [[0.0] * panel] * tile.count
         scores = multiply_tile(frame, frame.spec.depth, queries, keys, zeros)
         for i, row in enumerate(scores):
             for j, score in enumerate(row):
                 column = loop.index * layout.width + j * frame.schedule.lanes
                 frame.write(frame.score_place(i, column), score)
-    factors = exponentiate(frame, rows, start, count, panels * panel)
+    exponentiate(frame, tile, start, count, panels * panel)
 
     def values(k: Dim, *, first: int, width: int) -> Sequence[Value]:
         place = layout.values + k * layout.value_row + first * frame.schedule.lanes
         return frame.read_vectors(place, width)
 
-    add_weighted_values(frame, rows, factors, count, values)
+    add_weighted_values(frame, tile, count, values)
 
 
 def _pack_keys(frame: Frame, batch: Dims, start: Dim, end: Dim) -> None:
@@ -98,32 +97,22 @@ def _pack_keys(frame: Frame, batch: Dims, start: Dim, end: Dim) -> None:
 
 
 def _turn_keys(frame: Frame, batch: Dims, base: Dim, left: Dim, right: Dim) -> None:
-    """Keys that are contiguous along the depth: squares of whole vectors, then what is left."""
-    spec, layout, lanes = frame.spec, frame.layout, frame.schedule.lanes
+    """Keys contiguous along the depth: in small squares, and by the element at the edges."""
+    b, spec, width = frame.builder, frame.spec, frame.layout.width
     assert isinstance(spec.depth, int)
-    depth = spec.depth // lanes * lanes
-    whole = left + (right - left) // lanes * lanes
-    with frame.builder.loop(left, whole, lanes, prefix="n") as keys:
-        with frame.builder.loop(0, depth, lanes, prefix="d") as loop:
-            square = [
-                frame.vector_at(spec.key, batch, keys.index + i, loop.index) for i in range(lanes)
-            ]
-            for i, vector in enumerate(transpose(frame.builder, square)):
-                frame.write(base + (loop.index + i) * layout.width + keys.index - left, vector)
-        if depth < spec.depth:
-            with frame.builder.loop(keys.index, keys.index + lanes, prefix="n") as loop:
-                _turn_key(frame, batch, base, left, loop.index, depth)
-    with frame.builder.loop(whole, right, prefix="n") as loop:
-        _turn_key(frame, batch, base, left, loop.index, 0)
-
-
-def _turn_key(frame: Frame, batch: Dims, base: Dim, left: Dim, n: Dim, depth: int) -> None:
-    """One key from `depth` on, element by element."""
-    width = frame.layout.width
-    for start, lanes in frame.pieces(frame.spec.depth):
-        if start >= depth:
-            key = frame.piece(frame.spec.key, batch, n, start, lanes)
-            frame.write(base + start * width + n - left, key, stride=width)
+    side = min(frame.schedule.lanes, _SQUARE)
+    depth, whole = spec.depth // side * side, left + (right - left) // side * side
+    with b.loop(left, whole, side, prefix="n") as keys, b.loop(0, depth, side) as loop:
+        n, d = keys.index, loop.index
+        square = [frame.piece(spec.key, batch, n + i, d, side) for i in range(side)]
+        for i, vector in enumerate(transpose(b, square)):
+            frame.write(base + (d + i) * width + n - left, vector)
+    for first, stop, from_depth in ((left, whole, depth), (whole, right, 0)):
+        if from_depth == spec.depth:
+            continue
+        with b.loop(first, stop, prefix="n") as keys, b.loop(from_depth, spec.depth) as loop:
+            key = spec.key(b, batch, keys.index, loop.index, None)
+            frame.write(base + loop.index * width + keys.index - left, key)
 
 
 def _copy_keys(frame: Frame, batch: Dims, base: Dim, left: Dim, right: Dim) -> None:

@@ -37,7 +37,7 @@ def plan_attention(spec: AttentionSpec, target: Target) -> AttentionSchedule:
     lanes = target.vector_lanes(spec.accumulate)
     schedule = (_streamed if few else _packed)(spec, lanes, widest, target.has_fma)
     scratch = lay_out(spec, schedule).elements * spec.accumulate.bytes
-    return replace(schedule, scratch=scratch, work=_work(spec, lanes))
+    return replace(schedule, scratch=scratch, work=_work(spec, few, lanes))
 
 
 def _streamed(spec: AttentionSpec, lanes: int, widest: int, fused: bool) -> AttentionSchedule:
@@ -123,9 +123,14 @@ def _parts(whole: int, part: int) -> int:
     return -(-whole // part)
 
 
-def _work(spec: AttentionSpec, lanes: int) -> Dim:
-    """At 6 multiply-adds a lane and nanosecond; an exponential counts as 16 of them."""
-    scores = product(spec.batch) * spec.rows * spec.keys
-    if spec.causal:
-        scores = ceildiv(scores, 2)
-    return ceildiv(scores * (spec.depth + spec.value_depth + 16), 6 * lanes)
+def _work(spec: AttentionSpec, streamed: bool, lanes: int) -> Dim:
+    """At 6 multiply-adds a lane and nanosecond; an exponential counts as 16 of them.
+
+    Streamed keys and values come at 32 bytes a nanosecond, from a cache further out or memory.
+    """
+    pairs, depths = product(spec.batch) * spec.keys, spec.depth + spec.value_depth
+    scores = ceildiv(pairs * spec.rows, 2) if spec.causal else pairs * spec.rows
+    work = ceildiv(scores * (depths + 16), 6 * lanes)
+    if streamed:
+        work = work + ceildiv(pairs * depths * spec.accumulate.bytes, 32 * spec.group)
+    return work

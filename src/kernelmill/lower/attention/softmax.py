@@ -13,35 +13,48 @@ from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.attention.frame import Frame, Row
+from kernelmill.lower.attention.frame import Frame, Row, Tile
 
 _LOWEST = float("-inf")
+_TOGETHER = (3, 2, 1)
+"""Rows that are worked on side by side, to hide latencies; more would only make the code longer."""
 
 
-def exponentiate(
-    frame: Frame, rows: Sequence[Row], start: Dim, count: Dim, vectors: Dim
-) -> list[Value | None]:
+def exponentiate(frame: Frame, tile: Tile, start: Dim, count: Dim, vectors: Dim) -> None:
     """Replace the tile's scores by exponentials, and bring peaks and totals up to date.
 
     The scores are those of keys start, start + 1..., `count` of which exist; `vectors` vectors of
-    them are in scratch. Gives the factor for each row's older sums, None where there are none.
+    them are in scratch. Leaves the factor for each row's older sums there too.
     """
-    scale: list[Value | None] = []
-    shifts: list[Value] = []
-    for row, peak in zip(rows, _peaks(frame, rows, start, count, vectors), strict=True):
-        shift, factor = _raise_peak(frame, row, peak)
-        shifts.append(shift)
-        scale.append(factor)
-    totals = _totals(frame, shifts, vectors)
-    for row, total, factor in zip(rows, totals, scale, strict=True):
+    together = next(n for n in _TOGETHER if tile.count % n == 0)
+    if together == tile.count:
+        _exponentiate_rows(frame, tile, range(together), start, count, vectors)
+        return
+    with frame.builder.loop(0, tile.count, together, prefix="t") as loop:
+        rows = [loop.index + i for i in range(together)]
+        _exponentiate_rows(frame, tile, rows, start, count, vectors)
+
+
+def _exponentiate_rows(
+    frame: Frame, tile: Tile, numbers: Sequence[Dim], start: Dim, count: Dim, vectors: Dim
+) -> None:
+    rows = [tile.row(i) for i in numbers]
+    peaks = _peaks(frame, rows, numbers, start, count, vectors)
+    shifts = [
+        _raise_peak(frame, row, i, peak) for row, i, peak in zip(rows, numbers, peaks, strict=True)
+    ]
+    totals = _totals(frame, numbers, shifts, vectors)
+    for row, i, total in zip(rows, numbers, totals, strict=True):
         place = frame.layout.totals + row.number
-        if factor is not None:
+        if not frame.schedule.single:
+            factor = frame.read(frame.layout.factors + i)
             total = frame.multiply_add(frame.read(place), factor, total)
         frame.write(place, total)
-    return scale
 
 
-def _peaks(frame: Frame, rows: Sequence[Row], start: Dim, count: Dim, vectors: Dim) -> list[Value]:
+def _peaks(
+    frame: Frame, rows: Sequence[Row], numbers: Sequence[Dim], start: Dim, count: Dim, vectors: Dim
+) -> list[Value]:
     """Mask the scores, and find the largest of each row."""
     b, lanes = frame.builder, frame.schedule.lanes
     carry = [(frame.vector, _LOWEST)] * len(rows)
@@ -49,7 +62,7 @@ def _peaks(frame: Frame, rows: Sequence[Row], start: Dim, count: Dim, vectors: D
         first = loop.index * lanes
         exists = None if frame.whole_blocks else frame.lanes_below(count - first)
         peaks: list[Value] = []
-        for i, (row, peak) in enumerate(zip(rows, loop.carried, strict=True)):
+        for row, i, peak in zip(rows, numbers, loop.carried, strict=True):
             place = frame.score_place(i, first)
             score = frame.read(place, lanes)
             masked = _masked(frame, row, score, start + first, exists)
@@ -76,25 +89,28 @@ def _masked(frame: Frame, row: Row, score: Value, n: Dim, exists: Value | None) 
     return score
 
 
-def _raise_peak(frame: Frame, row: Row, peak: Value) -> tuple[Value, Value | None]:
-    """What to subtract from the row's scores, and the factor for what was summed before."""
+def _raise_peak(frame: Frame, row: Row, tile_row: Dim, peak: Value) -> Value:
+    """What to subtract from the row's scores; keeps the factor for what was summed before."""
     b, place = frame.builder, frame.layout.peaks + row.number
-    old = None if frame.schedule.single else frame.read(place)
-    if old is not None:
-        peak = frame.larger(old, peak)
-        frame.write(place, peak)
+    if frame.schedule.single:
+        return b.op("select", b.op("eq", peak, _LOWEST), 0.0, peak)
+    old = frame.read(place)
+    peak = frame.larger(old, peak)
+    frame.write(place, peak)
     shift = b.op("select", b.op("eq", peak, _LOWEST), 0.0, peak)
-    factor = None if old is None else b.op("exp", b.op("sub", old, shift))
-    return shift, factor
+    frame.write(frame.layout.factors + tile_row, b.op("exp", b.op("sub", old, shift)))
+    return shift
 
 
-def _totals(frame: Frame, shifts: Sequence[Value], vectors: Dim) -> list[Value]:
+def _totals(
+    frame: Frame, numbers: Sequence[Dim], shifts: Sequence[Value], vectors: Dim
+) -> list[Value]:
     """Exponentials in place of the scores, and their sum for each row."""
     b, lanes = frame.builder, frame.schedule.lanes
     carry = [(frame.vector, 0.0)] * len(shifts)
     with b.loop(0, vectors, carry=carry, prefix="v") as loop:
         totals: list[Value] = []
-        for i, (shift, total) in enumerate(zip(shifts, loop.carried, strict=True)):
+        for i, shift, total in zip(numbers, shifts, loop.carried, strict=True):
             place = frame.score_place(i, loop.index * lanes)
             power = b.op("exp", b.op("sub", frame.read(place, lanes), shift))
             frame.write(place, power)

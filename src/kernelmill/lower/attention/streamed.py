@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
 from kernelmill.kernel.ir import Operand, Value
-from kernelmill.lower.attention.frame import Frame, Row
+from kernelmill.lower.attention.frame import Frame, Row, Tile
 from kernelmill.lower.attention.softmax import exponentiate
 from kernelmill.lower.attention.spec import Dims
 from kernelmill.lower.attention.tile import add_weighted_values, multiply_tile
@@ -15,36 +16,38 @@ from kernelmill.lower.attention.tile import add_weighted_values, multiply_tile
 def emit_streamed(frame: Frame, batch: Dims) -> None:
     """All query rows of the heads of one task; `batch` is that of the first head."""
     spec, schedule = frame.spec, frame.schedule
-    rows = [
-        Row((*batch[:-1], batch[-1] + head) if head else batch, m, head * schedule.rows + m)
-        for head in range(schedule.heads)
-        for m in range(schedule.rows)
-    ]
+    tile = Tile(0, schedule.tile_rows, partial(_row, frame, batch))
+    rows = [tile.row(i) for i in range(tile.count)]
     for row in rows:
         frame.start_row(row)
     keys = minimum(spec.keys, schedule.rows) if spec.causal else spec.keys
     if schedule.single:
-        _emit_block(frame, rows, 0, keys)
+        _emit_block(frame, batch, tile, 0, keys)
     else:
         with frame.builder.loop(0, keys, schedule.keys, prefix="n") as loop:
-            _emit_block(frame, rows, loop.index, minimum(loop.index + schedule.keys, keys))
+            _emit_block(frame, batch, tile, loop.index, minimum(loop.index + schedule.keys, keys))
     for row in rows:
         frame.finish_row(row)
 
 
-def _emit_block(frame: Frame, rows: Sequence[Row], start: Dim, end: Dim) -> None:
+def _row(frame: Frame, batch: Dims, i: Dim) -> Row:
+    """Row i of the task: heads one after another."""
+    head, m = floordiv(i, frame.schedule.rows), mod(i, frame.schedule.rows)
+    return Row((*batch[:-1], batch[-1] + head), m, i)
+
+
+def _emit_block(frame: Frame, batch: Dims, tile: Tile, start: Dim, end: Dim) -> None:
     spec, lanes = frame.spec, frame.schedule.lanes
-    batch = rows[0].batch
     if spec.key_contiguous_along == "d":
-        _scores_along_depth(frame, rows, start, end)
+        _scores_along_depth(frame, batch, tile, start, end)
     else:
-        _scores_along_keys(frame, rows, start, end)
-    factors = exponentiate(frame, rows, start, end - start, ceildiv(end - start, lanes))
+        _scores_along_keys(frame, batch, tile, start, end)
+    exponentiate(frame, tile, start, end - start, ceildiv(end - start, lanes))
 
     def values(k: Dim, *, first: int, width: int) -> list[Value]:
         return [_value(frame, batch, start + k, (first + j) * lanes) for j in range(width)]
 
-    add_weighted_values(frame, rows, factors, end - start, values)
+    add_weighted_values(frame, tile, end - start, values)
 
 
 def _value(frame: Frame, batch: Dims, n: Dim, e: int) -> Value:
@@ -56,15 +59,15 @@ def _value(frame: Frame, batch: Dims, n: Dim, e: int) -> Value:
     return frame.widen(spec.value(frame.builder, batch, n, lane.index + e, lane), lanes)
 
 
-def _scores_along_depth(frame: Frame, rows: Sequence[Row], start: Dim, end: Dim) -> None:
+def _scores_along_depth(frame: Frame, batch: Dims, tile: Tile, start: Dim, end: Dim) -> None:
     """Each score by itself: vectors along the depth, added up across lanes at the end."""
     spec, layout, pieces = frame.spec, frame.layout, frame.pieces(frame.spec.depth)
     queries = [
-        [frame.read(layout.queries + row.number * layout.query_row + d, n) for d, n in pieces]
-        for row in rows
+        [frame.read(layout.queries + i * layout.query_row + d, n) for d, n in pieces]
+        for i in range(tile.count)
     ]
     with frame.builder.loop(start, end, prefix="n") as loop:
-        key = [frame.piece(spec.key, rows[0].batch, loop.index, d, n) for d, n in pieces]
+        key = [frame.piece(spec.key, batch, loop.index, d, n) for d, n in pieces]
         for i, query in enumerate(queries):
             frame.write(frame.score_place(i, loop.index - start), _dot(frame, query, key))
 
@@ -84,21 +87,18 @@ def _dot(frame: Frame, left: Sequence[Value], right: Sequence[Value]) -> Value:
     return result
 
 
-def _scores_along_keys(frame: Frame, rows: Sequence[Row], start: Dim, end: Dim) -> None:
+def _scores_along_keys(frame: Frame, batch: Dims, tile: Tile, start: Dim, end: Dim) -> None:
     """A vector of scores at a time: keys lie side by side in memory."""
-    b, spec, layout, lanes = frame.builder, frame.spec, frame.layout, frame.schedule.lanes
-
-    def queries(d: Dim) -> list[Value]:
-        return [frame.read(layout.queries + row.number * layout.query_row + d) for row in rows]
-
+    b, spec, lanes = frame.builder, frame.spec, frame.schedule.lanes
+    queries = partial(frame.query_elements, tile)
     with b.loop(start, end, lanes, prefix="n") as loop:
         mask = None if frame.whole_blocks else frame.lanes_below(end - loop.index)
 
         def keys(d: Dim) -> list[Value]:
             lane = frame.lane(lanes, mask)
             n = lane.index + loop.index
-            return [frame.widen(spec.key(b, rows[0].batch, n, d, lane), lanes)]
+            return [frame.widen(spec.key(b, batch, n, d, lane), lanes)]
 
-        zeros: list[list[Operand]] = [[0.0] for _ in rows]
+        zeros: list[list[Operand]] = [[0.0]] * tile.count
         for i, (score,) in enumerate(multiply_tile(frame, spec.depth, queries, keys, zeros)):
             frame.write(frame.score_place(i, loop.index - start), score)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from kernelmill.core.dim import Dim
 from kernelmill.kernel.ir import Operand, Value
-from kernelmill.lower.attention.frame import Frame, Row
+from kernelmill.lower.attention.frame import Frame, Tile
 
 
 def multiply_tile(
@@ -41,32 +41,31 @@ class ValuePanel(Protocol):
     def __call__(self, k: Dim, *, first: int, width: int) -> Sequence[Value]: ...
 
 
-def add_weighted_values(
-    frame: Frame,
-    rows: Sequence[Row],
-    factors: Sequence[Value | None],
-    count: Dim,
-    values: ValuePanel,
-) -> None:
+def add_weighted_values(frame: Frame, tile: Tile, count: Dim, values: ValuePanel) -> None:
     """sums[row] = sums[row] * factor + the weighted values of the block's first `count` keys."""
     layout, lanes = frame.layout, frame.schedule.lanes
 
     def weights(k: Dim) -> list[Value]:
-        return [frame.read(frame.score_place(i, k)) for i in range(len(rows))]
+        return [frame.read(frame.score_place(i, k)) for i in range(tile.count)]
 
     first = 0
     for width in frame.schedule.value_panels:
-        places = [layout.sums + row.number * layout.value_row + first * lanes for row in rows]
-        initial: list[list[Operand]] = []
-        for place, factor in zip(places, factors, strict=True):
-            if factor is None:
-                initial.append([0.0] * width)
-            else:
-                old = frame.read_vectors(place, width)
-                initial.append([frame.builder.op("mul", vector, factor) for vector in old])
+        places = [
+            layout.sums + (tile.first + i) * layout.value_row + first * lanes
+            for i in range(tile.count)
+        ]
+        initial = [_older_sums(frame, i, place, width) for i, place in enumerate(places)]
         panel = partial(values, first=first, width=width)
         sums = multiply_tile(frame, count, weights, panel, initial)
         for place, row in zip(places, sums, strict=True):
             for j, total in enumerate(row):
                 frame.write(place + j * lanes, total)
         first += width
+
+
+def _older_sums(frame: Frame, tile_row: int, place: Dim, width: int) -> Sequence[Operand]:
+    """What earlier blocks summed up for one row, relative to the new peak."""
+    if frame.schedule.single:
+        return [0.0] * width
+    factor = frame.read(frame.layout.factors + tile_row)
+    return [frame.builder.op("mul", old, factor) for old in frame.read_vectors(place, width)]
