@@ -7,13 +7,14 @@ in eager under torch.compile too, and counts as "uncaptured".
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.source import ConstantSource
 from torch._guards import TracingContext, tracing
@@ -23,6 +24,8 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils import _pytree as pytree
 
+from kernelmill.compiler import collect_reports
+from kernelmill.core.errors import UnsupportedError
 from tests.tolerances import mismatch
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
@@ -123,7 +126,15 @@ def compile_flat(flat: Flat, backend: str, dynamic: bool = False) -> Callable[..
             mode.from_tensor(tensor, static_shapes=static, source=ConstantSource(f"arg{place}"))
             for place, tensor in enumerate(_clone(flat.inputs))
         ]
-        return lookup_backend(backend)(flat, fakes)
+        return lookup_backend(backend)(_graph_module(flat, len(fakes)), fakes)
+
+
+def _graph_module(flat: Flat, count: int) -> fx.GraphModule:
+    """One call of `flat`: backends expect a graph, and AOTAutograd traces through it."""
+    graph = fx.Graph()
+    inputs = tuple(graph.placeholder(f"arg{place}") for place in range(count))
+    graph.output(graph.call_module("flat", inputs))
+    return fx.GraphModule({"flat": flat}, graph)
 
 
 def check(op: OpInfo, sample: SampleInput, backend: str, dynamic: bool = False) -> Verdict:
@@ -137,7 +148,7 @@ def check_flat(flat: Flat, backend: str, dynamic: bool = False, values: bool = T
     theirs = _clone(flat.inputs)
     expected = _outcome(flat, theirs)
     try:
-        compiled = compile_flat(flat, backend, dynamic)
+        compiled, fallbacks = _compile(flat, backend, dynamic)
     except Exception as error:
         return _compile_error(error, flat, dynamic, expected)
     ours = _clone(flat.inputs)
@@ -147,7 +158,26 @@ def check_flat(flat: Flat, backend: str, dynamic: bool = False, values: bool = T
     wrong = _differences(actual, expected, flat, values) or _differences(ours, theirs, None, True)
     if wrong:
         return Verdict("failed", wrong)
-    return Verdict("passed")
+    return Verdict("fell back", fallbacks[0]) if fallbacks else Verdict("passed")
+
+
+def _compile(flat: Flat, backend: str, dynamic: bool) -> tuple[Callable[..., Any], list[str]]:
+    """The compiled function, and why parts of it run in torch.
+
+    Only UnsupportedError may send a whole graph to torch: with KERNELMILL_STRICT all other errors
+    of the compiler come out.
+    """
+    with collect_reports() as reports:
+        try:
+            os.environ["KERNELMILL_STRICT"] = "1"
+            compiled = compile_flat(flat, backend, dynamic)
+        except UnsupportedError as error:
+            del os.environ["KERNELMILL_STRICT"]
+            return compile_flat(flat, backend, dynamic), [f"whole graph: {error}"]
+        finally:
+            os.environ.pop("KERNELMILL_STRICT", None)
+    calls = [call for report in reports for call in report.fallbacks]
+    return compiled, [f"{operator}: {reason}" for operator, reason, _ in calls]
 
 
 def _outcome(function: Callable[..., Any], tensors: list[Tensor]) -> Any:
@@ -207,7 +237,8 @@ def _difference(mine: Tensor, eager: Tensor, answer: Tensor | None, values: bool
     wrong = mismatch(mine, eager, answer)
     if wrong:
         return wrong
-    if _strides(mine) != _strides(eager):
+    dense = torch._prims_common.is_non_overlapping_and_dense_or_false(eager)
+    if dense and _strides(mine) != _strides(eager):
         return f"strides {mine.stride()} instead of {eager.stride()} for {tuple(eager.shape)}"
     return ""
 

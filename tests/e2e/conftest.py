@@ -21,6 +21,12 @@ def backend() -> str:
     return BACKEND
 
 
+@pytest.fixture
+def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph that the compiler gives up on is an error, not a fallback."""
+    monkeypatch.setenv("KERNELMILL_STRICT", "1")
+
+
 @pytest.fixture(autouse=True)
 def fresh_dynamo() -> Iterator[None]:
     """Every test compiles from nothing, with two threads and a known seed."""

@@ -11,6 +11,7 @@ from torch._dynamo.utils import counters
 from tests import zoo
 from tests.tolerances import assert_close
 
+pytestmark = pytest.mark.usefixtures("strict")
 TOKENS = 32
 
 

@@ -10,6 +10,7 @@ import torch
 from tests import zoo
 from tests.tolerances import assert_close
 
+pytestmark = pytest.mark.usefixtures("strict")
 VARIANTS = [(name, {}) for name in zoo.BUILDERS] + [
     (name, {"attention": "eager"}) for name in zoo.WITH_ATTENTION
 ]

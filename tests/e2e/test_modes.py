@@ -14,6 +14,8 @@ from torch._dynamo.utils import counters
 from tests import zoo
 from tests.tolerances import assert_close
 
+pytestmark = pytest.mark.usefixtures("strict")
+
 
 def graphs_compiled() -> int:
     """Graphs captured since the counters were cleared."""

@@ -35,6 +35,8 @@ def test_compiles_without_a_c_compiler(tmp_path: Path) -> None:
         "PATH": str(tmp_path),
         "CC": "/bin/false",
         "CXX": "/bin/false",
+        "KERNELMILL_STRICT": "1",
+        "KERNELMILL_KERNEL_META": str(tmp_path / "kernel_meta"),
         "PYTHONPATH": os.pathsep.join(sys.path),
     }
     done = subprocess.run(

@@ -1,0 +1,84 @@
+"""Random graphs: compiled code computes what the interpreter computes with eager operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kernelmill.compiler import compile_graph
+from kernelmill.config import CompilerConfig
+from kernelmill.graph.interpreter import run_graph
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.printer import print_graph
+from tests.differential.opinfo import Flat, compile_flat
+from tests.strategies import arguments, graphs
+from tests.tolerances import mismatch
+
+QUICK = settings(
+    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
+CALLS = 2
+
+
+def compare(graph: Graph, actual: list[Any], expected: list[Any]) -> None:
+    """Results are equal, and the failure shows the graph."""
+    assert len(actual) == len(expected)
+    for number, (mine, theirs) in enumerate(zip(actual, expected, strict=True)):
+        if isinstance(theirs, torch.Tensor):
+            wrong = mismatch(mine, theirs)
+            assert wrong is None, f"result {number}: {wrong}\n{print_graph(graph)}"
+        else:
+            assert mine == theirs, f"result {number}: {mine}\n{print_graph(graph)}"
+
+
+def check(graph: Graph, seed: int, specials: bool = False) -> None:
+    """Compiles, and calls with different arguments; updated inputs are compared too."""
+    program = compile_graph(graph, CompilerConfig())
+    for call in range(CALLS):
+        ours = arguments(graph, seed + call, specials)
+        theirs = arguments(graph, seed + call, specials)
+        expected = run_graph(graph, theirs)
+        compare(graph, program(*ours), expected)
+        compare(graph, ours, theirs)
+
+
+@QUICK
+@given(graphs(), st.integers(0, 2**20))
+def test_static_graphs(graph: Graph, seed: int) -> None:
+    check(graph, seed)
+
+
+@QUICK
+@given(graphs(), st.integers(0, 2**20))
+def test_special_values(graph: Graph, seed: int) -> None:
+    check(graph, seed, specials=True)
+
+
+@QUICK
+@given(graphs(symbolic=True), st.integers(0, 2**20))
+def test_symbolic_graphs(graph: Graph, seed: int) -> None:
+    check(graph, seed)
+
+
+@QUICK
+@given(graphs(max_nodes=20), st.integers(0, 2**20))
+def test_long_graphs(graph: Graph, seed: int) -> None:
+    check(graph, seed)
+
+
+@QUICK
+@given(graphs(), st.integers(0, 2**20))
+def test_through_the_frontend(graph: Graph, seed: int) -> None:
+    """The interpreter itself is traced by AOTAutograd, imported, compiled and compared."""
+    if graph.updates:
+        return
+
+    def run(*tensors: Any) -> list[Any]:
+        return [result for result in run_graph(graph, tensors) if result is not None]
+
+    inputs = arguments(graph, seed)
+    compiled = compile_flat(Flat(run, (tuple(inputs), {})), "kernelmill")
+    compare(graph, list(compiled(*inputs)), run(*inputs))
