@@ -13,6 +13,7 @@ from kernelmill.passes.cse import ShareEqual
 from kernelmill.passes.dce import DropUnused
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.reinplace import WriteInPlace
+from kernelmill.passes.split_reductions import SplitReductions
 from kernelmill.passes.views import MergeViews
 
 
@@ -34,6 +35,7 @@ DEFAULT: tuple[Pass, ...] = (
     MergeViews(),
     ShareEqual(),
     DropUnused(),
+    SplitReductions(),
     WriteInPlace(),
     DropUnused(),
 )
