@@ -98,7 +98,7 @@ def plan_scan(spec: ScanSpec, target: Target) -> ScanSchedule:
         for axis, size in enumerate(spec.shape)
         if axis != spec.axis
     )
-    return ScanSchedule(across, lanes, chains, block, grid, ceildiv(work, lanes) + 1)
+    return ScanSchedule(across, lanes, chains, block, grid, ceildiv(work * 2, step) + 1)
 
 
 def emit_scan(builder: KernelBuilder, spec: ScanSpec, schedule: ScanSchedule) -> None:

@@ -35,7 +35,12 @@ def plan_attention(spec: AttentionSpec, target: Target) -> AttentionSchedule:
     few = isinstance(spec.rows, int) and spec.rows <= _FEW_ROWS
     widest = 2 if target.is_x86 and target.vector_bits < 512 else 4
     lanes = target.vector_lanes(spec.accumulate)
-    schedule = (_streamed if few else _packed)(spec, lanes, widest, target.has_fma)
+    if few:
+        schedule = _streamed(spec, lanes, widest, target.has_fma)
+    else:
+        row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
+        most = max(1, min(_BLOCK_KEYS, target.l2_bytes // 2 // row))
+        schedule = _packed(spec, lanes, widest, target.has_fma, most)
     scratch = lay_out(spec, schedule).elements * spec.accumulate.bytes
     return replace(schedule, scratch=scratch, work=_work(spec, few, lanes))
 
@@ -44,7 +49,7 @@ def _streamed(spec: AttentionSpec, lanes: int, widest: int, fused: bool) -> Atte
     assert isinstance(spec.rows, int)
     rows = max(spec.rows, 1)
     heads = _heads_together(spec, rows)
-    keys = _block_keys(spec.keys, lanes)
+    keys = _block_keys(spec.keys, lanes, _BLOCK_KEYS)
     # Sums stay in registers while the values stream past.
     width = max(1, min(widest * 2, widest * _TILE_ROWS // (heads * rows)))
     return AttentionSchedule(
@@ -55,9 +60,12 @@ def _streamed(spec: AttentionSpec, lanes: int, widest: int, fused: bool) -> Atte
     )  # fmt: skip
 
 
-def _packed(spec: AttentionSpec, lanes: int, widest: int, fused: bool) -> AttentionSchedule:
+def _packed(
+    spec: AttentionSpec, lanes: int, widest: int, fused: bool, most: int
+) -> AttentionSchedule:
+    """`most` keys and values of a block stay in the second-level cache."""
     rows, panel = _block_rows(spec), _panel(spec.keys, lanes, widest)
-    keys, row_blocks = _block_keys(spec.keys, panel * lanes), ceildiv(spec.rows, rows)
+    keys, row_blocks = _block_keys(spec.keys, panel * lanes, most), ceildiv(spec.rows, rows)
     return AttentionSchedule(
         streamed=False, lanes=lanes, fused=fused, heads=1, rows=rows, row_blocks=row_blocks,
         tile_rows=_TILE_ROWS, panel=panel, value_panels=_split(spec.value_depth, lanes, widest),
@@ -99,11 +107,11 @@ def _panel(keys: Dim, lanes: int, widest: int) -> int:
     return min((width for width in _PANEL_SPEED if width <= widest), key=cost)
 
 
-def _block_keys(keys: Dim, step: int) -> int:
+def _block_keys(keys: Dim, step: int, most: int) -> int:
     """A block's length: a multiple of `step`, and such that blocks come out about equal."""
     if not isinstance(keys, int):
-        return _BLOCK_KEYS // step * step
-    blocks = max(1, _parts(keys, _BLOCK_KEYS))
+        return max(1, most // step) * step
+    blocks = max(1, _parts(keys, most))
     return max(1, _parts(keys, blocks * step)) * step
 
 

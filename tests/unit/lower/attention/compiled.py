@@ -69,11 +69,11 @@ def storer(name: str, tensor: Tensor) -> StoreElement:
 
 
 class Attention:
-    """A compiled attention for tensors of these strides; `dynamic` leaves rows and keys open."""
+    """A compiled attention for tensors of these strides; sizes named in `dynamic` stay open."""
 
     def __init__(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None,
-        causal: bool = False, scale: float | None = None, dynamic: bool = False,
+        causal: bool = False, scale: float | None = None, dynamic: str = "",
         target: Target | None = None,
     ) -> None:  # fmt: skip
         batch, heads, rows, depth = query.shape
@@ -87,8 +87,8 @@ class Attention:
             self.tensors["m"] = mask.expand(batch, heads, rows, key.shape[2])
         self.spec = AttentionSpec(
             batch=(batch, heads),
-            rows=sym("s0") if dynamic else rows,
-            keys=sym("s1") if dynamic else key.shape[2],
+            rows=sym("s0") if "m" in dynamic else rows,
+            keys=sym("s1") if "n" in dynamic else key.shape[2],
             depth=depth,
             value_depth=value.shape[3],
             scale=1 / math.sqrt(depth) if scale is None else scale,

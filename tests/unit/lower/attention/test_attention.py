@@ -118,7 +118,7 @@ def test_keys_stored_the_other_way_round(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_program_serves_all_lengths(causal: bool) -> None:
-    attention = Attention(*tensors((1, 2, 2, 40, 40, 32, 32)), causal=causal, dynamic=True)
+    attention = Attention(*tensors((1, 2, 2, 40, 40, 32, 32)), causal=causal, dynamic="mn")
     for m, n in ((1, 1), (1, 300), (7, 5), (133, 129), (300, 513), (64, 256), (0, 3), (3, 0)):
         generator = torch.Generator().manual_seed(m)
         # The strides that the program was made for: heads 32 and rows 64 elements apart.
@@ -128,6 +128,28 @@ def test_one_program_serves_all_lengths(causal: bool) -> None:
         )
         check(q, k, v, attention(q, k, v, o), is_causal=causal)
         assert_margins_untouched(o)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_one_decoder_serves_all_cache_lengths(rows: int) -> None:
+    attention = Attention(*tensors((1, 4, 2, rows, 40, 32, 32)), dynamic="n")
+    assert attention.schedule.streamed
+    for n in (0, 1, 15, 256, 257, 1000):
+        generator = torch.Generator().manual_seed(n)
+        q, k, v, o = (
+            surrounded(torch.randn(1, length, heads, 32, generator=generator)).transpose(1, 2)
+            for length, heads in ((rows, 4), (n, 2), (n, 2), (rows, 4))
+        )
+        check(q, k, v, attention(q, k, v, o))
+        assert_margins_untouched(o)
+
+
+def test_deep_heads_get_shorter_blocks() -> None:
+    shallow = Attention(*tensors((1, 1, 1, 64, 512, 64, 64))).schedule
+    q, k, v = tensors((1, 1, 1, 64, 512, 512, 512))
+    deep = Attention(q, k, v)
+    assert deep.schedule.keys < shallow.keys
+    check(q, k, v, deep())
 
 
 def test_scale() -> None:
