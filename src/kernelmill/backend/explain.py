@@ -90,7 +90,9 @@ def _describe(report: CompileReport) -> list[str]:
     for kernel in report.kernels:
         why = f", new: differs in {', '.join(kernel.differs)}" if kernel.differs else ""
         lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.source}{why}]")
-        lines.append(f"         {' '.join(kernel.operators)}  ({kernel.origin or 'no source line'})")
+        lines.append(
+            f"         {' '.join(kernel.operators)}  ({kernel.origin or 'no source line'})"
+        )
     for operator, reason, origin in report.fallbacks:
         lines.append(f"  ATen {operator}: {reason}  ({origin or 'no source line'})")
     return lines

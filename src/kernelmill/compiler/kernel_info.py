@@ -1,4 +1,4 @@
-"""The documents beside an object: what identifies the operator (.info) and how to launch it (.json).
+"""The documents beside an object: what the operator is (.info) and how to launch it (.json).
 
 Field names are those of MindSpore's kernel_meta, so that its tools and habits carry over.
 """

@@ -1,4 +1,4 @@
-"""Kernels to objects, through the store: what is there is reused, the rest compiled side by side."""
+"""Kernels to objects through the store: what is there is reused, the rest compiled in parallel."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def obtain(requests: Sequence[Request], store: Store, target: Target) -> dict[st
         return dict(zip((name for name, _ in jobs), entries, strict=True))
 
 
-def obtain_dims(
-    symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, target: Target
-) -> Entry:
+def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, target: Target) -> Entry:
     """The object that computes a dynamic plan's sizes from its symbols."""
     text = f"({', '.join(s.name for s in symbols)}) -> ({', '.join(map(str, dims))})"
 

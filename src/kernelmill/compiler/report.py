@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class KernelReport:
-    """One kernel: `source` is "folder" (reused), "compiled" or "memory"; `launches` in this program.
+    """One kernel: `source` is "folder" (reused), "compiled" or "memory"; `launches` in a call.
 
     `differs` names, for a compiled kernel, the key ingredients in which the nearest entry of the
     store differed.

@@ -24,7 +24,9 @@ def to_pbtxt(graph: Graph) -> str:
     writer = _Writer()
     for entry in graph.inputs:
         if isinstance(entry, DimInput):
-            writer.node(entry.symbol.name, "Placeholder", (), ['key: "dtype" value { type: DT_INT64 }'])
+            writer.node(
+                entry.symbol.name, "Placeholder", (), ['key: "dtype" value { type: DT_INT64 }']
+            )
         else:
             writer.node(writer.of(entry.value), "Placeholder", (), _typed(entry.value.type))
     for node in graph.nodes:

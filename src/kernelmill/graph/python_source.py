@@ -82,5 +82,3 @@ def _attr(value: Attr) -> str:
     if isinstance(value, float):
         return f"float({str(value)!r})"
     return repr(value)
-
-

@@ -150,7 +150,12 @@ class ContractionEmitter:
         return spec
 
     def _pack(
-        self, value: Value, at: Callable[[Dims, Dim, Dims], Index], outer: Dim, roles: _Roles, width: int
+        self,
+        value: Value,
+        at: Callable[[Dims, Dim, Dims], Index],
+        outer: Dim,
+        roles: _Roles,
+        width: int,
     ) -> str | None:
         if not all(isinstance(size, int) for size in (outer, *roles.k)):
             return None
@@ -172,7 +177,9 @@ class ContractionEmitter:
         assert isinstance(depth, int) and isinstance(value_depth, int)
 
         def reader(operand: Value, per_group: int, wanted: DType) -> Callable[..., Register]:
-            def load(_: KernelBuilder, bi: Dims, row: Dim, column: Dim, lane: Lane | None) -> Register:
+            def load(
+                _: KernelBuilder, bi: Dims, row: Dim, column: Dim, lane: Lane | None
+            ) -> Register:
                 at = (bi[0], bi[1] // per_group, row, column)
                 return self._element(operand, _broadcast(at, operand), lane, wanted)
 
@@ -180,7 +187,9 @@ class ContractionEmitter:
 
         def along(operand: Value) -> str:
             at = lambda bi, row, ki: (*bi, row, *ki)  # noqa: E731 - an index in the operand's order
-            found, _ = self._contiguity(operand, at, operand.shape[:2], operand.shape[2], operand.shape[3:])
+            found, _ = self._contiguity(
+                operand, at, operand.shape[:2], operand.shape[2], operand.shape[3:]
+            )
             return "n" if found == "outer" else "d"
 
         spec = AttentionSpec(
@@ -212,7 +221,7 @@ class ContractionEmitter:
         return register
 
     def _store(self, index: Index, lane: Lane | None, register: Register) -> None:
-        """The epilogue: the group's members at this element of the seed's result, then the stores."""
+        """The epilogue: the group's members at an element of the seed's result, and the stores."""
         node = self.group.seed
         assert node is not None
         loops = Loops(self.e, register.type.lanes, {})
@@ -236,7 +245,7 @@ def _computes(value: Value, emitter: Emitter) -> bool:
     """Whether reading an element does more than load it (and widen a half type)."""
     while emitter.stored(value) is None:
         node = value.node
-        if node is None or OPS[node.op].kind not in ("view", "layout") and node.op != "cast":
+        if node is None or (OPS[node.op].kind not in ("view", "layout") and node.op != "cast"):
             return True
         value = node.operands[0]
     return False
@@ -274,7 +283,7 @@ def _matmul(node: Node) -> _Roles:
 
 def _convolution(node: Node) -> _Roles:
     """Output channels are the rows; the vector runs over output pixels of one row of the image, or
-    of the whole image where rows are short or the pixels of the input are read one after another."""
+    of the whole image where rows are short or the input's pixels are read one after another."""
     x, weight = node.operands
     groups = node.attrs["groups"]
     assert isinstance(groups, int)
@@ -292,7 +301,8 @@ def _convolution(node: Node) -> _Roles:
         return (*bi[2:], *unravel(ni, outputs[split:]))
 
     return _Roles(
-        (x.shape[0], groups, *rows), per_group, columns, (channels, *weight.shape[2:]), weight, window,
+        (x.shape[0], groups, *rows), per_group, columns, (channels, *weight.shape[2:]),
+        weight, window,
         lambda bi, mi, ki: (bi[1] * per_group + mi, *ki),
         lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *place(bi, ni), *ki[1:]),
         lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *place(bi, ni)),

@@ -1,4 +1,4 @@
-"""The loops of a nest: which axes merge into one, which is the vector axis, how tasks split them."""
+"""The loops of a nest: which axes merge, which is the vector axis, how tasks split them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmill.core.dim import (
-    Dim, Sym, ceildiv, linear_part, of_atom, product, recombine, substitute, symbols,
+    Dim,
+    Sym,
+    ceildiv,
+    linear_part,
+    of_atom,
+    product,
+    recombine,
+    substitute,
+    symbols,
 )  # fmt: skip
 from kernelmill.core.dtype import DType
 from kernelmill.graph.ir import Value
@@ -38,7 +46,9 @@ class Axis:
 
 
 def collect(
-    pairs: Sequence[tuple[Value, Index]], stored: Callable[[Value], Location | None], stop: set[Value]
+    pairs: Sequence[tuple[Value, Index]],
+    stored: Callable[[Value], Location | None],
+    stop: set[Value],
 ) -> list[Access]:
     """All that computing these elements evaluates. Values in `stop` are known already."""
     found: list[Access] = []
@@ -199,4 +209,3 @@ def split_tasks(axes: Sequence[Axis], elements_per_row: Dim) -> TaskSplit:
 def axes_of(symbols_in_order: Sequence[Sym], extents: Mapping[str, Dim]) -> list[Axis]:
     """Axes for a group's symbols."""
     return [Axis(symbol, extents[symbol.name]) for symbol in symbols_in_order]
-

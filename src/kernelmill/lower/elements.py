@@ -8,12 +8,20 @@ all others are scalars of the surrounding loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import (
-    Dim, Expr, Op, Sym, linear_part, of_atom, provably_nonnegative, recombine, symbols,
+    Dim,
+    Expr,
+    Op,
+    Sym,
+    linear_part,
+    of_atom,
+    provably_nonnegative,
+    recombine,
+    symbols,
 )  # fmt: skip
 from kernelmill.core.dtype import I64, DType
 from kernelmill.core.errors import UnsupportedError
@@ -64,7 +72,7 @@ class Emitter:
     # ---- scopes ------------------------------------------------------------------------------
 
     @contextmanager
-    def block(self) -> Iterator[None]:
+    def block(self) -> Generator[None]:
         """Registers emitted inside are forgotten afterwards: use one for each loop body."""
         self._layers.append({})
         try:
@@ -73,7 +81,7 @@ class Emitter:
             self._layers.pop()
 
     @contextmanager
-    def lanes(self, lane: Lane) -> Iterator[None]:
+    def lanes(self, lane: Lane) -> Generator[None]:
         """Inside, the lane's symbol stands for a vector; implies `block`."""
         saved = self._lane, self._mask, dict(self._vectors)
         self._lane, self._mask = lane, lane.mask
@@ -258,7 +266,7 @@ class Emitter:
         return result
 
     @contextmanager
-    def _guard(self, test: Register) -> Iterator[None]:
+    def _guard(self, test: Register) -> Generator[None]:
         """Vector accesses inside happen only in lanes where `test` holds."""
         saved = self._mask
         self._mask = test if saved is None else self.builder.op("and", saved, test)
@@ -375,4 +383,3 @@ class Emitter:
         if not provably_nonnegative(atom.a):
             return pointwise.floor_integer(b, atom.kind, left, right)
         return b.op("rem" if atom.kind == "mod" else "div", left, right)
-

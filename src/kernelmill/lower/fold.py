@@ -55,9 +55,7 @@ class Fold:
         groups = split(reductions, final)
         return [r.across_lanes(self.b, g) for r, g in zip(reductions, groups, strict=True)]
 
-    def along_outer(
-        self, axes: Sequence[Axis], reductions: Sequence[Reduction]
-    ) -> list[Registers]:
+    def along_outer(self, axes: Sequence[Axis], reductions: Sequence[Reduction]) -> list[Registers]:
         """One pass inside a vector along an outer axis: each reduction's vectors."""
         self._spill = None
         state, types = self._start(reductions, self.loops.lanes)
@@ -107,9 +105,11 @@ class Fold:
             start = blocks // WAYS * WAYS
         if blocks - start != 0:
             carry = list(zip(types, state, strict=True))
-            with self.b.loop(start, blocks, prefix="v", carry=carry) as loop:
-                with self.loops.vector(axis, loop.index * lanes):
-                    loop.carry(*self._elements(reductions, loop.carried, None))
+            with (
+                self.b.loop(start, blocks, prefix="v", carry=carry) as loop,
+                self.loops.vector(axis, loop.index * lanes),
+            ):
+                loop.carry(*self._elements(reductions, loop.carried, None))
             state = list(loop.results)
         rest = axis.extent - blocks * lanes
         if rest != 0:

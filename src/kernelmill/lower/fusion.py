@@ -20,7 +20,13 @@ from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower import views
 from kernelmill.lower.groups import (
-    REDUCTIONS, Group, enumerates, fresh_axes, operand_index, reduced_dims, used_axes,
+    REDUCTIONS,
+    Group,
+    enumerates,
+    fresh_axes,
+    operand_index,
+    reduced_dims,
+    used_axes,
 )  # fmt: skip
 from kernelmill.lower.views import Index
 
@@ -324,7 +330,9 @@ class _Fuser:
         if len(readers) > 1:
             return False
         ((group, indices),) = readers.items()
-        return len(indices) <= 2 and None not in indices and not self._repeats(value, group, indices)
+        return (
+            len(indices) <= 2 and None not in indices and not self._repeats(value, group, indices)
+        )
 
     def _repeats(self, value: Value, group: Group, indices: list[Index | None]) -> bool:
         """Whether the group's loops would compute elements of an expensive value many times.
@@ -470,4 +478,3 @@ class _Fuser:
         for other in sorted(reads[group], key=lambda g: g.member_bits):
             self._visit(other, reads, done, (*path, group))
         done[group] = None
-

@@ -52,7 +52,9 @@ class Group:
         }
 
 
-REDUCTIONS = frozenset(("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "argmax", "argmin"))
+REDUCTIONS = frozenset(
+    ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "argmax", "argmin")
+)
 
 
 def reduced_dims(node: Node) -> tuple[int, ...]:
@@ -74,7 +76,9 @@ def operand_index(node: Node, index: Index, inner: Sequence[Sym]) -> Index:
     )
 
 
-def fresh_axes(shape: Sequence[Dim], prefix: str, extents: dict[str, Dim]) -> tuple[list[Sym], Index]:
+def fresh_axes(
+    shape: Sequence[Dim], prefix: str, extents: dict[str, Dim]
+) -> tuple[list[Sym], Index]:
     """A symbol for each dim that is not 1, and the index that they make; sizes go to `extents`."""
     axes: list[Sym] = []
     index: list[Dim] = []
@@ -89,7 +93,9 @@ def fresh_axes(shape: Sequence[Dim], prefix: str, extents: dict[str, Dim]) -> tu
     return axes, tuple(index)
 
 
-def enumerates(index: Index, shape: Sequence[Dim], axes: Sequence[Sym], extents: dict[str, Dim]) -> bool:
+def enumerates(
+    index: Index, shape: Sequence[Dim], axes: Sequence[Sym], extents: dict[str, Dim]
+) -> bool:
     """Whether `index`, as the axes run, visits every element of `shape` exactly once."""
     seen: set[str] = set()
     for position, size in zip(index, shape, strict=True):

@@ -25,7 +25,7 @@ STATUS_BUFFER = -1
 
 @dataclass(frozen=True)
 class Made:
-    """A kernel bound to a group's memory: plan buffers in the kernel's order, and the work in ns."""
+    """A kernel bound to a group's memory: plan buffers in its order, and the work in ns."""
 
     kernel: Kernel
     buffers: tuple[int, ...]
@@ -85,9 +85,7 @@ class KernelMaker:
         template = self._made.get(key)
         if template is None:
             work = self._emit(group, targets, emitter, contraction)
-            slots = tuple(
-                b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers
-            )
+            slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
             template = self._made[key] = _Template(builder.kernel, slots, work)
         return _bind(template, signature)
 

@@ -10,7 +10,7 @@ from kernelmill.kernel.ir import Value
 
 @dataclass(frozen=True)
 class Lane:
-    """`symbol` (range 0..count-1) occurs in the index that is asked for and takes each lane's number.
+    """`symbol` (range 0..count-1) occurs in the index that is asked for and is each lane's number.
 
     Write an index as `base + lane.index`, with the base a multiple of `count` where that is so
     (`block * count + lane.index`): the known range of the symbol is what lets `//` and `%` of a

@@ -6,7 +6,7 @@ symbols of the loops that are open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, product, substitute
@@ -40,7 +40,7 @@ class Loops:
         self.task = self.b.task if tasks != 1 else 0
 
     @contextmanager
-    def rows(self, axes: Sequence[Axis], elements_per_row: Dim) -> Iterator[None]:
+    def rows(self, axes: Sequence[Axis], elements_per_row: Dim) -> Generator[None]:
         """Spread the leading `axes` over tasks, loop over the others; inside all are in `env`."""
         split = split_tasks(axes, elements_per_row)
         self.set_tasks(split.tasks)
@@ -62,7 +62,7 @@ class Loops:
         self.env.update(zip((axis.name for axis in axes), positions, strict=True))
 
     @contextmanager
-    def nested(self, axes: Sequence[Axis]) -> Iterator[None]:
+    def nested(self, axes: Sequence[Axis]) -> Generator[None]:
         """A loop for each axis, the first outermost."""
         if not axes:
             yield
@@ -73,7 +73,7 @@ class Loops:
                 yield
 
     @contextmanager
-    def vector(self, axis: Axis, start: Dim, mask: Register | None = None) -> Iterator[Lane]:
+    def vector(self, axis: Axis, start: Dim, mask: Register | None = None) -> Generator[Lane]:
         """Inside, the axis stands for the lanes at `start`, `start` + 1, ..."""
         lane = Lane(self.b.fresh_symbol("l", 0, self.lanes - 1), self.lanes, mask)
         self.env[axis.name] = start + lane.index
@@ -88,9 +88,11 @@ class Loops:
         """Run `body` for whole vectors along `axis`, then masked for what is left."""
         blocks = axis.extent // self.lanes
         if blocks != 0:
-            with self.b.loop(0, blocks, prefix="v") as loop:
-                with self.vector(axis, loop.index * self.lanes):
-                    body()
+            with (
+                self.b.loop(0, blocks, prefix="v") as loop,
+                self.vector(axis, loop.index * self.lanes),
+            ):
+                body()
         rest = axis.extent - blocks * self.lanes
         if rest != 0:
             with self.vector(axis, blocks * self.lanes, self.tail_mask(rest)):
@@ -106,15 +108,20 @@ class Loops:
         if blocks != 0:
             start = self.task * run
             stop = minimum(start + run, blocks)
-            with self.b.loop(start, stop, prefix="v", high=blocks - 1) as loop:
-                with self.vector(axis, loop.index * lanes):
-                    body()
+            with (
+                self.b.loop(start, stop, prefix="v", high=blocks - 1) as loop,
+                self.vector(axis, loop.index * lanes),
+            ):
+                body()
         rest = axis.extent - blocks * lanes
         if rest != 0:
             last = self.b.op("eq", self.b.index(self.task), self.b.index(tasks - 1))
-            with self.b.when(last), self.e.block():
-                with self.vector(axis, blocks * lanes, self.tail_mask(rest)):
-                    body()
+            with (
+                self.b.when(last),
+                self.e.block(),
+                self.vector(axis, blocks * lanes, self.tail_mask(rest)),
+            ):
+                body()
 
 
 def count(axes: Sequence[Axis]) -> Dim:

@@ -25,7 +25,7 @@ MOST_PARTS = 4
 
 
 def kernel_type(nodes: Sequence[Node]) -> str:
-    """CamelCase operators of a kernel, the heaviest kind first; "Copy" when there are only views."""
+    """CamelCase operators of a kernel, the heaviest first; "Copy" when there are only views."""
     computing = [n for n in nodes if OPS[n.op].kind not in ("view", "layout", "source")]
     ranked = sorted(computing, key=lambda n: _RANK.get(OPS[n.op].kind, 9))
     parts: list[str] = []

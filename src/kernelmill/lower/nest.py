@@ -16,7 +16,13 @@ from kernelmill.core.dim import Dim, ceildiv, minimum, product
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Node, Value, row_major
 from kernelmill.lower.domain import (
-    Access, Axis, address, axes_of, collect, merge_axes, stride_score,
+    Access,
+    Axis,
+    address,
+    axes_of,
+    collect,
+    merge_axes,
+    stride_score,
 )  # fmt: skip
 from kernelmill.lower.elements import Emitter, Location, ScratchLocation
 from kernelmill.lower.fold import Fold, Spill
@@ -60,7 +66,9 @@ class _Template:
         self.reductions = nest.group.reductions()
         self.lanes = _lanes(nest.group, target)
         extents = self.group.extents
-        self.outer, mapping, found = merge_axes(axes_of(self.group.outer, extents), self._accesses())
+        self.outer, mapping, found = merge_axes(
+            axes_of(self.group.outer, extents), self._accesses()
+        )
         self.inner, more, self.accesses = merge_axes(axes_of(self.group.inner, extents), found)
         self.loops = Loops(emitter, self.lanes, {**mapping, **more})
         inner_names = {axis.name for axis in self.group.inner}
@@ -184,7 +192,7 @@ class _Template:
                 self.loops.vectors(self.inner[-1], lambda: self._store_roots(self.full_roots))
 
     def _plan_spill(self, passes: Sequence[Sequence[Node]]) -> Spill | None:
-        """An expensive value that several passes need is kept in scratch, where the row is small."""
+        """An expensive value that several passes need is kept in scratch if the row is small."""
         strides = row_major([self.group.extents[axis.name] for axis in self.group.inner])
         by_axis = {a.name: s for a, s in zip(self.group.inner, strides, strict=True)}
         for value, index in self.group.internal.items():
@@ -211,7 +219,9 @@ class _Template:
         using = [
             number
             for number, nodes in enumerate(passes)
-            if any(value.node in self._upstream(node) - self._behind_reductions(node) for node in nodes)
+            if any(
+                value.node in self._upstream(node) - self._behind_reductions(node) for node in nodes
+            )
         ]
         for root in self.full_roots:
             if root is value or (root.node is not None and value.node in self._upstream(root.node)):

@@ -21,7 +21,15 @@ from kernelmill.lower.storage import Storage, base_of, layout_of
 from kernelmill.lower.symbols import used_symbols
 from kernelmill.plan.arena import ArenaBuffer, assign
 from kernelmill.plan.ir import (
-    AtenCall, DimResult, KernelRef, Launch, Plan, Result, Step, SymbolInput, TensorInput,
+    AtenCall,
+    DimResult,
+    KernelRef,
+    Launch,
+    Plan,
+    Result,
+    Step,
+    SymbolInput,
+    TensorInput,
     TensorResult,
 )  # fmt: skip
 
@@ -79,7 +87,7 @@ class _Lowering:
     # ---- what must be in memory ------------------------------------------------------------------
 
     def _materialise_updates(self) -> list[Value]:
-        """For each update a value that a kernel computes: views and inputs get a node of their own."""
+        """For each update a value that a kernel computes: other values get a node of their own."""
         sources: list[Value] = []
         for _, value in self.graph.updates:
             node = value.node
@@ -171,7 +179,7 @@ class _Lowering:
         return found
 
     def _is_constant(self, group: Group) -> bool:
-        """Whether the group depends on parameters only, so that it runs once and not at each call."""
+        """Whether the group depends on parameters only, so that it runs once, not at each call."""
         if group.kind != "nest" or any(symbols(size) for size in group.extents.values()):
             return False
         if any(node.op == "dim_value" for node in group.nodes) or not self.constants:
@@ -317,7 +325,9 @@ class _Lowering:
     def _result(self, result: object) -> Result:
         if isinstance(result, Value):
             stored = self.storage.borrowers.get(result, result)
-            location = self.storage.locations[result if result in self.storage.locations else stored]
+            location = self.storage.locations[
+                result if result in self.storage.locations else stored
+            ]
             return TensorResult(location.buffer)
         if result is None:
             return None
@@ -367,4 +377,3 @@ _PLAIN = (bool, int, float, str, type(None))
 def _check_message(origins: list[str]) -> str:
     where = f" at {' or '.join(origins)}" if origins else ""
     return f"index out of range{where}: an index tensor holds a value outside its dimension"
-

@@ -64,7 +64,9 @@ class Reduction:
         value = VType(self.dtype, lanes)
         return (value, VType(I64, lanes)) if self.is_arg else (value,)
 
-    def fold(self, b: KernelBuilder, old: Registers, new: Registers, mask: Value | None) -> Registers:
+    def fold(
+        self, b: KernelBuilder, old: Registers, new: Registers, mask: Value | None
+    ) -> Registers:
         """`old` with an element (or another accumulator) folded in, in the lanes of `mask`."""
         if not self.is_arg:
             folded = b.op(self._fold, old[0], new[0], lanes=old[0].type.lanes)
@@ -103,9 +105,7 @@ class Reduction:
         return result
 
 
-def levels(
-    reductions: Sequence[Node], depends: Callable[[Node, Node], bool]
-) -> list[list[Node]]:
+def levels(reductions: Sequence[Node], depends: Callable[[Node, Node], bool]) -> list[list[Node]]:
     """The reductions in passes: each pass needs only the results of earlier ones."""
     level: dict[Node, int] = {}
     for node in reductions:

@@ -1,4 +1,4 @@
-"""When two fusion groups are the same kernel: a structural key that no name or buffer number enters.
+"""When two fusion groups are the same kernel: a structural key free of names and buffer numbers.
 
 Twenty-four equal layers then cost one lowering. Buffers are numbered in the order of the walk, so
 groups with equal signatures also share memory between operands in the same places.

@@ -40,17 +40,18 @@ class Storage:
 
     def add(self, value: Value, kind: str, type: TensorType, source: int = -1) -> Location:
         """A new buffer with this type's shape and strides, and the value in it."""
-        self.buffers.append(
-            BufferSpec(kind, type.dtype, type.shape, type.memory_strides, source)
-        )
+        self.buffers.append(BufferSpec(kind, type.dtype, type.shape, type.memory_strides, source))
         location = Location(
-            len(self.buffers) - 1, type.dtype, type.memory_strides, span(type.shape, type.memory_strides)
+            len(self.buffers) - 1,
+            type.dtype,
+            type.memory_strides,
+            span(type.shape, type.memory_strides),
         )
         self.locations[value] = location
         return location
 
     def lend(self, value: Value) -> Value:
-        """The value to store so that `value` is in memory: itself, or what it shares memory with."""
+        """What to store so that `value` is in memory: itself, or what it shares memory with."""
         if value in self.borrowers:
             return self.borrowers[value]
         base = base_of(value)

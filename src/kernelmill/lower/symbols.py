@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kernelmill.core.dim import Dim, symbols
-from kernelmill.kernel.ir import For, Gather, If, IndexValue, Kernel, Let, Load, Scatter, Stmt, Store
+from kernelmill.kernel.ir import (
+    For,
+    Gather,
+    If,
+    IndexValue,
+    Kernel,
+    Let,
+    Load,
+    Scatter,
+    Stmt,
+    Store,
+)
 
 
 def used_symbols(kernel: Kernel) -> set[str]:

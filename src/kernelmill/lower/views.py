@@ -26,7 +26,7 @@ class Source:
 
 
 def sources(node: Node, index: Index) -> tuple[Source, ...]:
-    """Where element `index` of a view comes from. Where no source's conditions hold it is `fill`."""
+    """Where element `index` of a view comes from: `fill` where no source's conditions hold."""
     return _VIEWS[node.op](node, index)
 
 
@@ -218,4 +218,3 @@ _VIEWS: dict[str, Callable[[Node, Index], tuple[Source, ...]]] = {
     "as_strided": _as_strided,
     "layout": _layout,
 }
-
