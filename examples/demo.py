@@ -20,6 +20,8 @@ import torch
 import transformers
 from torch import Tensor
 
+import kernelmill
+
 SENTENCES = (
     "The ferry to the island leaves twice a day, at nine and at four.",
     "There are two boats to the island every day, one in the morning and one in the afternoon.",
@@ -69,3 +71,54 @@ def seconds(call: Callable[[], Any], runs: int = 15) -> float:
         call()
         times.append(time.perf_counter() - start)
     return sorted(times)[runs // 2]
+
+
+def table(rows: Sequence[tuple[str, str]]) -> str:
+    """Two aligned columns."""
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"  {name:<{width}}  {value:>12}" for name, value in rows)
+
+
+def main() -> None:
+    """Compiles the model, checks it against eager, and prints what happened."""
+    tokenizer, model = load()
+    args = encode(tokenizer, SENTENCES)
+    mask = args[1]
+    print(f"MiniLM, {len(SENTENCES)} sentences of up to {mask.shape[1]} tokens, ", end="")
+    print(f"{torch.get_num_threads()} threads\n")
+    with torch.no_grad():
+        story = kernelmill.explain(model, *args)
+        compiled = torch.compile(model, backend="kernelmill")
+        expected = pool(model(*args).last_hidden_state, mask)
+        actual = pool(compiled(*args).last_hidden_state, mask)
+        eager_call, compiled_call = seconds(lambda: model(*args)), seconds(lambda: compiled(*args))
+    facts = story.as_dict()
+    print(
+        table(
+            [
+                ("capture (Dynamo, AOTAutograd)", f"{story.capture_seconds:.2f} s"),
+                ("compile (kernelmill)", f"{story.compile_seconds:.2f} s"),
+                ("kernels compiled", str(facts["compiled"])),
+                ("kernels reused from the store", str(facts["reused"])),
+                ("kernels that fuse operators", str(facts["fused"])),
+                ("operators that fell back to ATen", str(len(facts["fallbacks"]))),
+                ("eager call", f"{eager_call * 1e3:.1f} ms"),
+                ("compiled call", f"{compiled_call * 1e3:.1f} ms"),
+                ("cosine with eager, smallest", f"{(actual * expected).sum(-1).min():.7f}"),
+                ("largest error", f"{(actual - expected).abs().max():.1e}"),
+            ]
+        )
+    )
+    print("\nWhat means the same, by the compiled model:")
+    likeness = actual @ actual.T - 2 * torch.eye(len(SENTENCES))
+    for at in range(0, 6, 2):
+        best = int(likeness[at].argmax())
+        print(f"  {likeness[at, best]:.2f}  {SENTENCES[at]}\n        {SENTENCES[best]}")
+    if facts["reused"] and not facts["compiled"]:
+        print("\nNothing was compiled: every kernel came from ./kernel_meta.")
+    else:
+        print("\nThe kernels are in ./kernel_meta now: run this again.")
+
+
+if __name__ == "__main__":
+    main()

@@ -156,7 +156,9 @@ class Sweep:
     def _finish(self, outcome: Outcome) -> None:
         self.outcomes[outcome.op, outcome.dtype] = outcome
         self.remaining -= 1
-        print(f"{self.remaining:5} to go: {outcome.op} {outcome.dtype} {outcome.counts}", flush=True)
+        print(
+            f"{self.remaining:5} to go: {outcome.op} {outcome.dtype} {outcome.counts}", flush=True
+        )
         self.record.parent.mkdir(parents=True, exist_ok=True)
         with self.record.open("a") as file:
             file.write(json.dumps(asdict(outcome)) + "\n")
