@@ -4,7 +4,6 @@ llvmlite's IR reader and code generator are used in this room alone.
 """
 
 from kernelmill.codegen.compile import (
-    GENERATOR_VERSION,
     assembly,
     compile_kernel,
     dims_function,
@@ -12,6 +11,7 @@ from kernelmill.codegen.compile import (
     llvm_ir,
 )  # fmt: skip
 from kernelmill.codegen.machine import llvm_version
+from kernelmill.codegen.version import GENERATOR_VERSION
 
 __all__ = [
     "GENERATOR_VERSION",

@@ -14,9 +14,6 @@ from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.target import Target
 from kernelmill.kernel.ir import TASK, Kernel
 
-GENERATOR_VERSION = "1"
-"""Raised with every change that can change the bytes of an object: part of every kernel's key."""
-
 
 def compile_kernel(kernel: Kernel, target: Target) -> bytes:
     """The ELF object of a kernel. It exports `kernel.name` with the ABI of kernel/ir.py.

@@ -17,7 +17,7 @@ import torch
 
 from kernelmill import codegen
 from kernelmill.core.dtype import DType
-from kernelmill.core.target import Target, host
+from kernelmill.core.target import Target, host, x86_64
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel, Value
 
@@ -27,6 +27,12 @@ NUMPY: dict[str, type[np.generic]] = {
     "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8,
     "bool": np.bool_,
 }  # fmt: skip
+TARGETS = {
+    level: x86_64(level)
+    for level in (2, 3, 4)
+    if host().is_x86 and host().vector_bits >= x86_64(level).vector_bits
+} or {0: host()}
+"""Every target that this machine can run, by psABI level."""
 
 
 @cache

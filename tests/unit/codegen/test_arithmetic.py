@@ -6,17 +6,16 @@ import itertools
 
 import numpy as np
 import pytest
-from tests.unit.codegen.native import NUMPY, run_map
 
 from kernelmill.core.dtype import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
-from kernelmill.core.target import Target, host, x86_64
+from kernelmill.core.target import Target
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
+from tests.unit.codegen.native import NUMPY, TARGETS, run_map
 
 INTEGERS = (I64, I32, I16, I8, U8)
 FLOATS = (F64, F32)
 LANES = (1, 3, 16)
-TARGETS = {2: x86_64(2), 3: x86_64(3), 4: host()}
 
 
 def samples(dtype: DType) -> np.ndarray:

@@ -6,7 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from tests.unit.codegen.native import Native
 
 from kernelmill import codegen
 from kernelmill.codegen import machine
@@ -16,6 +15,7 @@ from kernelmill.core.errors import CodegenError
 from kernelmill.core.target import Target, host, x86_64
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
+from tests.unit.codegen.native import TARGETS, Native
 
 
 def scaled(factor: float, op: str = "mul") -> Kernel:
@@ -63,8 +63,12 @@ def test_vectors_use_the_registers_of_the_target(level: int, register: str) -> N
     text = codegen.assembly(scaled(2), x86_64(level))
     widest = max(name for name in ("xmm", "ymm", "zmm") if name in text)
     assert widest == register
+
+
+@pytest.mark.parametrize("level", TARGETS)
+def test_every_target_that_runs_here_runs(level: int) -> None:
     x, y = np.arange(1024, dtype=np.float32), np.zeros(1024, np.float32)
-    Native(scaled(2), x86_64(level))({"x": x, "y": y})
+    Native(scaled(2), TARGETS[level])({"x": x, "y": y})
     np.testing.assert_array_equal(y, x * 2)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.unit.codegen.native import Native
 
 from kernelmill.core.dim import Dim, Sym, ceildiv, minimum, of_atom
 from kernelmill.core.dtype import BOOL, F32, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import For, Value, VType
+from tests.unit.codegen.native import Native
 
 
 def symbol(builder: KernelBuilder, name: str, low: int = 0) -> Dim:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.codegen.native import Native, link
 
 from kernelmill import codegen
 from kernelmill.core.dim import (
@@ -25,6 +24,7 @@ from kernelmill.core.dim import (
 from kernelmill.core.dtype import I64
 from kernelmill.core.target import host
 from kernelmill.kernel.builder import KernelBuilder
+from tests.unit.codegen.native import Native, link
 
 SYMBOLS = (Sym("a", 1, 50), Sym("b", -20, 20), Sym("c", 0, None))
 

@@ -6,14 +6,12 @@ import mmap
 
 import numpy as np
 import pytest
-from tests.unit.codegen.native import NUMPY, Native
 
 from kernelmill.core.dim import Dim, Sym, of_atom
 from kernelmill.core.dtype import BOOL, COMPUTABLE, F32, I32, I64, U8, DType
-from kernelmill.core.target import host, x86_64
 from kernelmill.kernel.builder import KernelBuilder
+from tests.unit.codegen.native import NUMPY, TARGETS, Native
 
-TARGETS = {2: x86_64(2), 3: x86_64(3), 4: host()}
 LANES = 16
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.math import error, exponential, external, gamma, logarithm, trigonometry
-from kernelmill.codegen.math.building import absolute, rarely
+from kernelmill.codegen.math import error, exponential, gamma, logarithm, outside, trigonometry
 from kernelmill.codegen.spelling import llvm_type, suffix
-from kernelmill.core.dtype import F32, F64, I32, I64
+from kernelmill.core.dtype import F32, I32, I64
 
 Function = Callable[[Reg], Reg]
 
@@ -31,19 +30,6 @@ _INLINE_F32: dict[str, Function] = {
 _OWN: dict[str, Function] = {"erfinv": error.erfinv, "digamma": gamma.digamma}
 """Made here for f32 and f64 because no library at hand has them; called, being long."""
 
-def _beyond(limit: float) -> Function:
-    return lambda x: absolute(x).compare("ogt", limit)
-
-
-_HARD: dict[str, Function] = {
-    "acosh": _beyond(1e18),
-    "asinh": _beyond(1e18),
-    "cosh": _beyond(88.0),
-    "lgamma": lambda x: x.compare("olt", -2.0) | x.compare("ogt", 1e36),
-    "sinh": _beyond(88.0),
-}
-"""Where the f32 functions from outside overflow or cancel too early; there f64 ones are taken."""
-
 
 def apply(op: str, arguments: list[Reg]) -> Reg:
     """`op` of registers of one type, f32 or f64."""
@@ -57,21 +43,8 @@ def apply(op: str, arguments: list[Reg]) -> Reg:
     if op in _INLINE_F32 and x.dtype == F32 and x.code.target.has_fma:
         return _INLINE_F32[op](x)
     if op == "sigmoid":
-        return _sigmoid(x)
-    usual = external.call(op, arguments)
-    if op in _HARD and x.dtype == F32 and external.has_vectors(x.code):
-        return rarely(_HARD[op](x), usual, lambda: _through_f64(op, x))
-    return usual
-
-
-def _through_f64(op: str, x: Reg) -> Reg:
-    wide = external.call(op, [x.code.convert("fpext", x, F64)])
-    return x.code.convert("fptrunc", wide, F32)
-
-
-def _sigmoid(x: Reg) -> Reg:
-    e = external.call("exp", [-absolute(x)])
-    return x.code.select(x.compare("olt", 0.0), e, 1.0) / (e + 1.0)
+        return outside.sigmoid(x)
+    return outside.call(op, arguments)
 
 
 def _called(op: str, x: Reg, function: Function) -> Reg:
