@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import Any, Union
 
-import torch
+from torch import Tensor
+from torch.nn import Parameter
 
-from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import DimResult, Result, TensorInput, TensorResult
-from kernelmill.runtime.admission import PLAIN_TENSORS
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.memory import empty_strided
-from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Sizes
 
-ProgramResult = Union[torch.Tensor, int, None]
+ProgramResult = Union[Tensor, int, None]
 Call = Callable[..., list[ProgramResult]]
 
 ReadResult = Callable[[Sequence[Any], tuple[Any, ...], Sizes], ProgramResult]
@@ -41,7 +40,10 @@ def _result_reader(engine: Engine, result: Result, places: Sequence[int]) -> Rea
     return lambda tensors, args, sizes: tensors[place]
 
 
-def argument_picker(positions: Sequence[int]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+
+
+def argument_picker(positions: Sequence[int]) -> Pick:
     """Gives the arguments at these positions."""
     if not positions:
         return lambda args: ()
@@ -51,56 +53,25 @@ def argument_picker(positions: Sequence[int]) -> Callable[[tuple[Any, ...]], tup
     return operator.itemgetter(*positions)
 
 
-Look = Callable[[tuple[Any, ...]], Union[tuple[Sizes, Union[Binding, None]], None]]
-"""Gives the sizes and the binding for a call's arguments, or None when in doubt about them."""
+Find = Callable[[tuple[Any, ...]], Union[Sizes, None]]
 
 
-def quick_look(engine: Engine) -> Look:
-    """What Python has to see of arguments before the native entry checks them.
-
-    The entry cannot see lazy negation or that a tensor is of a subclass; it needs the sizes and the
-    binding. Versions of updated arguments are counted up here. InputError for a wrong count.
-    """
-    count = len(engine.plan.inputs)
-    pick_checked = argument_picker(_checked_arguments(engine))
-    static = None if engine.sources else engine.sizes_of(())
+def sizes_finder(engine: Engine) -> Find:
+    """Finds a call's sizes among those known; None when they are new or the arguments odd."""
     sources = [(source.argument, source.axis) for source in engine.sources]
-    parameters, updated = engine.parameters, engine.updated
-    bindings = {} if parameters is None else parameters.bindings
-    key_argument = -1 if parameters is None else parameters.key_argument
-    known_sizes, plain = engine.sizes, PLAIN_TENSORS
+    known = engine.sizes
 
-    def look(args: tuple[Any, ...]) -> tuple[Sizes, Binding | None] | None:
-        if len(args) != count:
-            raise engine.wrong_count(len(args))
-        for tensor in pick_checked(args):
-            if type(tensor) not in plain or tensor.is_neg():
-                return None
-        binding = None
-        if key_argument >= 0:
-            binding = bindings.get(id(args[key_argument]))
-            if binding is None:
-                return None
-        sizes = static
-        if sizes is None:
-            try:
-                key = tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in sources])
-                sizes = known_sizes.get(key)
-            except (AttributeError, IndexError, TypeError):
-                return None
-            if sizes is None:
-                return None
-        if updated:
-            try:
-                engine.update_versions(args)
-            except RuntimeError:
-                return None
-        return sizes, binding
+    def find(args: tuple[Any, ...]) -> Sizes | None:
+        try:
+            key = tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in sources])
+            return known.get(key)
+        except (AttributeError, IndexError, TypeError):
+            return None
 
-    return look
+    return find
 
 
-def _checked_arguments(engine: Engine) -> list[int]:
+def kernel_arguments(engine: Engine) -> list[int]:
     """Tensor arguments that kernels may read: opaque ones go to ATen as they are."""
     return [
         i
@@ -110,44 +81,96 @@ def _checked_arguments(engine: Engine) -> list[int]:
 
 
 def native_call(engine: Engine) -> Call:
-    """The call of a plan whose steps are all launches."""
+    """The call of a plan whose steps are all launches.
+
+    Before the entry checks the arguments Python has to see to what the entry cannot: that tensors
+    are plain and not lazily negated, which sizes and which parameters these are.
+    """
     plan, tables = engine.plan, engine.tables
+    count = len(plan.inputs)
     pick = argument_picker(tables.tensor_arguments)
-    outputs = [(n, to_torch(plan.buffers[n].dtype)) for n in tables.outputs]
-    readers = result_readers(engine, tables.outputs)
+    pick_checked = argument_picker(kernel_arguments(engine))
+    static = None if engine.sources else engine.sizes_of(())
+    find_sizes = sizes_finder(engine)
+    parameters, updated = engine.parameters, engine.updated
+    bindings = {} if parameters is None else parameters.bindings
+    key_argument = -1 if parameters is None else parameters.key_argument
+    entry, free, new_frame = engine.entry_call, engine.free, engine.new_frame
+    finish = _finisher(engine)
+    careful = _careful_call(engine, pick, finish)
     just_outputs = list(plan.results) == [TensorResult(n) for n in tables.outputs]
-    look, admit, entry = quick_look(engine), engine.admit, engine.entry_call
-    free, new_frame, allocate = engine.free, engine.new_frame, empty_strided
 
     def call(*args: Any) -> list[ProgramResult]:
-        found = look(args)
-        careful = found is None
-        while True:
-            admitted, sizes, binding = admit(args) if careful or found is None else (args, *found)
-            try:
-                frame = free.pop()
-            except IndexError:
-                frame = new_frame()
-            try:
-                if frame.sizes is not sizes:
-                    frame.adopt(sizes)
-                outs: list[ProgramResult] = [
-                    allocate(*sizes.tensors[n], dtype) for n, dtype in outputs
-                ]
-                bound = 0 if binding is None else binding.address
-                code = entry(frame.address, bound, id(args), *pick(admitted), *outs)
-            except Exception:
-                if careful:
-                    raise
-                code, outs = -1, []
-            finally:
-                free.append(frame)
-            if code == 0:
-                return outs if just_outputs else [read(outs, args, sizes) for read in readers]
-            if code > 0:
-                raise engine.status_error(code)
-            if careful:
-                raise engine.refused(code)
-            careful = True
+        if len(args) != count:
+            raise engine.wrong_count(len(args))
+        for tensor in pick_checked(args):
+            kind = type(tensor)
+            if (kind is not Tensor and kind is not Parameter) or tensor.is_neg():
+                return careful(args)
+        sizes = find_sizes(args) if static is None else static
+        if sizes is None:
+            return careful(args)
+        bound = 0
+        if key_argument >= 0:
+            binding = bindings.get(id(args[key_argument]))
+            if binding is None:
+                return careful(args)
+            bound = binding.address
+        try:
+            frame = free.pop()
+        except IndexError:
+            frame = new_frame()
+        try:
+            if frame.sizes is not sizes:
+                frame.adopt(sizes)
+            if updated:
+                engine.update_versions(args)
+            outs: list[Any] = list(starmap(empty_strided, sizes.outputs))
+            code = entry(frame.address, bound, id(args), *pick(args), *outs)
+        except Exception:
+            # An argument that cannot even be handed over; which one is found out carefully.
+            code, outs = -1, []
+        finally:
+            free.append(frame)
+        if code < 0:
+            return careful(args)
+        if code or not just_outputs:
+            return finish(code, outs, args, sizes)
+        return outs
 
     return call
+
+
+Finish = Callable[[int, list[Any], tuple[Any, ...], Sizes], list[ProgramResult]]
+
+
+def _finisher(engine: Engine) -> Finish:
+    """Makes the results of a call from the entry's code and the outputs, or raises."""
+    readers = result_readers(engine, engine.tables.outputs)
+
+    def finish(
+        code: int, outs: list[Any], args: tuple[Any, ...], sizes: Sizes
+    ) -> list[ProgramResult]:
+        if code:
+            raise engine.error(code)
+        return [read(outs, args, sizes) for read in readers]
+
+    return finish
+
+
+def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple[Any, ...]], Any]:
+    """The call after the quick way has met with something it does not know."""
+
+    def careful(args: tuple[Any, ...]) -> list[ProgramResult]:
+        admitted, sizes, binding = engine.admit(args)
+        frame = engine.take_frame()
+        try:
+            frame.adopt(sizes)
+            outs = list(starmap(empty_strided, sizes.outputs))
+            bound = 0 if binding is None else binding.address
+            code = engine.entry_call(frame.address, bound, id(args), *pick(admitted), *outs)
+        finally:
+            engine.free.append(frame)
+        return finish(code, outs, args, sizes)
+
+    return careful

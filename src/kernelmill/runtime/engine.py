@@ -68,8 +68,15 @@ class Engine:
 
     # ---- what a call needs ------------------------------------------------------------------
 
+    def take_frame(self) -> Frame:
+        """A frame that nobody else uses until it is put into `free` again."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            return self.new_frame()
+
     def new_frame(self) -> Frame:
-        """A frame nobody else has; it is to be put into `free` after the call."""
+        """One more frame."""
         frame = Frame(self.tables.address, self.tables.slots, self._threaded)
         self.frames.append(frame)
         return frame
@@ -112,9 +119,18 @@ class Engine:
         expected = len(self.plan.inputs)
         return InputError(f"program {self.plan.name} takes {expected} arguments, got {count}")
 
-    def status_error(self, status: int) -> IndexError:
-        """What a status word above 0 means."""
-        return IndexError(self.plan.checks[status - 1])
+    def error(self, code: int) -> Exception:
+        """What a code of the entry other than 0 means.
+
+        A status that a kernel has set is an IndexError. That an argument does not fit cannot be
+        after the careful way, unless another thread changes it during the call.
+        """
+        if code > 0:
+            return IndexError(self.plan.checks[code - 1])
+        places = (*self.tables.tensor_arguments, *self.tables.cell_arguments)
+        return KernelmillError(
+            f"program {self.plan.name}: argument number {places[-1 - code]} changed during the call"
+        )
 
     # ---- the careful way --------------------------------------------------------------------
 
@@ -140,14 +156,6 @@ class Engine:
         binding = self.parameters.bind(arguments) if self.parameters is not None else None
         return tuple(admitted), sizes, binding
 
-    def refused(self, code: int) -> KernelmillError:
-        """After the careful way the entry has no reason to refuse an argument."""
-        places = (*self.tables.tensor_arguments, *self.tables.cell_arguments)
-        number = places[-1 - code]
-        return KernelmillError(
-            f"program {self.plan.name}: argument number {number} changed during the call"
-        )
-
     def _tensor_input(self, number: int) -> TensorInput:
         entry = self.plan.inputs[number]
         assert isinstance(entry, TensorInput)
@@ -172,4 +180,4 @@ class Engine:
             number = self.tables.first_prepare + launch
             status = self.entry_launch(frame.address, number, number + 1)
             if status:
-                raise self.status_error(status)
+                raise self.error(status)

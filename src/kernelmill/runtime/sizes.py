@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import to_torch
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import Launch, Plan
-from kernelmill.runtime.dims import DimTable, Layout, Values
+from kernelmill.runtime.dims import DimTable, Values
 
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
-    """`values` is the array that native tables index; `tensors` the layouts of tensor buffers.
-
-    `scratch_bytes` is what each thread needs.
+    """`values` is the array that native tables index. `outputs` are shape, strides (in elements)
+    and dtype of the plan's tensor buffers, in order. `scratch_bytes` is what each thread needs.
     """
 
     values: Values
     symbols: Mapping[str, int]
-    tensors: Mapping[int, Layout]
+    outputs: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
     arena_bytes: int
     scratch_bytes: int
 
@@ -34,10 +36,10 @@ def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int]) -> Sizes:
 
     launches = [step for step in (*plan.steps, *plan.prepare) if isinstance(step, Launch)]
     scratch = max(read([launch.scratch for launch in launches]), default=0)
-    tensors = {
-        number: dims.layout(buffer, values)
-        for number, buffer in enumerate(plan.buffers)
+    outputs = tuple(
+        (*dims.layout(buffer, values), to_torch(buffer.dtype))
+        for buffer in plan.buffers
         if buffer.kind == "tensor"
-    }
+    )
     (arena,) = read([plan.arena_bytes])
-    return Sizes(values, dict(symbols), tensors, arena, -(-scratch // ALIGNMENT) * ALIGNMENT)
+    return Sizes(values, dict(symbols), outputs, arena, -(-scratch // ALIGNMENT) * ALIGNMENT)

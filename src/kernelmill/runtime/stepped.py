@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
@@ -12,16 +12,20 @@ import torch
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import AtenCall, Launch, Plan, TensorResult
 from kernelmill.plan.literals import buffers_in
+from kernelmill.runtime.admission import PLAIN_TENSORS
 from kernelmill.runtime.aten import AtenStep, Running
 from kernelmill.runtime.calls import (
     Call,
     ProgramResult,
     argument_picker,
-    quick_look,
+    kernel_arguments,
     result_readers,
+    sizes_finder,
 )  # fmt: skip
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.memory import Frame, empty_strided
+from kernelmill.runtime.packing import Binding
+from kernelmill.runtime.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,7 @@ def stepped_call(engine: Engine) -> Call:
     begin = _beginner(engine)
 
     def call(*args: Any) -> list[ProgramResult]:
-        try:
-            frame = engine.free.pop()
-        except IndexError:
-            frame = engine.new_frame()
+        frame = engine.take_frame()
         try:
             # The plan is what was traced: neither autograd nor autocast has a say in it any more.
             with torch.no_grad(), _no_autocast():
@@ -120,34 +121,32 @@ def _no_autocast() -> AbstractContextManager[object]:
 
 def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
     """Gives the function that checks arguments and puts their addresses into the frame."""
-    plan, tables = engine.plan, engine.tables
-    pick = argument_picker(tables.tensor_arguments)
-    look = quick_look(engine)
+    plan = engine.plan
+    pick = argument_picker(engine.tables.tensor_arguments)
     inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == "input"]
+    look = _quick_look(engine)
+
+    def enter(args: tuple[Any, ...], frame: Frame, found: Admitted) -> int:
+        admitted, sizes, binding = found
+        frame.adopt(sizes)
+        bound = 0 if binding is None else binding.address
+        return engine.entry_admit(frame.address, bound, id(args), *pick(admitted))
 
     def begin(args: tuple[Any, ...], frame: Frame) -> Running:
-        found = look(args)
-        careful = found is None
-        while True:
-            if careful or found is None:
-                admitted, sizes, binding = engine.admit(args)
-            else:
-                admitted, (sizes, binding) = args, found
-            if engine.late:
-                sizes = replace(sizes, values=type(sizes.values).from_buffer_copy(sizes.values))
+        found, code = look(args), -1
+        if found is not None:
+            with suppress(Exception):
+                code = enter(args, frame, found)
+        if found is None or code:
+            found = engine.admit(args)
+            code = enter(args, frame, found)
+        if code:
+            raise engine.error(code)
+        admitted, sizes, binding = found
+        if engine.late:
+            # Operators will put the sizes that they find into it.
+            sizes = replace(sizes, values=type(sizes.values).from_buffer_copy(sizes.values))
             frame.adopt(sizes)
-            try:
-                bound = 0 if binding is None else binding.address
-                code = engine.entry_admit(frame.address, bound, id(args), *pick(admitted))
-            except Exception:
-                if careful:
-                    raise
-                code = -1
-            if code == 0:
-                break
-            if careful:
-                raise engine.refused(code)
-            careful = True
         running = Running([None] * len(plan.buffers), sizes, dict(sizes.symbols), binding)
         for buffer, argument in inputs:
             running.tensors[buffer] = admitted[argument]
@@ -159,6 +158,35 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
     return begin
 
 
+Admitted = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
+
+
+def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Admitted, None]]:
+    """What `native_call` looks at before the entry checks arguments; None when in doubt."""
+    count = len(engine.plan.inputs)
+    pick_checked = argument_picker(kernel_arguments(engine))
+    find_sizes = sizes_finder(engine)
+    parameters = engine.parameters
+
+    def look(args: tuple[Any, ...]) -> Admitted | None:
+        if len(args) != count:
+            raise engine.wrong_count(len(args))
+        if any(type(x) not in PLAIN_TENSORS or x.is_neg() for x in pick_checked(args)):
+            return None
+        sizes, binding = find_sizes(args), None
+        if parameters is not None:
+            binding = parameters.bindings.get(id(args[parameters.key_argument]))
+            if binding is None:
+                return None
+        if sizes is None:
+            return None
+        with suppress(RuntimeError):
+            engine.update_versions(args)
+        return args, sizes, binding
+
+    return look
+
+
 def _launch(engine: Engine, segment: Segment, running: Running, frame: Frame) -> None:
     for buffer in segment.makes:
         layout = engine.layout(buffer, running.sizes)
@@ -167,7 +195,7 @@ def _launch(engine: Engine, segment: Segment, running: Running, frame: Frame) ->
         frame.set_address(buffer, tensor.data_ptr())
     status = engine.entry_launch(frame.address, segment.first, segment.last)
     if status:
-        raise engine.status_error(status)
+        raise engine.error(status)
 
 
 def _operate(step: AtenStep, running: Running, frame: Frame) -> None:
