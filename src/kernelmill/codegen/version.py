@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 def _digest() -> str:
-    """Over the generator and the ranges of dims, which it decides by; in the order of their paths."""
+    """Over the generator and the ranges of dims that it decides by, in the order of their paths."""
     room = Path(__file__).parent
     core = room.parent / "core"
     sources = [*room.rglob("*.py"), core / "dim.py", core / "expr.py"]
