@@ -85,7 +85,7 @@ def _divide(
         return floats(a, b)
     undefined = b == 0
     if a.dtype.kind == "i":
-        undefined |= (b == -1) & (a == np.iinfo(a.dtype).min)
+        undefined = undefined | (b == -1) & (a == np.iinfo(a.dtype).min)
     one, zero = a.dtype.type(1), a.dtype.type(0)
     return np.where(undefined, zero, integers(a, np.where(undefined, one, b)))
 
