@@ -26,13 +26,14 @@ from kernelmill.backend.arguments import (
     argument_roles,
     dynamo_sources,
     in_order,
+    shares_memory,
 )
 from kernelmill.backend.report import Capture
 from kernelmill.backend.strides import report_output_strides
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
-from kernelmill.core.errors import ConfigError, InputError, StoreError
+from kernelmill.core.errors import ConfigError, InputError, StoreError, UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.frontend import ImportedGraph, decomposition_table, import_fx
 
@@ -129,6 +130,8 @@ class _Compilation:
 
     def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:
         placeholders = _placeholders(gm)
+        if shares_memory(placeholders):
+            raise UnsupportedError("arguments that share memory are written to")
         names = argument_names(placeholders, self.sources)
         roles = ["user"] * len(placeholders)
         context = TracingContext.try_get()

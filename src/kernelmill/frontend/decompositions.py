@@ -36,6 +36,13 @@ _BEYOND_CORE = (
 """Operators that torch counts as core but can take apart, and that we would leave to ATen."""
 
 
+_LEFT_TO_ATEN = (
+    _aten.max_unpool2d,
+    _aten.max_unpool3d,
+)
+"""Operators whose decomposition lays the result out in memory otherwise than eager does."""
+
+
 @cache
 def decomposition_table() -> dict[Any, Callable[..., Any]]:
     """Operator overload -> its decomposition. Treat it as read-only."""
@@ -43,7 +50,9 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     return {
         operator: decompose
         for operator, decompose in table.items()
-        if translator_of(operator) is None and not _draws_random_numbers(operator)
+        if translator_of(operator) is None
+        and not _draws_random_numbers(operator)
+        and getattr(operator, "overloadpacket", None) not in _LEFT_TO_ATEN
     }
 
 

@@ -9,8 +9,13 @@ from kernelmill.frontend.registry import translates
 from kernelmill.graph.ir import Value
 
 
+def _axes(x: Value, dim: int) -> tuple[int, ...]:
+    """The dim to reduce, or none where there is nothing to reduce: a maximum needs an element."""
+    return () if not x.shape or 0 in x.shape else (wrap(dim, len(x.shape)),)
+
+
 def _shifted(e: Emitter, x: Value, dim: int) -> tuple[Value, tuple[int, ...]]:
-    axes = (wrap(dim, len(x.shape)),) if x.shape else ()
+    axes = _axes(x, dim)
     return e.sub(x, e.reduce("reduce_max", x, axes, True)), axes
 
 
@@ -25,7 +30,7 @@ def softmax(e: Emitter, x: Value, dim: int, half_to_float: bool = False) -> Valu
 def safe_softmax(e: Emitter, x: Value, dim: int, dtype: object = None) -> Value:
     """Softmax that gives zeros where a whole row is -inf."""
     wide = e.wide(e.cast(x, e.dtype))
-    axes = (wrap(dim, len(x.shape)),) if x.shape else ()
+    axes = _axes(wide, dim)
     top = e.reduce("reduce_max", wide, axes, True)
     masked = e.compare("eq", top, -math.inf)
     power = e.emit("exp", e.sub(wide, e.where(masked, 0, top)))
@@ -42,7 +47,7 @@ def log_softmax(e: Emitter, x: Value, dim: int, half_to_float: bool = False) -> 
 
 @translates("_softmax_backward_data")
 def softmax_backward(e: Emitter, grad: Value, out: Value, dim: int, dtype: object) -> Value:
-    axes = (wrap(dim, len(out.shape)),) if out.shape else ()
+    axes = _axes(out, dim)
     y = e.wide(out)
     weighted = e.mul(e.wide(grad), y)
     total = e.reduce("reduce_sum", weighted, axes, True)
@@ -51,7 +56,7 @@ def softmax_backward(e: Emitter, grad: Value, out: Value, dim: int, dtype: objec
 
 @translates("_log_softmax_backward_data")
 def log_softmax_backward(e: Emitter, grad: Value, out: Value, dim: int, dtype: object) -> Value:
-    axes = (wrap(dim, len(out.shape)),) if out.shape else ()
+    axes = _axes(out, dim)
     g = e.wide(grad)
     total = e.reduce("reduce_sum", g, axes, True)
     return e.cast(e.sub(g, e.mul(e.emit("exp", e.wide(out)), total)), e.dtype)

@@ -1,0 +1,91 @@
+"""What the parts of the importer share: the graph under construction and what FX nodes became."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import from_torch
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.promotion import WeakFloat
+from kernelmill.frontend.scalars import ScalarReader
+from kernelmill.frontend.symbols import SymbolTable
+from kernelmill.frontend.tensors import carried_type, dense_strides
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import TensorType, Value
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A truth value over sizes, kept as torch's expression."""
+
+    expr: Any
+    shape_env: Any
+
+
+class ImportContext:
+    """`env` holds for each FX node a Value, a list of them (None for an undefined result), a dim,
+    a number, a WeakFloat or a Condition."""
+
+    def __init__(self, name: str) -> None:
+        self.builder = GraphBuilder(name)
+        self.emitter = Emitter(self.builder)
+        self.symbols = SymbolTable()
+        self.floats: dict[Any, Value] = {}
+        self.scalars = ScalarReader(self.emitter, self.symbols, self.floats)
+        self.env: dict[fx.Node, Any] = {}
+        self._layouts: dict[tuple[Value, tuple[Dim, ...]], Value] = {}
+
+    def type_of(self, tensor: torch.Tensor, what: str) -> TensorType:
+        """The type of a traced tensor; see carried_type."""
+        return carried_type(tensor, self.symbols, what)
+
+    def argument(self, argument: Any) -> Any:
+        """An FX argument with nodes, symbolic numbers and dtypes as ours."""
+        if isinstance(argument, fx.Node):
+            return self.env[argument]
+        if isinstance(argument, (list, tuple)):
+            return [self.argument(item) for item in argument]
+        if isinstance(argument, torch.dtype):
+            return self._dtype(argument)
+        if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self.scalar(argument)
+        return argument
+
+    def _dtype(self, dtype: torch.dtype) -> Any:
+        found = from_torch(dtype)
+        if found is None:
+            raise UnsupportedError(f"the dtype {dtype}")
+        return found
+
+    def scalar(self, traced: Any) -> Any:
+        """A traced number: itself, a dim, a WeakFloat or a Condition."""
+        if isinstance(traced, (bool, int, float)):
+            return traced
+        expr, shape_env = traced.node.expr, traced.node.shape_env
+        if isinstance(traced, torch.SymInt):
+            return self.symbols.of_expr(expr, shape_env)
+        if isinstance(traced, torch.SymBool):
+            return Condition(expr, shape_env)
+        if expr.is_number:
+            return float(expr)
+        return WeakFloat(self.scalars.floating(expr, shape_env))
+
+    def laid_out(self, value: Value, traced: torch.Tensor) -> Value:
+        """The value in memory as traced, where that is another dense order than row-major."""
+        if value.node is None or value.type.strides is not None:
+            return value
+        strides = dense_strides(self.type_of(traced, "a result"))
+        return value if strides is None else self.stored(value, strides)
+
+    def stored(self, value: Value, strides: tuple[Dim, ...]) -> Value:
+        """The value in memory of its own with these strides; the same one when asked again."""
+        key = (value, strides)
+        if key not in self._layouts:
+            self._layouts[key] = self.builder.emit("layout", value, strides=strides)
+        return self._layouts[key]

@@ -1,0 +1,190 @@
+"""One ATen operator: translated into graph operators, or carried as an `aten` node."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.symbolic_shapes import resolve_unbacked_bindings
+
+import kernelmill.frontend.aten as _translators
+from kernelmill.core.dim import Dim, as_sym
+from kernelmill.core.errors import UnsupportedError, VerificationError
+from kernelmill.core.log import get_logger
+from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
+from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.registry import NotTranslated, translator_of
+from kernelmill.graph.ir import TensorType, Value
+from kernelmill.graph.ops import TypingError
+
+_TRANSLATORS = _translators  # imported for what it registers
+_log = get_logger("frontend")
+
+
+class OperatorImporter:
+    """Imports the operator overloads among an FX graph's nodes."""
+
+    def __init__(self, context: ImportContext) -> None:
+        self.context = context
+        self.builder, self.emitter = context.builder, context.emitter
+
+    def run(self, node: fx.Node) -> Any:
+        """What the node's results are: a Value, or a list with None for undefined ones."""
+        target: Any = node.target
+        traced = node.meta.get("val")
+        kinds = [
+            UNDEFINED if t is None else self.context.type_of(t, f"a result of {target}")
+            for t in flattened(traced)
+        ]
+        found = self._translated(node, target, kinds)
+        if isinstance(found, NotTranslated):
+            found = self.as_aten(node, kinds, str(found))
+        return found[0] if isinstance(traced, torch.Tensor) else found
+
+    # ---- translation ------------------------------------------------------------------------
+
+    def _translated(
+        self, node: fx.Node, target: Any, kinds: Sequence[TensorType]
+    ) -> list[Value | None] | NotTranslated:
+        translate = translator_of(target)
+        if translate is None:
+            return NotTranslated("no translation")
+        if any(kind.dtype.is_opaque for kind in (*kinds, *self._operand_types(node))):
+            return NotTranslated("a dtype that kernels do not compute on")
+        self.emitter.out, self.emitter.used = tuple(kinds), _used(node, len(kinds))
+        nodes = self.builder.graph.nodes
+        mark = len(nodes)
+        try:
+            found = translate(
+                self.emitter,
+                *(self.context.argument(arg) for arg in node.args),
+                **{name: self.context.argument(arg) for name, arg in node.kwargs.items()},
+            )
+        except (NotTranslated, TypingError) as error:
+            del nodes[mark:]
+            return NotTranslated(str(error))
+        values: Sequence[Value | None] = (found,) if isinstance(found, Value) else found
+        return [
+            None if value is None else self._conformed(value, kind, target)
+            for value, kind in zip(values, kinds, strict=True)
+        ]
+
+    def _operand_types(self, node: fx.Node) -> list[TensorType]:
+        values = (self.context.env[source] for source in node.all_input_nodes)
+        return [value.type for value in values if isinstance(value, Value)]
+
+    def _conformed(self, value: Value, kind: TensorType, target: Any) -> Value:
+        """The value with the traced spelling of its sizes; they are equal, perhaps not in text."""
+        fits = value.dtype == kind.dtype and len(value.shape) == len(kind.shape)
+        if not fits or any(map(_differ, value.shape, kind.shape)):
+            raise VerificationError(f"{target} gave {value.type}, traced as {kind}", "the importer")
+        return self.emitter.reshape(value, kind.shape)
+
+    # ---- ATen -------------------------------------------------------------------------------
+
+    def as_aten(
+        self, node: fx.Node, kinds: Sequence[TensorType], reason: str
+    ) -> list[Value | None]:
+        """The node's operator run as itself. Raises UnsupportedError for one that writes."""
+        target: Any = node.target
+        if target._schema.is_mutable:
+            raise UnsupportedError(f"{target} writes into its arguments")
+        _log.debug("%s runs as ATen (%s) at %s", target, reason, self.builder.origin)
+        owned = any(arg.alias_info is not None for arg in target._schema.arguments)
+        args = [self._aten_argument(arg, owned) for arg in node.args]
+        kwargs = {name: self._aten_argument(arg, owned) for name, arg in node.kwargs.items()}
+        binds = self._binds(node)
+        values = emit_aten(self.builder, str(target), args, kwargs, kinds, binds, reason)
+        traced = flattened(node.meta.get("val"))
+        return [
+            None if tensor is None else self._resolved(value, tensor)
+            for value, tensor in zip(values, traced, strict=True)
+        ]
+
+    def _aten_argument(self, argument: Any, owned: bool) -> Any:
+        """A tensor goes into the call lying in memory as it did when the call was traced.
+
+        `owned`: the result is a view of it, so a copy of an argument must not be that argument.
+        """
+        if isinstance(argument, (list, tuple)):
+            return [self._aten_argument(item, owned) for item in argument]
+        value = self.context.argument(argument)
+        if not isinstance(value, Value):
+            return value
+        if owned and value.node is None and argument.op != "placeholder":
+            return self.context.stored(value, value.type.memory_strides)
+        return self.context.laid_out(value, argument.meta["val"])
+
+    def _resolved(self, value: Value, traced: torch.Tensor) -> Value:
+        """A lazily negated view of a computable dtype, negated in truth: kernels see memory."""
+        if not traced.is_neg() or value.dtype.is_opaque:
+            return value
+        reason = "a lazily negated view"
+        return emit_aten(
+            self.builder, "aten.resolve_neg.default", [value], {}, [value.type], (), reason
+        )[0]
+
+    def _binds(self, node: fx.Node) -> list[tuple[str, int, int]]:
+        """Sizes known only afterwards: (symbol, number of the result, its dim)."""
+        found = node.meta.get("unbacked_bindings")
+        if not found:
+            return []
+        tensors = flattened(node.meta.get("val"))
+        shape_env = _shape_env(tensors)
+        binds: list[tuple[str, int, int]] = []
+        for symbol in resolve_unbacked_bindings(shape_env, found) or {}:
+            dim = self.context.symbols.of_expr(symbol, shape_env)
+            known, place = as_sym(dim), self._place(dim, tensors)
+            if place is None or known is None:
+                raise UnsupportedError(f"{node.target} finds {symbol}, which is no size")
+            self.builder.symbol(known)
+            binds.append((known.name, *place))
+        return binds
+
+    def _place(self, dim: Dim, tensors: Sequence[torch.Tensor | None]) -> tuple[int, int] | None:
+        """The first (result, dim) that has this size."""
+        for number, tensor in enumerate(tensors):
+            shape = () if tensor is None else self.context.symbols.dims(tensor.shape)
+            if dim in shape:
+                return number, shape.index(dim)
+        return None
+
+
+def flattened(traced: Any) -> list[torch.Tensor | None]:
+    """The tensors among an operator's results in order, None for one it leaves undefined."""
+    if isinstance(traced, (list, tuple)):
+        return [tensor for item in traced for tensor in _nested(item)]
+    return [] if traced is None else _nested(traced)
+
+
+def _nested(item: Any) -> list[torch.Tensor | None]:
+    if item is None:
+        return [None]
+    if isinstance(item, (list, tuple)):
+        return [tensor for inner in item for tensor in _nested(inner)]
+    if not isinstance(item, torch.Tensor):
+        raise UnsupportedError(f"an operator that returns a {type(item).__name__}")
+    return [item]
+
+
+def _differ(have: Dim, want: Dim) -> bool:
+    return isinstance(have, int) and isinstance(want, int) and have != want
+
+
+def _used(node: fx.Node, count: int) -> tuple[bool, ...]:
+    """Which results of a node anybody takes out of it."""
+    if count == 1 and isinstance(node.meta.get("val"), torch.Tensor):
+        return (True,)
+    taken: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]
+    return tuple(i in taken for i in range(count))
+
+
+def _shape_env(tensors: Sequence[torch.Tensor | None]) -> Any:
+    for tensor in tensors:
+        for size in () if tensor is None else tensor.shape:
+            if isinstance(size, torch.SymInt):
+                return size.node.shape_env
+    raise UnsupportedError("an operator finds a size that none of its results has")

@@ -1,0 +1,108 @@
+"""The graph's results: in memory as traced, and sharing memory exactly where the trace did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.frontend.aten_call import emit_aten
+from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.operators import OperatorImporter
+from kernelmill.frontend.promotion import WeakFloat
+from kernelmill.frontend.tensors import dense_strides
+from kernelmill.graph.ir import Result, Value, row_major
+
+
+class ResultImporter:
+    """Values are pure, memory is not: a clone must be a copy, and a view that is returned beside
+    what it views (an argument or another result) must be a view."""
+
+    def __init__(self, context: ImportContext, operators: OperatorImporter) -> None:
+        self.context, self.operators = context, operators
+        self._views: dict[fx.Node, Value] = {}
+        self._returned: dict[Value, fx.Node] = {}
+
+    def run(self, entries: Sequence[Any]) -> list[Result]:
+        """The results for the entries of FX's output node."""
+        nodes = [node for node in self.context.env if node.op == "placeholder"]
+        nodes += [entry for entry in entries if isinstance(entry, fx.Node)]
+        tensors = [node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+        shared = _shared_storages(tensors)
+        return [self._result(entry, shared) for entry in entries]
+
+    def _result(self, entry: Any, shared: set[Any]) -> Result:
+        if entry is None or isinstance(entry, int):
+            return entry
+        value = self.context.argument(entry)
+        if isinstance(value, WeakFloat):
+            raise UnsupportedError("a float as result")
+        if not isinstance(value, Value):
+            return value
+        if entry.op == "placeholder" or entry.target is torch.ops.aten.copy_.default:
+            return value
+        if _storage(entry) in shared and not value.dtype.is_opaque:
+            return self._view(entry)
+        return self._own(entry, value)
+
+    def _own(self, node: fx.Node, value: Value) -> Value:
+        """The value in memory that no argument and no other result has."""
+        kind = self.context.type_of(node.meta["val"], "a result")
+        if value.node is None:
+            strides = dense_strides(kind) or row_major(value.shape)
+            return self.context.builder.emit("layout", value, strides=strides)
+        value = self.context.laid_out(value, node.meta["val"])
+        if self._returned.setdefault(value, node) is node:
+            return value
+        kind = replace(kind, strides=value.type.strides)
+        return emit_aten(
+            self.context.builder, "aten.clone.default", [value], {}, [kind], reason="a copy"
+        )[0]
+
+    def _view(self, node: fx.Node) -> Value:
+        """The node as ATen's own view of the argument or node whose memory it shares."""
+        found = self._views.get(node)
+        if found is None:
+            found = self._views[node] = self._make_view(node)
+        return found
+
+    def _make_view(self, node: fx.Node) -> Value:
+        source = _viewed(node)
+        if source is None:
+            value: Value = self.context.env[node]
+            return value if node.op == "placeholder" else self._own(node, value)
+        kept = self.context.env[source]
+        self.context.env[source] = self._view(source)
+        try:
+            kind = self.context.type_of(node.meta["val"], "a result")
+            (value,) = self.operators.as_aten(node, [kind], "a view that is returned")  # type: ignore[misc]
+        finally:
+            self.context.env[source] = kept
+        return value
+
+
+def _storage(node: fx.Node) -> Any:
+    return node.meta["val"].untyped_storage()._cdata
+
+
+def _shared_storages(nodes: Sequence[fx.Node]) -> set[Any]:
+    """The storages that more than one of the nodes lies in."""
+    seen: dict[Any, fx.Node] = {}
+    shared: set[Any] = set()
+    for node in dict.fromkeys(nodes):
+        if seen.setdefault(_storage(node), node) is not node:
+            shared.add(_storage(node))
+    return shared
+
+
+def _viewed(node: fx.Node) -> fx.Node | None:
+    """What a node that makes one view is a view of."""
+    if node.op == "placeholder" or not node.args or not isinstance(node.args[0], fx.Node):
+        return None
+    source = node.args[0]
+    same = isinstance(source.meta.get("val"), torch.Tensor) and _storage(source) == _storage(node)
+    return source if same else None
