@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from kernelmill.core.dim import Dim
 from kernelmill.graph.ir import Value
@@ -31,6 +32,17 @@ class Spill:
     first_pass: int
 
 
+@dataclass
+class Column:
+    """A vector along an outer axis: where it starts, which lanes exist, and the results of the
+    reductions that are done."""
+
+    axis: Axis
+    start: Dim
+    mask: Register | None
+    known: dict[Value, Register] = field(default_factory=dict[Value, Register])
+
+
 class Fold:
     """Emits reduction passes for one group."""
 
@@ -51,21 +63,61 @@ class Fold:
         self._spill = spill
         lanes = self.loops.lanes if axes else 1
         state, types = self._start(reductions, lanes)
-        final = self._nest(axes, reductions, state, types, vectors=True)
+
+        def leaf(carried: list[Register]) -> list[Register]:
+            if not axes:
+                return self._elements(reductions, carried, None)
+            return self._vectors(axes[-1], reductions, carried, types)
+
+        final = self._nest(axes[:-1], state, types, leaf)
         groups = split(reductions, final)
         return [r.across_lanes(self.b, g) for r, g in zip(reductions, groups, strict=True)]
 
-    def along_outer(self, axes: Sequence[Axis], reductions: Sequence[Reduction]) -> list[Registers]:
-        """One pass inside a vector along an outer axis: each reduction's vectors."""
+    def along_outer(
+        self, axes: Sequence[Axis], reductions: Sequence[Reduction], columns: Sequence[Column]
+    ) -> None:
+        """One pass over vectors along an outer axis, all columns side by side. The results are
+        bound in the columns."""
         self._spill = None
-        state, types = self._start(reductions, self.loops.lanes)
-        return split(reductions, self._nest(axes, reductions, state, types, vectors=False))
+        state: list[Register] = []
+        types: list[VType] = []
+        for _ in columns:
+            fresh, kinds = self._start(reductions, self.loops.lanes)
+            state += fresh
+            types += kinds
+        width = len(types) // len(columns)
+
+        def leaf(carried: list[Register]) -> list[Register]:
+            folded: list[Register] = []
+            for number, column in enumerate(columns):
+                with self.column(column):
+                    own = carried[number * width : (number + 1) * width]
+                    folded += self._elements(reductions, own, None)
+            return folded
+
+        final = self._nest(axes, state, types, leaf)
+        for number, column in enumerate(columns):
+            own = split(reductions, final[number * width : (number + 1) * width])
+            for reduction, registers in zip(reductions, own, strict=True):
+                column.known[reduction.node.result] = self.rounded(reduction, registers)
+
+    @contextmanager
+    def column(self, column: Column) -> Generator[None]:
+        """Inside, the column's axis stands for its lanes, and its results are known."""
+        with self.loops.vector(column.axis, column.start, column.mask):
+            for value, register in column.known.items():
+                self.e.bind(value, self.loops.at(self.indices[value]), register)
+            yield
 
     def finish(self, reduction: Reduction, registers: Registers) -> None:
-        """Make a reduction's result known, rounded to its dtype."""
+        """Make a reduction's result known."""
         value = reduction.node.result
-        register = pointwise.round_to(self.b, registers[-1], value.dtype)
-        self.e.bind(value, self.loops.at(self.indices[value]), register)
+        at = self.loops.at(self.indices[value])
+        self.e.bind(value, at, self.rounded(reduction, registers))
+
+    def rounded(self, reduction: Reduction, registers: Registers) -> Register:
+        """A reduction's result from its accumulator, rounded to its dtype."""
+        return pointwise.round_to(self.b, registers[-1], reduction.node.result.dtype)
 
     def _start(
         self, reductions: Sequence[Reduction], lanes: int
@@ -79,18 +131,16 @@ class Fold:
         return state, types
 
     def _nest(
-        self, axes: Sequence[Axis], reductions: Sequence[Reduction], state: list[Register],
-        types: Sequence[VType], vectors: bool,
+        self, axes: Sequence[Axis], state: list[Register], types: Sequence[VType],
+        leaf: Callable[[list[Register]], list[Register]],
     ) -> list[Register]:  # fmt: skip
+        """Loops over `axes` that carry `state` through `leaf`."""
         if not axes:
-            return self._elements(reductions, state, None)
-        if len(axes) == 1 and vectors:
-            return self._vectors(axes[0], reductions, state, types)
+            return leaf(state)
         carry = list(zip(types, state, strict=True))
         with self.b.loop(0, axes[0].extent, carry=carry) as loop, self.e.block():
             self.loops.env[axes[0].name] = loop.index
-            carried = list(loop.carried)
-            loop.carry(*self._nest(axes[1:], reductions, carried, types, vectors))
+            loop.carry(*self._nest(axes[1:], list(loop.carried), types, leaf))
         return list(loop.results)
 
     def _vectors(

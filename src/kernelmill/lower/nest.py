@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, ceildiv, minimum, product
+from kernelmill.core.dim import Dim, ceildiv, product, symbols
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Node, Value, row_major
 from kernelmill.lower.domain import (
@@ -25,7 +25,7 @@ from kernelmill.lower.domain import (
     stride_score,
 )  # fmt: skip
 from kernelmill.lower.elements import Emitter, Location, ScratchLocation
-from kernelmill.lower.fold import Fold, Spill
+from kernelmill.lower.fold import Column, Fold, Spill
 from kernelmill.lower.fusion import EXPENSIVE
 from kernelmill.lower.groups import Group, operand_index, used_axes
 from kernelmill.lower.loops import Loops, count
@@ -104,10 +104,13 @@ class _Template:
         return accesses
 
     def _along_inner(self) -> bool:
+        """Whether the passes over the inner axes read better along the last of these."""
         if not self.inner or not self.outer:
             return True
-        scores = [stride_score(axis, self.accesses, self.lanes) for axis in self.outer]
-        return stride_score(self.inner[-1], self.accesses, self.lanes) >= max(scores)
+        names = {axis.name for axis in self.inner}
+        passes = [a for a in self.accesses if symbols(a.expression).keys() & names]
+        scores = [stride_score(axis, passes, self.lanes) for axis in self.outer]
+        return stride_score(self.inner[-1], passes, self.lanes) >= max(scores)
 
     def _best_outer(self) -> Axis:
         scores = [stride_score(axis, self.accesses, self.lanes) for axis in self.outer]
@@ -247,24 +250,41 @@ class _Template:
     def _emit_columns(self) -> None:
         vector = self._best_outer()
         others = [axis for axis in self.outer if axis is not vector]
-        blocks = ceildiv(vector.extent, self.lanes)
+        side_by_side = self._side_by_side(vector)
+        width = self.lanes * side_by_side
+        blocks = ceildiv(vector.extent, width)
         block = Axis(self.e.builder.fresh_symbol("c", 0, blocks - 1), blocks)
         fold = Fold(self.e, self.loops, self.group, self.reductions)
-        passes = self._passes()
-        with self.loops.rows([*others, block], count(self.inner) * self.lanes):
-            start = self.loops.env[block.name] * self.lanes
-            whole = vector.extent % self.lanes == 0
-            left = minimum(vector.extent - start, self.lanes)
-            with self.loops.vector(vector, start, None if whole else self.loops.tail_mask(left)):
-                for nodes in passes:
-                    reductions = [Reduction(node) for node in nodes]
-                    for reduction, registers in zip(
-                        reductions, fold.along_outer(self.inner, reductions), strict=True
-                    ):
-                        fold.finish(reduction, registers)
+        with self.loops.rows([*others, block], count(self.inner) * width):
+            first = self.loops.env[block.name] * width
+            columns = [
+                self._column(vector, first + number * self.lanes, width)
+                for number in range(side_by_side)
+            ]
+            for nodes in self._passes():
+                fold.along_outer(self.inner, [Reduction(node) for node in nodes], columns)
+            self._store_columns(fold, columns)
+
+    def _side_by_side(self, vector: Axis) -> int:
+        """Vectors that go through the inner loops together: whole runs of memory at each step."""
+        if not isinstance(vector.extent, int):
+            return 1
+        whole = max(1, vector.extent // self.lanes)
+        return next(n for n in (4, 2, 1) if n <= whole)
+
+    def _column(self, vector: Axis, start: Dim, width: int) -> Column:
+        if vector.extent % width == 0:
+            return Column(vector, start, None)
+        return Column(vector, start, self.loops.tail_mask(vector.extent - start))
+
+    def _store_columns(self, fold: Fold, columns: Sequence[Column]) -> None:
+        for column in columns:
+            with fold.column(column):
                 self._store_roots(self.row_roots)
-                if self.full_roots:
-                    with self.loops.nested(self.inner):
+        if self.full_roots:
+            with self.loops.nested(self.inner):
+                for column in columns:
+                    with fold.column(column):
                         self._store_roots(self.full_roots)
 
 
