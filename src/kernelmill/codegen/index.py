@@ -140,7 +140,8 @@ class Indices:
         elif coefficient != 1:
             total = str(coefficient)
         for atom in inner:
-            part = self._atom(atom, depth)
+            alone = coefficient == 1 and len(monomial) == 1
+            part = self._atom(atom, depth) if alone else self._value(of_atom(atom))
             total = self._write("mul", part, total, depth) if total else part
         return total
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.spelling import in_memory, vector
+from kernelmill.codegen.vectors import shuffle
 from kernelmill.core.dtype import BOOL, I64, U8, DType
 from kernelmill.kernel.ir import VType
 
@@ -74,9 +75,13 @@ class Access:
             start = self._moved(type.dtype, 1 - type.lanes)
             turned = None if mask is None else reverse(mask)
             return reverse(start.load(type, turned))
-        if mask is None and type.lanes <= 16:
-            return self._load_each(type, stride)
-        return self.gather(type, self._steps(type.lanes, stride), mask)
+        if mask is not None:
+            return self.gather(type, self._steps(type.lanes, stride), mask)
+        if isinstance(stride, int) and stride in (2, 3):
+            # All that lies between, and not one element more, is read at once.
+            span = self.load(VType(type.dtype, (type.lanes - 1) * stride + 1), None)
+            return shuffle(span, span, range(0, span.lanes, stride))
+        return self._load_each(type, stride)
 
     def store_strided(self, value: Reg, stride: Reg | int, mask: Reg | None) -> None:
         """Elements `stride` apart."""
