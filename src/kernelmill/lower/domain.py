@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import (
     Dim,
@@ -26,11 +26,16 @@ from kernelmill.lower.views import Index
 
 @dataclass(frozen=True)
 class Access:
-    """An index expression that a loop body evaluates: an address of memory, or a condition."""
+    """An index expression that a loop body evaluates: an address of memory, or a condition.
+
+    `kind` is "load", "store" or "condition"; a load names the value and its domain index.
+    """
 
     expression: Dim
     kind: str
     dtype: DType | None = None
+    value: Value | None = None
+    index: Index = ()
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ def collect(
         seen.add((value, index))
         location = stored(value)
         if location is not None:
-            found.append(Access(address(location, index), "load", location.dtype))
+            found.append(Access(address(location, index), "load", location.dtype, value, index))
             continue
         node = value.node
         if node is None:
@@ -135,7 +140,7 @@ def merge_axes(
             }
             mapping = {name: substitute(dim, step) for name, dim in mapping.items()} | step
             accesses = [
-                Access(recombine(substitute(a.expression, step)), a.kind, a.dtype) for a in accesses
+                replace(a, expression=recombine(substitute(a.expression, step))) for a in accesses
             ]
             merged[position : position + 2] = [Axis(symbol, extent)]
         position -= 1

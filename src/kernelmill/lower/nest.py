@@ -30,6 +30,7 @@ from kernelmill.lower.fusion import EXPENSIVE
 from kernelmill.lower.groups import Group, operand_index, used_axes
 from kernelmill.lower.loops import Loops, count
 from kernelmill.lower.reduction import Reduction, levels
+from kernelmill.lower.turned import TurnedMap, crosswise_axis, crosswise_loads
 from kernelmill.lower.views import Index
 
 MAX_SPILL_BYTES = 256 * 1024
@@ -139,7 +140,12 @@ class _Template:
         vector = self._best_outer()
         others = [axis for axis in self.outer if axis is not vector]
         body = lambda: self._store_roots(self.group.roots)  # noqa: E731 - the loops' one body
-        if others:
+        crosswise = crosswise_axis(vector, others, self.accesses, self.lanes)
+        if crosswise is not None:
+            loads = crosswise_loads(vector, crosswise, self.accesses)
+            rest = [axis for axis in others if axis is not crosswise]
+            TurnedMap(self.loops, vector, crosswise, loads, body).emit(rest)
+        elif others:
             with self.loops.rows(others, vector.extent):
                 self.loops.vectors(vector, body)
         else:
