@@ -226,10 +226,14 @@ class ContractionEmitter:
         assert node is not None
         loops = Loops(self.e, register.type.lanes, {})
         axes = iter(self.group.outer)
+        index = tuple(0 if s == 1 else i for s, i in zip(node.result.shape, index, strict=True))
         for size, position in zip(node.result.shape, index, strict=True):
             if size != 1:
                 loops.env[next(axes).name] = position
         dtype = node.result.dtype
+        if lane is not None and lane.symbol.name not in used_axes(index):
+            # A single column: only the first lane holds a sum.
+            lane, register = None, self.b.op("extract", register, 0)
         with self.e.block() if lane is None else self.e.lanes(lane):
             if register.type.dtype != dtype.compute:
                 register = self.b.op("cast", register, dtype=dtype.compute)
