@@ -159,7 +159,7 @@ class Module:
             f'"target-features"="{",".join("+" + f for f in self.target.features)}"'
         )
         parts = [f'target triple = "{self.target.triple}"', *self._declared.values()]
-        parts += [text for text in self.functions.values() if text]
+        parts += self.functions.values()
         parts += [f"attributes #0 = {{ {attributes} }}", "!0 = !{}", _RARE, ""]
         return "\n".join(parts)
 

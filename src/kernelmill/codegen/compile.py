@@ -54,14 +54,14 @@ def llvm_ir(kernel: Kernel, target: Target) -> str:
     ]
     parameters += [f"i64 %d{i}" for i in range(len(kernel.dims))]
     parameters += ["i64 %begin", "i64 %end", "ptr noalias %scratch"]
-    inner = f"define internal void @body({', '.join(parameters)}) #0"
-    module.functions["body"] = ""
-    module.functions["body"] = _body(module, kernel, names).finish(inner)
-    module.functions[kernel.name] = _entry(module, kernel)
+    inner = f"{kernel.name}.tasks"
+    head = f"define internal void @{inner}({', '.join(parameters)}) #0"
+    module.functions[inner] = _tasks(module, kernel, names).finish(head)
+    module.functions[kernel.name] = _entry(module, kernel, inner)
     return str(module)
 
 
-def _body(module: Module, kernel: Kernel, names: dict[str, str]) -> Code:
+def _tasks(module: Module, kernel: Kernel, names: dict[str, str]) -> Code:
     code = Code(module)
     body = Body(code, kernel, names)
     for i, symbol in enumerate(kernel.dims):
@@ -77,7 +77,7 @@ def _body(module: Module, kernel: Kernel, names: dict[str, str]) -> Code:
     return code
 
 
-def _entry(module: Module, kernel: Kernel) -> str:
+def _entry(module: Module, kernel: Kernel, inner: str) -> str:
     code = Code(module)
     arguments: list[str] = []
     for i in range(len(kernel.buffers)):
@@ -87,7 +87,7 @@ def _entry(module: Module, kernel: Kernel) -> str:
         place = code.result(f"getelementptr i64, ptr %dims, i64 {i}", INDEX)
         arguments.append(f"i64 {code.result(f'load i64, ptr {place.text}, align 8', INDEX).text}")
     arguments += ["i64 %begin", "i64 %end", "ptr %scratch"]
-    code.line(f"call void @body({', '.join(arguments)})")
+    code.line(f"call void @{inner}({', '.join(arguments)})")
     code.line("ret void")
     head = "ptr %buffers, ptr %dims, i64 %begin, i64 %end, ptr %scratch"
     return code.finish(f"define void @{kernel.name}({head}) #0")

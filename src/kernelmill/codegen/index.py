@@ -11,7 +11,6 @@ from kernelmill.core.dim import (
     Monomial,
     Op,
     Sym,
-    bounds,
     of_atom,
     provably_nonnegative,
     substitute,
@@ -158,9 +157,9 @@ class Indices:
             if atom.kind == "div":
                 return self._write("ashr", a, str(atom.b.bit_length() - 1), depth)
             return self._write("and", a, str(atom.b - 1), depth)
-        low = bounds(atom.b)[0]
-        if low is None or low < 1:
-            # A divisor is positive whenever the result is used; computed early it may not be.
+        if not isinstance(atom.b, int):
+            # A divisor is positive wherever the result is used; computed early it may not be, and
+            # a number outside its promised range must not end the process.
             b = self._extreme("max", b, "1", depth)
         if provably_nonnegative(atom.a):
             return self._write("udiv" if atom.kind == "div" else "urem", a, b, depth)

@@ -66,6 +66,19 @@ def test_slice_concat_extract_splat(dtype: DType) -> None:
     np.testing.assert_array_equal(w, source[[3, 5, 7]])
 
 
+@pytest.mark.parametrize("lanes", [2, 16])
+def test_interleave_halves(lanes: int) -> None:
+    builder = KernelBuilder("kernel", "Map")
+    builder.buffer("x", I32, 2 * lanes, "in")
+    builder.buffer("y", I32, 2 * lanes, "out")
+    a, b = (builder.load("x", start, I32, lanes) for start in (0, lanes))
+    for half in (0, 1):
+        builder.store("y", half * lanes, builder.op("interleave", a, b, half=half))
+    x, y = np.arange(2 * lanes, dtype=np.int32), np.zeros(2 * lanes, np.int32)
+    Native(builder.kernel)({"x": x, "y": y})
+    np.testing.assert_array_equal(y, x.reshape(2, lanes).T.ravel())
+
+
 def tree(values: np.ndarray, fold) -> np.generic:  # type: ignore[no-untyped-def]
     """The documented order: the upper half onto the lower until one is left."""
     while len(values) > 1:

@@ -52,7 +52,6 @@ def _called(op: str, x: Reg, function: Function) -> Reg:
     module, type = x.code.module, x.type
     name = f"{op}.{suffix(type)}"
     if name not in module.functions:
-        module.functions[name] = ""
         code = Code(module)
         result = function(Reg(code, "%x", type))
         code.line(f"ret {result.typed}")
