@@ -288,12 +288,25 @@ class Emitter:
     # ---- index and gather --------------------------------------------------------------------
 
     def _gathered(self, node: Node, index: Index) -> Register:
+        """The looked-up element; 0 where there is none because the operand is empty."""
+        source = node.operands[0]
+        at = self._looked_up(node, index)
+        empty = [size for size in source.shape if not provably_nonnegative(size - 1)]
+        if not empty:
+            return self.element(source, at)
+        nothing = pointwise.constant(self.builder, 0, node.result.dtype)
+        if 0 in empty:
+            return nothing
+        test = self.conditions([size - 1 for size in empty])
+        return self._branch(test, lambda: self.element(source, at), lambda: nothing)
+
+    def _looked_up(self, node: Node, index: Index) -> Index:
         source = node.operands[0]
         if node.op == "gather":
             dim = node.attrs["dim"]
             assert isinstance(dim, int)
-            looked_up = self.position(node.operands[1], index, source.shape[dim])
-            return self.element(source, (*index[:dim], looked_up, *index[dim + 1 :]))
+            position = self.position(node.operands[1], index, source.shape[dim])
+            return (*index[:dim], position, *index[dim + 1 :])
         dims, at = node.attrs["dims"], node.attrs["at"]
         assert isinstance(dims, tuple) and isinstance(at, int)
         inner_rank = len(node.operands[1].shape)
@@ -303,8 +316,7 @@ class Emitter:
             dim: self.position(operand, inner, source.shape[dim])  # type: ignore[index]
             for dim, operand in zip(dims, node.operands[1:], strict=True)
         }
-        full = tuple(chosen[d] if d in chosen else kept.pop(0) for d in range(len(source.shape)))
-        return self.element(source, full)
+        return tuple(chosen[d] if d in chosen else kept.pop(0) for d in range(len(source.shape)))
 
     def position(self, indices: Value, index: Index, size: Dim) -> Expr:
         """An element of an index tensor as an index expression: wrapped, checked, in range."""

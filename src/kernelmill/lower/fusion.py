@@ -55,7 +55,8 @@ class Fusion:
 
 
 def fuse(graph: Graph, forced: Iterable[Value], separate: bool = False) -> Fusion:
-    """Group the nodes of `graph`. `forced` values are stored whatever their readers are.
+    """Group the nodes of `graph`. `forced` values are stored whatever their readers are: the
+    program's results and updates, and what ATen reads.
 
     With `separate` every operator that computes is a group of its own.
     """
@@ -96,7 +97,6 @@ class _Fuser:
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}
         self.accesses: dict[Value, dict[Group, list[Index | None]]] = {}
-        self.assigned_bits = 0
         self.epilogue: dict[Node, Group] = {}
 
     def run(self) -> Fusion:
@@ -148,7 +148,7 @@ class _Fuser:
         group, index = found
         if product(node.result.shape) != product(group.extents.values()):
             return
-        if not self._only_through(group, node, index):
+        if not self._only_through(group, node, index) or self._makes_cycle(node, group):
             return
         group.internal[node.result] = index
         self.epilogue[node] = group
@@ -202,8 +202,7 @@ class _Fuser:
 
     def _add_bits(self, group: Group, node: Node) -> None:
         group.member_bits |= self.bit[node]
-        group.ancestor_bits |= self.ancestors[node]
-        self.assigned_bits |= self.bit[node]
+        group.descendant_bits |= self.descendants[node]
 
     # ---- everything else, backwards ------------------------------------------------------------
 
@@ -273,18 +272,15 @@ class _Fuser:
         elementwise = group.kind in ("scan", "scatter")
         for operand in node.operands:
             self._access(operand, group, None)
-            if elementwise and operand.node is not None and self._single_reader(operand):
+            if group.kind == "aten" or (elementwise and self._single_reader(operand)):
                 continue
-            self._store_unless_free(operand, group)
+            self._store_unless_free(operand)
 
     def _single_reader(self, value: Value) -> bool:
         return sum(len(indices) for indices in self._readers(value).values()) == 1
 
-    def _store_unless_free(self, value: Value, group: Group) -> None:
+    def _store_unless_free(self, value: Value) -> None:
         """An operand of a contraction is stored unless reading it costs next to nothing."""
-        if group.kind == "aten":
-            self.forced.add(value)
-            return
         while value.node is not None and OPS[value.node.op].kind in ("view", "layout"):
             if value.node.op == "concat":
                 break
@@ -370,12 +366,25 @@ class _Fuser:
         axes = group.outer if self._row_level(group, [index]) else group.outer + group.inner
         if not enumerates(index, node.result.shape, axes, group.extents):
             return False
-        return not self._between(node, group)
+        return not self._makes_cycle(node, group)
 
-    def _between(self, node: Node, group: Group) -> bool:
-        """Whether some other kernel lies on a path from `node` to the group."""
-        path = self.descendants[node] & group.ancestor_bits & ~group.member_bits
-        return bool(path & self.assigned_bits)
+    def _makes_cycle(self, node: Node, group: Group) -> bool:
+        """Whether another kernel would run both after and before `group` if that computed `node`.
+
+        What comes after the two together also comes after everything that shares its kernel.
+        """
+        both = group.member_bits | self.bit[node]
+        after = group.descendant_bits | self.descendants[node]
+        waiting = [other for other in self.groups if other is not group]
+        while True:
+            reached = [other for other in waiting if other.member_bits & after]
+            if not reached:
+                return False
+            for other in reached:
+                if other.descendant_bits & both:
+                    return True
+                after |= other.descendant_bits
+            waiting = [other for other in waiting if other not in reached]
 
     def _join(self, node: Node, group: Group) -> None:
         index = self._readers(node.result)[group][0]
@@ -427,7 +436,7 @@ class _Fuser:
             return False
         indices = self._readers(node.result)[group]
         index = indices[0]
-        if len(indices) != 1 or index is None or self._between(node, group):
+        if len(indices) != 1 or index is None or self._makes_cycle(node, group):
             return False
         shape = node.operands[0].shape
         sizes = [shape[d] for d in reduced_dims(node) if shape[d] != 1]
@@ -437,6 +446,9 @@ class _Fuser:
         if group.inner:
             outer = group.outer
             inner = group.inner
+        elif group.reductions():
+            # Their axes have size 1: they would become part of a loop over the inner axes.
+            return False
         else:
             outer = [axis for axis in group.outer if axis.name in used]
             inner = [axis for axis in group.outer if axis.name not in used]

@@ -31,7 +31,7 @@ class Group:
     internal: dict[Value, Index] = field(default_factory=dict[Value, Index])
     roots: dict[Value, Index] = field(default_factory=dict[Value, Index])
     member_bits: int = 0
-    ancestor_bits: int = 0
+    descendant_bits: int = 0
 
     @property
     def nodes(self) -> list[Node]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kernelmill.core.dim import Dim, of_atom, product, symbols
+from kernelmill.core.dtype import DType
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import OPS
@@ -52,7 +53,7 @@ def lower_graph(graph: Graph, target: Target, separate: bool = False) -> Lowered
 
 class _Lowering:
     def __init__(self, graph: Graph, target: Target, separate: bool) -> None:
-        self.graph = graph
+        self.graph = replace(graph, nodes=list(graph.nodes))
         self.separate = separate
         self.target = target
         self.storage = Storage()
@@ -63,6 +64,7 @@ class _Lowering:
         self.checks: list[str] = []
         self.checked = False
         self.packed: dict[tuple[object, ...], Value] = {}
+        self.saved: set[Value] = set()
         updated = {target for target, _ in graph.updates}
         self.constants = {
             entry.value
@@ -95,19 +97,17 @@ class _Lowering:
                 node = layout_of(value)
                 self.graph.nodes.append(node)
                 value = node.result
+                self.saved.add(value)
             sources.append(value)
         return sources
 
     def _forced(self, updates: Iterable[Value]) -> set[Value]:
-        self.tensors: set[Value] = set()
-        for result in self.graph.results:
-            if isinstance(result, Value) and result.node is not None:
-                self.tensors.add(self.storage.lend(result))
+        wanted = [result for result in self.graph.results if isinstance(result, Value)]
         for node in self.graph.nodes:
             if OPS[node.op].kind == "aten":
-                for operand in node.operands:
-                    if operand.node is not None:
-                        self.tensors.add(self.storage.lend(operand))
+                wanted += node.operands
+        self.storage.own.update(wanted)
+        self.tensors = {self.storage.lend(value) for value in wanted if value.node is not None}
         self._prefer_layouts()
         return self.tensors | set(updates)
 
@@ -131,7 +131,7 @@ class _Lowering:
         if group.kind == "aten":
             self._call_aten(group)
             return
-        constant = self._is_constant(group)
+        constant = self._is_constant(group) and self.tensors.isdisjoint(group.roots)
         for value in group.roots:
             if value in self.storage.locations and not self._is_view(value):
                 continue
@@ -145,7 +145,7 @@ class _Lowering:
         if group.kind == "scatter":
             self._fill_before_scatter(group, targets)
         launch = self._kernel(group, targets)
-        if constant and not any(value in self.tensors for value in group.roots):
+        if constant:
             self.prepare.append(launch)
         else:
             self.steps.append(launch)
@@ -192,7 +192,11 @@ class _Lowering:
         return value in self.constants or self.storage.buffers[location.buffer].kind == "packed"
 
     def _stored(self, value: Value) -> Location | None:
-        return None if self._is_view(value) else self.storage.locations.get(value)
+        """Where kernels read this value. Views are read through, but for those that an update needs
+        as they were before other updates."""
+        if self._is_view(value) and value not in self.saved:
+            return None
+        return self.storage.locations.get(value)
 
     def _kernel(self, group: Group, targets: dict[Value, Location]) -> Launch:
         made = self.maker.make(group, targets)
@@ -364,6 +368,8 @@ def _structure(value: Value) -> tuple[object, ...]:
 
 def _argument(argument: Any, operands: list[int]) -> Any:
     """A node's ("tensor", operand number) arguments as ("tensor", buffer number)."""
+    if isinstance(argument, DType):
+        return ("dtype", argument.name)
     if not isinstance(argument, tuple):
         return ("dim", str(argument)) if not isinstance(argument, _PLAIN) else argument
     if len(argument) == 2 and argument[0] == "tensor":

@@ -24,11 +24,14 @@ class Storage:
     """The buffers of a program as lowering assigns them.
 
     locations  every value that can be read from memory
-    shapes     for a computed value that lends its memory to a result: that result's type
+    own        values that need memory of their own shape: they lend it to nobody
+    lenders    for a computed value whose memory has the shape of a view of it: that view
+    borrowers  the other way round
     """
 
     buffers: list[BufferSpec] = field(default_factory=list[BufferSpec])
     locations: dict[Value, Location] = field(default_factory=dict[Value, Location])
+    own: set[Value] = field(default_factory=set[Value])
     lenders: dict[Value, Value] = field(default_factory=dict[Value, Value])
     borrowers: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
@@ -55,7 +58,7 @@ class Storage:
         if value in self.borrowers:
             return self.borrowers[value]
         base = base_of(value)
-        if base is value or base.node is None or base in self.lenders:
+        if base is value or base.node is None or base in self.lenders or base in self.own:
             return value
         if OPS[base.node.op].kind in ("aten", "source", "view", "layout"):
             return value
