@@ -45,7 +45,8 @@ class _Verifier:
         self.kernels = {kernel.name for kernel in plan.kernels}
         self.known = {symbol.name for symbol in plan.symbols}
         self.bound: set[str] = set()
-        self.touched: set[int] = set()
+        # What has no elements needs no step that writes it.
+        self.touched = {n for n, buffer in enumerate(plan.buffers) if 0 in buffer.shape}
 
     def problems(self) -> Iterator[str]:
         plan = self.plan
