@@ -3,9 +3,10 @@
 from kernelmill.lower.contract.emit import emit_contraction
 from kernelmill.lower.contract.panels import panel_shape
 from kernelmill.lower.contract.schedule import Schedule
-from kernelmill.lower.contract.spec import Contraction, Operand
+from kernelmill.lower.contract.spec import Contraction, Operand, Window
 from kernelmill.lower.contract.tiles import plan_contraction
 
 __all__ = [
-    "Contraction", "Operand", "Schedule", "emit_contraction", "panel_shape", "plan_contraction",
+    "Contraction", "Operand", "Schedule", "Window", "emit_contraction", "panel_shape",
+    "plan_contraction",
 ]  # fmt: skip

@@ -12,8 +12,11 @@ from kernelmill.lower.contract.dot import sum_along_depth
 from kernelmill.lower.contract.operands import copy_a, copy_b, is_flat, rows_of_a, vectors_of_b
 from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.site import Site
+from kernelmill.lower.contract.slide import slide
 from kernelmill.lower.contract.spec import Contraction
+from kernelmill.lower.contract.strip import Strip
 from kernelmill.lower.contract.tile import Tile
+from kernelmill.lower.contract.windows import copy_windows, fill_strip
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.views import unravel
 
@@ -37,21 +40,28 @@ def emit_contraction(builder: KernelBuilder, spec: Contraction, schedule: Schedu
         row_block=mod(builder.task, rows),
         column_block=mod(rest, columns),
     )
+    if schedule.slide_rows:
+        slide(site)
+        return
     if not schedule.inline:
         site.write(0, site.zeros())
     if schedule.pack_a:
         copy_a(site)
+    strip = None
+    if schedule.run_vectors and not schedule.depth_block:
+        begin = site.column_block * (schedule.column_tiles * schedule.width)
+        end = minimum(spec.n, begin + schedule.column_tiles * schedule.width)
+        strip = fill_strip(site, Depth.whole(spec.k), begin, end)
     with site.column_tiles() as tile:
-        _column_tile(site, tile)
+        _column_tile(site, tile, strip)
 
 
-def _column_tile(site: Site, column: Dim) -> None:
+def _column_tile(site: Site, column: Dim, strip: Strip | None) -> None:
     """All of the task's tiles with these columns."""
     spec, block = site.spec, site.schedule.depth_block
     depth = Depth.whole(spec.k)
     if not block:
-        if site.schedule.pack_b:
-            copy_b(site, depth, column)
+        _pack_b(site, depth, column, strip)
         with site.row_tiles() as row:
             _sum_tile(site, depth, row, column)
             if not site.schedule.inline:
@@ -60,12 +70,23 @@ def _column_tile(site: Site, column: Dim) -> None:
     _clear_sums(site)
     with site.builder.loop(0, spec.k[0], block, prefix="block") as start:
         part = Depth(spec.k, start.index, minimum(spec.k[0], start.index + block))
-        if site.schedule.pack_b:
-            copy_b(site, part, column)
+        _pack_b(site, part, column, None)
         with site.row_tiles() as row:
             _sum_tile(site, part, row, column)
     with site.row_tiles() as row:
         _finish_tile(site, row, column)
+
+
+def _pack_b(site: Site, depth: Depth, column: Dim, strip: Strip | None) -> None:
+    """Fill the panel of B in scratch, if it has one; from the task's strip, or the tile's own."""
+    schedule, n = site.schedule, site.spec.n
+    if schedule.run_vectors:
+        if strip is None:
+            begin = column * schedule.width
+            strip = fill_strip(site, depth, begin, minimum(n, begin + schedule.width))
+        copy_windows(site, strip, column)
+    elif schedule.pack_b:
+        copy_b(site, depth, column)
 
 
 # ---- sums -----------------------------------------------------------------------------------

@@ -41,8 +41,9 @@ def vectors_of_b(site: Site, depth: Depth, tile: Dim, vectors: int) -> Fetch:
             site, name, panel_index(tile, depth.number(k), spec.depth, width) + v * lanes, lanes
         )
     if schedule.pack_b:
-        first = site.scratch.b - depth.start * depth.inner * width
-        return lambda v, k: site.read(first + depth.number(k) * width + v * lanes, lanes)
+        stride = schedule.panel_stride
+        first = site.scratch.b - depth.start * depth.inner * stride
+        return lambda v, k: site.read(first + depth.number(k) * stride + v * lanes, lanes)
     load = loader(spec.b)
     starts = [tile * width + v * lanes for v in range(vectors)]
     masked = [site.lanes(spec.n - start, spec.n) for start in starts]

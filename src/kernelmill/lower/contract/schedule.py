@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.lower.contract.spec import Contraction
+from kernelmill.lower.contract.strip_shape import StripShape, strip_shape
 
 _LINE_BYTES = 64
 
@@ -20,11 +21,14 @@ class ScratchLayout:
     """Where things are in a thread's scratch, in elements of the accumulator's dtype.
 
     sums    finished tiles, each `rows` x `width`; before them one vector of zeros
-    b       a panel of B: [k][width]
+    strip   of the image that B is a window over
+    b       a panel of B: [k][`panel_stride`]
     a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
     """
 
     sums: int
+    strip: Dim
+    strip_shape: StripShape | None
     b: Dim
     a: Dim
     row_stride: int
@@ -37,11 +41,14 @@ class Schedule:
 
     lanes, rows, vectors    the register tile: `rows` x (`vectors` * `lanes`) sums
     pack_a, pack_b          copy that operand into scratch first
+    run_vectors             of a window: vectors copied for each run of positions; else 0
     dot                     sums run along k, and are added up across lanes at the end
-    depth_block             so many of the first k axis at a time, 0 for all of it
+    slide_rows              of a window with few sums: output rows of a task, summed in the strip
+    slide_together          and so many of them at a time
     inline                  hand sums to `store` from registers, not by way of scratch
     fused                   the target multiplies and adds in one instruction
     work                    estimated nanoseconds of all tasks on one core
+    depth_block             so many of the first k axis at a time, 0 for all of it
     row_tiles, column_tiles tiles that one task computes
     """
 
@@ -50,11 +57,14 @@ class Schedule:
     vectors: int
     pack_a: bool
     pack_b: bool
+    run_vectors: int
     dot: bool
-    depth_block: int
+    slide_rows: int
+    slide_together: int
     inline: bool
     fused: bool
     work: Dim
+    depth_block: int = 0
     row_tiles: int = 1
     column_tiles: int = 1
 
@@ -63,12 +73,19 @@ class Schedule:
         """Columns of the register tile, and of a panel of B."""
         return self.lanes * self.vectors
 
+    @property
+    def panel_stride(self) -> int:
+        """Elements between the rows of a panel of B in scratch."""
+        return self.lanes * (self.vectors + self.run_vectors)
+
     def row_blocks(self, spec: Contraction) -> Dim:
         """Tasks along m."""
         return ceildiv(ceildiv(spec.m, self.rows), self.row_tiles)
 
     def column_blocks(self, spec: Contraction) -> Dim:
         """Tasks along n."""
+        if self.slide_rows and spec.b.window is not None:
+            return ceildiv(spec.b.window.outputs[0], self.slide_rows)
         return ceildiv(ceildiv(spec.n, self.width), self.column_tiles)
 
     def tasks(self, spec: Contraction) -> Dim:
@@ -80,13 +97,28 @@ class Schedule:
         line = _LINE_BYTES // spec.accumulate.bytes
         tiles = self.row_tiles if self.depth_block else 1
         sums = 0 if self.inline else tiles * self.rows * self.width
-        first = self.depth_block or spec.k[0]
-        depth = first * product(spec.k[1:])
         first_sum = parts(self.lanes, line) * line
-        b = first_sum + parts(sums, line) * line
-        a = b + (ceildiv(depth * self.width, line) * line if self.pack_b else 0)
+        strip = first_sum + parts(sums, line) * line
+        shape = self.strip_shape(spec)
+        b = strip + (ceildiv(shape.elements, line) * line if shape is not None else 0)
+        depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
+        panel = depth * self.panel_stride if self.pack_b and not self.slide_rows else 0
+        a = b + ceildiv(panel, line) * line
         rows = self.row_tiles * self.rows
         row_stride = parts(rows, self.lanes) * self.lanes
         packed = spec.depth * row_stride if self.pack_a else 0
         end = a + ceildiv(packed, line) * line
-        return ScratchLayout(first_sum, b, a, row_stride, end * spec.accumulate.bytes)
+        return ScratchLayout(first_sum, strip, shape, b, a, row_stride, end * spec.accumulate.bytes)
+
+    def strip_shape(self, spec: Contraction) -> StripShape | None:
+        """The strip for a task's columns, or a tile's with `depth_block`; None for no window."""
+        window = spec.b.window
+        if window is None or not self.run_vectors:
+            return None
+        positions: Dim = self.width * (1 if self.depth_block else self.column_tiles)
+        if self.slide_rows:
+            positions = (self.slide_rows - 1) * window.outputs[1] + 1
+        return strip_shape(
+            spec, window, self.depth_block or spec.k[0], positions, self.lanes,
+            slack=max(self.run_vectors, 2) * self.lanes,
+        )  # fmt: skip

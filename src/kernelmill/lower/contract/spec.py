@@ -30,23 +30,47 @@ StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane, Value], None]
 lane's symbol occurs in `n`; `sums` has the accumulator's dtype and `lane.count` lanes."""
 
 
+LoadImage = Callable[[KernelBuilder, Dims, Dim, tuple[Dim, Dim], Lane], Value]
+"""`load(builder, batch, channel, position, lane)`: elements of an image along its last axis, where
+the lane's symbol occurs times the window's stride. All lanes that the mask leaves are inside."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """B as a window over an image with two spatial axes, the first of size 1 if need be.
+
+    With k = (channel, i, j) and n = x * outputs[1] + y, the element of B is the image's at
+    (channel, x * stride[0] + i * dilation[0] - low[0], y * stride[1] + j * dilation[1] - low[1]),
+    and zero where that is outside of `sizes`.
+    """
+
+    load: LoadImage
+    sizes: tuple[Dim, Dim]
+    outputs: tuple[Dim, Dim]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    low: tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Operand:
     """One side of a contraction. `outer` is m for A and n for B.
 
-    load              reads elements; unused (None) when the operand is packed.
+    load              reads elements; None when the operand is packed or a window.
     contiguous_along  "outer" or "k": where neighbours are neighbours in memory, so that a vector
                       load is one load; None when along neither (a gather).
     direct            True when a load is little more than a memory access; False when it computes
                       (a prologue, a window with padding) and is better done once than many times.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
                       the same for every batch index; the kernel must declare the buffer.
+    window            for B only: where its elements come from, which is faster than `load`.
     """
 
     load: LoadElement | None
     contiguous_along: str | None = None
     direct: bool = True
     packed: str | None = None
+    window: Window | None = None
 
 
 @dataclass(frozen=True)

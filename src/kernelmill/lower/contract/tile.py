@@ -84,7 +84,6 @@ class Tile:
 def _add_groups(builder: KernelBuilder, groups: list[Value], count: int) -> list[Value]:
     while len(groups) > count:
         half = len(groups) // 2
-        groups = [
-            builder.op("add", x, y) for x, y in zip(groups[:half], groups[half:], strict=True)
-        ]
+        pairs = zip(groups[:half], groups[half:], strict=True)
+        groups = [builder.op("add", x, y) for x, y in pairs]
     return groups

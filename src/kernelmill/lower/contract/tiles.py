@@ -15,6 +15,7 @@ from kernelmill.core.dim import Dim, floordiv, product
 from kernelmill.core.target import Target
 from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.spec import Contraction, Operand, guess
+from kernelmill.lower.contract.strip_shape import strip_shape
 
 _ROWS = {32: (16, 12, 8, 6), 16: (10, 6, 4, 2)}
 """Rows of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers: its sums,
@@ -25,6 +26,17 @@ _DIRECT_ROWS = 8
 
 _DOT_ROWS = 4
 """Most rows for which summing along k is cheaper than turning B round."""
+
+_SLIDE_SUMS = 4
+"""Most rows for which windows are summed where they lie in a strip."""
+
+_SLIDE_TAPS = 64
+_SLIDE_PRODUCTS = 400
+"""Most taps of such a window, and most products that are written out."""
+
+_SLIDE_PIXELS = 2**14
+_SLIDE_TASKS = 32
+"""Strips of that size, and that number of tasks, are aimed at."""
 
 _INLINE_DEPTH = 32
 """Up to this depth the sums' way through scratch would be felt."""
@@ -46,24 +58,29 @@ def plan_contraction(spec: Contraction, target: Target) -> Schedule:
     """The schedule for this contraction on this processor. Depends on nothing else."""
     lanes = target.vector_lanes(spec.accumulate)
     dot = _sums_along_depth(spec)
+    slide_rows, slide_together = _choose_slide(spec, target, lanes)
     vectors = 1 if dot else _choose_vectors(spec, target, lanes)
     limit = _row_limit(spec.a, target, vectors)
-    rows = guess(spec.m) if dot else _choose_rows(spec.m, limit, vectors)
+    rows = guess(spec.m) if dot or slide_rows else _choose_rows(spec.m, limit, vectors)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
     schedule = Schedule(
         lanes=lanes,
         rows=rows,
         vectors=vectors,
-        pack_a=spec.a.packed is None and not spec.a.direct and not dot,
+        pack_a=spec.a.packed is None and not spec.a.direct and not dot and not slide_rows,
         pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, target, one_tile),
+        run_vectors=_run_vectors(spec, lanes, vectors),
         dot=dot,
-        depth_block=0 if one_tile or dot else _choose_depth_block(spec, target, lanes * vectors),
+        slide_rows=slide_rows,
+        slide_together=slide_together,
         inline=rows == 1 and one_tile and not dot and guess(spec.depth) <= _INLINE_DEPTH,
         fused=target.has_fma and spec.accumulate.is_float,
         work=_work(spec, lanes),
     )
-    row_tiles, column_tiles = _choose_blocks(schedule, spec)
-    return replace(schedule, row_tiles=row_tiles, column_tiles=column_tiles)
+    if dot or one_tile:
+        return _with_blocks(schedule, spec)
+    block = _choose_depth_block(spec, target, schedule.panel_stride)
+    return _with_blocks(replace(schedule, depth_block=block), spec)
 
 
 # ---- the register tile ----------------------------------------------------------------------
@@ -75,10 +92,32 @@ def _sums_along_depth(spec: Contraction) -> bool:
     return few and loose and spec.b.contiguous_along == "k" and guess(spec.k[-1]) >= 16
 
 
+def _choose_slide(spec: Contraction, target: Target, lanes: int) -> tuple[int, int]:
+    """Output rows of a task, and how many at a time, where so few sums share a window that a panel
+    would not pay; else (0, 0)."""
+    window = spec.b.window
+    if window is None or not isinstance(spec.m, int) or not 0 < spec.m <= _SLIDE_SUMS:
+        return 0, 0
+    taps = guess(spec.k[1]) * guess(spec.k[2])
+    known = all(isinstance(size, int) for size in (*spec.k, *window.outputs))
+    if not known or taps > _SLIDE_TAPS or spec.n == 0:
+        return 0, 0
+    height, batch = guess(window.outputs[0]), prod(guess(size) for size in spec.batch)
+    one_row = strip_shape(spec, window, spec.k[0], 1, lanes, 0)
+    most = max(_SLIDE_PIXELS // guess(one_row.elements), parts(height * batch, _SLIDE_TASKS), 1)
+    rows = max(count for count in range(1, min(most, height) + 1) if height % count == 0)
+    sums = min(_registers(target) // 4, _SLIDE_PRODUCTS // taps)
+    together = max(1, sums // spec.m)
+    return rows, max(count for count in range(1, together + 1) if rows % count == 0)
+
+
 def _row_limit(a: Operand, target: Target, vectors: int) -> int:
-    registers = 16 if target.is_x86 and target.vector_bits < 512 else 32
-    limit = _ROWS[registers][vectors - 1]
+    limit = _ROWS[_registers(target)][vectors - 1]
     return limit if a.packed is not None else min(limit, _DIRECT_ROWS)
+
+
+def _registers(target: Target) -> int:
+    return 16 if target.is_x86 and target.vector_bits < 512 else 32
 
 
 def _tile_cycles(rows: int, vectors: int) -> float:
@@ -121,7 +160,7 @@ def _choose_rows(m: Dim, limit: int, vectors: int) -> int:
 
 def _must_pack_b(spec: Contraction, target: Target, one_tile: bool) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
-    if spec.b.contiguous_along == "k":
+    if spec.b.window is not None or spec.b.contiguous_along == "k":
         return True
     if one_tile:
         return False
@@ -130,6 +169,14 @@ def _must_pack_b(spec: Contraction, target: Target, one_tile: bool) -> bool:
     if not isinstance(spec.n, int) or not isinstance(spec.depth, int):
         return True
     return _bytes(spec, spec.n) > target.l2_bytes // 4
+
+
+def _run_vectors(spec: Contraction, lanes: int, vectors: int) -> int:
+    """Vectors that hold any run of a tile's positions in one row of output."""
+    if spec.b.window is None:
+        return 0
+    width = spec.b.window.outputs[1]
+    return vectors if not isinstance(width, int) else min(vectors, parts(width, lanes))
 
 
 def _choose_depth_block(spec: Contraction, target: Target, width: int) -> int:
@@ -154,8 +201,8 @@ def _bytes(spec: Contraction, outer: int) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _choose_blocks(schedule: Schedule, spec: Contraction) -> tuple[int, int]:
-    """Tiles of a task along m and n: the least time summed over several numbers of threads."""
+def _with_blocks(schedule: Schedule, spec: Contraction) -> Schedule:
+    """Choose a task's tiles: the least time summed over several numbers of threads."""
     row_tiles = parts(guess(spec.m), schedule.rows)
     column_tiles = parts(guess(spec.n), schedule.width)
     batch = prod(guess(size) for size in spec.batch)
@@ -167,7 +214,8 @@ def _choose_blocks(schedule: Schedule, spec: Contraction) -> tuple[int, int]:
         one = _task_cycles(schedule, spec, *blocks)
         return sum(parts(tasks, count) * count * one for count in threads)
 
-    return min(pairs(_block_sizes(row_tiles), _block_sizes(column_tiles)), key=cycles)
+    best = min(pairs(_block_sizes(row_tiles), _block_sizes(column_tiles)), key=cycles)
+    return replace(schedule, row_tiles=best[0], column_tiles=best[1])
 
 
 def _block_sizes(count: int) -> list[int]:
@@ -181,11 +229,23 @@ def _task_cycles(schedule: Schedule, spec: Contraction, row_tiles: int, column_t
     tiles = row_tiles * column_tiles
     cycles = tiles * depth * _tile_cycles(schedule.rows, schedule.vectors) + _TASK_CYCLES
     cycles += columns * depth * spec.accumulate.bytes / _STREAM_BYTES
-    if schedule.pack_b:
+    if schedule.run_vectors:
+        cycles += _window_cycles(replace(schedule, column_tiles=column_tiles), spec)
+    elif schedule.pack_b:
         cycles += columns * depth * _copy_cycles(spec.b, ("outer",), schedule.lanes)
     if schedule.pack_a:
         cycles += rows * depth * _copy_cycles(spec.a, ("outer", "k"), schedule.lanes)
     return cycles
+
+
+def _window_cycles(schedule: Schedule, spec: Contraction) -> float:
+    """Cycles of a task's strip and its panels."""
+    shape, window = schedule.strip_shape(spec), spec.b.window
+    assert shape is not None and window is not None
+    runs = parts(schedule.width, guess(window.outputs[1])) + 1
+    vectors = schedule.column_tiles * guess(spec.depth) * runs * schedule.run_vectors
+    strips = schedule.column_tiles if schedule.depth_block else 1
+    return 2.5 * vectors + 5 * strips * guess(shape.elements) / schedule.lanes
 
 
 def _copy_cycles(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
