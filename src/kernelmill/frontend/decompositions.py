@@ -21,9 +21,7 @@ _TRANSLATORS = _translators  # imported for what it registers
 _aten = torch.ops.aten
 
 _BEYOND_CORE = (
-    _aten.addmv,
     _aten.frexp,
-    _aten.grid_sampler_2d,
     _aten.ldexp,
     _aten.rrelu_with_noise_backward,
     _aten.tril_indices,
@@ -32,15 +30,17 @@ _BEYOND_CORE = (
     _aten.upsample_bilinear2d,
     _aten.upsample_nearest2d,
     _aten.upsample_trilinear3d,
+    _aten.dist,
 )
 """Operators that torch counts as core but can take apart, and that we would leave to ATen."""
 
 
 _LEFT_TO_ATEN = (
-    _aten.max_unpool2d,
-    _aten.max_unpool3d,
+    _aten.addr,
+    _aten.linspace,
+    _aten.logspace,
 )
-"""Operators whose decomposition lays the result out in memory otherwise than eager does."""
+"""Operators whose decomposition rounds half types, or integers, otherwise than eager does."""
 
 
 @cache

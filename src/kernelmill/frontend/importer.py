@@ -60,8 +60,8 @@ class _Importer:
         self.context = ImportContext(name)
         self.operators = OperatorImporter(self.context)
         self.builder, self.emitter = self.context.builder, self.context.emitter
-        self.constants: dict[str, Value] = {}
-        self.constant_tensors: list[torch.Tensor] = []
+        self.held: dict[str, Value] = {}
+        self.constants: dict[Value, torch.Tensor] = {}
         self.names: set[str] = set()
 
     def run(self, roles: Sequence[str], names: Sequence[str]) -> ImportedGraph:
@@ -79,8 +79,9 @@ class _Importer:
                 graph.results = ResultImporter(self.context, self.operators).run(node.args[0])
             elif node.op != "placeholder":
                 raise UnsupportedError(f"an FX node of kind {node.op}")
+        self._drop_unread_constants()
         self._keep_updated_unpacked()
-        return ImportedGraph(graph, tuple(self.constant_tensors))
+        return ImportedGraph(graph, tuple(self.constants.values()))
 
     # ---- inputs and constants ---------------------------------------------------------------
 
@@ -99,22 +100,23 @@ class _Importer:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 
     def _constant(self, target: str) -> Value:
-        if target not in self.constants:
+        if target not in self.held:
             tensor: Any = self.gm
             for part in target.split("."):
                 tensor = getattr(tensor, part)
             if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
                 raise UnsupportedError(f"the traced module holds a {type(tensor).__name__}")
-            self.constants[target] = self._constant_value(tensor.detach(), self._unique(target))
-        return self.constants[target]
+            self.held[target] = self._constant_value(tensor.detach(), self._unique(target))
+        return self.held[target]
 
     def _constant_value(self, tensor: torch.Tensor, name: str) -> Value:
         _refuse_lazy(tensor, f"constant {name}")
         kind = self.context.type_of(tensor, f"constant {name}")
         if tensor.numel() == 1 and not kind.dtype.is_opaque:
             return self.emitter.constant(tensor.item(), kind.dtype, kind.shape)
-        self.constant_tensors.append(tensor)
-        return self.builder.input(name, kind.dtype, kind.shape, kind.strides, "param")
+        value = self.builder.input(name, kind.dtype, kind.shape, kind.strides, "param")
+        self.constants[value] = tensor
+        return value
 
     def _unique(self, name: str) -> str:
         """A name for an input that no other has: word characters and dots, not only digits."""
@@ -126,6 +128,20 @@ class _Importer:
             unique = f"{base}_{count}"
         self.names.add(unique)
         return unique
+
+    def _drop_unread_constants(self) -> None:
+        graph = self.builder.graph
+        read = {operand for node in graph.nodes for operand in node.operands}
+        read.update(result for result in graph.results if isinstance(result, Value))
+        read.update(new for _, new in graph.updates)
+        unread = {value for value in self.constants if value not in read}
+        for value in unread:
+            del self.constants[value]
+        graph.inputs = [
+            entry
+            for entry in graph.inputs
+            if not isinstance(entry, Input) or entry.value not in unread
+        ]
 
     def _keep_updated_unpacked(self) -> None:
         """What the program itself writes to must not be pre-packed, so it is no parameter."""

@@ -139,6 +139,9 @@ def _in_memory(node: Node, tensor: Tensor, kind: TensorType, sizes: Sizes) -> Te
     if kind.strides is None:
         return tensor.contiguous()
     strides = tuple(evaluate(dim, sizes) for dim in kind.strides)
+    if all(n == 1 or a == b for n, a, b in zip(shape, tensor.stride(), strides, strict=True)):
+        # Perhaps a view that ATen made on purpose, and one that could not be written to.
+        return tensor
     return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(tensor)
 
 
@@ -153,7 +156,8 @@ def _run_aten(node: Node, operands: Sequence[Tensor], sizes: dict[str, int]) -> 
     assert isinstance(args, tuple) and isinstance(named, tuple)
     decoded = [_decoded(arg, operands, sizes) for arg in args]
     kwargs = {name: _decoded(value, operands, sizes) for name, value in cast(Any, named)}
-    found = _flattened(target(*decoded, **kwargs))
+    result = target(*decoded, **kwargs)
+    found = _flattened(result) if node.results else []
     for name, result, dim in _evaluated(node.attrs["binds"], sizes):
         sizes[name] = int(found[result]) if dim == -1 else found[result].shape[dim]
     return found

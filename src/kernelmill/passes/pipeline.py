@@ -11,6 +11,7 @@ from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.constants import FoldConstants
 from kernelmill.passes.cse import ShareEqual
 from kernelmill.passes.dce import DropUnused
+from kernelmill.passes.heads import GroupHeads
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.reinplace import WriteInPlace
 from kernelmill.passes.split_reductions import SplitReductions
@@ -33,6 +34,7 @@ DEFAULT: tuple[Pass, ...] = (
     MergeViews(),
     RemoveIdentities(),
     MergeViews(),
+    GroupHeads(),
     ShareEqual(),
     DropUnused(),
     SplitReductions(),

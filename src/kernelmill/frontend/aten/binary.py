@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kernelmill.core.dim import Expr, bounds
 from kernelmill.core.dtype import BOOL, DType
-from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number, Operand, WeakFloat, promote
 from kernelmill.frontend.registry import NotTranslated, translates
 from kernelmill.graph.ir import Value
@@ -46,7 +46,7 @@ def _scaled(e: Emitter, other: Operand, alpha: Number, dtype: DType) -> Operand:
 @translates("add.Tensor", "add.Scalar")
 def add(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
     if e.dtype == BOOL:
-        return _logical(e, "bit_or", a, b)
+        return _logical(e, "bit_or", a, b if alpha else False)
     return _arithmetic(e, "add", a, _scaled(e, b, alpha, e.dtype.compute))
 
 
@@ -80,8 +80,8 @@ def div_mode(e: Emitter, a: Operand, b: Operand, *, rounding_mode: str | None) -
         return floor_divide(e, a, b)
     if not e.dtype.is_float:
         return _integer_division(e, "div", a, b)
-    quotient = _as_values(e, (a, b), e.dtype.compute)
-    return e.cast(e.emit("trunc", e.pointwise("div", *quotient)), e.dtype)
+    quotient = e.pointwise("div", *_as_values(e, (a, b), _compute_dtype(e, (a, b))))
+    return e.cast(e.emit("trunc", quotient), e.dtype)
 
 
 @translates("floor_divide")
@@ -297,6 +297,20 @@ def addcmul(e: Emitter, x: Value, a: Value, b: Value, *, value: Number = 1) -> V
 def addcdiv(e: Emitter, x: Value, a: Value, b: Value, *, value: Number = 1) -> Value:
     x, a, b = (e.operand(v, e.dtype.compute) for v in (x, a, b))
     return e.cast(e.add(x, e.div(e.mul(a, value), b)), e.dtype)
+
+
+@translates("linalg_cross")
+def cross(e: Emitter, a: Value, b: Value, *, dim: int = -1) -> Value:
+    """Each product rounded, and their difference: half types as eager has them."""
+    a, b = (e.expand(e.cast(x, e.dtype), e.shape) for x in (a, b))
+    dim = wrap(dim, len(e.shape))
+
+    def turned(x: Value, places: int) -> Value:
+        parts = [e.slice(x, dim, places, 3), e.slice(x, dim, 0, places)]
+        return e.emit("concat", *parts, dim=dim)
+
+    left = e.mul(turned(a, 1), turned(b, 2))
+    return e.sub(left, e.mul(turned(a, 2), turned(b, 1)))
 
 
 @translates("lerp.Tensor", "lerp.Scalar")

@@ -37,17 +37,6 @@ def addmv(
     return _plus(e, mv(e, a, v), bias, beta, alpha)
 
 
-@translates("addbmm.default")
-def addbmm(
-    e: Emitter, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1
-) -> Value:
-    """The sum over the batch is a longer inner dim."""
-    batch, rows, inner = a.shape
-    flat_a = e.reshape(e.permute(a, (1, 0, 2)), (rows, batch * inner))
-    flat_b = e.reshape(b, (batch * inner, b.shape[2]))
-    return _plus(e, matmul(e, flat_a, flat_b), bias, beta, alpha)
-
-
 def _plus(e: Emitter, result: Value, bias: Value, beta: Number, alpha: Number) -> Value:
     """beta * bias + alpha * result, rounded once; beta 0 ignores the bias, NaN and all."""
     if alpha != 1:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, product
+from kernelmill.core.dtype import DType
 from kernelmill.frontend.aten.reductions import moments
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import translates
@@ -186,20 +187,21 @@ def batch_norm_functional(
         inference = batch_norm_inference(
             e, x, weight, bias, running_mean, running_var, momentum, eps
         )
-        return *inference, running_mean, running_var
+        kept_mean = e.cast(running_mean, e.out[3].dtype)
+        return *inference[:3], kept_mean, e.cast(running_var, e.out[4].dtype)
     result, mean, rstd, unbiased = _batch_norm_training(e, x, weight, bias, eps)
     return (
         result,
         e.cast(mean, e.out[1].dtype),
         e.cast(rstd, e.out[2].dtype),
-        _blend(e, running_mean, mean, momentum),
-        _blend(e, running_var, unbiased, momentum),
+        _blend(e, running_mean, mean, momentum, e.out[3].dtype),
+        _blend(e, running_var, unbiased, momentum, e.out[4].dtype),
     )
 
 
-def _blend(e: Emitter, running: Value, batch: Value, momentum: float) -> Value:
+def _blend(e: Emitter, running: Value, batch: Value, momentum: float, dtype: DType) -> Value:
     kept = e.mul(e.wide(running), 1 - momentum)
-    return e.cast(e.add(kept, e.mul(batch, momentum)), running.dtype)
+    return e.cast(e.add(kept, e.mul(batch, momentum)), dtype)
 
 
 @translates("_native_batch_norm_legit.no_stats")

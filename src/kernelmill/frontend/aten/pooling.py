@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, maximum, product
-from kernelmill.core.dtype import DType
+from kernelmill.core.dtype import I64, DType
 from kernelmill.frontend.aten.sources import spread
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -251,13 +251,34 @@ def avg_pool1d(
 
 @translates("_adaptive_avg_pool2d.default", "_adaptive_avg_pool3d.default")
 def adaptive_avg_pool(e: Emitter, x: Value, size: Sequence[Dim]) -> Value:
-    """Where the output divides the input, windows are plain blocks."""
-    count = len(size)
-    lead, sizes = x.shape[:-count], x.shape[-count:]
-    blocks: list[Dim] = list(lead)
-    for have, want in zip(sizes, size, strict=True):
-        if not isinstance(have, int) or not isinstance(want, int) or not want or have % want:
-            raise NotTranslated("adaptive pooling to sizes that do not divide the input's")
-        blocks += [want, have // want]
-    dims = [len(lead) + 2 * d + 1 for d in range(count)]
-    return e.cast(e.mean(e.reshape(e.wide(x), blocks), dims), x.dtype)
+    """One dim after the other: the windows of all dims are independent of each other."""
+    first = len(x.shape) - len(size)
+    result = e.wide(x)
+    for dim, want in enumerate(size, first):
+        have = x.shape[dim]
+        if not isinstance(have, int) or not isinstance(want, int) or not have or not want:
+            raise NotTranslated("adaptive pooling of or to a symbolic or empty size")
+        if have % want:
+            result = _uneven_means(e, result, dim, have, want)
+        else:
+            blocks = (*result.shape[:dim], want, have // want, *result.shape[dim + 1 :])
+            result = e.mean(e.reshape(result, blocks), (dim + 1,))
+    return e.cast(result, x.dtype)
+
+
+def _uneven_means(e: Emitter, x: Value, dim: int, have: int, want: int) -> Value:
+    """Means over [i * have // want, ceil((i + 1) * have / want)) along `dim`, for i < want."""
+    longest = -(-have // want) + 1
+    plane = (want, longest)
+    place = e.iota(plane, 0)
+    start = e.pointwise("floordiv", e.mul(place, have), e.constant(want, I64))
+    beyond = e.add(e.mul(e.add(place, 1), have), want - 1)
+    end = e.pointwise("floordiv", beyond, e.constant(want, I64))
+    position = e.add(start, e.iota(plane, 1))
+    inside = e.compare("lt", position, end)
+    windows = e.emit("index", x, e.clamp(position, None, have - 1), dims=(dim,), at=dim)
+    after = [1] * (len(x.shape) - dim - 1)
+    kept = e.where(e.reshape(inside, (*plane, *after)), windows, 0)
+    total = e.reduce("reduce_sum", kept, (dim + 1,))
+    count = e.slice(e.cast(e.sub(end, start), x.dtype), 1, 0, 1)
+    return e.div(total, e.reshape(count, (want, *after)))

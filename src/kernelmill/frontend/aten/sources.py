@@ -64,6 +64,23 @@ def _is_number(number: Number, value: int) -> bool:
     return isinstance(number, (int, float)) and number == value
 
 
+@translates("linspace.default")
+def linspace(e: Emitter, start: Number, end: Number, steps: Dim, **kwargs: Any) -> Value:
+    """Counted from both ends, as eager does, so that the last element is `end` exactly."""
+    known = isinstance(start, (int, float)) and isinstance(end, (int, float))
+    if not known or not e.dtype.is_float or not isinstance(steps, int):
+        raise NotTranslated("linspace of integers or of numbers known only while running")
+    kind = e.dtype.compute
+    index = e.iota(e.shape, 0)
+    if steps < 2:
+        return e.constant(start, e.dtype, e.shape)
+    step = e.div(e.sub(e.constant(end, kind), start), steps - 1)
+    rising = e.add(e.mul(e.cast(index, kind), step), start)
+    left = e.cast(e.sub(e.constant(steps - 1, I64, e.shape), index), kind)
+    falling = e.sub(e.constant(end, kind, e.shape), e.mul(left, step))
+    return e.cast(e.where(e.compare("lt", index, steps // 2), rising, falling), e.dtype)
+
+
 @translates("eye")
 def eye(e: Emitter, *sizes: Dim, **kwargs: Any) -> Value:
     return e.cast(e.compare("eq", e.iota(e.shape, 0), e.iota(e.shape, 1)), e.dtype)

@@ -1,0 +1,62 @@
+"""Attention over repeated heads reads the heads themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.passes.rewriter import Rewriter
+
+
+@dataclass(frozen=True)
+class GroupHeads:
+    """attention(q, repeat(k), repeat(v)) becomes attention(q, k, v).
+
+    Models with grouped queries often write the repetition out: k of shape (B, G, N, D) viewed as
+    (B, G, 1, N, D), expanded to (B, G, R, N, D), and viewed as (B, G * R, N, D). The operator takes
+    groups as they are, and reads an Rth of the memory.
+    """
+
+    name: str = "group-heads"
+
+    def apply(self, graph: Graph) -> Graph:
+        if not any(node.op == "attention" for node in graph.nodes):
+            return graph
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            grouped = _grouped(rewriter.operands(node)) if node.op == "attention" else None
+            if grouped is None:
+                rewriter.keep(node)
+            else:
+                fresh = rewriter.emit(node, "attention", *grouped, **node.attrs)
+                rewriter.replace(node.result, fresh)
+        return rewriter.finish()
+
+
+def _grouped(operands: tuple[Value, ...]) -> tuple[Value, ...] | None:
+    query, key, value, *mask = operands
+    few_keys, few_values = _unrepeated(key), _unrepeated(value)
+    if few_keys is None or few_values is None or few_keys.shape[1] != few_values.shape[1]:
+        return None
+    return (query, few_keys, few_values, *mask)
+
+
+def _unrepeated(x: Value) -> Value | None:
+    """The value whose dim 1 was repeated, each entry several times in a row, to make x."""
+    merged = _made_by(x, "reshape")
+    expanded = None if merged is None else _made_by(merged.operands[0], "expand")
+    split = None if expanded is None else _made_by(expanded.operands[0], "reshape")
+    if expanded is None or split is None or len(expanded.result.shape) != 5:
+        return None
+    source = split.operands[0]
+    batch, groups, repeats, length, width = expanded.result.shape
+    if split.result.shape != (batch, groups, 1, length, width):
+        return None
+    if source.shape != (batch, groups, length, width):
+        return None
+    return source if x.shape == (batch, groups * repeats, length, width) else None
+
+
+def _made_by(value: Value, op: str) -> Node | None:
+    node = value.node
+    return node if node is not None and node.op == op else None
