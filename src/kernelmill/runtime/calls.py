@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernelmill.plan.ir import DimResult, Result, TensorInput, TensorResult
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.engine import Admitted, Engine
 from kernelmill.runtime.memory import empty_strided
 from kernelmill.runtime.sizes import Sizes
 
@@ -162,13 +162,18 @@ def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple
     """The call after the quick way has met with something it does not know."""
 
     def careful(args: tuple[Any, ...]) -> list[ProgramResult]:
-        admitted, sizes, binding = engine.admit(args)
         frame = engine.take_frame()
-        try:
+        outs: list[Any] = []
+
+        def enter(admitted: Admitted) -> int:
+            tensors, sizes, binding = admitted
             frame.adopt(sizes)
-            outs = list(starmap(empty_strided, sizes.outputs))
+            outs[:] = starmap(empty_strided, sizes.outputs)
             bound = 0 if binding is None else binding.address
-            code = engine.entry_call(frame.address, bound, id(args), *pick(admitted), *outs)
+            return engine.entry_call(frame.address, bound, id(args), *pick(tensors), *outs)
+
+        try:
+            (_, sizes, _), code = engine.carefully(args, enter)
         finally:
             engine.free.append(frame)
         return finish(code, outs, args, sizes)

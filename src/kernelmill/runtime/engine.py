@@ -7,8 +7,8 @@ looked at in Python and put right or refused by name, and parameters are bound a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union
 
 import torch
 
@@ -27,6 +27,11 @@ RELEASE_GIL_NS = 20_000
 
 _MOST_SIZES = 256
 """How many sets of symbol values a program remembers the sizes of."""
+
+_MOST_ATTEMPTS = 1000
+
+Admitted = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
+"""Arguments that the entry takes, their sizes, the binding of the long-lived ones."""
 
 
 class Engine:
@@ -120,11 +125,8 @@ class Engine:
         return InputError(f"program {self.plan.name} takes {expected} arguments, got {count}")
 
     def error(self, code: int) -> Exception:
-        """What a code of the entry other than 0 means.
-
-        A status that a kernel has set is an IndexError. That an argument does not fit cannot be
-        after the careful way, unless another thread changes it during the call.
-        """
+        """What a code of the entry other than 0 means: a status that a kernel has set, or that
+        another thread keeps changing an argument."""
         if code > 0:
             return IndexError(self.plan.checks[code - 1])
         places = (*self.tables.tensor_arguments, *self.tables.cell_arguments)
@@ -134,7 +136,20 @@ class Engine:
 
     # ---- the careful way --------------------------------------------------------------------
 
-    def admit(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Sizes, Binding | None]:
+    def carefully(
+        self, arguments: tuple[Any, ...], enter: Callable[[Admitted], int]
+    ) -> tuple[Admitted, int]:
+        """Admit arguments and hand them to the entry, which gives its code; once more when another
+        thread has changed an argument in between."""
+        attempts = 0
+        while True:
+            attempts += 1
+            admitted = self.admit(arguments)
+            code = enter(admitted)
+            if code >= 0 or attempts == _MOST_ATTEMPTS:
+                return admitted, code
+
+    def admit(self, arguments: tuple[Any, ...]) -> Admitted:
         """Arguments that the entry will take, their sizes, and a fresh binding of parameters.
 
         InputError names the argument that cannot be taken. Nothing is written.

@@ -22,10 +22,8 @@ from kernelmill.runtime.calls import (
     result_readers,
     sizes_finder,
 )  # fmt: skip
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.engine import Admitted, Engine
 from kernelmill.runtime.memory import Frame, empty_strided
-from kernelmill.runtime.packing import Binding
-from kernelmill.runtime.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -126,20 +124,19 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
     inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == "input"]
     look = _quick_look(engine)
 
-    def enter(args: tuple[Any, ...], frame: Frame, found: Admitted) -> int:
-        admitted, sizes, binding = found
-        frame.adopt(sizes)
-        bound = 0 if binding is None else binding.address
-        return engine.entry_admit(frame.address, bound, id(args), *pick(admitted))
-
     def begin(args: tuple[Any, ...], frame: Frame) -> Running:
+        def enter(admitted: Admitted) -> int:
+            tensors, sizes, binding = admitted
+            frame.adopt(sizes)
+            bound = 0 if binding is None else binding.address
+            return engine.entry_admit(frame.address, bound, id(args), *pick(tensors))
+
         found, code = look(args), -1
         if found is not None:
             with suppress(Exception):
-                code = enter(args, frame, found)
+                code = enter(found)
         if found is None or code:
-            found = engine.admit(args)
-            code = enter(args, frame, found)
+            found, code = engine.carefully(args, enter)
         if code:
             raise engine.error(code)
         admitted, sizes, binding = found
@@ -156,9 +153,6 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
         return running
 
     return begin
-
-
-Admitted = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
 
 
 def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Admitted, None]]:
