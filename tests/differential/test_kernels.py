@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -10,7 +11,7 @@ from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.numeric import Array, cast
+from kernelmill.kernel.numeric import Array, cast, numpy_dtype
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
@@ -71,3 +72,32 @@ def test_a_kernel_read_back_means_the_same(kernel: Kernel, seed: int, size: int)
     run_kernel(again, second, {again.dims[0].name: size})
     for name in first:
         same(second[name], first[name], kernel, name)
+
+
+NARROWED = [("i64", "i32"), ("i32", "i16"), ("f32", "bf16"), ("f32", "u8"), ("i16", "i8")]
+
+
+@pytest.mark.parametrize(("source", "target"), NARROWED)
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_lanes_that_a_known_mask_leaves_out_are_not_written(
+    source: str, target: str, lanes: int
+) -> None:
+    # A tail of one element is where LLVM has stored more than the element.
+    for count in (0, 1, lanes - 1):
+        text = f"""
+        kernel tail(x: {source}[16] in, y: {target}[16] inout) tasks(1) {{
+          %n: i64 = index(<{count}>)
+          %m: boolx{lanes} = lane_mask(%n)
+          %x: {source}x{lanes} = load x[0]
+          %y: {target}x{lanes} = cast(%x)
+          store y[0], %y mask %m
+        }}"""
+        kernel = parse_kernel(text)
+        expected = {
+            buffer.name: np.full(16, number, numpy_dtype(buffer.dtype))
+            for buffer, number in zip(kernel.buffers, (0, 77), strict=True)
+        }
+        actual = {name: array.copy() for name, array in expected.items()}
+        run_kernel(kernel, expected)
+        Native(kernel)(actual)
+        np.testing.assert_array_equal(actual["y"], expected["y"])
