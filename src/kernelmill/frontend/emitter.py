@@ -158,10 +158,15 @@ class Emitter:
         return self.emit("pad", x, low=tuple(low), high=tuple(high), value=literal)
 
     def aten(
-        self, target: str, args: Sequence[Any], results: Sequence[TensorType], reason: str
+        self,
+        target: str,
+        args: Sequence[Any],
+        results: Sequence[TensorType],
+        reason: str,
+        **kwargs: Any,
     ) -> tuple[Value, ...]:
         """Run an ATen operator as itself; see aten_call.py."""
-        return emit_aten(self.builder, target, args, {}, results, reason=reason)
+        return emit_aten(self.builder, target, args, kwargs, results, reason=reason)
 
     # ---- reductions -------------------------------------------------------------------------
 

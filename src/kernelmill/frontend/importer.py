@@ -93,6 +93,8 @@ class _Importer:
             made = self.builder.input(name, kind.dtype, kind.shape, kind.strides, role)
             self.context.env[node] = made
         elif isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
+            if isinstance(value, torch.SymInt) and isinstance(value.node._hint, torch.SymInt):
+                raise UnsupportedError(f"argument {name} is the ragged size of a nested tensor")
             dim = self.context.env[node] = self.context.symbols.dim(value)
             known = as_sym(dim) is not None
             self.builder.dim_input(dim if known else self.context.symbols.fresh(name))

@@ -49,14 +49,26 @@ def lies_row_major(tensor: torch.Tensor) -> bool:
 
 def dense_strides(kind: TensorType) -> tuple[Dim, ...] | None:
     """The strides, when they are a dense permutation of row-major and not row-major itself."""
-    if kind.strides is None:
-        return None
-    left = [(size, step) for size, step in zip(kind.shape, kind.strides, strict=True) if size != 1]
+    return None if kind.strides is None or _inner_first(kind) is None else kind.strides
+
+
+def memory_order(kind: TensorType) -> tuple[int, ...]:
+    """The dims from the outermost to the innermost in memory; as they are where it has gaps."""
+    found = None if kind.strides is None else _inner_first(kind)
+    return tuple(range(kind.rank)) if found is None else tuple(reversed(found))
+
+
+def _inner_first(kind: TensorType) -> list[int] | None:
+    """The dims by growing stride, when the elements lie densely in some order of the dims."""
+    strides = kind.memory_strides
+    order = [d for d, size in enumerate(kind.shape) if size == 1]
+    left = [d for d in reversed(range(kind.rank)) if d not in order]
     expected: Dim = 1
     while left:
-        found = next((entry for entry in left if entry[1] == expected), None)
+        found = next((d for d in left if strides[d] == expected), None)
         if found is None:
             return None
         left.remove(found)
-        expected = expected * found[0]
-    return kind.strides
+        order.append(found)
+        expected = expected * kind.shape[found]
+    return order

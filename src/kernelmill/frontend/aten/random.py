@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernelmill.core.dtype import BOOL
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import NotTranslated, translates
-from kernelmill.graph.ir import Value
+from kernelmill.frontend.tensors import memory_order
+from kernelmill.graph.ir import TensorType, Value
 
 
 @translates("native_dropout.default")
@@ -18,7 +19,14 @@ def native_dropout(
     if p >= 1 or not x.dtype.is_float:
         raise NotTranslated("dropout of everything, or of integers")
     kept = 1 - p
-    noise = e.aten("aten.bernoulli.p", (x, kept), (x.type,), reason="random numbers")[0]
+    # The generator fills memory in its order, which is that of the traced tensor.
+    order = memory_order(e.out[0])
+    kind = TensorType(x.dtype, tuple(x.shape[d] for d in order))
+    (blank,) = e.aten(
+        "aten.empty.memory_format", (kind.shape,), (kind,), "random numbers", dtype=x.dtype
+    )
+    (drawn,) = e.aten("aten.bernoulli.p", (blank, kept), (kind,), "random numbers")
+    noise = e.permute(drawn, [order.index(d) for d in range(len(order))])
     mask = e.emit("cast", noise, dtype=BOOL)
     scale = e.cast(e.div(e.wide(noise), kept), x.dtype)
     return e.mul(x, scale), mask
