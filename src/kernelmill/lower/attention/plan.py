@@ -14,12 +14,15 @@ from kernelmill.lower.attention.spec import AttentionSpec
 _FEW_ROWS = 8
 """Up to so many query rows keys and values are read in place: each is used too rarely to pack."""
 
-_TILE_ROWS = 6
+_TILE = {32: (4, 4), 16: (6, 2)}
+"""Rows and vectors across the largest register tile, by the number of registers. With 32 a third is
+left for constants of the exponential, which LLVM keeps there even while the tile is summed up."""
+
 _BLOCK_ROWS = 128
 _BLOCK_KEYS = 256
 _ENOUGH_TASKS = 8
 
-_PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.9}
+_PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
 """Speed of a register tile of so many vectors across, relative to the widest."""
 
 
@@ -33,25 +36,27 @@ def plan_attention(spec: AttentionSpec, target: Target) -> AttentionSchedule:
     if spec.depth == 0 or spec.value_depth == 0:
         raise UnsupportedError("attention over vectors without elements")
     few = isinstance(spec.rows, int) and spec.rows <= _FEW_ROWS
-    widest = 2 if target.is_x86 and target.vector_bits < 512 else 4
+    tile = _TILE[16 if target.is_x86 and target.vector_bits < 512 else 32]
     lanes = target.vector_lanes(spec.accumulate)
     if few:
-        schedule = _streamed(spec, lanes, widest, target.has_fma)
+        schedule = _streamed(spec, lanes, tile, target.has_fma)
     else:
         row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
         most = max(1, min(_BLOCK_KEYS, target.l2_bytes // 2 // row))
-        schedule = _packed(spec, lanes, widest, target.has_fma, most)
+        schedule = _packed(spec, lanes, tile, target.has_fma, most)
     scratch = lay_out(spec, schedule).elements * spec.accumulate.bytes
     return replace(schedule, scratch=scratch, work=_work(spec, few, lanes))
 
 
-def _streamed(spec: AttentionSpec, lanes: int, widest: int, fused: bool) -> AttentionSchedule:
+def _streamed(
+    spec: AttentionSpec, lanes: int, tile: tuple[int, int], fused: bool
+) -> AttentionSchedule:
     assert isinstance(spec.rows, int)
     rows = max(spec.rows, 1)
     heads = _heads_together(spec, rows)
     keys = _block_keys(spec.keys, lanes, _BLOCK_KEYS)
     # Sums stay in registers while the values stream past.
-    width = max(1, min(widest * 2, widest * _TILE_ROWS // (heads * rows)))
+    width = max(1, min(2 * tile[1], tile[0] * tile[1] // (heads * rows)))
     return AttentionSchedule(
         streamed=True, lanes=lanes, fused=fused, heads=heads, rows=rows, row_blocks=1,
         tile_rows=heads * rows, panel=1, value_panels=_split(spec.value_depth, lanes, width),
@@ -61,14 +66,15 @@ def _streamed(spec: AttentionSpec, lanes: int, widest: int, fused: bool) -> Atte
 
 
 def _packed(
-    spec: AttentionSpec, lanes: int, widest: int, fused: bool, most: int
+    spec: AttentionSpec, lanes: int, tile: tuple[int, int], fused: bool, most: int
 ) -> AttentionSchedule:
     """`most` keys and values of a block stay in the second-level cache."""
-    rows, panel = _block_rows(spec), _panel(spec.keys, lanes, widest)
+    tile_rows, widest = tile
+    rows, panel = _block_rows(spec, tile_rows), _panel(spec.keys, lanes, widest)
     keys, row_blocks = _block_keys(spec.keys, panel * lanes, most), ceildiv(spec.rows, rows)
     return AttentionSchedule(
         streamed=False, lanes=lanes, fused=fused, heads=1, rows=rows, row_blocks=row_blocks,
-        tile_rows=_TILE_ROWS, panel=panel, value_panels=_split(spec.value_depth, lanes, widest),
+        tile_rows=tile_rows, panel=panel, value_panels=_split(spec.value_depth, lanes, widest),
         keys=keys, single=_covers(keys, spec.keys), tasks=product(spec.batch) * row_blocks,
     )  # fmt: skip
 
@@ -83,16 +89,16 @@ def _heads_together(spec: AttentionSpec, rows: int) -> int:
     return 1
 
 
-def _block_rows(spec: AttentionSpec) -> int:
+def _block_rows(spec: AttentionSpec, tile_rows: int) -> int:
     """Rows of a task: many, so that packing is cheap, but not so many that threads stay idle."""
     if not isinstance(spec.rows, int):
-        return _BLOCK_ROWS // _TILE_ROWS * _TILE_ROWS
+        return _BLOCK_ROWS // tile_rows * tile_rows
     blocks, outer = _parts(spec.rows, _BLOCK_ROWS), product(spec.batch)
     while isinstance(outer, int) and outer * blocks < _ENOUGH_TASKS:
-        if spec.rows // (blocks * 2) < 4 * _TILE_ROWS:
+        if spec.rows // (blocks * 2) < 4 * tile_rows:
             break
         blocks *= 2
-    return _parts(_parts(spec.rows, blocks), _TILE_ROWS) * _TILE_ROWS
+    return _parts(_parts(spec.rows, blocks), tile_rows) * tile_rows
 
 
 def _panel(keys: Dim, lanes: int, widest: int) -> int:
