@@ -62,7 +62,7 @@ def compile_capture(
         inference_compiler=partial(compilation.compile, kind="inference"),
         partition_fn=min_cut_rematerialization_partition,
         decompositions={**decomposition_table(), **decompositions},
-        keep_inference_input_mutations=True,
+        keep_inference_input_mutations=config.experimental_config.keep_inference_input_mutations,
     )
     return compilation.direct or disable(wrapped, reason="it runs a compiled program")
 
@@ -91,6 +91,9 @@ class _Compilation:
     def compile(self, gm: fx.GraphModule, example_inputs: Sequence[Any], *, kind: str) -> Call:
         """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
         capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
+        if self.config.debug.run_eagerly:
+            self.record(replace(capture, refused="config.debug.run_eagerly is set"))
+            return make_boxed_func(gm.forward)
         try:
             compiled = self._compile(gm, capture)
         except _OUR_CALLERS_FAULT:

@@ -251,8 +251,8 @@ class ExperimentalConfig(Group):
     )
     frozen_parameter = Switch(
         False,
-        "Promise that parameters never change: their packed copies are not checked.",
-        in_key=True,
+        "Treat parameters as constants.",
+        inert="parameters are packed once in any case, and again only when they change",
     )
     remove_noop_ops = Switch(True, "Remove operators that change nothing.", in_key=True)
     pattern_fusion_pass = Switch(True, "Rewrite known patterns of operators.", in_key=True)
