@@ -147,8 +147,11 @@ bound:
 ask:
   %wanted.32 = call i32 @_ZN2at15get_num_threadsEv()
   %wanted = sext i32 %wanted.32 to i64
+  %share.worthwhile = lshr i64 %threshold, 1                ; so that two threads have enough
+  %occupied = udiv i64 %work, %share.worthwhile
   %allowed = call i64 @llvm.smin.i64(i64 %wanted, i64 %most.threads)
-  %threads = call i64 @llvm.smin.i64(i64 %allowed, i64 %tasks)
+  %useful = call i64 @llvm.smin.i64(i64 %tasks, i64 %occupied)
+  %threads = call i64 @llvm.smin.i64(i64 %allowed, i64 %useful)
   %team = icmp sgt i64 %threads, 1
   br i1 %team, label %together, label %alone
 
