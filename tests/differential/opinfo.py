@@ -177,7 +177,11 @@ def _compile(flat: Flat, backend: str, dynamic: bool) -> tuple[Callable[..., Any
         finally:
             os.environ.pop("KERNELMILL_STRICT", None)
     calls = [call for report in reports for call in report.fallbacks]
-    return compiled, [f"{operator}: {reason}" for operator, reason, _ in calls]
+    return compiled, [
+        f"{operator}: {reason}"
+        for operator, reason, _ in calls
+        if reason != "a view that is returned"  # nothing is computed
+    ]
 
 
 def _outcome(function: Callable[..., Any], tensors: list[Tensor]) -> Any:
@@ -229,7 +233,9 @@ def _differences(actual: Any, expected: Any, flat: Flat | None, values: bool) ->
     return ""
 
 
-def _difference(mine: Tensor, eager: Tensor, answer: Tensor | None, values: bool) -> str:
+def _difference(mine: Any, eager: Tensor, answer: Tensor | None, values: bool) -> str:
+    if not isinstance(mine, Tensor):
+        return f"{mine!r} instead of a tensor"
     if eager.layout != torch.strided:
         return "" if mine.layout == eager.layout else f"layout {mine.layout}"
     if not values and (mine.shape, mine.dtype) == (eager.shape, eager.dtype):
