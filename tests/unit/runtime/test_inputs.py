@@ -57,6 +57,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_wrong_argument_is_named(program: Program, case: str) -> None:
     make, message = REFUSED[case]
@@ -177,6 +178,7 @@ def test_expanded_arguments_keep_their_strides_when_compiled_so() -> None:
         program(torch.ones(4))
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_dtype_is_recognised(name: str) -> None:
     dtype = BY_NAME[name]

@@ -1,6 +1,7 @@
 """Static plans: results, arena, scratch, status word, sharing between threads."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from kernelmill.core.dtype import F32, I64
 from kernelmill.plan.ir import DimResult, Plan, TensorResult
 from kernelmill.runtime import load
+from kernelmill.runtime.executor import PARALLEL_THRESHOLD_NS
 from tests.unit.runtime.kernels import (
     add,
     buffer,
@@ -115,6 +117,34 @@ def test_heavy_launches_use_torchs_threads_and_light_ones_do_not() -> None:
         assert run_who(10**6) == [0] * 100
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_region_has_no_more_threads_than_its_work_keeps_busy() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    try:
+        assert set(run_who(3 * PARALLEL_THRESHOLD_NS // 2)) == {0, 1, 2}
+        assert set(run_who(PARALLEL_THRESHOLD_NS)) == {0, 1}
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_other_python_threads_run_during_a_long_call() -> None:
+    """The kernel sleeps for 200 ms; without the GIL's release nobody could count meanwhile."""
+    body = "  call i32 @usleep(i32 200000)"
+    kernel = each_task("sleeping", 1, body, "declare i32 @usleep(i32)")
+    plan = Plan(
+        "sleep", (), (), (buffer("tensor", 1),), (), (launch("sleeping", (0,), 1, work=10**8),),
+        (TensorResult(0),), (ref("sleeping"),),
+    )  # fmt: skip
+    program = load(plan, {"sleeping": kernel})
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(program)
+        ticks = 0
+        while not running.done():
+            ticks += 1
+            time.sleep(0.001)
+    assert ticks > 20
 
 
 def test_a_thread_that_never_called_torch_uses_the_number_of_threads_set() -> None:
