@@ -53,10 +53,14 @@ def find_operator(target: str) -> Callable[..., object]:
 
 
 class AtenStep:
-    """An AtenCall made ready: `run` calls it and gives its tensors by buffer number."""
+    """An AtenCall made ready: `run` calls it and gives its tensors by buffer number.
+
+    `binds` says whether it gives symbols their values.
+    """
 
     def __init__(self, plan: Plan, step: AtenCall, dims: DimTable) -> None:
         self._plan, self._step, self._dims = plan, step, dims
+        self.binds = bool(step.binds)
         self._operator = find_operator(step.target)
         self._arguments = [self._reader(argument) for argument in step.args]
         self._keywords = {name: self._reader(value) for name, value in step.kwargs}

@@ -125,25 +125,25 @@ class DimTable:
     def numbers(self, dims: Iterable[Dim]) -> list[int]:
         return [self._numbers[dim] for dim in dims]
 
-    @property
-    def symbolic(self) -> bool:
-        """Whether any value depends on symbols."""
-        return bool(self._early or self.late)
-
     def values(self, values: Mapping[str, int]) -> Values:
         """The array for these symbol values; dims over symbols that have none yet are 0.
 
         InputError when a value is outside its symbol's range.
         """
         self.check_ranges(values)
-        array = (word * len(self._numbers))()
-        array[len(self._early) + len(self.late) :] = self._constants
+        array = self.constant_values()
         if self._function is not None and self._early:
             given = (word * len(self.symbols))(*(values.get(s.name, 0) for s in self.symbols))
             self._function(given, array)
         else:
             array[: len(self._early)] = [_value(dim, values) for dim in self._early]
         self.fill_late(array, values)
+        return array
+
+    def constant_values(self) -> Values:
+        """The array with constants alone, for what runs before any symbol has a value."""
+        array = (word * len(self._numbers))()
+        array[len(self._early) + len(self.late) :] = self._constants
         return array
 
     def layout(self, of: TensorInput | BufferSpec, values: Values) -> Layout:

@@ -19,7 +19,7 @@ from kernelmill.runtime.dims import DimsFunction, DimTable, Layout, symbol_sourc
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.packing import Binding, Parameters
-from kernelmill.runtime.sizes import Sizes, work_out
+from kernelmill.runtime.sizes import Sizes, for_prepare, work_out
 from kernelmill.runtime.tables import NativeTables
 
 RELEASE_GIL_NS = 20_000
@@ -188,7 +188,7 @@ class Engine:
 
     def _prepare(self, addresses: Mapping[int, int], launches: Sequence[int]) -> None:
         frame = Frame(self.tables.address, self.tables.slots, self._threaded)
-        frame.adopt(work_out(self.plan, self.dims, {}))
+        frame.adopt(for_prepare(self.plan, self.dims))
         for buffer, address in addresses.items():
             frame.set_address(buffer, address)
         for launch in launches:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
-from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.plan.ir import Launch, Plan
+from kernelmill.plan.ir import Launch, Plan, Step
 from kernelmill.runtime.dims import DimTable, Values
 
 
@@ -30,16 +29,24 @@ class Sizes:
 def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int]) -> Sizes:
     """The sizes for these values. InputError when a value is outside its symbol's range."""
     values = dims.values(symbols)
-
-    def read(wanted: Sequence[Dim]) -> tuple[int, ...]:
-        return tuple(values[number] for number in dims.numbers(wanted))
-
-    launches = [step for step in (*plan.steps, *plan.prepare) if isinstance(step, Launch)]
-    scratch = max(read([launch.scratch for launch in launches]), default=0)
     outputs = tuple(
         (*dims.layout(buffer, values), to_torch(buffer.dtype))
         for buffer in plan.buffers
         if buffer.kind == "tensor"
     )
-    (arena,) = read([plan.arena_bytes])
-    return Sizes(values, dict(symbols), outputs, arena, -(-scratch // ALIGNMENT) * ALIGNMENT)
+    arena = values[dims.number(plan.arena_bytes)]
+    scratch = scratch_bytes(plan.steps, dims, values)
+    return Sizes(values, dict(symbols), outputs, arena, scratch)
+
+
+def for_prepare(plan: Plan, dims: DimTable) -> Sizes:
+    """The sizes for prepare steps, which know no symbols."""
+    values = dims.constant_values()
+    return Sizes(values, {}, (), 0, scratch_bytes(plan.prepare, dims, values))
+
+
+def scratch_bytes(steps: Sequence[Step], dims: DimTable, values: Values) -> int:
+    """The scratch memory that each thread needs for any of these steps."""
+    launches = (step for step in steps if isinstance(step, Launch))
+    most = max((values[dims.number(launch.scratch)] for launch in launches), default=0)
+    return -(-most // ALIGNMENT) * ALIGNMENT

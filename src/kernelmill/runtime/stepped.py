@@ -24,6 +24,7 @@ from kernelmill.runtime.calls import (
 )  # fmt: skip
 from kernelmill.runtime.engine import Admitted, Engine
 from kernelmill.runtime.memory import Frame, empty_strided
+from kernelmill.runtime.sizes import scratch_bytes
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def stepped_call(engine: Engine) -> Call:
                     if isinstance(stage.action, Segment):
                         _launch(engine, stage.action, running, frame)
                     else:
-                        _operate(stage.action, running, frame)
+                        _operate(engine, stage.action, running, frame)
                     for buffer in stage.drops:
                         running.tensors[buffer] = None
         finally:
@@ -192,8 +193,14 @@ def _launch(engine: Engine, segment: Segment, running: Running, frame: Frame) ->
         raise engine.error(status)
 
 
-def _operate(step: AtenStep, running: Running, frame: Frame) -> None:
-    for buffer, tensor in step.run(running).items():
+def _operate(engine: Engine, step: AtenStep, running: Running, frame: Frame) -> None:
+    results = step.run(running)
+    if step.binds:
+        sizes = running.sizes
+        scratch = scratch_bytes(engine.plan.steps, engine.dims, sizes.values)
+        running.sizes = replace(sizes, scratch_bytes=scratch)
+        frame.adopt(running.sizes)
+    for buffer, tensor in results.items():
         running.tensors[buffer] = tensor
         if not tensor.dtype.is_complex:
             frame.set_address(buffer, tensor.data_ptr())

@@ -178,6 +178,31 @@ def test_sizes_found_by_operators() -> None:
         assert torch.equal(found, x.nonzero())
 
 
+SCRATCH = """
+  %own = getelementptr i64, ptr %scratch, i64 %task
+  store i64 %task, ptr %own
+  %again = load volatile i64, ptr %own
+  %out = getelementptr i64, ptr %b0, i64 %task
+  store i64 %again, ptr %out
+"""
+
+
+def test_scratch_may_depend_on_what_operators_find() -> None:
+    plan = nonzero_plan()
+    (symbol,) = plan.symbols
+    u0 = of_atom(symbol)
+    steps = (plan.steps[0], launch("late_scratch", (2,), u0, scratch=u0 * 8))
+    plan = replace(
+        plan, inputs=(tensor_input("x", 5000),), buffers=(buffer("input", 5000, source=0),
+        *plan.buffers[1:]), steps=steps, results=(TensorResult(2),), kernels=(ref("late_scratch"),),
+    )  # fmt: skip
+    program = load(plan, {"late_scratch": each_task("late_scratch", 1, SCRATCH)})
+    for count in (1, 5000, 3):
+        x = torch.zeros(5000)
+        x[:count] = 1
+        assert torch.equal(program(x)[0], torch.arange(count))
+
+
 def test_a_symbol_from_the_value_of_a_result() -> None:
     symbol = Sym("u0", 0, 6)
     u0 = of_atom(symbol)

@@ -146,6 +146,31 @@ def test_kernels_get_their_dims_and_scratch_grows() -> None:
         assert torch.equal(result, torch.arange(size) + size * 10 + 1000)
 
 
+@pytest.mark.parametrize("native", [False, True])
+def test_parameters_are_packed_before_sizes_are_known(native: bool) -> None:
+    rest = Sym("s0", 2)
+    n = of_atom(rest)
+    tasks = 4 + n // (n - 1) // 9
+    plan = Plan(
+        "packing", (rest,),
+        (SymbolInput("s0"), tensor_input("x", n * 4), tensor_input("w", 4, role="param")),
+        (buffer("input", n * 4, source=1), buffer("input", 4, source=2), buffer("packed", 4),
+         buffer("tensor", 4)),
+        (launch("double", (1, 2), 4, scratch=100),), (launch("add", (0, 2, 3), tasks),),
+        (TensorResult(3),), (ref("add"), ref("double")),
+    )  # fmt: skip
+    objects = {"add": add(), "double": double()}
+    if native:
+        needed = dims_needed(plan)
+        objects[DIMS_OBJECT] = dims_function(DIMS_OBJECT, plan.symbols, needed, host())
+    program = load(plan, objects)
+    w = torch.nn.Parameter(torch.randn(4))
+    for size in (2, 3):
+        x = torch.randn(size * 4)
+        assert torch.equal(program(size, x, w)[0], x[:4] + 2 * w.detach())
+    assert program.report()["repacks"] == 1
+
+
 def test_a_divisor_that_may_be_zero_is_not_divided_by_in_native_code() -> None:
     share = (s0 + 7) // s0 * 4
     plan = Plan(
