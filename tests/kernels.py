@@ -18,7 +18,7 @@ from kernelmill.kernel.ir import SCRATCH, STATUS, Kernel, Value, VType
 from kernelmill.kernel.numeric import Array, numpy_dtype
 from kernelmill.kernel.ops import COMPARE
 
-ELEMENTS = 80
+ELEMENTS = 100
 DIM = "n"
 SCRATCH_BYTES = ELEMENTS * 8
 LARGEST = 5

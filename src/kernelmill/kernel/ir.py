@@ -23,7 +23,8 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
 
 The body runs once for every task: the symbol `task` (0 <= task < tasks) is bound around it. Tasks
 write disjoint elements and may run in any order and on any thread. `scratch` is bytes of memory
-private to the running thread, addressed as the buffer named "scratch" is: typed by each access.
+private to the running thread, addressed as a buffer named "scratch" whose elements have the type
+of each access; what it holds when a task begins is anything.
 
 Registers hold f64, f32, f16, bf16, integers and bool (one bit each lane; in memory 0 or 1 a byte).
 Arithmetic on f16 and bf16 is not allowed: `cast` to f32 and back, rounding to nearest even.

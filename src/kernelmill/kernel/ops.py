@@ -14,7 +14,8 @@ convert     cast    to the result's dtype: floats to integers truncate, to bool 
             bitcast same width
 vectors     splat(x); iota() -> 0, 1, 2...; extract(v, lane); lane_mask(n) -> lanes < n (n: i64);
             reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or -> scalar,
-            in a fixed tree order; concat2(a, b), slice(v){start};
+            the upper half folded onto the lower until one lane is left (of an odd number the
+            middle one waits a round); concat2(a, b), slice(v){start};
             interleave(a, b){half}: the lower (0) or upper (1) half of a0, b0, a1, b1, ...
 math        exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh
             acosh atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt
