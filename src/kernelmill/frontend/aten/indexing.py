@@ -17,6 +17,11 @@ def as_index(e: Emitter, index: Value) -> Value:
     return e.cast(index, I64)
 
 
+def at_least_1d(e: Emitter, x: Value) -> Value:
+    """A 0-d tensor as one of a single element, which is how these operators take it."""
+    return x if x.shape else e.reshape(x, (1,))
+
+
 def lookup(e: Emitter, x: Value, indices: Sequence[Value | None]) -> tuple[tuple[int, ...], int]:
     """(dims looked up, place of the indices' shape) of advanced indexing, as NumPy places it."""
     dims = tuple(d for d, index in enumerate(indices) if index is not None)
@@ -53,19 +58,14 @@ def embedding(
 
 @translates("index_select.default")
 def index_select(e: Emitter, x: Value, dim: int, indices: Value) -> Value:
+    x, positions = at_least_1d(e, x), at_least_1d(e, as_index(e, indices))
     dim = wrap(dim, len(x.shape))
-    positions = as_index(e, indices)
-    if not x.shape:
-        raise NotTranslated("index_select of a 0-d tensor")
-    if not positions.shape:
-        positions = e.reshape(positions, (1,))
-    return e.emit("index", x, positions, dims=(dim,), at=dim, unsigned=True)
+    found = e.emit("index", x, positions, dims=(dim,), at=dim, unsigned=True)
+    return e.reshape(found, e.shape)
 
 
 @translates("gather.default")
 def gather(e: Emitter, x: Value, dim: int, indices: Value, *, sparse_grad: bool = False) -> Value:
-    rank = len(x.shape)
-    positions = as_index(e, indices)
-    if len(positions.shape) != rank or not rank:
-        raise NotTranslated("gather with a 0-d tensor")
-    return e.emit("gather", x, positions, dim=wrap(dim, rank), unsigned=True)
+    x, positions = at_least_1d(e, x), at_least_1d(e, as_index(e, indices))
+    found = e.emit("gather", x, positions, dim=wrap(dim, len(x.shape)), unsigned=True)
+    return e.reshape(found, e.shape)

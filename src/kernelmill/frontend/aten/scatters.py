@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL
-from kernelmill.frontend.aten.indexing import as_index, lookup, shaped_indices
+from kernelmill.frontend.aten.indexing import as_index, at_least_1d, lookup, shaped_indices
 from kernelmill.frontend.aten.joins import concat
 from kernelmill.frontend.aten.sources import index_ramp
 from kernelmill.frontend.aten.views import sign_known, slice_range
@@ -24,14 +24,15 @@ _MODES = {
 
 
 def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: str) -> Value:
+    if x.dtype == BOOL and mode != "set":
+        raise NotTranslated("scatter with arithmetic on bools")
+    x, positions, source = (at_least_1d(e, value) for value in (x, as_index(e, index), source))
     rank = len(x.shape)
-    positions = as_index(e, index)
-    if not rank or len(positions.shape) != rank or (x.dtype == BOOL and mode != "set"):
-        raise NotTranslated("scatter into a 0-d tensor or with arithmetic on bools")
     for d, size in enumerate(positions.shape):
         source = e.slice(source, d, 0, size)
     source = e.cast(source, x.dtype)
-    return e.emit("scatter", x, positions, source, dim=wrap(dim, rank), mode=mode, unsigned=True)
+    result = e.emit("scatter", x, positions, source, dim=wrap(dim, rank), mode=mode, unsigned=True)
+    return e.reshape(result, e.shape)
 
 
 @translates("scatter.src", "scatter.reduce")
@@ -115,13 +116,17 @@ def _drop_leading_ones(e: Emitter, values: Value, rank: int) -> Value:
 
 def _put_along(e: Emitter, x: Value, dim: int, index: Value, values: Value, mode: str) -> Value:
     """x with its slices number index[i] along `dim` set to, or increased by, slice i of values."""
-    if not x.shape or (x.dtype == BOOL and mode == "add"):
-        raise NotTranslated("indexed write into a 0-d tensor or sums of bools")
+    if x.dtype == BOOL and mode == "add":
+        raise NotTranslated("sums of bools")
+    x, values = at_least_1d(e, x), at_least_1d(e, values)
     dim = wrap(dim, len(x.shape))
     positions = e.reshape(as_index(e, index), (index.type.elements,))
     shape = (*x.shape[:dim], positions.shape[0], *x.shape[dim + 1 :])
     values = e.expand(e.cast(values, x.dtype), shape)
-    return e.emit("index_put", x, values, positions, dims=(dim,), at=dim, mode=mode, unsigned=True)
+    result = e.emit(
+        "index_put", x, values, positions, dims=(dim,), at=dim, mode=mode, unsigned=True
+    )
+    return e.reshape(result, e.shape)
 
 
 @translates("index_add.default")

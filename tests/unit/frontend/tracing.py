@@ -1,0 +1,84 @@
+"""Functions traced by Dynamo and AOTAutograd, imported, and run by the graph interpreter."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch import fx
+from torch._functorch.aot_autograd import aot_module_simplified
+
+from kernelmill.frontend import decomposition_table, import_fx
+from kernelmill.graph.interpreter import run_graph
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.printer import print_graph
+from kernelmill.graph.verifier import verify_graph
+
+
+@dataclass
+class Traced:
+    """A function compiled into interpreted graphs: call it, then look at `graphs`."""
+
+    function: Callable[..., Any]
+    options: dict[str, Any] = field(default_factory=dict[str, Any])
+    graphs: list[Graph] = field(default_factory=list[Graph])
+
+    def __call__(self, *args: Any) -> Any:
+        torch._dynamo.reset()
+        return torch.compile(self.function, backend=self._backend, **self.options)(*args)
+
+    @property
+    def graph(self) -> Graph:
+        """The only graph."""
+        (graph,) = self.graphs
+        return graph
+
+    def operators(self) -> list[str]:
+        """The operators of all graphs, ATen calls by their own name."""
+        nodes = [node for graph in self.graphs for node in graph.nodes]
+        return [str(n.attrs["target"]) if n.op == "aten" else n.op for n in nodes]
+
+    def fallbacks(self) -> list[str]:
+        return [name for name in self.operators() if "." in name]
+
+    def _backend(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        compiler = self._interpret
+        return aot_module_simplified(
+            gm, examples, fw_compiler=compiler, bw_compiler=compiler, inference_compiler=compiler,
+            decompositions=decomposition_table(), keep_inference_input_mutations=True,
+            partition_fn=min_cut_rematerialization_partition,
+        )  # fmt: skip
+
+    def _interpret(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        placeholders = gm.graph.find_nodes(op="placeholder")
+        names = [node.name for node in placeholders]
+        imported = import_fx(gm, "traced", ["user"] * len(names), names)
+        verify_graph(imported.graph, "the importer")
+        text = print_graph(imported.graph)
+        assert print_graph(parse_graph(text)) == text
+        self.graphs.append(imported.graph)
+
+        def run(args: list[Any]) -> Any:
+            return run_graph(imported.graph, [*args, *imported.constants])
+
+        run._boxed_call = True  # type: ignore[attr-defined]
+        return run
+
+
+def trace(function: Callable[..., Any], *args: Any, **options: Any) -> Traced:
+    """The function after one call without gradients that agreed with eager, updates included."""
+    traced = Traced(function, options)
+    mine, eager = copy.deepcopy(args), copy.deepcopy(args)
+    with torch.no_grad():
+        torch.manual_seed(5)
+        expected = function(*eager)
+        torch.manual_seed(5)
+        actual = traced(*mine)
+    torch.testing.assert_close(actual, expected, equal_nan=True, rtol=2e-5, atol=1e-5)
+    torch.testing.assert_close(mine, eager, equal_nan=True, rtol=2e-5, atol=1e-5)
+    return traced
