@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelmill.core.dim import Dim, of_atom, product, symbols
+from kernelmill.core.dim import Dim, Expr, of_atom, product, symbols
 from kernelmill.core.dtype import DType
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
@@ -131,10 +131,9 @@ class _Lowering:
         if group.kind == "aten":
             self._call_aten(group)
             return
-        constant = self._is_constant(group) and self.tensors.isdisjoint(group.roots)
+        lasting = group.kind == "nest" and self.tensors.isdisjoint(group.roots)
+        constant = lasting and self._is_constant(group.roots)
         for value in group.roots:
-            if value in self.storage.locations and not self._is_view(value):
-                continue
             inplace = self._inplace_input(value)
             if inplace is not None:
                 self.storage.locations[value] = self.storage.locations[inplace]
@@ -163,35 +162,30 @@ class _Lowering:
         base = base_of(node.operands[0])
         return base if base.node is None else None
 
-    def _reads(self, group: Group) -> set[Value]:
-        """The stored values and inputs that the group reads."""
-        found: set[Value] = set()
-        own = {*group.internal, *group.roots}
-        pending = [operand for node in group.nodes for operand in node.operands]
+    def _is_constant(self, values: Iterable[Value]) -> bool:
+        """Whether parameters alone decide these values, so that once is enough for all calls."""
+        pending = list(values)
         seen: set[Value] = set()
+        found = False
         while pending:
             value = pending.pop()
-            if value in seen or value in own:
+            if value in seen:
                 continue
             seen.add(value)
-            if self._stored(value) is not None:
-                found.add(value)
-            elif value.node is not None:
-                pending += value.node.operands
+            location, node = self._stored(value), value.node
+            if location is not None:
+                found = True
+                if not self._constant_memory(value, location):
+                    return False
+            elif node is None or any(map(_symbolic, (value.shape, *node.attrs.values()))):
+                return False
+            else:
+                pending += node.operands
         return found
 
-    def _is_constant(self, group: Group) -> bool:
-        """Whether the group depends on parameters only, so that it runs once, not at each call."""
-        if group.kind != "nest" or any(symbols(size) for size in group.extents.values()):
-            return False
-        if any(node.op == "dim_value" for node in group.nodes) or not self.constants:
-            return False
-        reads = self._reads(group)
-        return bool(reads) and all(self._constant_memory(value) for value in reads)
-
-    def _constant_memory(self, value: Value) -> bool:
-        location = self.storage.locations[value]
-        return value in self.constants or self.storage.buffers[location.buffer].kind == "packed"
+    def _constant_memory(self, value: Value, location: Location) -> bool:
+        packed = self.storage.buffers[location.buffer].kind == "packed"
+        return packed or (value in self.constants and not symbols(location.elements))
 
     def _stored(self, value: Value) -> Location | None:
         """Where kernels read this value. Views are read through, but for those that an update needs
@@ -236,7 +230,7 @@ class _Lowering:
         known = self.storage.locations.get(view)
         if known is not None:
             return known
-        if not all(self._constant_memory(v) for v in self._leaves(view)):
+        if not self._is_constant([view]):
             return None
         key = _structure(view)
         if key in self.packed:
@@ -248,17 +242,6 @@ class _Lowering:
         group.roots[view] = index
         self.prepare.append(self._kernel(group, {view: location}))
         return location
-
-    def _leaves(self, value: Value) -> list[Value]:
-        found: list[Value] = []
-        pending = [value]
-        while pending:
-            value = pending.pop()
-            if self._stored(value) is not None or value.node is None:
-                found.append(value)
-            else:
-                pending += value.node.operands
-        return found
 
     def _copy_back(self, target: Value, source: Value) -> None:
         """Write an updated input, after everything that reads its old contents."""
@@ -358,6 +341,14 @@ class _Lowering:
         for number, offset in zip(placed, arena.offsets, strict=True):
             buffers[number] = replace(buffers[number], offset=offset)
         return arena.bytes
+
+
+def _symbolic(attr: object) -> bool:
+    """Whether a symbol occurs in a shape or an attribute."""
+    if isinstance(attr, tuple):
+        parts: tuple[object, ...] = attr
+        return any(map(_symbolic, parts))
+    return isinstance(attr, Expr)
 
 
 def _structure(value: Value) -> tuple[object, ...]:

@@ -36,11 +36,13 @@ def fill(node: Node) -> Any:
 
 
 def unravel(linear: Dim, shape: Sequence[Dim]) -> Index:
-    """The row-major index of element number `linear`."""
+    """The row-major index of element number `linear`; zeros where there are no elements."""
+    if 0 in shape:
+        return (0,) * len(shape)
     result: list[Dim] = []
     for size in reversed(shape[1:]):
         result.append(0 if size == 1 else mod(linear, size))
-        linear = floordiv(linear, size) if size != 0 else 0
+        linear = floordiv(linear, size)
     if shape:
         result.append(0 if shape[0] == 1 else linear)
     return tuple(reversed(result))
@@ -58,8 +60,10 @@ def reshape_index(index: Sequence[Dim], shape: Sequence[Dim], other: Sequence[Di
     """Where the element at `index` of `shape` stands in the row-major reshape to `other`.
 
     Runs of dims with equal products are mapped separately: that needs fewer divisions, and works
-    where symbols only cancel within a run.
+    where symbols only cancel within a run. Without elements it is zeros.
     """
+    if 0 in shape or 0 in other:
+        return (0,) * len(other)
     result: list[Dim] = []
     i = j = 0
     while i < len(shape) or j < len(other):
