@@ -17,7 +17,7 @@ from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph
-from kernelmill.graph.verifier import verify_graph
+from kernelmill.passes import Pass, run_pipeline
 
 
 @dataclass
@@ -26,6 +26,7 @@ class Traced:
 
     function: Callable[..., Any]
     options: dict[str, Any] = field(default_factory=dict[str, Any])
+    passes: tuple[Pass, ...] = ()
     graphs: list[Graph] = field(default_factory=list[Graph])
 
     def __call__(self, *args: Any) -> Any:
@@ -58,21 +59,23 @@ class Traced:
         placeholders = gm.graph.find_nodes(op="placeholder")
         names = [node.name for node in placeholders]
         imported = import_fx(gm, "traced", ["user"] * len(names), names)
-        verify_graph(imported.graph, "the importer")
         text = print_graph(imported.graph)
         assert print_graph(parse_graph(text)) == text
-        self.graphs.append(imported.graph)
+        graph = run_pipeline(imported.graph, self.passes)
+        self.graphs.append(graph)
 
         def run(args: list[Any]) -> Any:
-            return run_graph(imported.graph, [*args, *imported.constants])
+            return run_graph(graph, [*args, *imported.constants])
 
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
 
-def trace(function: Callable[..., Any], *args: Any, **options: Any) -> Traced:
+def trace(
+    function: Callable[..., Any], *args: Any, passes: tuple[Pass, ...] = (), **options: Any
+) -> Traced:
     """The function after one call without gradients that agreed with eager, updates included."""
-    traced = Traced(function, options)
+    traced = Traced(function, options, passes)
     mine, eager = copy.deepcopy(args), copy.deepcopy(args)
     with torch.no_grad():
         torch.manual_seed(5)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, mod
-from kernelmill.frontend.aten.views import sign_known, slice_range
+from kernelmill.frontend.aten.views import sign_known, slice_start
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -96,10 +96,10 @@ def slice_backward(
     step: int,
 ) -> Value:
     dim = wrap(dim, len(sizes))
-    first, last = slice_range(sizes[dim], start, end)
     if step != 1:
         raise NotTranslated("backward of a slice with a step")
-    return _pad_dim(e, grad, dim, first, sizes[dim] - last)
+    first = slice_start(sizes[dim], start)
+    return _pad_dim(e, grad, dim, first, sizes[dim] - first - grad.shape[dim])
 
 
 @translates("select_backward")

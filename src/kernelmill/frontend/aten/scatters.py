@@ -9,7 +9,7 @@ from kernelmill.core.dtype import BOOL
 from kernelmill.frontend.aten.indexing import as_index, at_least_1d, lookup, shaped_indices
 from kernelmill.frontend.aten.joins import concat
 from kernelmill.frontend.aten.sources import index_ramp
-from kernelmill.frontend.aten.views import sign_known, slice_range
+from kernelmill.frontend.aten.views import sign_known, slice_start
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number, Operand
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -182,20 +182,22 @@ def slice_scatter(
     step: int = 1,
 ) -> Value:
     dim = wrap(dim, len(x.shape))
-    first, last = slice_range(x.shape[dim], start, end)
+    first = slice_start(x.shape[dim], start)
     source = e.cast(source, x.dtype)
     if step != 1:
-        count = source.shape[dim]
-        positions = index_ramp(e, first, count, step)
+        positions = index_ramp(e, first, source.shape[dim], step)
         return _put_along(e, x, dim, positions, source, "set")
-    return _replace(e, x, source, dim, first, last)
+    return _replace(e, x, source, dim, first)
 
 
-def _replace(e: Emitter, x: Value, source: Value, dim: int, first: Dim, last: Dim) -> Value:
-    """x with [first, last) along `dim` taken from source: a join, so it fuses as a view does."""
-    source = e.expand(source, (*x.shape[:dim], last - first, *x.shape[dim + 1 :]))
-    parts = (e.slice(x, dim, 0, first), source, e.slice(x, dim, last, x.shape[dim]))
-    return concat(e, [part for part in parts if part.shape[dim] != 0] or [source], dim)
+def _replace(e: Emitter, x: Value, source: Value, dim: int, first: Dim) -> Value:
+    """x with what lies from `first` along `dim` taken from source: a join, which fuses as views
+    do."""
+    last, size = first + source.shape[dim], x.shape[dim]
+    before = [e.slice(x, dim, 0, first)] if first != 0 else []
+    after = [e.slice(x, dim, last, size)] if last != size else []
+    written = [source] if source.shape[dim] != 0 else []
+    return concat(e, [*before, *written, *after], dim)
 
 
 @translates("select_scatter.default")
@@ -204,4 +206,4 @@ def select_scatter(e: Emitter, x: Value, source: Value, dim: int, index: Dim) ->
     if sign_known(index) < 0:
         index = x.shape[dim] + index
     source = e.unsqueeze(e.cast(source, x.dtype), dim)
-    return _replace(e, x, source, dim, index, index + 1)
+    return _replace(e, x, source, dim, index)

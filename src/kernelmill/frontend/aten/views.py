@@ -79,11 +79,9 @@ def clamped(index: Dim, size: Dim) -> Dim:
     return minimum(index, size)
 
 
-def slice_range(size: Dim, start: Dim | None, end: Dim | None) -> tuple[Dim, Dim]:
-    """0 <= start <= end <= size of the slice that Python would take."""
-    first = 0 if start is None else clamped(start, size)
-    last = size if end is None or end == 2**63 - 1 else clamped(end, size)
-    return first, maximum(first, last)
+def slice_start(size: Dim, start: Dim | None) -> Dim:
+    """0 <= start <= size of the slice that Python would take; tracing says how long it is."""
+    return 0 if start is None else clamped(start, size)
 
 
 @translates("slice.Tensor", "slice_copy.Tensor")
@@ -98,8 +96,9 @@ def slice_(
     dim = wrap(dim, len(x.shape))
     if isinstance(step, Expr):
         raise NotTranslated("a slice with a symbolic step")
-    first, last = slice_range(x.shape[dim], start, end)
-    return e.slice(x, dim, first, last, step)
+    first, count = slice_start(x.shape[dim], start), e.shape[dim]
+    last = first + count if step == 1 else first + (count - 1) * step + 1
+    return e.slice(x, dim, first, first if count == 0 else last, step)
 
 
 @translates("select.int", "select_copy.int")
