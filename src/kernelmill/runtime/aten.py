@@ -11,12 +11,12 @@ import torch
 
 from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
-from kernelmill.plan.ir import AtenCall, Literal, Plan
+from kernelmill.plan.ir import AtenCall, Literal
 from kernelmill.plan.literals import dim_of
-from kernelmill.runtime.dims import DimTable, Layout
+from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.memory import empty_strided
 from kernelmill.runtime.packing import Binding
-from kernelmill.runtime.sizes import Sizes
+from kernelmill.runtime.sizes import Output, Sizes
 
 _TARGET = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
 
@@ -53,19 +53,16 @@ def find_operator(target: str) -> Callable[..., object]:
 
 
 class AtenStep:
-    """An AtenCall made ready: `run` calls it and gives its tensors by buffer number.
+    """An AtenCall made ready. `binds` says whether it gives symbols their values."""
 
-    `binds` says whether it gives symbols their values.
-    """
-
-    def __init__(self, plan: Plan, step: AtenCall, dims: DimTable) -> None:
-        self._plan, self._step, self._dims = plan, step, dims
-        self.binds = bool(step.binds)
+    def __init__(self, engine: Engine, step: AtenCall) -> None:
+        self._engine, self._step = engine, step
         self._operator = find_operator(step.target)
         self._arguments = [self._reader(argument) for argument in step.args]
         self._keywords = {name: self._reader(value) for name, value in step.kwargs}
+        self.binds = bool(step.binds)
 
-    def run(self, running: Running) -> dict[int, torch.Tensor]:
+    def run(self, running: Running) -> None:
         """Call the operator, bind symbols from its results, bring results into the layout that the
         plan has for them. KernelmillError when a result's shape or dtype is another.
 
@@ -74,46 +71,42 @@ class AtenStep:
         """
         arguments = [read(running) for read in self._arguments]
         keywords = {name: read(running) for name, read in self._keywords.items()}
-        outcome = list(_flattened(self._operator(*arguments, **keywords)))
-        tensors = [part for part in outcome if part is None or isinstance(part, torch.Tensor)]
-        results: list[Any] = tensors or outcome
-        if self._step.binds:
+        results: list[Any] = list(_flattened(self._operator(*arguments, **keywords)))
+        if len(results) > 1:
+            results = [part for part in results if part is None or isinstance(part, torch.Tensor)]
+        if self.binds:
             self._bind(results, running)
-        return {
-            buffer: self._fitted(buffer, result, running.sizes)
-            for buffer, result in zip(self._step.results, results, strict=False)
-            if buffer >= 0 and result is not None
-        }
+        for buffer, result in zip(self._step.results, results, strict=False):
+            if buffer >= 0 and result is not None:
+                running.tensors[buffer] = self._fitted(buffer, result, running.sizes)
 
     def _bind(self, results: Sequence[object], running: Running) -> None:
         for symbol, number, axis in self._step.binds:
             result: Any = results[number]
             running.symbols[symbol] = int(result) if axis < 0 else result.shape[axis]
-        self._dims.check_ranges(running.symbols)
-        self._dims.fill_late(running.sizes.values, running.symbols)
+        self._engine.dims.check_ranges(running.symbols)
+        self._engine.dims.fill_late(running.sizes.values, running.symbols)
 
     def _fitted(self, buffer: int, result: object, sizes: Sizes) -> torch.Tensor:
-        spec = self._plan.buffers[buffer]
-        shape, strides = layout = self._dims.layout(spec, sizes.values)
+        shape, strides, dtype = output = self._engine.output(buffer, sizes)
         if not isinstance(result, torch.Tensor):
-            raise self._surprise(buffer, layout, f"{type(result).__name__}")
-        if tuple(result.shape) != shape or result.dtype != to_torch(spec.dtype):
-            raise self._surprise(buffer, layout, f"{result.dtype} {list(result.shape)}")
-        if spec.dtype.is_opaque:
+            raise self._surprise(buffer, output, type(result).__name__)
+        if result.shape != shape or result.dtype is not dtype:
+            raise self._surprise(buffer, output, f"{result.dtype} {list(result.shape)}")
+        if self._engine.plan.buffers[buffer].dtype.is_opaque:
             return result
         if result.is_neg():
             result = result.resolve_neg()
-        if _same_strides(shape, result.stride(), strides):
+        if result.stride() == strides or _same_strides(shape, result.stride(), strides):
             return result
-        copy = empty_strided(shape, strides, result.dtype)
+        copy = empty_strided(shape, strides, dtype)
         copy.copy_(result)
         return copy
 
-    def _surprise(self, buffer: int, layout: Layout, came: str) -> KernelmillError:
-        spec, origin = self._plan.buffers[buffer], self._step.origin
-        where = f" ({origin})" if origin else ""
+    def _surprise(self, buffer: int, output: Output, came: str) -> KernelmillError:
+        where = f" ({self._step.origin})" if self._step.origin else ""
         return KernelmillError(
-            f"{self._step.target}{where}: expected {spec.dtype} {list(layout[0])} for buffer "
+            f"{self._step.target}{where}: expected {output[2]} {list(output[0])} for buffer "
             f"{buffer}, torch gave {came}: compile the model again with this torch"
         )
 
@@ -128,7 +121,7 @@ class AtenStep:
         if tag == "tensor" and isinstance(name, int):
             return lambda running: running.tensors[name]
         if tag == "dim" and isinstance(name, str):
-            number = self._dims.number(dim_of(name, self._plan.symbols))
+            number = self._engine.dims.number(dim_of(name, self._engine.plan.symbols))
             return lambda running: running.sizes.values[number]
         constant = _constant(tag, name)
         return lambda running: constant

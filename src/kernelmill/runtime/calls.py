@@ -57,16 +57,19 @@ Find = Callable[[tuple[Any, ...]], Union[Sizes, None]]
 
 
 def sizes_finder(engine: Engine) -> Find:
-    """Finds a call's sizes among those known; None when they are new or the arguments odd."""
+    """Gives the sizes that a call's arguments mean; None when the arguments are odd."""
     sources = [(source.argument, source.axis) for source in engine.sources]
     known = engine.sizes
 
     def find(args: tuple[Any, ...]) -> Sizes | None:
         try:
             key = tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in sources])
-            return known.get(key)
+            found = known.get(key)
         except (AttributeError, IndexError, TypeError):
             return None
+        if found is None and all(type(value) is int for value in key):
+            return engine.new_sizes(key)
+        return found
 
     return find
 
@@ -125,7 +128,7 @@ def native_call(engine: Engine) -> Call:
                 frame.adopt(sizes)
             if updated:
                 engine.update_versions(args)
-            outs: list[Any] = list(starmap(empty_strided, sizes.outputs))
+            outs: list[Any] = list(starmap(empty_strided, sizes.outputs.values()))
             code = entry(frame.address, bound, id(args), *pick(args), *outs)
         except Exception:
             # An argument that cannot even be handed over; which one is found out carefully.
@@ -168,7 +171,7 @@ def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple
         def enter(admitted: Admitted) -> int:
             tensors, sizes, binding = admitted
             frame.adopt(sizes)
-            outs[:] = starmap(empty_strided, sizes.outputs)
+            outs[:] = starmap(empty_strided, sizes.outputs.values())
             bound = 0 if binding is None else binding.address
             return engine.entry_call(frame.address, bound, id(args), *pick(tensors), *outs)
 

@@ -118,6 +118,10 @@ class DimTable:
         }
         self._function = function if divides_safely(needed) else None
 
+    def is_late(self, dims: Iterable[Dim]) -> bool:
+        """Whether one of these dims has no value when the call begins."""
+        return bool(self.late) and any(dim in self.late for dim in dims)
+
     def number(self, dim: Dim) -> int:
         """The place of a dim's value in the array."""
         return self._numbers[dim]

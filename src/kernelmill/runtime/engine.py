@@ -15,11 +15,11 @@ import torch
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import admission
-from kernelmill.runtime.dims import DimsFunction, DimTable, Layout, symbol_sources
+from kernelmill.runtime.dims import DimsFunction, DimTable, symbol_sources
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.packing import Binding, Parameters
-from kernelmill.runtime.sizes import Sizes, for_prepare, work_out
+from kernelmill.runtime.sizes import Output, Sizes, for_prepare, output_of, work_out
 from kernelmill.runtime.tables import NativeTables
 
 RELEASE_GIL_NS = 20_000
@@ -104,21 +104,28 @@ class Engine:
                 admission.check_rank(entry, source.argument, argument)
                 values[source.name] = argument.shape[source.axis]
         key = tuple(values.values())
-        found = self.sizes.get(key)
-        if found is None:
-            found = work_out(self.plan, self.dims, values)
-            while len(self.sizes) >= _MOST_SIZES:
-                self.sizes.pop(next(iter(self.sizes)), None)
-            self.sizes[key] = found
+        return self.sizes.get(key) or self.new_sizes(key)
+
+    def new_sizes(self, key: tuple[int, ...]) -> Sizes:
+        """The sizes for values of the symbols in the order of `sources`, kept for the next call.
+
+        InputError when one is outside its symbol's range.
+        """
+        values = {source.name: value for source, value in zip(self.sources, key, strict=True)}
+        found = work_out(self.plan, self.dims, values)
+        while len(self.sizes) >= _MOST_SIZES:
+            self.sizes.pop(next(iter(self.sizes)), None)
+        self.sizes[key] = found
         return found
 
     def update_versions(self, arguments: Sequence[Any]) -> None:
         """Tell torch that updated arguments change. RuntimeError when one is no tensor."""
         torch._C._increment_version([arguments[i] for i in self.updated])
 
-    def layout(self, buffer: int, sizes: Sizes) -> Layout:
-        """Shape and strides of a buffer, in elements."""
-        return self.dims.layout(self.plan.buffers[buffer], sizes.values)
+    def output(self, buffer: int, sizes: Sizes) -> Output:
+        """What the tensor of a buffer looks like now."""
+        known = sizes.outputs.get(buffer)
+        return known or output_of(self.plan.buffers[buffer], self.dims, sizes.values)
 
     def wrong_count(self, count: int) -> InputError:
         expected = len(self.plan.inputs)

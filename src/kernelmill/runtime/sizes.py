@@ -9,19 +9,22 @@ import torch
 
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.plan.ir import Launch, Plan, Step
+from kernelmill.plan.ir import BufferSpec, Launch, Plan, Step
 from kernelmill.runtime.dims import DimTable, Values
+
+Output = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 
 @dataclass(frozen=True, eq=False)
 class Sizes:
     """`values` is the array that native tables index. `outputs` are shape, strides (in elements)
-    and dtype of the plan's tensor buffers, in order. `scratch_bytes` is what each thread needs.
+    and dtype of the plan's tensor buffers by number; those over symbols that have no value yet are
+    not among them. `scratch_bytes` is what each thread needs.
     """
 
     values: Values
     symbols: Mapping[str, int]
-    outputs: tuple[tuple[tuple[int, ...], tuple[int, ...], torch.dtype], ...]
+    outputs: Mapping[int, Output]
     arena_bytes: int
     scratch_bytes: int
 
@@ -29,11 +32,11 @@ class Sizes:
 def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int]) -> Sizes:
     """The sizes for these values. InputError when a value is outside its symbol's range."""
     values = dims.values(symbols)
-    outputs = tuple(
-        (*dims.layout(buffer, values), to_torch(buffer.dtype))
-        for buffer in plan.buffers
-        if buffer.kind == "tensor"
-    )
+    outputs = {
+        number: output_of(buffer, dims, values)
+        for number, buffer in enumerate(plan.buffers)
+        if buffer.kind == "tensor" and not dims.is_late((*buffer.shape, *buffer.strides))
+    }
     arena = values[dims.number(plan.arena_bytes)]
     scratch = scratch_bytes(plan.steps, dims, values)
     return Sizes(values, dict(symbols), outputs, arena, scratch)
@@ -42,7 +45,12 @@ def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int]) -> Sizes:
 def for_prepare(plan: Plan, dims: DimTable) -> Sizes:
     """The sizes for prepare steps, which know no symbols."""
     values = dims.constant_values()
-    return Sizes(values, {}, (), 0, scratch_bytes(plan.prepare, dims, values))
+    return Sizes(values, {}, {}, 0, scratch_bytes(plan.prepare, dims, values))
+
+
+def output_of(buffer: BufferSpec, dims: DimTable, values: Values) -> Output:
+    """What the tensor of a buffer looks like."""
+    return (*dims.layout(buffer, values), to_torch(buffer.dtype))
 
 
 def scratch_bytes(steps: Sequence[Step], dims: DimTable, values: Values) -> int:

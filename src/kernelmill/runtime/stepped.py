@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Union
 
 import torch
 
-from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import AtenCall, Launch, Plan, TensorResult
 from kernelmill.plan.literals import buffers_in
 from kernelmill.runtime.admission import PLAIN_TENSORS
@@ -41,10 +40,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class Stage:
-    """A segment or an operator, and the tensor buffers nobody needs after it."""
+    """A segment or an operator. `drops` are tensor buffers that nobody needs after it, `placed`
+    results of the operator that launches read."""
 
     action: Union[Segment, AtenStep]
     drops: tuple[int, ...]
+    placed: tuple[int, ...] = ()
 
 
 def stages_of(engine: Engine) -> list[Stage]:
@@ -62,19 +63,22 @@ def stages_of(engine: Engine) -> list[Stage]:
         buffer: number for number, group in enumerate(groups) for buffer in _touched(plan, group)
     }
     kept = {result.buffer for result in plan.results if isinstance(result, TensorResult)}
+    read_natively = {b for step in plan.steps if isinstance(step, Launch) for b in step.buffers}
     stages: list[Stage] = []
     known: set[int] = set()
     launches = 0
     for number, group in enumerate(groups):
         touched = _touched(plan, group)
+        placed: list[int] = []
         if isinstance(group, AtenCall):
-            action: Union[Segment, AtenStep] = AtenStep(plan, group, engine.dims)
+            action: Union[Segment, AtenStep] = AtenStep(engine, group)
+            placed = [b for b in group.results if b in read_natively - {-1}]
         else:
             action = Segment(launches, launches + len(group), tuple(sorted(touched - known)))
             launches += len(group)
         known |= touched
         drops = tuple(sorted(b for b in touched - kept if last_use[b] == number))
-        stages.append(Stage(action, drops))
+        stages.append(Stage(action, drops, tuple(placed)))
     return stages
 
 
@@ -93,29 +97,32 @@ def stepped_call(engine: Engine) -> Call:
     readers = result_readers(engine, range(len(engine.plan.buffers)))
     begin = _beginner(engine)
 
-    def call(*args: Any) -> list[ProgramResult]:
-        frame = engine.take_frame()
-        try:
-            # The plan is what was traced: neither autograd nor autocast has a say in it any more.
-            with torch.no_grad(), _no_autocast():
-                running = begin(args, frame)
-                for stage in stages:
-                    if isinstance(stage.action, Segment):
-                        _launch(engine, stage.action, running, frame)
-                    else:
-                        _operate(engine, stage.action, running, frame)
-                    for buffer in stage.drops:
-                        running.tensors[buffer] = None
-        finally:
-            engine.free.append(frame)
+    def run(args: tuple[Any, ...], frame: Frame) -> list[ProgramResult]:
+        running = begin(args, frame)
+        for stage in stages:
+            if isinstance(stage.action, Segment):
+                _launch(engine, stage.action, running, frame)
+            else:
+                _operate(engine, stage.action, stage.placed, running, frame)
+            for buffer in stage.drops:
+                running.tensors[buffer] = None
         return [read(running.tensors, args, running.sizes) for read in readers]
 
+    def call(*args: Any) -> list[ProgramResult]:
+        frame = engine.take_frame()
+        grad = torch.is_grad_enabled()
+        # The plan is what was traced: neither autograd nor autocast has a say in it any more.
+        torch._C._set_grad_enabled(False)
+        try:
+            if torch._C._is_any_autocast_enabled():
+                with torch._C._DisableAutocast():
+                    return run(args, frame)
+            return run(args, frame)
+        finally:
+            torch._C._set_grad_enabled(grad)
+            engine.free.append(frame)
+
     return call
-
-
-def _no_autocast() -> AbstractContextManager[object]:
-    enabled = torch._C._is_any_autocast_enabled()
-    return torch._C._DisableAutocast() if enabled else nullcontext()
 
 
 def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
@@ -128,7 +135,8 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
     def begin(args: tuple[Any, ...], frame: Frame) -> Running:
         def enter(admitted: Admitted) -> int:
             tensors, sizes, binding = admitted
-            frame.adopt(sizes)
+            if frame.sizes is not sizes:
+                frame.adopt(sizes)
             bound = 0 if binding is None else binding.address
             return engine.entry_admit(frame.address, bound, id(args), *pick(tensors))
 
@@ -175,8 +183,9 @@ def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Admitted, N
                 return None
         if sizes is None:
             return None
-        with suppress(RuntimeError):
-            engine.update_versions(args)
+        if engine.updated:
+            with suppress(RuntimeError):
+                engine.update_versions(args)
         return args, sizes, binding
 
     return look
@@ -184,23 +193,23 @@ def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Admitted, N
 
 def _launch(engine: Engine, segment: Segment, running: Running, frame: Frame) -> None:
     for buffer in segment.makes:
-        layout = engine.layout(buffer, running.sizes)
-        tensor = empty_strided(*layout, to_torch(engine.plan.buffers[buffer].dtype))
-        running.tensors[buffer] = tensor
+        tensor = running.tensors[buffer] = empty_strided(*engine.output(buffer, running.sizes))
         frame.set_address(buffer, tensor.data_ptr())
     status = engine.entry_launch(frame.address, segment.first, segment.last)
     if status:
         raise engine.error(status)
 
 
-def _operate(engine: Engine, step: AtenStep, running: Running, frame: Frame) -> None:
-    results = step.run(running)
+def _operate(
+    engine: Engine, step: AtenStep, placed: tuple[int, ...], running: Running, frame: Frame
+) -> None:
+    step.run(running)
     if step.binds:
         sizes = running.sizes
         scratch = scratch_bytes(engine.plan.steps, engine.dims, sizes.values)
         running.sizes = replace(sizes, scratch_bytes=scratch)
         frame.adopt(running.sizes)
-    for buffer, tensor in results.items():
-        running.tensors[buffer] = tensor
-        if not tensor.dtype.is_complex:
+    for buffer in placed:
+        tensor = running.tensors[buffer]
+        if tensor is not None:
             frame.set_address(buffer, tensor.data_ptr())

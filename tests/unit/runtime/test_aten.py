@@ -123,7 +123,9 @@ def test_a_result_with_other_strides_is_brought_into_the_plans() -> None:
 def test_a_result_of_another_shape_is_an_error_that_names_the_place() -> None:
     step = aten("aten.t.default", t(0), results=(1,))
     plan = unary_plan(step, tensor_input("x", 2, 3), buffer("tensor", 2, 3))
-    message = r"aten.t.default \(model.py:7\): expected f32 \[2, 3\] for buffer 1, torch gave"
+    message = (
+        r"aten.t.default \(model.py:7\): expected torch.float32 \[2, 3\] for buffer 1, torch gave"
+    )
     with pytest.raises(KernelmillError, match=message):
         load(plan, {})(torch.randn(2, 3))
 
