@@ -92,7 +92,7 @@ def collect(
             looked_up: list[Dim] = []
             for size in node.operands[0].shape:
                 placeholders += 1
-                looked_up.append(of_atom(Sym(f"q{placeholders}", 0, size - 1)))
+                looked_up.append(of_atom(Sym(f"q_{placeholders}", 0, size - 1)))
             source = _gathered_index(node.attrs, index, at, rank, looked_up)
             pending.append((node.operands[0], source))
     return found

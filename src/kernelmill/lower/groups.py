@@ -79,14 +79,17 @@ def operand_index(node: Node, index: Index, inner: Sequence[Sym]) -> Index:
 def fresh_axes(
     shape: Sequence[Dim], prefix: str, extents: dict[str, Dim]
 ) -> tuple[list[Sym], Index]:
-    """A symbol for each dim that is not 1, and the index that they make; sizes go to `extents`."""
+    """A symbol for each dim that is not 1, and the index that they make; sizes go to `extents`.
+
+    Their names have a _, which those of a graph's dims have not.
+    """
     axes: list[Sym] = []
     index: list[Dim] = []
     for size in shape:
         if size == 1:
             index.append(0)
             continue
-        axis = Sym(f"{prefix}{len(extents)}", 0, size - 1)
+        axis = Sym(f"{prefix}_{len(extents)}", 0, size - 1)
         extents[axis.name] = size
         axes.append(axis)
         index.append(of_atom(axis))
