@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from hypothesis import strategies as st
 
 from kernelmill.core.dim import Dim, bounds, product, sym
-from kernelmill.core.dtype import BOOL, COMPUTABLE, I64, DType
+from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F16, F32, F64, I64, DType
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value, row_major
 from kernelmill.graph.ops import BIT_BINARY, COMPARE
@@ -232,7 +232,7 @@ class _Grower:
 
     def convert(self) -> None:
         dtype = self.draw(st.sampled_from(self.dtypes))
-        x = self.pick(lambda v: self.sure(v) or dtype.is_float)
+        x = self.pick(lambda v: self.sure(v) or _is_coarser(dtype, v.dtype))
         if x is not None:
             self.cast(x, dtype)
 
@@ -530,6 +530,12 @@ _STEPS = (
 
 
 # ---- shapes ---------------------------------------------------------------------------------
+
+
+def _is_coarser(dtype: DType, than: DType) -> bool:
+    """Whether floats of `dtype` are compared no more strictly than those of the other."""
+    order = [F64, F32, F16, BF16]
+    return dtype.is_float and than.is_float and order.index(dtype) >= order.index(than)
 
 
 def _low(dim: Dim) -> int:

@@ -129,7 +129,8 @@ def _window(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
 
 def _as_strided(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     dense = operands[0].contiguous()
-    return dense.as_strided(attrs["shape"], attrs["strides"], attrs["offset"])
+    offset = dense.storage_offset() + attrs["offset"]
+    return dense.as_strided(attrs["shape"], attrs["strides"], offset)
 
 
 EAGER["full"] = _full

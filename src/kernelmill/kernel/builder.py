@@ -70,9 +70,9 @@ class KernelBuilder:
         return Value(str(self._count - 1), VType(dtype, lanes))
 
     def fresh_symbol(self, prefix: str, low: int = 0, high: Dim | None = None) -> Sym:
-        """A new index symbol with a range."""
+        """A new index symbol with a range; never called like the dim of a graph, which has no _."""
         self._count += 1
-        return Sym(f"{prefix}{self._count - 1}", low, high)
+        return Sym(f"{prefix}_{self._count - 1}", low, high)
 
     def append(self, statement: Stmt) -> None:
         self._blocks[-1].append(statement)

@@ -136,6 +136,15 @@ def test_pad_and_as_strided() -> None:
     equal(strided, torch.tensor([[1.0, 4.0], [2.0, 5.0]]))
 
 
+def test_as_strided_counts_from_its_operand_not_from_the_memory_below() -> None:
+    b = GraphBuilder("twice")
+    first = b.emit("as_strided", b.input("x", F32, (6,)), shape=(2,), strides=(1,), offset=3)
+    b.graph.results = [b.emit("as_strided", first, shape=(), strides=(), offset=1)]
+    (result,) = run_graph(b.graph, [torch.arange(6.0)])
+    assert isinstance(result, Tensor)
+    equal(result, torch.tensor(4.0))
+
+
 def test_layout_changes_memory_alone() -> None:
     x = torch.randn(2, 3, 4)
     laid = run("layout", x, strides=(1, 8, 2))
