@@ -9,6 +9,7 @@ from kernelmill.lower.contract.panels import panel_index
 from kernelmill.lower.contract.site import Site
 from kernelmill.lower.contract.spec import Dims, LoadElement, Operand
 from kernelmill.lower.contract.tile import Fetch
+from kernelmill.lower.transpose import transpose
 
 
 def rows_of_a(site: Site, depth: Depth, tile: Dim, clamp: bool) -> Fetch:
@@ -106,10 +107,15 @@ def _copy_columns(site: Site, depth: Depth, tile: Dim, columns: list[Dim]) -> No
 
 
 def _turn_b(site: Site, depth: Depth, tile: Dim) -> None:
-    """Vectors along k are written down the columns of the panel, all columns for a few k."""
-    spec, width = site.spec, site.schedule.width
+    """Square blocks, vectors along k of neighbouring columns, are turned round in registers.
+
+    A block at the end of the last k axis fills rows of the panel that are written after it, or are
+    beyond the last one.
+    """
+    spec, schedule = site.spec, site.schedule
+    width, lanes = schedule.width, schedule.lanes
     load = loader(spec.b)
-    left = minimum(width, spec.n - tile * width)
+    groups = ceildiv(minimum(width, spec.n - tile * width), lanes)
     single = len(depth.axes) == 1
     stop, size = (depth.stop, depth.stop - depth.start) if single else (depth.axes[-1],) * 2
     first = site.scratch.b - depth.start * depth.inner * width
@@ -117,13 +123,16 @@ def _turn_b(site: Site, depth: Depth, tile: Dim) -> None:
     def copy(k: Dims, _: list[Value]) -> list[Value]:
         lane = site.lanes(stop - k[-1], size)
         along = (*k[:-1], k[-1] + site.lane.index)
-        offset = first + depth.number(k) * width
-        with site.builder.loop(0, left, prefix="n") as column:
-            value = load(site.builder, site.batch, tile * width + column.index, along, lane)
-            site.write(offset + column.index, value, width, lane.mask)
+        with site.builder.loop(0, groups, prefix="v") as group:
+            start = tile * width + group.index * lanes
+            columns = [minimum(start + column, spec.n - 1) for column in range(lanes)]
+            rows = [load(site.builder, site.batch, n, along, lane) for n in columns]
+            offset = first + depth.number(k) * width + group.index * lanes
+            for i, value in enumerate(transpose(site.builder, rows)):
+                site.write(offset + i * width, value)
         return []
 
-    for_each_k(site.builder, depth, [], copy, site.schedule.lanes)
+    for_each_k(site.builder, depth, [], copy, lanes)
 
 
 def copy_a(site: Site) -> None:

@@ -102,6 +102,8 @@ class Schedule:
         shape = self.strip_shape(spec)
         b = strip + (ceildiv(shape.elements, line) * line if shape is not None else 0)
         depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
+        if spec.b.contiguous_along == "k":
+            depth = depth + self.lanes - 1  # turned round in whole blocks
         panel = depth * self.panel_stride if self.pack_b and not self.slide_rows else 0
         a = b + ceildiv(panel, line) * line
         rows = self.row_tiles * self.rows
