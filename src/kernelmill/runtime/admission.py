@@ -73,14 +73,24 @@ def check_kind(entry: TensorInput, number: int, argument: object) -> torch.Tenso
         _refuse(entry, number, "a tensor", f"{type(argument).__name__} {argument!r:.60}")
     if type(argument) not in PLAIN_TENSORS:
         _refuse(entry, number, "a plain torch.Tensor", f"its subclass {type(argument).__name__}")
-    if argument.layout != torch.strided:
-        _refuse(entry, number, "a dense tensor", f"layout {argument.layout}")
+    if argument.layout != torch.strided or argument.is_nested:
+        kind = "a nested one" if argument.is_nested else f"layout {argument.layout}"
+        _refuse(entry, number, "a dense tensor", kind)
     if argument.device.type != "cpu":
         _refuse(entry, number, "a tensor on the CPU", f"one on {argument.device}")
     if argument.dtype != to_torch(entry.dtype):
         came = from_torch(argument.dtype)
         _refuse(entry, number, f"dtype {entry.dtype}", f"dtype {came or argument.dtype}")
+    if not _has_memory(argument):
+        _refuse(entry, number, "a tensor with memory", "a wrapper, or one whose memory is freed")
     return argument
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:
+        return False
 
 
 def _copied(

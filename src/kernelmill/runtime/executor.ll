@@ -267,7 +267,9 @@ dim.good:
   br label %dim.head
 
 checked:
-  %fits = or i1 %strided, %empty
+  %has.memory = icmp ne ptr %base, null                     ; wrappers of functorch have none
+  %sound = and i1 %strided, %has.memory
+  %fits = or i1 %sound, %empty
   br i1 %fits, label %right, label %wrong
 
 right:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelmill.core.dtype import BY_NAME, F32, I64
 from kernelmill.core.errors import InputError
@@ -39,6 +40,12 @@ class Subclass(torch.Tensor):
     pass
 
 
+def freed() -> torch.Tensor:
+    tensor = torch.zeros(2, 3)
+    tensor.untyped_storage().resize_(0)
+    return tensor
+
+
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "not a tensor": (lambda: 3.5, "expected a tensor, got float 3.5"),
     "none": (lambda: None, "expected a tensor, got NoneType"),
@@ -49,6 +56,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "empty": (lambda: torch.zeros(0, 3), "got shape [0, 3]"),
     "sparse": (lambda: torch.zeros(2, 3).to_sparse(), "expected a dense tensor, got layout"),
     "meta": (lambda: torch.zeros(2, 3, device="meta"), "expected a tensor on the CPU, got one on"),
+    "mkldnn": (lambda: torch.zeros(2, 3).to_mkldnn(), "expected a dense tensor, got layout"),
+    "nested": (
+        lambda: torch.nested.nested_tensor([torch.zeros(3)] * 2),
+        "expected a dense tensor, got a",
+    ),
+    "functional": (
+        lambda: torch._to_functional_tensor(torch.zeros(2, 3)),
+        "expected a tensor with memory",
+    ),
+    "without memory": (lambda: torch._efficientzerotensor(2, 3), "expected a tensor with memory"),
+    "freed": (freed, "expected a tensor with memory"),
     "subclass": (lambda: torch.zeros(2, 3).as_subclass(Subclass), "got its subclass Subclass"),
     "quantised": (
         lambda: torch.quantize_per_tensor(torch.zeros(2, 3), 0.1, 0, torch.qint8),
@@ -57,7 +75,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor")
+@pytest.mark.filterwarnings("ignore:.*quantize_per_tensor", "ignore:.*nested tensors")
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_wrong_argument_is_named(program: Program, case: str) -> None:
     make, message = REFUSED[case]
@@ -68,6 +86,22 @@ def test_a_wrong_argument_is_named(program: Program, case: str) -> None:
     assert message in str(caught.value)
     (result,) = program(good, good)
     assert torch.equal(result, good * 2)
+
+
+def test_under_vmap_a_tensor_has_no_memory(program: Program) -> None:
+    good = torch.ones(2, 3)
+    with pytest.raises(InputError, match="expected a tensor with memory"):
+        torch.vmap(lambda x: program(x, good)[0])(torch.ones(4, 2, 3))
+
+
+def test_modes_and_default_devices_do_not_matter(program: Program) -> None:
+    a = torch.randn(2, 3)
+    with torch.device("meta"):
+        (result,) = program(a, a)
+    assert torch.equal(result, a * 2)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        (again,) = program(a, a)
+    assert type(again) is torch.Tensor and torch.equal(again, a * 2)
 
 
 def test_a_wrong_number_of_arguments(program: Program) -> None:
