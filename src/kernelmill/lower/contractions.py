@@ -23,7 +23,7 @@ from kernelmill.lower.attention.plan import plan_attention
 from kernelmill.lower.attention.spec import AttentionSpec
 from kernelmill.lower.contract.emit import emit_contraction
 from kernelmill.lower.contract.panels import panel_shape
-from kernelmill.lower.contract.spec import Contraction, Operand
+from kernelmill.lower.contract.spec import Contraction, Operand, Window
 from kernelmill.lower.contract.tiles import plan_contraction
 from kernelmill.lower.domain import collect
 from kernelmill.lower.elements import Emitter, Location
@@ -82,10 +82,13 @@ class ContractionEmitter:
         if node.op == "attention":
             return
         roles = _matmul(node) if node.op == "matmul" else _convolution(node)
+        b = self._window(node)
+        if b is None:
+            b = self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k)
         spec = Contraction(
             roles.batch, roles.m, roles.n, roles.k,
             self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k),
-            self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k),
+            b,
             accumulator(roles.a.dtype),
             lambda b, batch, m, n, lane, sums: self._store(
                 roles.result_index(batch, m, n), lane, sums
@@ -119,6 +122,31 @@ class ContractionEmitter:
 
         along, direct = self._contiguity(value, at, batch, outer, k)
         return Operand(load, along, direct)
+
+    def _window(self, node: Node) -> Operand | None:
+        """B of a convolution that slides over its input; None for any other contraction."""
+        if not _slides(node):
+            return None
+        x, weight = node.operands
+        outputs, channels, dtype = node.result.shape[2:], weight.shape[1], accumulator(x.dtype)
+        line = len(outputs) == 1
+
+        def load(
+            _: KernelBuilder, bi: Dims, channel: Dim, position: tuple[Dim, Dim], lane: Lane
+        ) -> Register:
+            at = position[1:] if line else position
+            return self._element(x, (bi[0], bi[1] * channels + channel, *at), lane, dtype)
+
+        def both(name: str, missing: int) -> tuple[int, int]:
+            values = tuple(int(size) for size in node.attrs[name])  # type: ignore[union-attr]
+            return (missing, values[0]) if line else (values[0], values[1])
+
+        sizes = (1, x.shape[2]) if line else (x.shape[2], x.shape[3])
+        window = Window(
+            load, sizes, (1, outputs[0]) if line else (outputs[0], outputs[1]),
+            both("stride", 1), both("dilation", 1), both("padding", 0),
+        )  # fmt: skip
+        return Operand(None, "outer", direct=False, window=window)
 
     def _contiguity(
         self, value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims
@@ -295,6 +323,15 @@ def _convolution(node: Node) -> _Roles:
     window = _window(node)
     per_group = weight.shape[0] // groups
     channels = weight.shape[1]
+    if _slides(node):
+        missing = (1,) * (4 - len(weight.shape))
+        return _Roles(
+            (x.shape[0], groups), per_group, product(outputs),
+            (channels, *missing, *weight.shape[2:]), weight, x,
+            lambda bi, mi, ki: (bi[1] * per_group + mi, ki[0], *ki[1 + len(missing) :]),
+            lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *unravel(ni, outputs)),
+            lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *unravel(ni, outputs)),
+        )  # fmt: skip
     plain = all(size == 1 for size in weight.shape[2:]) and node.result.shape[2:] == x.shape[2:]
     flat = plain or len(outputs) == 1 or _short(outputs[-1])
     split = 0 if flat else len(outputs) - 1
@@ -311,6 +348,15 @@ def _convolution(node: Node) -> _Roles:
         lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *place(bi, ni), *ki[1:]),
         lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *place(bi, ni)),
     )  # fmt: skip
+
+
+def _slides(node: Node) -> bool:
+    """Whether this is a convolution of one or two axes whose windows are worth a strip."""
+    if node.op != "conv" or len(node.result.shape) > 4:
+        return False
+    x, weight = node.operands
+    same = node.result.shape[2:] == x.shape[2:]
+    return not (same and all(size == 1 for size in weight.shape[2:]))
 
 
 def _short(width: Dim) -> bool:
