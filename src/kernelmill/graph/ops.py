@@ -167,9 +167,7 @@ PREDICATE_UNARY = _define("isnan isinf logical_not", "pointwise", 1, "", _predic
 BINARY = _define("add sub mul maximum minimum", "pointwise", 2, "", _pointwise) | _define(
     "div floordiv mod rem", "pointwise", 2, "", _number_pointwise
 )
-FLOAT_BINARY = _define(
-    "pow atan2 hypot copysign nextafter", "pointwise", 2, "", _float_pointwise
-)
+FLOAT_BINARY = _define("pow atan2 hypot copysign nextafter", "pointwise", 2, "", _float_pointwise)
 # shl by the width or more gives 0, shr the sign; so do negative counts.
 BIT_BINARY = _define("bit_and bit_or bit_xor", "pointwise", 2, "", _bit_pointwise) | _define(
     "shl shr", "pointwise", 2, "", _shift
