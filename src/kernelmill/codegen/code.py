@@ -171,6 +171,7 @@ class Code:
         self.module = module
         self.target = module.target
         self._count = 0
+        self.definitions: dict[str, str] = {}
         self._blocks = [Block("entry")]
         self.regions = [Region(self._blocks[0])]
 
@@ -187,13 +188,12 @@ class Code:
 
     def result(self, text: str, type: VType) -> Reg:
         """Append an instruction and give its result."""
-        name = self.fresh()
-        self.regions[-1].block.lines.append(f"{name} = {text}")
-        return Reg(self, name, type)
+        return Reg(self, self.hoisted(text, -1), type)
 
     def hoisted(self, text: str, depth: int) -> str:
         """Append an instruction to the current block of region number `depth`."""
         name = self.fresh()
+        self.definitions[name] = text
         self.regions[depth].block.lines.append(f"{name} = {text}")
         return name
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from kernelmill.codegen import masks
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.spelling import in_memory, vector
-from kernelmill.codegen.vectors import shuffle
+from kernelmill.codegen.vectors import shuffle, slice_lanes
 from kernelmill.core.dtype import BOOL, I64, U8, DType
 from kernelmill.kernel.ir import VType
 
@@ -36,6 +39,9 @@ class Access:
 
     def load(self, type: VType, mask: Reg | None) -> Reg:
         """Consecutive elements; masked-off lanes are 0 and their memory is not touched."""
+        live = masks.known_first(mask)
+        if live is not None:
+            return self._first(type, live, lambda part: self.load(part, None))
         dtype = _stored(type.dtype)
         stored = VType(dtype, type.lanes)
         if mask is None:
@@ -46,6 +52,7 @@ class Access:
 
     def _masked_load(self, type: VType, mask: Reg) -> Reg:
         # LLVM has masked memory operations on vectors alone, so a scalar is a vector of one.
+        mask = masks.hidden(mask)
         name, bits = _vector_names(type)
         function = f"llvm.masked.load.{_vector_suffix(type)}.p0"
         self.code.module.declare(function, name, ["ptr", "i32", bits, name])
@@ -55,11 +62,17 @@ class Access:
 
     def store(self, value: Reg, mask: Reg | None) -> None:
         """Consecutive elements; masked-off lanes stay as they are."""
+        live = masks.known_first(mask)
+        if live is not None:
+            if live:
+                self.store(slice_lanes(value, 0, live), None)
+            return
         stored = to_memory(value)
         size = stored.dtype.bytes
         if mask is None:
             self.code.line(f"store {stored.typed}, ptr {self.address}, align {size}")
             return
+        mask = masks.hidden(mask)
         name, bits = _vector_names(stored.type)
         function = f"llvm.masked.store.{_vector_suffix(stored.type)}.p0"
         self.code.module.declare(function, "void", [name, "ptr", "i32", bits])
@@ -71,6 +84,11 @@ class Access:
 
     def load_strided(self, type: VType, stride: Reg | int, mask: Reg | None) -> Reg:
         """Elements `stride` apart."""
+        live = masks.known_first(mask)
+        if live is not None:
+            return self._first(type, live, lambda part: self.load_strided(part, stride, None))
+        if type.lanes == 1:
+            return self.load(type, mask)
         if stride == -1:
             start = self._moved(type.dtype, 1 - type.lanes)
             turned = None if mask is None else reverse(mask)
@@ -85,6 +103,14 @@ class Access:
 
     def store_strided(self, value: Reg, stride: Reg | int, mask: Reg | None) -> None:
         """Elements `stride` apart."""
+        live = masks.known_first(mask)
+        if live is not None:
+            if live:
+                self.store_strided(slice_lanes(value, 0, live), stride, None)
+            return
+        if value.lanes == 1:
+            self.store(value, mask)
+            return
         if stride == -1:
             start = self._moved(value.dtype, 1 - value.lanes)
             start.store(reverse(value), None if mask is None else reverse(mask))
@@ -127,6 +153,11 @@ class Access:
 
     def gather(self, type: VType, offsets: Reg, mask: Reg | None) -> Reg:
         """The elements at `offsets` (in elements) from the address."""
+        live = masks.known_first(mask)
+        if live is not None:
+            return self._first(
+                type, live, lambda part: self.gather(part, slice_lanes(offsets, 0, live), None)
+            )
         dtype, lanes = _stored(type.dtype), type.lanes
         stored = VType(dtype, lanes)
         if lanes == 1:
@@ -135,13 +166,18 @@ class Access:
         pointers = self._pointers(dtype, offsets)
         function = f"llvm.masked.gather.{_vector_suffix(stored)}.v{lanes}p0"
         self.code.module.declare(function, name, [f"<{lanes} x ptr>", "i32", bits, name])
-        lanes_on = f"{bits} splat (i1 true)" if mask is None else mask.typed
+        lanes_on = f"{bits} splat (i1 true)" if mask is None else masks.hidden(mask).typed
         inside = f"{pointers}, i32 {dtype.bytes}, {lanes_on}, {name} zeroinitializer"
         text = f"call {name} @{function}({inside}){self.tail}"
         return from_memory(self.code.result(text, stored), type.dtype)
 
     def scatter(self, value: Reg, offsets: Reg, mask: Reg | None) -> None:
         """Write the lanes, in order, to `offsets` (in elements) from the address."""
+        live = masks.known_first(mask)
+        if live is not None:
+            if live:
+                self.scatter(slice_lanes(value, 0, live), slice_lanes(offsets, 0, live), None)
+            return
         if value.lanes == 1:
             self._one(value.dtype, offsets).store(value, mask)
             return
@@ -151,9 +187,16 @@ class Access:
         pointers = self._pointers(stored.dtype, offsets)
         function = f"llvm.masked.scatter.{_vector_suffix(stored.type)}.v{lanes}p0"
         self.code.module.declare(function, "void", [name, f"<{lanes} x ptr>", "i32", bits])
-        lanes_on = f"{bits} splat (i1 true)" if mask is None else mask.typed
+        lanes_on = f"{bits} splat (i1 true)" if mask is None else masks.hidden(mask).typed
         inside = f"{stored.typed}, {pointers}, i32 {stored.dtype.bytes}, {lanes_on}"
         self.code.line(f"call void @{function}({inside})")
+
+    def _first(self, type: VType, live: int, load: Callable[[VType], Reg]) -> Reg:
+        """The first `live` lanes as they are loaded, zeros in the others."""
+        if live == 0:
+            return self.code.const(type, 0)
+        part = load(VType(type.dtype, live))
+        return part if live == type.lanes else masks.widened(part, type.lanes)
 
     def _one(self, dtype: DType, offset: Reg) -> Access:
         text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, {offset.typed}"

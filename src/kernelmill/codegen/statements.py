@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmill.codegen import arithmetic, convert, vectors
+from kernelmill.codegen import arithmetic, convert, masks, vectors
 from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
@@ -87,7 +87,7 @@ class Body:
         type = statement.result.type
         access = self._access(statement.buffer, type, statement.index)
         mask, stride = self._mask(statement.mask, type.lanes), self._stride(statement.stride)
-        if stride == 1 or type.lanes == 1:
+        if stride == 1:
             self.values[statement.result] = access.load(type, mask)
         else:
             self.values[statement.result] = access.load_strided(type, stride, mask)
@@ -96,7 +96,7 @@ class Body:
         value = self.values[statement.value]
         access = self._access(statement.buffer, value.type, statement.index)
         mask, stride = self._mask(statement.mask, value.lanes), self._stride(statement.stride)
-        if stride == 1 or value.lanes == 1:
+        if stride == 1:
             access.store(value, mask)
         else:
             access.store_strided(value, stride, mask)
@@ -167,7 +167,7 @@ class Body:
         if op == "splat":
             return self.operand(args[0], type)
         if op == "lane_mask":
-            return vectors.lane_mask(self.code, self.operand(args[0], INDEX), type.lanes)
+            return self._lane_mask(self.operand(args[0], INDEX), type.lanes)
         if op == "extract":
             return vectors.extract(self.code, source, self.operand(args[1], INDEX))
         if op == "slice":
@@ -182,6 +182,11 @@ class Body:
         if op in REDUCE:
             return vectors.reduce(op, source)
         raise CodegenError(f"kernel {self.kernel.name}: unknown operator {op!r}")
+
+    def _lane_mask(self, count: Reg, lanes: int) -> Reg:
+        if count.text.startswith("%"):
+            return vectors.lane_mask(self.code, count, lanes)
+        return masks.first_lanes(self.code, int(count.text), lanes)
 
     def _check(self, condition: Reg, code: int) -> Reg:
         every = vectors.reduce("reduce_and", condition)
@@ -295,7 +300,8 @@ class Body:
         finals = body()
         following = code.result(f"add nsw i64 {counter.text}, {step}", INDEX)
         again = code.result(f"icmp slt i64 {following.text}, {last}", VType(BOOL))
-        code.line(f"br {again.typed}, label %{head.label}, label %{exit_.label}")
+        weights = _weights(first, last, step)
+        code.line(f"br {again.typed}, label %{head.label}, label %{exit_.label}{weights}")
         latch = code.label
         starts = [Reg(code, first, INDEX), *(initial for _, initial in carried)]
         for i, (phi, begin, end) in enumerate(
@@ -344,3 +350,12 @@ def pointer_names(kernel: Kernel) -> dict[str, str]:
     names = {buffer.name: f"%b{i}" for i, buffer in enumerate(kernel.buffers)}
     names[SCRATCH] = "%scratch"
     return names
+
+
+def _weights(first: str, last: str, step: str) -> str:
+    """Branch weights of a loop whose number of passes is known, as the end of its last branch."""
+    try:
+        passes = -(-(int(last) - int(first)) // int(step))
+    except ValueError:
+        return ""
+    return f', !prof !{{!"branch_weights", i32 {max(passes - 1, 0)}, i32 1}}'

@@ -25,10 +25,6 @@ def lane_mask(code: Code, count: Reg, lanes: int) -> Reg:
     """Lanes below `count` (i64): none when it is negative, all when it is large."""
     if lanes == 1:
         return count.compare("sgt", 0)
-    if count.text == "1":
-        # Hidden from LLVM: with AVX-512, version 22 turns a truncating masked store with one known
-        # lane into a store of the whole untruncated element, over what lies behind it.
-        count = code.result('call i64 asm "", "=r,0"(i64 1)', count.type)
     narrow = I32 if lanes <= 16 or lanes > 127 else I8
     clamped = code.intrinsic("smin", count, count.like(lanes))
     clamped = code.intrinsic("smax", clamped, count.like(0))
