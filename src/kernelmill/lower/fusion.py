@@ -24,6 +24,7 @@ from kernelmill.lower.groups import (
     Group,
     enumerates,
     fresh_axes,
+    is_view,
     operand_index,
     reduced_dims,
     used_axes,
@@ -50,8 +51,8 @@ class Fusion:
     """The outcome: kernels in an order in which they can run."""
 
     groups: list[Group]
-    home: dict[Value, Group]
-    """The group that stores each stored value."""
+    kept: frozenset[Value]
+    """Stored views that their readers take from memory; all others are read through."""
 
 
 def fuse(graph: Graph, forced: Iterable[Value], separate: bool = False) -> Fusion:
@@ -98,6 +99,7 @@ class _Fuser:
         self.home: dict[Value, Group] = {}
         self.accesses: dict[Value, dict[Group, list[Index | None]]] = {}
         self.epilogue: dict[Node, Group] = {}
+        self.kept: set[Value] = set()
 
     def run(self) -> Fusion:
         self._reachability()
@@ -105,7 +107,7 @@ class _Fuser:
             self._seed_or_absorb(node)
         for node in reversed(self.graph.nodes):
             self._place(node)
-        return Fusion(self._ordered(), self.home)
+        return Fusion(self._ordered(), frozenset(self.kept))
 
     def _reachability(self) -> None:
         for node in self.graph.nodes:
@@ -192,7 +194,7 @@ class _Fuser:
                 if any(recombine(a - b) != 0 for a, b in zip(at, known, strict=True)):
                     return False
             elif (self.ancestors[value.node] | self.bit[value.node]) & seed_bit:
-                if OPS[value.node.op].kind != "view":
+                if OPS[value.node.op].kind != "view" or value.node.op == "concat":
                     return False
                 found = views.sources(value.node, at)
                 if any(source.conditions for source in found) or len(found) != 1:
@@ -215,6 +217,8 @@ class _Fuser:
             self._place_absorbed(node, own)
         elif kind == "reduce":
             self._place_reduction(node)
+        elif node.result in self.kept:
+            self._store_alone(node)
         elif node.result in self.forced and kind in ("view", "layout", "source"):
             self._store_alone(node)
             self._pass_through(node)
@@ -283,7 +287,8 @@ class _Fuser:
         """An operand of a contraction is stored unless reading it costs next to nothing."""
         while value.node is not None and OPS[value.node.op].kind in ("view", "layout"):
             if value.node.op == "concat":
-                break
+                self.kept.add(value)
+                return
             value = value.node.operands[0]
         node = value.node
         if node is not None and OPS[node.op].kind != "source" and node.op != "cast":
@@ -469,8 +474,10 @@ class _Fuser:
         reads: dict[Group, set[Group]] = {group: set() for group in self.groups}
         for value, readers in self.accesses.items():
             home = self.home.get(value)
+            if home is None or (is_view(value) and value not in self.kept):
+                continue
             for group in readers:
-                if home is not None and home is not group:
+                if home is not group:
                     reads[group].add(home)
         alive = [group for group in self.groups if group.roots or group.kind == "aten"]
         alive.sort(key=lambda group: group.member_bits)

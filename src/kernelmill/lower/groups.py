@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, symbols
+from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, provably_nonnegative, symbols
 from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ops import OPS
 from kernelmill.lower.views import Index
 
 
@@ -50,6 +51,11 @@ class Group:
             for value, index in both.items()
             if value.node is not None and value.node.op in REDUCTIONS
         }
+
+
+def is_view(value: Value) -> bool:
+    """Whether a value is other values at other places: reading through it costs nothing."""
+    return value.node is not None and OPS[value.node.op].kind in ("view", "layout")
 
 
 REDUCTIONS = frozenset(
@@ -109,6 +115,15 @@ def enumerates(
             return False
         seen.add(axis.name)
     return seen == {axis.name for axis in axes}
+
+
+def in_range(index: Index, shape: Sequence[Dim]) -> bool:
+    """Whether the element exists wherever the axes are: one behind a condition (a pad, a piece of a
+    concatenation) must not be computed before the condition is known."""
+    return all(
+        provably_nonnegative(position) and provably_nonnegative(size - 1 - position)
+        for position, size in zip(index, shape, strict=True)
+    )
 
 
 def used_axes(index: Index) -> set[str]:

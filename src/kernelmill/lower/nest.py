@@ -27,7 +27,7 @@ from kernelmill.lower.domain import (
 from kernelmill.lower.elements import Emitter, Location, ScratchLocation
 from kernelmill.lower.fold import Column, Fold, Spill
 from kernelmill.lower.fusion import EXPENSIVE
-from kernelmill.lower.groups import Group, operand_index, used_axes
+from kernelmill.lower.groups import Group, in_range, operand_index, used_axes
 from kernelmill.lower.loops import Loops, count
 from kernelmill.lower.reduction import Reduction, levels
 from kernelmill.lower.turned import TurnedMap, crosswise_axis, crosswise_loads
@@ -191,7 +191,8 @@ class _Template:
         inner = {axis.name for axis in self.group.inner}
         for value, index in self.group.internal.items():
             # What a whole row shares is computed once, outside the loop over its elements.
-            if not used_axes(index) & inner and value not in self.reductions:
+            shared = not used_axes(index) & inner and value not in self.reductions
+            if shared and in_range(index, value.shape):
                 self.e.element(value, self.loops.at(index))
         self._store_roots(self.row_roots)
         if self.full_roots and not self.inner:
@@ -210,6 +211,8 @@ class _Template:
             if value in self.reductions or self.nest.cost.get(value, 0) <= EXPENSIVE:
                 continue
             if len(users) < 2 or users[0] == len(passes) or None in dims or not any(dims):
+                continue
+            if not in_range(index, value.shape):
                 continue
             size = self._row_bytes(value)
             if isinstance(size, int) and size > MAX_SPILL_BYTES:

@@ -16,7 +16,7 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse, inline_costs
-from kernelmill.lower.groups import Group, fresh_axes
+from kernelmill.lower.groups import Group, fresh_axes, is_view
 from kernelmill.lower.kernels import STATUS_BUFFER, KernelMaker
 from kernelmill.lower.storage import Storage, base_of, layout_of
 from kernelmill.lower.symbols import used_symbols
@@ -64,7 +64,7 @@ class _Lowering:
         self.checks: list[str] = []
         self.checked = False
         self.packed: dict[tuple[object, ...], Value] = {}
-        self.saved: set[Value] = set()
+        self.read: set[Value] = set()
         updated = {target for target, _ in graph.updates}
         self.constants = {
             entry.value
@@ -79,6 +79,7 @@ class _Lowering:
         self.cost = inline_costs(self.graph)
         order = {node: i for i, node in enumerate(self.graph.nodes)}
         self.fusion = fuse(self.graph, forced, self.separate)
+        self.read |= self.fusion.kept
         self.maker = KernelMaker(self.target, self._stored, self._pack, self.cost, order)
         for group in self.fusion.groups:
             self._lower_group(group)
@@ -97,7 +98,7 @@ class _Lowering:
                 node = layout_of(value)
                 self.graph.nodes.append(node)
                 value = node.result
-                self.saved.add(value)
+                self.read.add(value)
             sources.append(value)
         return sources
 
@@ -151,9 +152,6 @@ class _Lowering:
         else:
             self.steps.append(launch)
 
-    def _is_view(self, value: Value) -> bool:
-        return value.node is not None and OPS[value.node.op].kind in ("view", "layout")
-
     def _inplace_input(self, value: Value) -> Value | None:
         """The input whose memory this value is written into, where a pass found that safe."""
         node = value.node
@@ -188,9 +186,9 @@ class _Lowering:
         return packed or (value in self.constants and not symbols(location.elements))
 
     def _stored(self, value: Value) -> Location | None:
-        """Where kernels read this value. Views are read through, but for those that an update needs
-        as they were before other updates."""
-        if self._is_view(value) and value not in self.saved:
+        """Where kernels read this value. Views are read through, but for those that fusion keeps
+        and those that an update needs as they were before other updates."""
+        if is_view(value) and value not in self.read:
             return None
         return self.storage.locations.get(value)
 
