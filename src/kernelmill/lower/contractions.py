@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, product
 from kernelmill.core.dtype import F32, F64, I32, I64, DType
+from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target import Target
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
@@ -201,8 +202,10 @@ class ContractionEmitter:
         mask = node.operands[3] if len(node.operands) > 3 else None
         scale, causal = node.attrs["scale"], node.attrs["causal"]
         depth, value_depth = query.shape[-1], value.shape[-1]
-        assert isinstance(scale, float) and isinstance(group, int)
-        assert isinstance(depth, int) and isinstance(value_depth, int)
+        assert isinstance(scale, float)
+        if not (isinstance(group, int) and isinstance(depth, int) and isinstance(value_depth, int)):
+            sizes = f"heads {heads} and {shared}, depths {depth} and {value_depth}"
+            raise UnsupportedError(f"attention with symbolic {sizes} at {node.origin}")
 
         def reader(operand: Value, per_group: int, wanted: DType) -> Callable[..., Register]:
             def load(

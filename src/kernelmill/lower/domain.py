@@ -130,7 +130,8 @@ def merge_axes(
     position = len(merged) - 2
     while position >= 0:
         first, second = merged[position], merged[position + 1]
-        if all(_step_as_one(a.expression, first, second) for a in accesses):
+        empty = first.extent == 0 or second.extent == 0
+        if not empty and all(_step_as_one(a.expression, first, second) for a in accesses):
             extent = first.extent * second.extent
             symbol = Sym(f"{first.name}{second.name}", 0, extent - 1)
             both = of_atom(symbol)
