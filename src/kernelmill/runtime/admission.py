@@ -1,13 +1,14 @@
 """The careful look at an argument, after the native entry has refused one or Python has doubts.
 
 What can be put right is: a tensor of the right type and shape with other strides, a misaligned or a
-lazily negated one is copied. Anything else is an InputError that names the argument.
+lazily negated one is copied, one of a harmless subclass is taken as the tensor that it is. Anything
+else is an InputError that names the argument.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -67,12 +68,12 @@ def check_rank(entry: TensorInput, number: int, tensor: torch.Tensor) -> None:
 
 
 def check_kind(entry: TensorInput, number: int, argument: object) -> torch.Tensor:
-    """The argument as a tensor. InputError unless it is plain, dense, on the CPU and of the dtype
+    """The argument as a plain tensor. InputError unless it is dense, on the CPU and of the dtype
     that the program was compiled for."""
     if not isinstance(argument, torch.Tensor):
         _refuse(entry, number, "a tensor", f"{type(argument).__name__} {argument!r:.60}")
     if type(argument) not in PLAIN_TENSORS:
-        _refuse(entry, number, "a plain torch.Tensor", f"its subclass {type(argument).__name__}")
+        argument = _plain(entry, number, argument)
     if argument.layout != torch.strided or argument.is_nested:
         kind = "a nested one" if argument.is_nested else f"layout {argument.layout}"
         _refuse(entry, number, "a dense tensor", kind)
@@ -84,6 +85,16 @@ def check_kind(entry: TensorInput, number: int, argument: object) -> torch.Tenso
     if not _has_memory(argument):
         _refuse(entry, number, "a tensor with memory", "a wrapper, or one whose memory is freed")
     return argument
+
+
+def _plain(entry: TensorInput, number: int, argument: torch.Tensor) -> torch.Tensor:
+    """The memory of a subclass that is no more than that, as a tensor."""
+    kind: Any = type(argument)
+    base: Any = torch.Tensor
+    if kind.__torch_dispatch__ is not base.__torch_dispatch__:
+        _refuse(entry, number, "a plain torch.Tensor", f"its subclass {kind.__name__}")
+    with torch._C.DisableTorchFunctionSubclass():
+        return argument.detach().as_subclass(torch.Tensor)
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

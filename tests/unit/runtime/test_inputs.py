@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 from kernelmill.core.dtype import BY_NAME, F32, I64
 from kernelmill.core.errors import InputError
@@ -36,8 +37,12 @@ def updating() -> Program:
     return load(plan, {"add": add()})
 
 
-class Subclass(torch.Tensor):
-    pass
+class Harmless(torch.Tensor):
+    """Changes what Python sees, not what is in memory."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError("the program is no operator of torch")
 
 
 def freed() -> torch.Tensor:
@@ -67,7 +72,10 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "without memory": (lambda: torch._efficientzerotensor(2, 3), "expected a tensor with memory"),
     "freed": (freed, "expected a tensor with memory"),
-    "subclass": (lambda: torch.zeros(2, 3).as_subclass(Subclass), "got its subclass Subclass"),
+    "subclass": (
+        lambda: TwoTensor(torch.zeros(2, 3), torch.zeros(2, 3)),
+        "got its subclass TwoTensor",
+    ),
     "quantised": (
         lambda: torch.quantize_per_tensor(torch.zeros(2, 3), 0.1, 0, torch.qint8),
         "expected dtype f32, got dtype torch.qint8",
@@ -147,6 +155,12 @@ def _as_floats(crooked: torch.Tensor) -> torch.Tensor:
 
     view = numpy.frombuffer(crooked.numpy().data, dtype=numpy.float32).reshape(2, 3)
     return torch.from_numpy(view)
+
+
+def test_a_harmless_subclass_is_taken_as_its_memory(updating: Program) -> None:
+    state = torch.zeros(4)
+    updating(torch.ones(4).as_subclass(Harmless), state.as_subclass(Harmless))
+    assert torch.equal(state, torch.ones(4))
 
 
 FITS: dict[str, Callable[[], torch.Tensor]] = {
