@@ -5,9 +5,10 @@ Field names are those of MindSpore's kernel_meta, so that its tools and habits c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-from kernelmill.core.dim import symbols
+from kernelmill.core.dim import Dim, bounds, symbols
 from kernelmill.core.target import Target
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel
@@ -15,12 +16,31 @@ from kernelmill.kernel.printer import print_kernel
 MAGIC = "KM_CPU_BINARY_MAGIC_ELF"
 
 
+@dataclass(frozen=True)
+class Use:
+    """Where a kernel was first wanted: it is told in the .info and is no part of the key.
+
+    operators   names of the graph's operators that it does the work of
+    shapes      of the tensors behind its buffers, in its order; empty when they are not known
+    graph       name of the program
+    origin      the user's line, "model.py:12"
+    """
+
+    operators: tuple[str, ...]
+    shapes: tuple[tuple[Dim, ...], ...] = ()
+    graph: str = ""
+    origin: str = ""
+
+
 def describe(
-    kernel: Kernel, operators: tuple[str, ...], target: Target, name: str
+    kernel: Kernel, use: Use, target: Target, name: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(info, launch) of a kernel that is kept under `name`."""
-    inputs = [_tensor(b) for b in kernel.buffers if b.access != "out"]
-    outputs = [_tensor(b) for b in kernel.buffers if b.access != "in"]
+    operators = use.operators
+    shapes = use.shapes or tuple((buffer.elements,) for buffer in kernel.buffers)
+    tensors = list(zip(kernel.buffers, shapes, strict=True))
+    inputs = [_tensor(b, shape) for b, shape in tensors if b.access != "out"]
+    outputs = [_tensor(b, shape) for b, shape in tensors if b.access != "in"]
     info: dict[str, Any] = {
         "SocInfo": {
             "socVersion": target.cpu,
@@ -31,10 +51,10 @@ def describe(
         },
         "op_info": {
             "Type": kernel.type,
-            "attrs": {"operators": list(operators)},
-            "full_name": f"Default/{kernel.type}",
+            "attrs": {"operators": list(operators), "origin": use.origin},
+            "full_name": f"{use.graph or 'Default'}/{kernel.type}",
             "gen_model": "single" if len(operators) == 1 else "fused",
-            "graph_id": 0,
+            "graph_id": _trailing_number(use.graph),
             "inputs": [[tensor] for tensor in inputs],
             "outputs": [[tensor] for tensor in outputs],
             "is_dynamic_shape": bool(kernel.dims),
@@ -62,18 +82,23 @@ def describe(
     return info, launch
 
 
-def _tensor(buffer: Buffer) -> dict[str, Any]:
-    """A buffer is flat: its shape is its number of elements, -1 where that is symbolic."""
-    dynamic = bool(symbols(buffer.elements))
-    size = -1 if dynamic else buffer.elements
+def _trailing_number(graph: str) -> int:
+    """3 for "forward_3": graphs are numbered in the order of their capture."""
+    digits = graph[len(graph.rstrip("0123456789")) :]
+    return int(digits or 0)
+
+
+def _tensor(buffer: Buffer, shape: tuple[Dim, ...]) -> dict[str, Any]:
+    """-1 stands for a symbolic size, whose range then says what it may be."""
+    sizes = [-1 if symbols(size) else size for size in shape]
     return {
         "dtype": buffer.dtype.torch_name,
         "format": "ND",
         "name": buffer.name,
         "ori_format": "ND",
-        "ori_shape": [size],
+        "ori_shape": [str(size) if symbols(size) else size for size in shape],
         "param_type": "required",
-        "range": [[1, None] if dynamic else [size, size]],
-        "shape": [size],
+        "range": [list(bounds(size)) for size in shape],
+        "shape": sizes,
         "valid": True,
     }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 from kernelmill import codegen
-from kernelmill.compiler.kernel_info import describe
+from kernelmill.compiler.kernel_info import Use, describe
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.target import Target
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
+from kernelmill.plan.ir import Launch, Plan
 from kernelmill.store.entry import Compiled, Entry
 from kernelmill.store.store import Store
 
@@ -24,11 +25,30 @@ ABI_VERSION = "1"
 
 @dataclass(frozen=True)
 class Request:
-    """A kernel that a program needs, with the operators it does the work of."""
+    """A kernel that a program needs, with the operators it does the work of.
+
+    `shapes` are those of the tensors behind the kernel's buffers where it is first launched, in
+    the kernel's order; none known: the buffers are described as flat. `graph` names the program.
+    """
 
     kernel: Kernel
     operators: tuple[str, ...]
     origin: str
+    shapes: tuple[tuple[Dim, ...], ...] = ()
+    graph: str = ""
+
+
+def requests_of(plan: Plan, kernels: Mapping[str, Kernel]) -> list[Request]:
+    """What a plan launches, each kernel once."""
+    launches = [s for s in (*plan.prepare, *plan.steps) if isinstance(s, Launch)]
+    first = {launch.kernel: launch for launch in reversed(launches)}
+    requests: list[Request] = []
+    for ref in plan.kernels:
+        numbers = first[ref.name].buffers
+        shapes = tuple(plan.buffers[n].shape if n >= 0 else (1,) for n in numbers)
+        kernel = kernels[ref.name]
+        requests.append(Request(kernel, ref.operators, ref.origin, shapes, plan.name))
+    return requests
 
 
 def kernel_key(kernel: Kernel, target: Target) -> Key:
@@ -78,7 +98,8 @@ def _job(request: Request, store: Store, target: Target) -> Callable[[], Entry]:
 
     def compile() -> Compiled:
         image = codegen.compile_kernel(kernel, target)
-        info, launch = describe(kernel, request.operators, target, f"{kernel.type}_{key.digest}")
+        use = Use(request.operators, request.shapes, request.graph, request.origin)
+        info, launch = describe(kernel, use, target, f"{kernel.type}_{key.digest}")
         return Compiled(image, info, launch)
 
     return lambda: store.get_or_compile(key, kernel.type, compile)

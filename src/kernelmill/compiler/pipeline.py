@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from kernelmill.compiler.dump import GraphDump
-from kernelmill.compiler.objects import Request, differences, obtain, obtain_dims
+from kernelmill.compiler.objects import differences, obtain, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.log import get_logger
@@ -47,11 +47,7 @@ def compile_graph(graph: Graph, config: CompilerConfig) -> Program:
             verify_kernel(kernel, "lowering")
     store = open_store(config.experimental_config.kernel_meta_dir)
     with report.stage("codegen"):
-        requests = [
-            Request(lowered.kernels[ref.name], ref.operators, ref.origin)
-            for ref in lowered.plan.kernels
-        ]
-        entries = obtain(requests, store, target)
+        entries = obtain(requests_of(lowered.plan, lowered.kernels), store, target)
         objects = {name: entry.object for name, entry in entries.items()}
         if lowered.plan.symbols:
             dims = dims_needed(lowered.plan)
