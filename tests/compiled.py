@@ -1,0 +1,207 @@
+"""Graphs lowered, compiled and run without passes and store, and the reference results beside them.
+
+Two ways to run what lowering made: machine code through the runtime, and the kernel interpreter
+launch by launch over the plan's buffers (small sizes only). Both are held against the graph
+interpreter, which runs eager operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernelmill import codegen
+from kernelmill.core.dim import as_sym, evaluate
+from kernelmill.core.dtype import to_torch
+from kernelmill.core.target import Target, host
+from kernelmill.graph.interpreter import run_graph
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.printer import print_graph
+from kernelmill.graph.verifier import verify_graph
+from kernelmill.kernel.interpreter import run_kernel
+from kernelmill.kernel.numeric import numpy_dtype
+from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.verifier import verify_kernel
+from kernelmill.lower.program import Lowered, lower_graph
+from kernelmill.plan.ir import BufferSpec, DimResult, Launch, SymbolInput, TensorResult
+from kernelmill.plan.parser import parse_plan
+from kernelmill.plan.printer import print_plan
+from kernelmill.plan.verifier import verify_plan
+from kernelmill.runtime.program import Program, load
+from tests.tolerances import mismatch
+
+Argument = Tensor | int
+Output = Tensor | int | None
+
+
+# ---- making ---------------------------------------------------------------------------------
+
+
+def lowered(graph: Graph, target: Target | None = None, separate: bool = False) -> Lowered:
+    """The graph's plan and kernels; all of it is verified, and its texts read back."""
+    verify_graph(graph)
+    result = lower_graph(graph, target or host(), separate)
+    verify_plan(result.plan, "lowering")
+    text = print_plan(result.plan)
+    assert print_plan(parse_plan(text)) == text
+    for kernel in result.kernels.values():
+        verify_kernel(kernel, "lowering")
+        text = print_kernel(kernel)
+        assert print_kernel(parse_kernel(text)) == text
+    return result
+
+
+def program(made: Lowered, target: Target | None = None) -> Program:
+    """What lowering made as machine code, ready to be called."""
+    target = target or host()
+    texts = {name: print_kernel(kernel) for name, kernel in made.kernels.items()}
+    return load(made.plan, {name: _object(text, target) for name, text in texts.items()})
+
+
+@cache
+def _object(text: str, target: Target) -> bytes:
+    return codegen.compile_kernel(parse_kernel(text), target)
+
+
+def run_compiled(
+    graph: Graph, inputs: Sequence[Argument], target: Target | None = None, separate: bool = False
+) -> list[Output]:
+    """The graph's results from machine code. Updated inputs are written in place."""
+    return list(program(lowered(graph, target, separate), target)(*inputs))
+
+
+# ---- comparing ------------------------------------------------------------------------------
+
+
+def check(
+    graph: Graph,
+    *inputs: Argument,
+    targets: Sequence[Target] = (),
+    separate: bool = False,
+    interpret: bool = False,
+) -> Lowered:
+    """Machine code for this host and for `targets` agrees with eager, updated inputs too.
+
+    With `interpret` the kernel interpreter has to agree as well. Returns what was lowered for the
+    host.
+    """
+    expected_inputs = _copies(inputs)
+    expected = run_graph(graph, expected_inputs)
+    first = lowered(graph, None, separate)
+    for target in (host(), *targets):
+        made = first if target == host() else lowered(graph, target, separate)
+        given = _copies(inputs)
+        _compare(graph, str(target.cpu), program(made, target)(*given), expected)
+        _compare(graph, f"inputs, {target.cpu}", given, expected_inputs)
+    if interpret:
+        given = _copies(inputs)
+        _compare(graph, "interpreter", interpreted(first, given), expected)
+        _compare(graph, "inputs, interpreter", given, expected_inputs)
+    return first
+
+
+def _copies(inputs: Sequence[Argument]) -> list[Argument]:
+    """Copies with the same strides, gaps and overlaps."""
+    return [_copy(x) if isinstance(x, Tensor) else x for x in inputs]
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    storage = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage()).clone()
+    return storage.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _compare(graph: Graph, who: str, actual: Sequence[Any], expected: Sequence[Any]) -> None:
+    assert len(actual) == len(expected)
+    for number, (mine, theirs) in enumerate(zip(actual, expected, strict=True)):
+        if isinstance(theirs, Tensor):
+            wrong = mismatch(mine, theirs) or _strides(mine, theirs)
+            assert wrong is None, f"{who}, {number}: {wrong}\n{print_graph(graph)}"
+        else:
+            assert mine == theirs, f"{who}, {number}: {mine}\n{print_graph(graph)}"
+
+
+def _strides(actual: Tensor, expected: Tensor) -> str | None:
+    """Where the elements of two tensors lie differently in memory."""
+    longer = [d for d, size in enumerate(actual.shape) if size > 1]
+    ours, theirs = ([tensor.stride(d) for d in longer] for tensor in (actual, expected))
+    if ours == theirs or actual.numel() == 0:
+        return None
+    return f"strides {actual.stride()} instead of {expected.stride()}"
+
+
+# ---- the kernel interpreter over a plan -----------------------------------------------------
+
+
+def interpreted(made: Lowered, inputs: Sequence[Argument]) -> list[Output]:
+    """The plan's results, its launches run by the kernel interpreter (no ATen calls)."""
+    plan = made.plan
+    sizes: dict[str, int] = {}
+    for entry, argument in zip(plan.inputs, inputs, strict=True):
+        if isinstance(entry, SymbolInput):
+            assert isinstance(argument, int)
+            sizes[entry.symbol] = argument
+        else:
+            assert isinstance(argument, Tensor)
+            for dim, size in zip(entry.shape, argument.shape, strict=True):
+                symbol = as_sym(dim)
+                if symbol is not None:
+                    sizes[symbol.name] = size
+    arena = np.full(evaluate(plan.arena_bytes, sizes), 0xA5, np.uint8)
+    memory = [_memory(spec, inputs, sizes, arena) for spec in plan.buffers]
+    status = np.zeros(1, np.int64)
+    for step in (*plan.prepare, *plan.steps):
+        assert isinstance(step, Launch)
+        kernel = made.kernels[step.kernel]
+        arrays = (status if n == -1 else memory[n] for n in step.buffers)
+        names = (buffer.name for buffer in kernel.buffers)
+        values = (evaluate(dim, sizes) for dim in step.dims)
+        dims = dict(zip((symbol.name for symbol in kernel.dims), values, strict=True))
+        run_kernel(kernel, dict(zip(names, arrays, strict=True)), dims)
+    if status[0]:
+        raise IndexError(plan.checks[int(status[0]) - 1])
+    return [_output(made, result, memory, inputs, sizes) for result in plan.results]
+
+
+def _memory(
+    spec: BufferSpec, inputs: Sequence[Argument], sizes: dict[str, int], arena: np.ndarray
+) -> np.ndarray:
+    """A buffer as a 1-d array; bf16 as its bits."""
+    if spec.kind == "input":
+        tensor = inputs[spec.source]
+        assert isinstance(tensor, Tensor)
+        span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        flat = tensor.as_strided((span if tensor.numel() else 0,), (1,))
+        return (flat.view(torch.uint16) if flat.dtype == torch.bfloat16 else flat).numpy()
+    shape = [evaluate(size, sizes) for size in spec.shape]
+    strides = [evaluate(stride, sizes) for stride in spec.strides]
+    span = 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    span = 0 if 0 in shape else span
+    if spec.kind == "arena":
+        offset = evaluate(spec.offset, sizes)
+        return arena[offset : offset + span * spec.dtype.bytes].view(numpy_dtype(spec.dtype))
+    return np.zeros(span, numpy_dtype(spec.dtype))
+
+
+def _output(
+    made: Lowered,
+    result: TensorResult | DimResult | None,
+    memory: Sequence[np.ndarray],
+    inputs: Sequence[Argument],
+    sizes: dict[str, int],
+) -> Output:
+    if result is None:
+        return None
+    if isinstance(result, DimResult):
+        return evaluate(result.value, sizes)
+    spec = made.plan.buffers[result.buffer]
+    if spec.kind == "input":
+        return inputs[spec.source]
+    flat = torch.from_numpy(memory[result.buffer]).view(to_torch(spec.dtype))
+    shape = [evaluate(size, sizes) for size in spec.shape]
+    return flat.as_strided(shape, [evaluate(stride, sizes) for stride in spec.strides])
