@@ -54,16 +54,18 @@ def compile_capture(
 ) -> Call:
     """The function that Dynamo calls in place of `gm`."""
     compilation = _Compilation(gm, config, record)
-    wrapped = aot_module_simplified(
-        gm,
-        example_inputs,
-        fw_compiler=partial(compilation.compile, kind="forward"),
-        bw_compiler=compilation.compile_backward,
-        inference_compiler=partial(compilation.compile, kind="inference"),
-        partition_fn=min_cut_rematerialization_partition,
-        decompositions={**decomposition_table(), **decompositions},
-        keep_inference_input_mutations=config.experimental_config.keep_inference_input_mutations,
-    )
+    # Effects (assertions inside linear algebra) are ordered by our ATen calls, not by tokens.
+    with aot_config.patch(unlift_effect_tokens=True):
+        wrapped = aot_module_simplified(
+            gm,
+            example_inputs,
+            fw_compiler=partial(compilation.compile, kind="forward"),
+            bw_compiler=compilation.compile_backward,
+            inference_compiler=partial(compilation.compile, kind="inference"),
+            partition_fn=min_cut_rematerialization_partition,
+            decompositions={**decomposition_table(), **decompositions},
+            keep_inference_input_mutations=config.experimental_config.keep_inference_input_mutations,
+        )
     return compilation.direct or disable(wrapped, reason="it runs a compiled program")
 
 

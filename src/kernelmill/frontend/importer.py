@@ -219,6 +219,12 @@ class _Importer:
             self.builder, "aten._assert_async.msg", [held, message], {}, [], (), "an assertion"
         )
 
+    def _effect(self, node: fx.Node) -> list[Any]:
+        return self.operators.effect(node)
+
+    def _nothing(self, node: fx.Node) -> None:
+        """A token, which only orders effects."""
+
     def _checked_in_tracing(self, node: fx.Node) -> None:
         """A check whose outcome tracing has already built on."""
 
@@ -227,6 +233,9 @@ _SPECIAL: dict[Any, Any] = {
     _aten.copy_.default: _Importer._update,
     _aten._local_scalar_dense.default: _Importer._item,
     _aten._assert_scalar.default: _Importer._assert,
+    torch.ops.higher_order.with_effects: _Importer._effect,
+    torch.ops.prims._make_token.default: _Importer._nothing,
+    torch.ops.prims._sink_tokens.default: _Importer._nothing,
     _aten.sym_constrain_range.default: _Importer._checked_in_tracing,
     _aten.sym_constrain_range_for_size.default: _Importer._checked_in_tracing,
     _aten._assert_tensor_metadata.default: _Importer._checked_in_tracing,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,14 +35,17 @@ class OperatorImporter:
         """What the node's results are: a Value, or a list with None for undefined ones."""
         target: Any = node.target
         traced = node.meta.get("val")
-        kinds = [
-            UNDEFINED if t is None else self.context.type_of(t, f"a result of {target}")
-            for t in flattened(traced)
-        ]
+        kinds = self._kinds(traced, target)
         found = self._translated(node, target, kinds)
         if isinstance(found, NotTranslated):
             found = self.as_aten(node, kinds, str(found))
         return found[0] if isinstance(traced, torch.Tensor) else found
+
+    def _kinds(self, traced: Any, target: Any) -> list[TensorType]:
+        return [
+            UNDEFINED if t is None else self.context.type_of(t, f"a result of {target}")
+            for t in flattened(traced)
+        ]
 
     # ---- translation ------------------------------------------------------------------------
 
@@ -89,19 +92,40 @@ class OperatorImporter:
         self, node: fx.Node, kinds: Sequence[TensorType], reason: str
     ) -> list[Value | None]:
         """The node's operator run as itself. Raises UnsupportedError for one that writes."""
-        target: Any = node.target
+        traced = node.meta.get("val")
+        return self._call(
+            node.target, node.args, node.kwargs, traced, kinds, reason, self._binds(node)
+        )
+
+    def effect(self, node: fx.Node) -> list[Any]:
+        """`with_effects(token, operator, ...)`, whose tokens only keep calls in their order: ATen
+        calls stay in program order as it is."""
+        target: Any
+        _, target, *args = node.args
+        traced = node.meta["val"][1:] if target._schema.returns else ()
+        kinds = self._kinds(traced, target)
+        return [None, *self._call(target, args, node.kwargs, traced, kinds, "an effect")]
+
+    def _call(
+        self,
+        target: Any,
+        arguments: Sequence[Any],
+        keywords: Mapping[str, Any],
+        traced: Any,
+        kinds: Sequence[TensorType],
+        reason: str,
+        binds: Sequence[tuple[str, int, int]] = (),
+    ) -> list[Value | None]:
         if target._schema.is_mutable:
             raise UnsupportedError(f"{target} writes into its arguments")
         _log.debug("%s runs as ATen (%s) at %s", target, reason, self.builder.origin)
         owned = any(arg.alias_info is not None for arg in target._schema.arguments)
-        args = [self._aten_argument(arg, owned) for arg in node.args]
-        kwargs = {name: self._aten_argument(arg, owned) for name, arg in node.kwargs.items()}
-        binds = self._binds(node)
+        args = [self._aten_argument(arg, owned) for arg in arguments]
+        kwargs = {name: self._aten_argument(arg, owned) for name, arg in keywords.items()}
         values = emit_aten(self.builder, str(target), args, kwargs, kinds, binds, reason)
-        traced = flattened(node.meta.get("val"))
         return [
             None if tensor is None else self._resolved(value, tensor)
-            for value, tensor in zip(values, traced, strict=True)
+            for value, tensor in zip(values, flattened(traced), strict=True)
         ]
 
     def _aten_argument(self, argument: Any, owned: bool) -> Any:

@@ -75,6 +75,8 @@ class ResultImporter:
         if source is None:
             value: Value = self.context.env[node]
             return value if node.op == "placeholder" else self._own(node, value)
+        if self._geometry(node) == self._geometry(source):
+            return self._view(source)
         kept = self.context.env[source]
         self.context.env[source] = self._view(source)
         try:
@@ -83,6 +85,12 @@ class ResultImporter:
         finally:
             self.context.env[source] = kept
         return value
+
+    def _geometry(self, node: fx.Node) -> object:
+        """What is the same of two tensors when they hold the same elements of one storage."""
+        tensor: torch.Tensor = node.meta["val"]
+        offset = self.context.symbols.dim(tensor.storage_offset())
+        return self.context.type_of(tensor, "a result"), offset
 
 
 def _storage(node: fx.Node) -> Any:

@@ -95,3 +95,10 @@ def test_custom_operators_run_as_themselves() -> None:
 
     traced = trace(lambda x: thrice(x + 1) * 2, torch.ones(3))
     assert traced.fallbacks() == ["kernelmill_tests.thrice.default"]
+
+
+def test_errors_of_linear_algebra_are_raised() -> None:
+    traced = trace(lambda x: torch.linalg.inv(x) + 1, torch.eye(3))
+    assert "aten._linalg_check_errors.default" in traced.fallbacks()
+    with torch.no_grad(), pytest.raises(torch.linalg.LinAlgError):
+        traced(torch.zeros(3, 3))

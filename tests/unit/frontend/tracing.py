@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
+from torch._functorch import config as aot_config
 from torch._functorch.aot_autograd import aot_module_simplified
 
 from kernelmill.frontend import decomposition_table, import_fx
@@ -49,11 +50,17 @@ class Traced:
 
     def _backend(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         compiler = self._interpret
-        return aot_module_simplified(
-            gm, examples, fw_compiler=compiler, bw_compiler=compiler, inference_compiler=compiler,
-            decompositions=decomposition_table(), keep_inference_input_mutations=True,
-            partition_fn=min_cut_rematerialization_partition,
-        )  # fmt: skip
+        with aot_config.patch(unlift_effect_tokens=True):
+            return aot_module_simplified(
+                gm,
+                examples,
+                fw_compiler=compiler,
+                bw_compiler=compiler,
+                inference_compiler=compiler,
+                decompositions=decomposition_table(),
+                keep_inference_input_mutations=True,
+                partition_fn=min_cut_rematerialization_partition,
+            )
 
     def _interpret(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         placeholders = gm.graph.find_nodes(op="placeholder")
