@@ -12,17 +12,26 @@ from kernelmill.core.knobs import KNOBS
 from kernelmill.core.version import VERSION
 from kernelmill.store import default_folders
 from kernelmill.store.survey import survey
+from kernelmill.store.upkeep import (
+    collect,
+    explain_difference,
+    export_archive,
+    import_archive,
+    parse_size,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0 good, 1 damage found, 2 could not be done."""
     options = _parser().parse_args(arguments)
     folders = (options.folder,) if options.folder else default_folders()
-    if options.folder and not os.path.isdir(options.folder):
+    if options.run not in (list_entries, verify):
+        folders = folders[-1:]  # read-only ones in front are somebody else's
+    if options.folder and options.run is not import_kernels and not os.path.isdir(options.folder):
         print(f"kernelmill: no folder {options.folder}", file=sys.stderr)
         return 2
     try:
-        codes = [options.run(folder) for folder in folders]
+        codes = [options.run(folder, options) for folder in folders]
     except (KernelmillError, OSError) as error:
         print(f"kernelmill: {error}", file=sys.stderr)
         return 2
@@ -45,14 +54,32 @@ def _parser() -> argparse.ArgumentParser:
     for name, run, summary in (
         ("ls", list_entries, "list the kernels"),
         ("verify", verify, "check every file; exit code 1 when one is damaged"),
+        ("gc", collect_garbage, "remove least recently used kernels that no process uses"),
+        ("export", export, "write all good kernels into one tar file"),
+        ("import", import_kernels, "take over the kernels of such a file, each checked"),
+        ("why", why, "say why two kernels are two"),
     ):
         action = actions.add_parser(name, help=summary)
         action.add_argument("--folder", help="default: KERNELMILL_KERNEL_META, else ./kernel_meta")
         action.set_defaults(run=run)
+        if name == "gc":
+            action.add_argument("--max-size", required=True, type=_size, help="2G, 500M, ...")
+        if name in ("export", "import"):
+            action.add_argument("file", help="the archive")
+        if name == "why":
+            action.add_argument("first", help="name, or the beginning of its digest")
+            action.add_argument("second", help="the same of the other one")
     return parser
 
 
-def list_entries(folder: str) -> int:
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def list_entries(folder: str, options: argparse.Namespace) -> int:
     """Print every kernel with the size of its object in bytes."""
     found = survey(folder)
     for row in found.rows:
@@ -62,7 +89,7 @@ def list_entries(folder: str) -> int:
     return 0
 
 
-def verify(folder: str) -> int:
+def verify(folder: str, options: argparse.Namespace) -> int:
     """Print what is damaged or left over, then the counts. Returns 1 when something is damaged."""
     found = survey(folder)
     for row in found.rows:
@@ -73,3 +100,39 @@ def verify(folder: str) -> int:
     states = ", ".join(f"{found.count(state)} {state}" for state in ("ok", "incomplete", "bad"))
     print(f"{states}, {len(found.leftovers)} left over in {os.path.abspath(folder)}")
     return 1 if found.count("bad") else 0
+
+
+def collect_garbage(folder: str, options: argparse.Namespace) -> int:
+    """Remove least recently used kernels down to --max-size, and print how many."""
+    done = collect(folder, options.max_size)
+    print(
+        f"removed {done.removed} kernels, {done.removed_bytes} bytes; {done.left_bytes} bytes left "
+        f"({done.in_use} kernels in use) in {os.path.abspath(folder)}"
+    )
+    return 0
+
+
+def export(folder: str, options: argparse.Namespace) -> int:
+    """Write the archive and print how many kernels went into it."""
+    count = export_archive(folder, options.file)
+    print(f"exported {count} kernels to {options.file}")
+    return 0
+
+
+def import_kernels(folder: str, options: argparse.Namespace) -> int:
+    """Take over an archive's kernels. Returns 1 when some were refused, which are printed."""
+    done = import_archive(folder, options.file)
+    for line in done.refused:
+        print(f"refused: {line}")
+    print(
+        f"imported {done.added} kernels, {done.present} were there, {len(done.refused)} refused "
+        f"in {os.path.abspath(folder)}"
+    )
+    return 1 if done.refused else 0
+
+
+def why(folder: str, options: argparse.Namespace) -> int:
+    """Print in which ingredients two kernels differ, with the lines that only one has."""
+    lines = explain_difference(folder, options.first, options.second)
+    print("\n".join(lines) if lines else "the same in every ingredient")
+    return 0

@@ -152,6 +152,32 @@ class Folder:
         """All file names in the folder, sorted; none when it is not there."""
         return [] if self._descriptor is None else sorted(os.listdir(self._descriptor))
 
+    def status(self, filename: str) -> os.stat_result | None:
+        """Sizes and times of a file, None when it is not there."""
+        try:
+            return os.stat(filename, dir_fd=self._descriptor, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+    def open_plain(self, filename: str) -> int:
+        """A descriptor for reading. OSError when there is no such file."""
+        return os.open(filename, _OPEN_FILE, dir_fd=self._descriptor)
+
+    # ---- files of a process' own, and times -----------------------------------------------------
+
+    def open_new(self, filename: str) -> int:
+        """A descriptor for writing a file that is not there yet. OSError when it cannot be made."""
+        return os.open(filename, _CREATE, 0o600, dir_fd=self._made())
+
+    def touch(self, filename: str) -> None:
+        """Set the file's access and change times to now. OSError when that is not allowed."""
+        os.utime(filename, dir_fd=self._descriptor, follow_symlinks=False)
+
+    def discard(self, filename: str) -> None:
+        """Remove a file if it is there and may be removed."""
+        with suppress(OSError):
+            os.unlink(filename, dir_fd=self._descriptor)
+
     # ---- writing: only while holding the entry's turn ------------------------------------------
 
     def save(self, name: str, files: Mapping[str, bytes]) -> None:
@@ -192,6 +218,11 @@ class Folder:
                 os.rename(filename, bad, src_dir_fd=folder, dst_dir_fd=folder)
             except FileNotFoundError:
                 continue
+
+    def remove(self, name: str) -> None:
+        """Remove an entry: the .json first, without which there is none."""
+        for suffix in reversed(SUFFIXES):
+            _remove(self._made(), f"{name}{suffix}")
 
     def _remove_temporaries(self, name: str) -> None:
         for filename in self.files():

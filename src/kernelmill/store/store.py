@@ -21,6 +21,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.store.entry import BadEntry, Compiled, Entry, decode, encode, entry_name, key_of
 from kernelmill.store.folder import Folder
 from kernelmill.store.lock import ThreadTurns
+from kernelmill.store.uses import Uses
 
 DEFAULT_FOLDER = "kernel_meta"
 PATIENCE_SECONDS = 60.0
@@ -74,6 +75,7 @@ class Store:
         self.read_only = tuple(Folder(path) for path in read_only)
         self.patience = patience
         self.counts = Counts()
+        self._uses = Uses(self.folder)
         self._memory: dict[str, Entry] = {}
         self._turns = ThreadTurns()
         self._counting = threading.Lock()
@@ -158,7 +160,10 @@ class Store:
                 self._warn("read-only", f"{folder.path}: {bad}; skipped")
             if entry is not None:
                 return entry
-        return self.folder.load(name)
+        entry = self.folder.load(name)
+        if entry is not None:
+            self._uses.add(name)
+        return entry
 
     def _find_or_set_aside(self, name: str) -> Entry | None:
         """The same for who holds the entry's lock: a damaged entry is moved out of the way."""
@@ -181,6 +186,7 @@ class Store:
         try:
             self.folder.save(name, files)
             self._memory.pop(name, None)
+            self._uses.add(name)
         except OSError as error:
             self._count(unwritten=1)
             self._memory[name] = replace(entry, source="memory")

@@ -82,3 +82,24 @@ def test_the_command_does_not_import_torch():
         [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
     )
     assert run.stdout == "False\n"
+
+
+def test_gc_export_import_and_why(folder, tmp_path, capsys):
+    archive = str(tmp_path / "kernels.tar")
+    assert main(["cache", "export", archive]) == 0
+    assert main(["cache", "gc", "--max-size", "0"]) == 0
+    assert list(folder.glob("[!.]*")) == []
+    assert main(["cache", "import", archive]) == 0
+    assert main(["cache", "verify"]) == 0
+    assert main(["cache", "why", key(0).digest, key(1).digest]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"exported 3 kernels to {archive}"
+    assert lines[1].startswith("removed 3 kernels, ")
+    assert lines[2] == f"imported 3 kernels, 0 were there, 0 refused in {folder}"
+    assert lines[4:] == ["kernel differs:", "  - kernel number 0", "  + kernel number 1"]
+
+
+def test_a_size_that_cannot_be_read(folder, capsys):
+    with pytest.raises(SystemExit):
+        main(["cache", "gc", "--max-size", "much"])
+    assert "'much' is no size" in capsys.readouterr().err

@@ -54,6 +54,14 @@ def put_forever(store: Store, count: str) -> None:
             store.put(key(n), "Square", compiled(n))
 
 
+def use_and_wait(store: Store, count: str) -> None:
+    """Use the first kernels and stay alive."""
+    for n in range(int(count)):
+        assert store.get(key(n), "Square") is not None
+    say("using")
+    time.sleep(60)
+
+
 def without_space(store: Store) -> None:
     """Compile on what looks like a full disk: no file can grow past 1000 bytes."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -1,0 +1,226 @@
+"""Looking after a folder of compiled kernels: removing the least recently used, moving archives.
+
+An entry's last use is the time of its .json, which every process that uses it sets once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelmill.core.errors import StoreError
+from kernelmill.store.entry import NAME, SUFFIXES, BadEntry, Entry, decode
+from kernelmill.store.folder import Folder
+from kernelmill.store.uses import names_in_use
+
+LARGEST_FILE = 1 << 28
+"""Bytes of a file that `import_archive` accepts: no kernel comes near."""
+
+_MEMBER = re.compile(rf"({NAME.pattern})(\.o|\.info|\.json)")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_PATIENCE_SECONDS = 5.0
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "2G", "500M", "1.5k" or "4096"; a K is 1024. ValueError for anything else."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no size; write 2G, 500M or a number of bytes")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What `collect` did: entries and bytes removed, bytes left, and how many are in use now."""
+
+    removed: int
+    removed_bytes: int
+    left_bytes: int
+    in_use: int
+
+
+def collect(path: str, max_bytes: int) -> Collected:
+    """Remove least recently used entries until the folder holds at most `max_bytes`.
+
+    What a live process uses stays, even when that is more. StoreError when the folder is not
+    trusted, OSError when it cannot be written.
+    """
+    folder = Folder(path)
+    entries = sorted(_Stored.of(folder, name) for name in folder.names())
+    total = sum(entry.bytes for entry in entries)
+    used = names_in_use(folder)
+    removed = freed = 0
+    for entry in entries:
+        if total - freed <= max_bytes:
+            break
+        if entry.name not in used and _remove_unused(folder, entry.name):
+            removed += 1
+            freed += entry.bytes
+    return Collected(removed, freed, total - freed, len(used))
+
+
+def _remove_unused(folder: Folder, name: str) -> bool:
+    """Whether the entry was removed. A process that began to use it meanwhile keeps it."""
+    with folder.turn(name, _PATIENCE_SECONDS):
+        if name in names_in_use(folder):
+            return False
+        folder.remove(name)
+        return True
+
+
+@dataclass(frozen=True, order=True)
+class _Stored:
+    """An entry as files: its last use in nanoseconds, its name, its size."""
+
+    used: int
+    name: str
+    bytes: int
+
+    @classmethod
+    def of(cls, folder: Folder, name: str) -> _Stored:
+        found = [s for s in (folder.status(f"{name}{suffix}") for suffix in SUFFIXES) if s]
+        used = max((max(s.st_atime_ns, s.st_mtime_ns) for s in found), default=0)
+        return cls(used, name, sum(s.st_size for s in found))
+
+
+def export_archive(path: str, archive: str) -> int:
+    """Write all good entries of the folder into one tar file; returns how many.
+
+    The same entries give the same bytes. The archive gets its name when it is complete.
+    """
+    folder = Folder(path)
+    temporary = f"{archive}.tmp-{os.getpid()}-{threading.get_ident()}"
+    count = 0
+    try:
+        with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
+            for name in folder.names():
+                files = _good_files(folder, name)
+                for suffix in SUFFIXES if files else ():
+                    member = tarfile.TarInfo(f"{name}{suffix}")
+                    member.size = len(files[suffix])
+                    tar.addfile(member, io.BytesIO(files[suffix]))
+                count += bool(files)
+        os.replace(temporary, archive)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+    return count
+
+
+def _good_files(folder: Folder, name: str) -> dict[str, bytes]:
+    """The three files; none when one is not there or damaged."""
+    files: dict[str, bytes] = {}
+    try:
+        for suffix in SUFFIXES:
+            data = folder.read(f"{name}{suffix}")
+            if data is None:
+                return {}
+            files[suffix] = data
+        check(decode(name, files))
+    except BadEntry:
+        return {}
+    return files
+
+
+def check(entry: Entry) -> None:
+    """BadEntry when the entry's name is not made of the ingredients in its .info."""
+    if not entry.name.endswith(f"_{entry.key.digest}"):
+        raise BadEntry(f"{entry.name}.info: its ingredients give the digest {entry.key.digest}")
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What `import_archive` did. `refused` are lines that say what was wrong with what."""
+
+    added: int
+    present: int
+    refused: tuple[str, ...]
+
+
+def import_archive(path: str, archive: str) -> Imported:
+    """Take over the entries of an archive, each checked as if it were found damaged.
+
+    Nothing is extracted: members are read into memory, and only plain files called like an entry's
+    are looked at, so a path in the archive names no file here. StoreError for what is no archive.
+    """
+    folder = Folder(path)
+    added = present = 0
+    refused: list[str] = []
+    for name, files in _members(archive, refused):
+        try:
+            missing = [suffix for suffix in SUFFIXES if suffix not in files]
+            if missing:
+                raise BadEntry(f"{name}: no {', '.join(missing)} in the archive")
+            check(decode(name, files))
+        except BadEntry as bad:
+            refused.append(str(bad))
+            continue
+        with folder.turn(name, _PATIENCE_SECONDS):
+            if _good_files(folder, name):
+                present += 1
+            else:
+                folder.save(name, {suffix: files[suffix] for suffix in SUFFIXES})
+                added += 1
+    return Imported(added, present, tuple(refused))
+
+
+def _members(archive: str, refused: list[str]) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """(entry's name, its files). One entry is in memory at a time when its files are together."""
+    name, files = "", dict[str, bytes]()
+    try:
+        with tarfile.open(archive, "r:") as tar:
+            for member in tar:
+                match = _MEMBER.fullmatch(member.name)
+                if match is None or not member.isreg() or member.size > LARGEST_FILE:
+                    refused.append(f"{member.name!r} is no file of a kernel")
+                    continue
+                if match[1] != name:
+                    if files:
+                        yield name, files
+                    name, files = match[1], {}
+                source = tar.extractfile(member)
+                files[match[2]] = source.read() if source is not None else b""
+    except tarfile.TarError as error:
+        raise StoreError(f"{Path(archive).name} is no archive of kernels: {error}") from error
+    if files:
+        yield name, files
+
+
+def explain_difference(path: str, first: str, second: str) -> list[str]:
+    """Why two entries are two: each ingredient that differs, with both values or their lines.
+
+    `first` and `second` are names, or the beginnings of their digests. StoreError when one is not
+    there or stands for several.
+    """
+    folder = Folder(path)
+    one, two = (dict(_entry(folder, wanted).key.ingredients) for wanted in (first, second))
+    lines: list[str] = []
+    for ingredient in sorted(one | two):
+        mine, other = one.get(ingredient, ""), two.get(ingredient, "")
+        if mine != other:
+            lines.append(f"{ingredient} differs:")
+            theirs, ours = other.splitlines(), mine.splitlines()
+            lines += [f"  - {line}" for line in ours if line not in theirs]
+            lines += [f"  + {line}" for line in theirs if line not in ours]
+    return lines
+
+
+def _entry(folder: Folder, wanted: str) -> Entry:
+    found = [n for n in folder.names() if wanted == n or n.rpartition("_")[2].startswith(wanted)]
+    if len(found) != 1:
+        what = f"{len(found)} kernels begin" if found else "no kernel begins"
+        raise StoreError(f"{folder.path}: {what} with {wanted!r}; `kernelmill cache ls` lists them")
+    try:
+        entry = folder.load(found[0])
+    except BadEntry as bad:
+        raise StoreError(f"{folder.path}: {bad}; it is compiled again when needed") from bad
+    if entry is None:
+        raise StoreError(f"{folder.path}: {found[0]} lacks a file; it is compiled when needed")
+    return entry

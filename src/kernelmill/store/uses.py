@@ -1,0 +1,82 @@
+"""Which entries live processes have in use, told through the folder itself.
+
+A process lists them in a file `.use-{pid}-{random}` and holds a shared flock on it: however
+the process ends, the lock ends with it, and whoever looks next removes the list. Where the folder
+cannot be written nothing is told; nothing can be removed there either.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+import weakref
+
+from kernelmill.store.folder import Folder
+
+_MARK = ".use-"
+
+
+class Uses:
+    """The list of this process for one folder. After a fork the child starts one of its own."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._named: set[str] = set()
+        self._file: int | None = None
+        self._owner = os.getpid()
+
+    def add(self, name: str) -> None:
+        """Tell that this process uses the entry, and that it was used now."""
+        if name in self._named and self._owner == os.getpid():
+            return
+        if self._owner != os.getpid():
+            # The parent's descriptor stays open here, and its list in force until both are gone.
+            self._lock, self._file, self._owner = threading.Lock(), None, os.getpid()
+            self._named = set()
+        with self._lock:
+            self._named.add(name)
+            try:
+                if self._file is None:
+                    self._file = self._start()
+                os.write(self._file, f"{name}\n".encode())
+                self._folder.touch(f"{name}.json")
+            except OSError:
+                pass  # read-only, full or gone
+
+    def _start(self) -> int:
+        names_in_use(self._folder)  # removes the lists of the dead
+        while True:
+            filename = f"{_MARK}{os.getpid()}-{os.urandom(6).hex()}"
+            descriptor = self._folder.open_new(filename)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if self._folder.status(filename) is not None:
+                weakref.finalize(self, _finish, self._folder, filename, descriptor, os.getpid())
+                return descriptor
+            os.close(descriptor)  # taken for a dead one's, before it was locked
+
+
+def _finish(folder: Folder, filename: str, descriptor: int, owner: int) -> None:
+    if os.getpid() == owner:
+        folder.discard(filename)
+    os.close(descriptor)
+
+
+def names_in_use(folder: Folder) -> set[str]:
+    """The entries that live processes use; lists of dead ones are removed."""
+    names: set[str] = set()
+    for filename in folder.files():
+        if not filename.startswith(_MARK):
+            continue
+        try:
+            descriptor = folder.open_plain(filename)
+        except OSError:
+            continue
+        with open(descriptor, "rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                folder.discard(filename)
+            except BlockingIOError:
+                names.update(file.read().decode(errors="replace").split())
+    return names
