@@ -82,6 +82,15 @@ def stages_of(engine: Engine) -> list[Stage]:
     return stages
 
 
+def _unwritten(plan: Plan) -> list[int]:
+    """Buffers that tensors stand for and no step writes: they have no elements."""
+    written = {b for launch in plan.prepare for b in launch.buffers}
+    for step in plan.steps:
+        written.update(step.results if isinstance(step, AtenCall) else step.buffers)
+    kinds = ("tensor", "packed")
+    return [n for n, b in enumerate(plan.buffers) if b.kind in kinds and n not in written]
+
+
 def _touched(plan: Plan, group: list[Launch] | AtenCall) -> set[int]:
     """Tensor buffers that these steps read or write."""
     if isinstance(group, AtenCall):
@@ -130,6 +139,7 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
     plan = engine.plan
     pick = argument_picker(engine.tables.tensor_arguments)
     inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == "input"]
+    unwritten = _unwritten(plan)
     look = _quick_look(engine)
 
     def begin(args: tuple[Any, ...], frame: Frame) -> Running:
@@ -156,6 +166,8 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
         running = Running([None] * len(plan.buffers), sizes, dict(sizes.symbols), binding)
         for buffer, argument in inputs:
             running.tensors[buffer] = admitted[argument]
+        for buffer in unwritten:
+            running.tensors[buffer] = empty_strided(*engine.output(buffer, sizes))
         if binding is not None:
             for buffer, tensor in binding.packed.items():
                 running.tensors[buffer] = tensor

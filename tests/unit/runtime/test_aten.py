@@ -309,6 +309,22 @@ def test_lazily_negated_and_strided_arguments_are_put_right() -> None:
     assert program.report()["copies"] == 2
 
 
+def test_what_has_no_elements_needs_no_step() -> None:
+    steps = (
+        launch("double", (0, 1), 4),
+        aten("aten.cat.default", ("list", t(1), t(2), t(3)), results=(4,)),
+    )
+    plan = Plan(
+        "empty", (), (tensor_input("x", 4),),
+        (buffer("input", 4, source=0), buffer("tensor", 4), buffer("tensor", 0),
+         buffer("packed", 0), buffer("tensor", 4), buffer("tensor", 3, 0)), (), steps,
+        (TensorResult(4), TensorResult(5), TensorResult(2)), (ref("double"),),
+    )  # fmt: skip
+    x = torch.randn(4)
+    result, wide, narrow = load(plan, OBJECTS)(x)
+    assert torch.equal(result, 2 * x) and wide.shape == (3, 0) and narrow.shape == (0,)
+
+
 def test_an_undefined_result_is_nobodys() -> None:
     """The gradient of the bias is not asked for: torch leaves the result undefined."""
     step = AtenCall(
