@@ -61,6 +61,12 @@ KERNEL_META = Knob(
     (),
     f"Folder of compiled kernels; with '{os.pathsep}' in it, read-only ones in front of the last.",
 )
+REMOTE = Knob(
+    "KERNELMILL_REMOTE",
+    str,
+    "",
+    "Second level behind the folder: redis://host:6379/0, or a URL that fsspec knows.",
+)
 DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
 STRICT = Knob(
     "KERNELMILL_STRICT", _switch, False, "1: raise where a graph would run in torch as a whole."
@@ -70,6 +76,7 @@ RANK = Knob("RANK", _count, 0, "This process' number in a distributed job, for f
 KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[tuple[str, ...]], ...] = (
     LOGS,
     KERNEL_META,
+    REMOTE,
     DEBUG,
     STRICT,
     RANK,

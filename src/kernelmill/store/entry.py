@@ -51,7 +51,8 @@ class Compiled:
 class Entry:
     """A compiled kernel, checked.
 
-    `launch` is the .json document. `source` is "folder" (it was there), "compiled" (just now), or
+    `launch` is the .json document. `source` is "folder" (it was there), "compiled" (just now),
+    "remote" (fetched from the remote store), or
     "memory" (compiled earlier by this process, which could not write it).
     """
 

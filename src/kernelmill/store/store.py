@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -21,6 +21,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.store.entry import BadEntry, Compiled, Entry, decode, encode, entry_name, key_of
 from kernelmill.store.folder import Folder
 from kernelmill.store.lock import ThreadTurns
+from kernelmill.store.remote import Remote, default_remote
 from kernelmill.store.uses import Uses
 
 DEFAULT_FOLDER = "kernel_meta"
@@ -36,7 +37,7 @@ class Counts:
 
     `hits` and `misses` count look-ups, `compiled` finished compiles, `waited` the hits that another
     thread or process compiled meanwhile, `set_aside` damaged entries, and `unwritten` entries that
-    are in memory only.
+    are in memory only. `remote` are the hits that came from the remote store.
     """
 
     hits: int = 0
@@ -45,6 +46,7 @@ class Counts:
     waited: int = 0
     set_aside: int = 0
     unwritten: int = 0
+    remote: int = 0
 
     def as_dict(self) -> dict[str, int]:
         return asdict(self)
@@ -70,10 +72,12 @@ class Store:
         folder: str | os.PathLike[str] = DEFAULT_FOLDER,
         read_only: Sequence[str | os.PathLike[str]] = (),
         patience: float = PATIENCE_SECONDS,
+        remote: Remote | None = None,
     ) -> None:
         self.folder = Folder(folder)
         self.read_only = tuple(Folder(path) for path in read_only)
         self.patience = patience
+        self.remote = remote
         self.counts = Counts()
         self._uses = Uses(self.folder)
         self._memory: dict[str, Entry] = {}
@@ -115,6 +119,9 @@ class Store:
             if entry is not None:
                 self._count(hits=1, waited=int(waited))
                 _log.info("hit %s, compiled by another meanwhile", name)
+                return entry
+            entry = self._fetch(name, key)
+            if entry is not None:
                 return entry
             self._count(misses=1)
             self._log_miss(key, type)
@@ -180,9 +187,33 @@ class Store:
 
     # ---- keeping --------------------------------------------------------------------------------
 
+    def _fetch(self, name: str, key: Key) -> Entry | None:
+        """The entry from the remote store, checked and kept in the folder."""
+        files = None if self.remote is None else self.remote.read(name)
+        if files is None:
+            return None
+        try:
+            entry = decode(name, files, "remote")
+            if entry.key != key:
+                raise BadEntry(f"{name} is there for another key")
+        except (BadEntry, ValueError) as bad:
+            self._warn("remote", f"remote store: {bad}; compiled here instead")
+            return None
+        self._count(hits=1, remote=1)
+        _log.info("hit %s in the remote store", name)
+        self._write(name, entry, files)
+        return entry
+
     def _keep(self, name: str, key: Key, compiled: Compiled) -> Entry:
         files = encode(name, key, compiled)
         entry = decode(name, files, "compiled")
+        self._write(name, entry, files)
+        if self.remote is not None:
+            self.remote.write(name, files)
+        return entry
+
+    def _write(self, name: str, entry: Entry, files: Mapping[str, bytes]) -> None:
+        """To the folder, else to memory."""
         try:
             self.folder.save(name, files)
             self._memory.pop(name, None)
@@ -195,7 +226,6 @@ class Store:
                 f"{self.folder.path} cannot be written ({error.strerror}); what is compiled is "
                 "kept in memory only, and compiled again by the next process",
             )
-        return entry
 
     @contextmanager
     def _locked(self, name: str) -> Generator[bool, None, None]:
@@ -242,9 +272,9 @@ def open_store(kernel_meta_dir: str | None = None) -> Store:
     The same folders give the same store within a process. StoreError as `Store` raises it.
     """
     paths = (kernel_meta_dir,) if kernel_meta_dir else default_folders()
-    return _store_at(tuple(os.path.abspath(path) for path in paths))
+    return _store_at(tuple(os.path.abspath(path) for path in paths), knobs.REMOTE.get())
 
 
 @cache
-def _store_at(paths: tuple[str, ...]) -> Store:
-    return Store(paths[-1], paths[:-1])
+def _store_at(paths: tuple[str, ...], remote: str) -> Store:
+    return Store(paths[-1], paths[:-1], remote=default_remote() if remote else None)

@@ -1,0 +1,212 @@
+"""A second level behind the folder: read through, written behind, never in the way.
+
+KERNELMILL_REMOTE names it: `redis://host:port/0` (also rediss:// and unix://), or any URL that
+fsspec knows. An entry travels as one value: a line of JSON with the sizes of its three files, then
+the files. What comes back is checked exactly as a folder's files are before anybody uses it.
+
+Every call runs in a thread of this module and is waited for 200 ms at most. A remote that fails or
+is slow costs one warning, and is left alone for a minute.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Protocol
+
+from kernelmill.core import knobs
+from kernelmill.core.log import get_logger
+from kernelmill.store.entry import SUFFIXES, BadEntry
+
+TIMEOUT_SECONDS = 0.2
+REST_SECONDS = 60.0
+"""How long a remote that failed is left alone."""
+
+_WAITING = 256
+"""Writes waiting for the thread; more are dropped, the next process offers them again."""
+
+_log = get_logger("store")
+
+
+class Backend(Protocol):
+    """Where values are. Both may raise anything; `read` gives None for what is not there."""
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def write(self, name: str, value: bytes) -> None: ...
+
+
+class _Redis:
+    def __init__(self, url: str) -> None:
+        redis: Any = importlib.import_module("redis")
+        client: Any = redis.Redis
+        self._client: Any = client.from_url(
+            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
+        )
+
+    def read(self, name: str) -> bytes | None:
+        return self._client.get(f"kernelmill:{name}")
+
+    def write(self, name: str, value: bytes) -> None:
+        self._client.set(f"kernelmill:{name}", value)
+
+
+class _Files:
+    def __init__(self, url: str) -> None:
+        core: Any = importlib.import_module("fsspec.core")
+        self._files, self._root = core.url_to_fs(url)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._files.cat_file(f"{self._root}/{name}")
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, value: bytes) -> None:
+        self._files.makedirs(self._root, exist_ok=True)
+        # A reader may see half of it and will refuse that: the checksums tell.
+        self._files.pipe_file(f"{self._root}/{name}", value)
+
+
+def connect(url: str) -> Backend:
+    """The backend of a URL."""
+    return _Redis(url) if _is_redis(url) else _Files(url)
+
+
+def _is_redis(url: str) -> bool:
+    return url.startswith(("redis://", "rediss://", "unix://"))
+
+
+class Remote:
+    """A backend with its two threads: one asks, one writes. Both are daemons."""
+
+    def __init__(self, url: str, connect: Callable[[str], Backend] = connect) -> None:
+        self.url = url
+        self._connect = connect
+        self._backend: Backend | None = None
+        self._connecting = threading.Lock()
+        self._rested = 0.0
+        self._warned = False
+        self._writes: queue.Queue[tuple[str, bytes]] = queue.Queue(_WAITING)
+        self._writer: threading.Thread | None = None
+        try:  # here, since it takes longer than an answer may
+            importlib.import_module("redis" if _is_redis(url) else "fsspec.core")
+        except ImportError as error:
+            self._rest(error)
+
+    def read(self, name: str) -> dict[str, bytes] | None:
+        """The files of an entry, unchecked; None when they are not there or not there in time."""
+        if time.monotonic() < self._rested:
+            return None
+        answers: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                answers.put(self._connected().read(name))
+            except Exception as error:
+                answers.put(error)
+
+        threading.Thread(target=ask, name="kernelmill-remote", daemon=True).start()
+        try:
+            answer = answers.get(timeout=TIMEOUT_SECONDS)
+        except queue.Empty:
+            answer = TimeoutError(f"no answer within {TIMEOUT_SECONDS * 1e3:.0f} ms")
+        if isinstance(answer, Exception):
+            self._rest(answer)
+            return None
+        try:
+            return None if answer is None else unpack(answer)
+        except BadEntry as bad:
+            _log.warning("remote store: %s: %s; not used", name, bad)
+            return None
+
+    def write(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Have the entry written when there is time; returns at once."""
+        if time.monotonic() < self._rested:
+            return
+        if self._writer is None or not self._writer.is_alive():
+            self._writer = threading.Thread(
+                target=self._write_behind, name="kernelmill-remote-write", daemon=True
+            )
+            self._writer.start()
+        try:
+            self._writes.put_nowait((name, pack(files)))
+        except queue.Full:
+            _log.info("remote store is too slow for %s; not written", name)
+
+    def flush(self, seconds: float) -> bool:
+        """Wait for what is to be written, so long at most; whether all of it was."""
+        end = time.monotonic() + seconds
+        while self._writes.unfinished_tasks and time.monotonic() < end:
+            time.sleep(0.005)
+        return not self._writes.unfinished_tasks
+
+    def _write_behind(self) -> None:
+        while True:
+            name, value = self._writes.get()
+            try:
+                if time.monotonic() >= self._rested:
+                    self._connected().write(name, value)
+            except Exception as error:
+                self._rest(error)
+            finally:
+                self._writes.task_done()
+
+    def _connected(self) -> Backend:
+        with self._connecting:
+            if self._backend is None:
+                self._backend = self._connect(self.url)
+            return self._backend
+
+    def _rest(self, error: Exception) -> None:
+        self._rested = time.monotonic() + REST_SECONDS
+        level = _log.info if self._warned else _log.warning
+        self._warned = True
+        hint = ": pip install 'kernelmill[remote]'" if isinstance(error, ImportError) else ""
+        level(
+            "remote store of KERNELMILL_REMOTE does not serve (%s: %s)%s; left alone for %.0f s",
+            type(error).__name__, error, hint, REST_SECONDS,
+        )  # fmt: skip
+
+
+def pack(files: Mapping[str, bytes]) -> bytes:
+    """The files of an entry as one value."""
+    head = json.dumps([len(files[suffix]) for suffix in SUFFIXES]).encode() + b"\n"
+    return head + b"".join(files[suffix] for suffix in SUFFIXES)
+
+
+def unpack(value: bytes) -> dict[str, bytes]:
+    """What `pack` was given. BadEntry for anything that it did not make."""
+    head = value[:100].partition(b"\n")[0]
+    try:
+        sizes = [int(size) for size in json.loads(head)]
+    except (ValueError, TypeError) as error:
+        raise BadEntry(f"no sizes in front: {error}") from error
+    start = len(head) + 1
+    if len(sizes) != len(SUFFIXES) or min(sizes) < 0 or start + sum(sizes) != len(value):
+        raise BadEntry(f"cut or damaged: {len(value)} bytes do not add up")
+    files: dict[str, bytes] = {}
+    for suffix, size in zip(SUFFIXES, sizes, strict=True):
+        files[suffix] = value[start : start + size]
+        start += size
+    return files
+
+
+def default_remote() -> Remote | None:
+    """The remote of KERNELMILL_REMOTE, one for each URL in a process; None when it is not set."""
+    url = knobs.REMOTE.get()
+    return _remote_at(url, os.getpid()) if url else None
+
+
+@cache
+def _remote_at(url: str, process: int) -> Remote:
+    remote = Remote(url)  # one a process: threads and connections do not outlive a fork
+    atexit.register(remote.flush, TIMEOUT_SECONDS)
+    return remote
