@@ -28,7 +28,8 @@ from kernelmill.lower.views import Index
 class Access:
     """An index expression that a loop body evaluates: an address of memory, or a condition.
 
-    `kind` is "load", "store" or "condition"; a load names the value and its domain index.
+    `kind` is "load", "store" or "condition". A load names the value and its domain index, unless
+    that index is looked up.
     """
 
     expression: Dim
@@ -59,7 +60,7 @@ def collect(
     found: list[Access] = []
     pending = list(pairs)
     seen: set[tuple[Value, Index]] = set()
-    placeholders = 0
+    placeholders: set[str] = set()
     while pending:
         value, index = pending.pop()
         if (value, index) in seen or value in stop:
@@ -67,7 +68,9 @@ def collect(
         seen.add((value, index))
         location = stored(value)
         if location is not None:
-            found.append(Access(address(location, index), "load", location.dtype, value, index))
+            known = placeholders.isdisjoint(name for i in index for name in symbols(i))
+            place = address(location, index)
+            found.append(Access(place, "load", location.dtype, value if known else None, index))
             continue
         node = value.node
         if node is None:
@@ -91,8 +94,9 @@ def collect(
             pending += [(operand, inner) for operand in node.operands[1:]]
             looked_up: list[Dim] = []
             for size in node.operands[0].shape:
-                placeholders += 1
-                looked_up.append(of_atom(Sym(f"q_{placeholders}", 0, size - 1)))
+                placeholder = Sym(f"q_{len(placeholders)}", 0, size - 1)
+                placeholders.add(placeholder.name)
+                looked_up.append(of_atom(placeholder))
             source = _gathered_index(node.attrs, index, at, rank, looked_up)
             pending.append((node.operands[0], source))
     return found

@@ -13,6 +13,7 @@ from kernelmill.core.dim import Dim, ceildiv, linear_part
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.domain import Access, Axis
+from kernelmill.lower.groups import in_range
 from kernelmill.lower.loops import Loops
 from kernelmill.lower.transpose import transpose
 from kernelmill.lower.views import Index
@@ -34,10 +35,13 @@ def crosswise_axis(
 def crosswise_loads(
     vector: Axis, axis: Axis, accesses: Sequence[Access]
 ) -> list[tuple[Value, Index]]:
-    """The loads that are contiguous along `axis` and strided along `vector`."""
+    """The loads that are contiguous along `axis` and strided along `vector`.
+
+    A block is read ahead of what needs it: what is behind a condition, or looked up, is not.
+    """
     found: list[tuple[Value, Index]] = []
     for access in accesses:
-        if access.value is None or access.kind != "load":
+        if access.value is None or not in_range(access.index, access.value.shape):
             continue
         along = linear_part(access.expression, axis.name)
         across = linear_part(access.expression, vector.name)
