@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 from kernelmill import codegen
 from kernelmill.compiler.kernel_info import Use, describe
+from kernelmill.compiler.progress import Progress
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.target import Target
@@ -21,6 +22,8 @@ from kernelmill.store.store import Store
 
 ABI_VERSION = "1"
 """Raised when the way a kernel is called changes: part of every kernel's key."""
+
+_REDRAW_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -64,9 +67,21 @@ def obtain(requests: Sequence[Request], store: Store, target: Target) -> dict[st
     if len(jobs) < 2:
         return {name: job() for name, job in jobs}
     workers = min(len(jobs), len(os.sched_getaffinity(0)))
-    with ThreadPoolExecutor(workers) as pool:
-        entries = pool.map(lambda item: item[1](), jobs)
-        return dict(zip((name for name, _ in jobs), entries, strict=True))
+    pool = ThreadPoolExecutor(workers)
+    progress = Progress(len(jobs))
+    try:
+        futures = {name: pool.submit(job) for name, job in jobs}
+        waiting = set(futures.values())
+        while waiting:
+            done, waiting = wait(waiting, _REDRAW_SECONDS, FIRST_EXCEPTION)
+            for future in done:
+                future.result()  # raises what the compile raised
+            progress.show(len(jobs) - len(waiting))
+        return {name: future.result() for name, future in futures.items()}
+    finally:
+        # After an error or Ctrl-C what has not begun is dropped; kernels being compiled are kept.
+        pool.shutdown(wait=True, cancel_futures=True)
+        progress.close()
 
 
 def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, target: Target) -> Entry:

@@ -1,0 +1,36 @@
+"""A progress bar on a terminal, for compiles that take longer than a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TextIO
+
+DELAY_SECONDS = 1.0
+_WIDTH = 30
+
+
+class Progress:
+    """Counts finished kernels; silent when the stream is no terminal."""
+
+    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+        self._total = total
+        self._stream = sys.stderr if stream is None else stream
+        self._from = time.monotonic() + DELAY_SECONDS
+        self._drawn = False
+
+    def show(self, done: int) -> None:
+        """Draw the bar in place of the last one."""
+        if time.monotonic() < self._from or not self._stream.isatty():
+            return
+        full = _WIDTH * done // max(1, self._total)
+        bar = "#" * full + "." * (_WIDTH - full)
+        self._stream.write(f"\rkernelmill: compiling [{bar}] {done}/{self._total} kernels")
+        self._stream.flush()
+        self._drawn = True
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._drawn:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()

@@ -1,0 +1,83 @@
+"""Interrupting a parallel compile: it ends soon, and what is in the store is good."""
+
+import _thread
+import threading
+from dataclasses import replace
+
+import pytest
+
+from kernelmill.compiler import objects
+from kernelmill.compiler.objects import Request, obtain
+from kernelmill.core.target import host
+from kernelmill.kernel.parser import parse_kernel
+from kernelmill.store import Store
+from kernelmill.store.survey import survey
+
+TEXT = 'kernel k(a: f32[4] in, b: f32[4] out) tasks(1) type "Copy" {}'
+
+
+def requests(count):
+    kernel = parse_kernel(TEXT)
+    scratches = [replace(kernel, name=f"k{n}", scratch=64 * n) for n in range(count)]
+    return [Request(made, ("layout",), "model.py:1") for made in scratches]
+
+
+@pytest.fixture
+def compiles(monkeypatch):
+    """Kernels "compiled" so far; the hook runs in each compile."""
+    seen, hooks = [], []
+
+    def compile_kernel(kernel, target):
+        seen.append(kernel.name)
+        for hook in hooks:
+            hook(kernel)
+        return b"\x7fELF" + kernel.name.encode()
+
+    monkeypatch.setattr(objects.codegen, "compile_kernel", compile_kernel)
+    return seen, hooks
+
+
+def test_each_request_is_compiled_once(tmp_path, compiles):
+    entries = obtain(requests(20), Store(tmp_path / "k"), host())
+    assert sorted(compiles[0]) == sorted(entries) == sorted(f"k{n}" for n in range(20))
+
+
+def test_an_error_ends_the_pool_and_comes_through(tmp_path, compiles):
+    seen, hooks = compiles
+
+    def fail(kernel):
+        raise RuntimeError("no luck")
+
+    hooks.append(fail)
+    with pytest.raises(RuntimeError, match="no luck"):
+        obtain(requests(200), Store(tmp_path / "k"), host())
+    assert len(seen) < 200
+
+
+def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(tmp_path, compiles):
+    seen, hooks = compiles
+    goes_on = threading.Event()
+
+    def interrupt(kernel):
+        if len(seen) == 3:
+            _thread.interrupt_main()
+        if len(seen) >= 3:
+            goes_on.wait(0.2)
+
+    hooks.append(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        obtain(requests(200), Store(tmp_path / "k"), host())
+    assert len(seen) < 100
+    found = survey(str(tmp_path / "k"))
+    assert (found.count("ok"), found.count("bad"), found.leftovers) == (len(seen), 0, ())
+
+
+def test_what_a_kernel_is_told_with(tmp_path, compiles):
+    (request,) = requests(1)
+    request = replace(request, shapes=((2, 2), (4,)), graph="forward_3")
+    entry = obtain([request], Store(tmp_path / "k"), host())["k0"]
+    operator = entry.info["op_info"]
+    assert operator["inputs"][0][0]["shape"] == [2, 2]
+    assert operator["outputs"][0][0]["shape"] == [4]
+    assert operator["graph_id"] == 3
+    assert operator["full_name"] == "forward_3/Copy"
