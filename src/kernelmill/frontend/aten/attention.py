@@ -44,11 +44,14 @@ def attention(
         return whole, None
     key, value = (_repeat_heads(e, x, query.shape[1]) for x in (key, value))
     scores = _scores(e, query, key, mask, factor, causal)
+    # A row with everything masked gives zeros, and zero as its normaliser.
     top = e.reduce("reduce_max", scores, (3,), True)
-    power = e.emit("exp", e.sub(scores, top))
-    total = e.reduce("reduce_sum", power, (3,), True)
+    masked = e.compare("eq", top, -math.inf)
+    power = e.emit("exp", e.sub(scores, e.where(masked, 0, top)))
+    total = e.where(masked, 1, e.reduce("reduce_sum", power, (3,), True))
     result = e.emit("matmul", e.div(power, total), e.cast(value, scores.dtype))
-    normaliser = e.reshape(e.add(e.emit("log", total), top), e.out[1].shape)
+    normaliser = e.where(masked, 0, e.add(e.emit("log", total), top))
+    normaliser = e.reshape(normaliser, e.out[1].shape)
     return e.cast(result, e.dtype), e.cast(normaliser, e.out[1].dtype)
 
 
