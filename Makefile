@@ -7,7 +7,7 @@ WORKERS ?= 2
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test check bench sweep clean
+.PHONY: demo test check bench sweep torture clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -27,6 +27,9 @@ bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime
 
 sweep: .venv/stamp-dev          ## every operator of torch's database; writes docs/coverage.md
 	$(PY) -m tools.sweep
+
+torture: .venv/stamp-dev        ## 10,000 kills of the kernel store; writes docs/reliability.md
+	$(PY) -m tools.torture
 
 clean:                          ## remove the environment and what was compiled
 	rm -rf .venv kernel_meta kernelmill_debug
