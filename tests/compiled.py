@@ -7,7 +7,7 @@ interpreter, which runs eager operators.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -16,11 +16,12 @@ import torch
 from torch import Tensor
 
 from kernelmill import codegen
-from kernelmill.core.dim import as_sym, evaluate
-from kernelmill.core.dtype import to_torch
+from kernelmill.core.dim import Dim, as_sym, evaluate
+from kernelmill.core.dtype import BOOL, DType, to_torch
 from kernelmill.core.target import Target, host
+from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
-from kernelmill.graph.ir import Graph
+from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.kernel.interpreter import run_kernel
@@ -41,6 +42,23 @@ Output = Tensor | int | None
 
 
 # ---- making ---------------------------------------------------------------------------------
+
+
+def graph(
+    build: Callable[..., Value | Sequence[Value]], *inputs: tuple[DType, Sequence[Dim]]
+) -> Graph:
+    """A graph whose results are what `build(builder, *inputs)` returns."""
+    b = GraphBuilder("g")
+    results = build(b, *(b.input(f"x{number}", *kind) for number, kind in enumerate(inputs)))
+    b.graph.results = [results] if isinstance(results, Value) else list(results)
+    return b.graph
+
+
+def whole(dtype: DType, *shape: int, low: int = -4, high: int = 5) -> Tensor:
+    """Random whole numbers: sums and products of a few of them are exact in every dtype."""
+    if dtype == BOOL:
+        return torch.randint(0, 2, shape).bool()
+    return torch.randint(0 if dtype.kind == "uint" else low, high, shape).to(to_torch(dtype))
 
 
 def lowered(graph: Graph, target: Target | None = None, separate: bool = False) -> Lowered:
