@@ -30,7 +30,7 @@ class Condition:
 
 class ImportContext:
     """`env` holds for each FX node a Value, a list of them (None for an undefined result), a dim,
-    a number, a WeakFloat or a Condition."""
+    a number, a WeakFloat, a Condition, or the error to raise when a number is needed after all."""
 
     def __init__(self, name: str) -> None:
         self.builder = GraphBuilder(name)
@@ -48,7 +48,10 @@ class ImportContext:
     def argument(self, argument: Any) -> Any:
         """An FX argument with nodes, symbolic numbers and dtypes as ours."""
         if isinstance(argument, fx.Node):
-            return self.env[argument]
+            found = self.env[argument]
+            if isinstance(found, UnsupportedError):
+                raise found
+            return found
         if isinstance(argument, (list, tuple)):
             return [self.argument(item) for item in argument]
         if isinstance(argument, torch.dtype):

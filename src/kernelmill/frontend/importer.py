@@ -166,10 +166,16 @@ class _Importer:
             return special(self, node)
         traced = node.meta.get("val")
         if isinstance(traced, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return self.context.scalar(traced)
+            return self._number(traced)
         if not isinstance(target, torch._ops.OpOverload):
             raise UnsupportedError(f"the operator {getattr(target, '__name__', target)}")
         return self.operators.run(node)
+
+    def _number(self, traced: Any) -> Any:
+        try:
+            return self.context.scalar(traced)
+        except UnsupportedError as error:
+            return error
 
     def _update(self, node: fx.Node) -> Value:
         """`copy_` into an argument, which AOTAutograd puts at the end for a mutated input."""

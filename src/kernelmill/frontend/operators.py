@@ -17,11 +17,15 @@ from kernelmill.core.log import get_logger
 from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
 from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.registry import NotTranslated, translator_of
+from kernelmill.frontend.tensors import dense_strides
 from kernelmill.graph.ir import TensorType, Value
 from kernelmill.graph.ops import TypingError
 
 _TRANSLATORS = _translators  # imported for what it registers
 _log = get_logger("frontend")
+_aten = torch.ops.aten
+_BY_MEMORY = (_aten.as_strided, _aten.as_strided_copy, _aten.as_strided_scatter)
+"""Operators that count elements in memory and not in the tensor."""
 
 
 class OperatorImporter:
@@ -53,6 +57,8 @@ class OperatorImporter:
         self, node: fx.Node, target: Any, kinds: Sequence[TensorType]
     ) -> list[Value | None] | NotTranslated:
         translate = translator_of(target)
+        if target.overloadpacket in _BY_MEMORY:
+            translate = translate if self._starts_its_memory(node.args[0]) else None
         if translate is None:
             return NotTranslated("no translation")
         if any(kind.dtype.is_opaque for kind in (*kinds, *self._operand_types(node))):
@@ -74,6 +80,20 @@ class OperatorImporter:
             None if value is None else self._conformed(value, kind, target)
             for value, kind in zip(values, kinds, strict=True)
         ]
+
+    def _starts_its_memory(self, operand: Any) -> bool:
+        """Whether the operand of an operator that counts in memory was traced as row-major.
+
+        Raises UnsupportedError for a view of other memory, which values here do not have.
+        """
+        if operand.op == "placeholder":
+            return False
+        traced: torch.Tensor = operand.meta["val"]
+        kind = self.context.type_of(traced, "an operand")
+        whole = kind.strides is None or dense_strides(kind) is not None
+        if not whole or self.context.symbols.dim(traced.storage_offset()) != 0:
+            raise UnsupportedError("as_strided of a view of a larger tensor")
+        return kind.strides is None
 
     def _operand_types(self, node: fx.Node) -> list[TensorType]:
         values = (self.context.env[source] for source in node.all_input_nodes)

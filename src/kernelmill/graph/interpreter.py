@@ -12,7 +12,7 @@ from kernelmill.core.dim import Dim, Expr, evaluate, linear_part, of_atom, symbo
 from kernelmill.core.dtype import DType, to_torch
 from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.graph.eager import EAGER
-from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
+from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
 from kernelmill.graph.printer import print_node, print_type
 
 Sizes = Mapping[str, int]
@@ -23,7 +23,8 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | int
     """Run `graph` on one CPU tensor or integer for each of its inputs.
 
     Inputs that the graph updates are written in place, after everything else. A result that is an
-    input is that very tensor; all other results are new. Raises InputError when an argument does
+    input is that very tensor, and one of an ATen call is whatever that gave (perhaps a view of an
+    input); all other results are new. Raises InputError when an argument does
     not fit, VerificationError when a node's result is not of its type, and what eager raises.
     """
     if len(inputs) != len(graph.inputs):
@@ -35,18 +36,24 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | int
         if isinstance(entry, Input)
     }
     sizes = _bind(_equations(pairs))
-    # Copies, so that no result shares memory with an input.
-    values = {value: tensor.clone() for value, tensor in tensors.items()}
+    values = dict(tensors)
     for node in graph.nodes:
         values.update(_run_node(node, [values[operand] for operand in node.operands], sizes))
-    results = [
-        tensors.get(result, values[result]) if isinstance(result, Value)
-        else result if result is None else evaluate(result, sizes)
-        for result in graph.results
-    ]  # fmt: skip
-    for old, new in graph.updates:
-        tensors[old].copy_(values[new])
+    results = [_result(result, values, sizes) for result in graph.results]
+    # Copies first: what one update reads another may write to.
+    fresh = [(tensors[old], values[new].clone()) for old, new in graph.updates]
+    for held, contents in fresh:
+        held.copy_(contents)
     return results
+
+
+def _result(result: Result, values: Mapping[Value, Tensor], sizes: Sizes) -> Tensor | int | None:
+    if not isinstance(result, Value):
+        return result if result is None else evaluate(result, sizes)
+    tensor = values[result]
+    # Views of the interpreter's own making must not share memory with an input.
+    given = result.node is None or result.node.op == "aten"
+    return tensor if given else tensor.clone(memory_format=torch.preserve_format)
 
 
 # ---- inputs ---------------------------------------------------------------------------------

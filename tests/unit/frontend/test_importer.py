@@ -13,6 +13,7 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import import_fx
+from kernelmill.frontend.context import ImportContext
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.graph.printer import print_graph
 from tests.unit.frontend.tracing import Traced, trace
@@ -163,3 +164,25 @@ def test_float_of_a_size_stays_a_number() -> None:
     traced = trace(Scaled(), torch.ones(4, 5), dynamic=True)
     assert not traced.fallbacks()
     assert "dim_value" in traced.operators()
+
+
+def test_sizes_that_have_no_form_matter_only_where_they_are_used() -> None:
+    context = ImportContext("g")
+    node = torch.fx.Graph().placeholder("size")
+    context.env[node] = UnsupportedError("no form")
+    with pytest.raises(UnsupportedError, match="no form"):
+        context.argument([1, node])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_as_strided_of_a_whole_tensor(dynamic: bool) -> None:
+    trace(lambda x: (x + 1).as_strided((2, 3), (4, 1), 2), torch.randn(4, 5), dynamic=dynamic)
+    trace(lambda x: (x + 1).t().as_strided((2, 3), (4, 1), 2), torch.randn(4, 5), dynamic=dynamic)
+
+
+def test_as_strided_of_an_argument_sees_its_memory() -> None:
+    trace(lambda x: x.as_strided((2, 2), (10, 1), 3) * 2, torch.randn(6, 5)[:, 1:3])
+
+
+def test_as_strided_beyond_a_view_is_refused() -> None:
+    refused("larger tensor", lambda x: (x + 1)[1:].as_strided((2, 3), (4, 1), 2), torch.ones(4, 5))

@@ -42,6 +42,7 @@ unfold unsqueeze var var_mean where xlogy
 """Their float32 samples are translated whole."""
 
 SAMPLES = 2
+pytestmark = pytest.mark.filterwarnings("ignore:.* is deprecated")
 OPERATORS: dict[str, OpInfo] = {
     ".".join(filter(None, (op.name, op.variant_test_name))): op for op in op_db
 }

@@ -161,6 +161,17 @@ def diagonal(e: Emitter, x: Value, offset: int = 0, dim1: int = 0, dim2: int = 1
     )  # fmt: skip
 
 
+@translates("as_strided", "as_strided_copy")
+def as_strided(
+    e: Emitter, x: Value, size: Sequence[Dim], stride: Sequence[Dim], offset: Dim | None = None
+) -> Value:
+    """Of a tensor that was traced as row-major from the start of its memory."""
+    if x.node is None or not all(isinstance(n, int) for n in (*size, *stride, offset or 0)):
+        raise NotTranslated("a view of an argument's memory, or one of symbolic sizes")
+    start = 0 if offset is None else offset
+    return e.emit("as_strided", x, shape=e.shape, strides=tuple(stride), offset=start)
+
+
 @translates("flip")
 def flip(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
     rank = len(x.shape)
