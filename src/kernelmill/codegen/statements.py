@@ -358,4 +358,4 @@ def _weights(first: str, last: str, step: str) -> str:
         passes = -(-(int(last) - int(first)) // int(step))
     except ValueError:
         return ""
-    return f', !prof !{{!"branch_weights", i32 {max(passes - 1, 0)}, i32 1}}'
+    return f', !prof !{{!"branch_weights", i32 {min(max(passes - 1, 0), 10**9)}, i32 1}}'
