@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 
 from kernelmill.store import Compiled, Key, Store
@@ -156,7 +155,7 @@ def document(outcome: Outcome) -> str:
         [
             "# Reliability of the kernel store",
             "",
-            f"`make torture`, {date.today().isoformat()}, {description()}.",
+            f"`python -m tools.torture` (`make torture` for {FULL:,} kills). {description()}",
             "",
             f"Processes that fill one folder with {KEYS} kernels, one or two at a time, were killed"
             " (SIGKILL) at random points; between the kills single files were damaged on purpose.",

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +164,7 @@ def main() -> None:
         rows.append((f"decoder of 24 layers against 1, {backend}", sizes, goal))
     text = (
         "# Performance of the kernel store\n\n"
-        f"`python -m tools.bench.store`, {date.today().isoformat()}, {description()}.\n\n"
+        f"`python -m tools.bench.store`, {description()}\n\n"
         + table(("what", "measured", "goal, at most"), rows)
         + "\n"
     )
