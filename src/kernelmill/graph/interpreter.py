@@ -39,7 +39,8 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | int
     values = dict(tensors)
     for node in graph.nodes:
         values.update(_run_node(node, [values[operand] for operand in node.operands], sizes))
-    results = [_result(result, values, sizes) for result in graph.results]
+    taken = {_storage(tensor) for tensor in tensors.values()}
+    results = [_result(result, values, sizes, taken) for result in graph.results]
     # Copies first: what one update reads another may write to.
     fresh = [(tensors[old], values[new].clone()) for old, new in graph.updates]
     for held, contents in fresh:
@@ -47,13 +48,24 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | int
     return results
 
 
-def _result(result: Result, values: Mapping[Value, Tensor], sizes: Sizes) -> Tensor | int | None:
+def _result(
+    result: Result, values: Mapping[Value, Tensor], sizes: Sizes, taken: set[int]
+) -> Tensor | int | None:
+    """The result, copied where a view of the interpreter's own making lies in memory that an input
+    or an earlier result has."""
     if not isinstance(result, Value):
         return result if result is None else evaluate(result, sizes)
     tensor = values[result]
-    # Views of the interpreter's own making must not share memory with an input.
-    given = result.node is None or result.node.op == "aten"
-    return tensor if given else tensor.clone(memory_format=torch.preserve_format)
+    if result.node is None or result.node.op == "aten":
+        return tensor
+    if _storage(tensor) in taken:
+        return tensor.clone()
+    taken.add(_storage(tensor))
+    return tensor
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 # ---- inputs ---------------------------------------------------------------------------------
