@@ -31,6 +31,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, STATUS
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower import pointwise, views
+from kernelmill.lower.groups import in_range
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.views import Index
 
@@ -161,11 +162,13 @@ class Emitter:
         assert linear is not None
         return linear[1]
 
-    def _load(self, buffer: str, address: Dim, dtype: DType) -> Register:
+    def _load(self, buffer: str, address: Dim, dtype: DType, exists: bool) -> Register:
+        """Read an element. One that all lanes share may not exist when the mask leaves all out."""
         kind, coefficient = self._shape_of_access(address)
         b = self.builder
         if kind == "uniform":
-            return b.load(buffer, address, dtype)
+            mask = None if exists or self._mask is None else self._any_lane(self._mask)
+            return b.load(buffer, address, dtype, mask=mask)
         assert self._lane is not None
         if kind == "linear":
             base = self._without_lane(address)
@@ -188,11 +191,12 @@ class Emitter:
         kept = self.scratch.get(value)
         if kept is not None:
             address = self._address(kept.strides, kept.offset, index)
-            return self._load(SCRATCH, address, kept.dtype.compute)
+            return self._load(SCRATCH, address, kept.dtype.compute, exists=True)
         location = self.stored(value)
         if location is not None:
             address = self._address(location.strides, location.offset, index)
-            raw = self._load(self.param(location, "in"), address, location.dtype)
+            exists = in_range(index, value.shape)
+            raw = self._load(self.param(location, "in"), address, location.dtype, exists)
             return pointwise.from_memory(self.builder, raw, location.dtype)
         node = value.node
         if node is None:
@@ -234,15 +238,17 @@ class Emitter:
         if not found:
             return fill
         source = found[0]
+        alike = [c for c in source.conditions if not self._varies(c)]
+        if alike:
+            rest = replace(source, conditions=tuple(filter(self._varies, source.conditions)))
+            return self._branch(
+                self.conditions(alike),
+                lambda: self._choose((rest, *found[1:]), fill),
+                lambda: self._choose(found[1:], fill),
+            )
         if not source.conditions:
             return self.element(source.operand, source.index)
         test = self.conditions(source.conditions)
-        if test.type.lanes == 1:
-            return self._branch(
-                test,
-                lambda: self.element(source.operand, source.index),
-                lambda: self._choose(found[1:], fill),
-            )
         with self._guard(test):
             value = self.element(source.operand, source.index)
         return self.builder.op("select", test, value, self._choose(found[1:], fill))
@@ -267,7 +273,7 @@ class Emitter:
 
     @contextmanager
     def _guard(self, test: Register) -> Generator[None]:
-        """Vector accesses inside happen only in lanes where `test` holds."""
+        """Accesses inside happen only in lanes where `test` holds."""
         saved = self._mask
         self._mask = test if saved is None else self.builder.op("and", saved, test)
         try:
@@ -275,6 +281,9 @@ class Emitter:
                 yield
         finally:
             self._mask = saved
+
+    def _any_lane(self, mask: Register) -> Register:
+        return mask if mask.type.lanes == 1 else self.builder.op("reduce_or", mask)
 
     def conditions(self, conditions: Sequence[Dim]) -> Register:
         """Whether all of these dims are >= 0, as a bool register."""
@@ -327,10 +336,10 @@ class Emitter:
         extent = b.index(size)
         wrapped = b.op("select", b.op("lt", raw, 0), b.op("add", raw, extent), raw)
         valid = b.op("and", b.op("ge", wrapped, 0), b.op("lt", wrapped, extent))
-        if self._mask is not None and raw.type.lanes > 1:
-            checked = b.op("or", valid, b.op("not", self._mask))
-        else:
-            checked = valid
+        checked = valid
+        if self._mask is not None:
+            needed = self._mask if raw.type.lanes > 1 else self._any_lane(self._mask)
+            checked = b.op("or", valid, b.op("not", needed))
         self.declare_status()
         b.op("check", checked, code=1)
         safe = b.op("select", valid, wrapped, 0)
@@ -349,9 +358,13 @@ class Emitter:
 
     # ---- index expressions as registers ------------------------------------------------------
 
+    def _varies(self, dim: Dim) -> bool:
+        """Whether lanes differ in the value of an index expression."""
+        return bool(self._vectors and self._vectors.keys() & symbols(dim).keys())
+
     def vector(self, dim: Dim) -> Register:
         """The value of an index expression as an i64 register, a vector where it uses lanes."""
-        if not (self._vectors and self._vectors.keys() & symbols(dim).keys()):
+        if not self._varies(dim):
             return self.builder.index(dim)
         assert isinstance(dim, Expr)
         b = self.builder

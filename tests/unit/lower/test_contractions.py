@@ -208,7 +208,7 @@ def test_conv2d_with_bias_and_relu(name: str, role: str) -> None:
     zero = b.emit("full", value=0.0, dtype=F32, shape=found.shape)
     b.graph.results = [b.emit("maximum", b.emit("add", found, wide), zero)]
     made = check(b.graph, whole(F32, *image), whole(F32, *kernel), whole(F32, kernel[0]))
-    assert len(made.plan.steps) == (0 if image[0] == 0 else 1)
+    assert len(made.plan.steps) == 1
 
 
 @pytest.mark.parametrize("target", OLDER, ids=["v2", "v3"])
