@@ -158,8 +158,11 @@ class OperatorImporter:
         value = self.context.argument(argument)
         if not isinstance(value, Value):
             return value
-        if owned and value.node is None and argument.op != "placeholder":
-            return self.context.stored(value, value.type.memory_strides)
+        if value.node is None and argument.op != "placeholder":
+            # A copy of an argument was dropped; ATen may count on how the copy lies in memory.
+            kind = self.context.type_of(argument.meta["val"], "an operand")
+            if owned or kind.memory_strides != value.type.memory_strides:
+                return self.context.stored(value, kind.memory_strides)
         return self.context.laid_out(value, argument.meta["val"])
 
     def _resolved(self, value: Value, traced: torch.Tensor) -> Value:

@@ -74,6 +74,10 @@ class KernelMaker:
         stored: Callable[[Value], Location | None] = lambda v: None if v in own else self.stored(v)  # noqa: E731
         builder = KernelBuilder("kernel", kernel_type(self.nodes(group)))
         emitter = Emitter(builder, stored)
+        for location in targets.values():
+            # No code stores what has no elements; that there is such a tensor must be known.
+            if location.elements == 0:
+                emitter.param(location, "out")
         contraction = None
         if group.kind in ("contract", "attention"):
             contraction = ContractionEmitter(emitter, group, targets, self.target, self.pack)

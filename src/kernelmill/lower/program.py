@@ -142,8 +142,6 @@ class _Lowering:
             kind = "tensor" if value in self.tensors else ("packed" if constant else "arena")
             self.storage.store(value, kind)
         targets = {value: self.storage.locations[value] for value in group.roots}
-        if all(location.elements == 0 for location in targets.values()):
-            return
         if group.kind == "scatter":
             self._fill_before_scatter(group, targets)
         launch = self._kernel(group, targets)

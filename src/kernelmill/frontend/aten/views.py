@@ -121,22 +121,22 @@ def narrow(e: Emitter, x: Value, dim: int, start: Dim, length: Dim) -> Value:
 
 @translates("split.Tensor", "split_with_sizes", "split_copy.Tensor", "split_with_sizes_copy")
 @translates("unsafe_split.Tensor", "unsafe_split_with_sizes", "chunk", "tensor_split")
-def split(e: Emitter, x: Value, sizes: object, dim: int = 0) -> list[Value]:
+def split(e: Emitter, x: Value, sizes: object, dim: int = 0) -> list[Value | None]:
     dim = wrap(dim, len(x.shape))
-    parts: list[Value] = []
+    parts: list[Value | None] = []
     start: Dim = 0
     for kind, used in zip(e.out, e.used, strict=True):
         end = start + kind.shape[dim]
-        # A part nobody reads is not cut out; the whole stands in for it.
-        parts.append(e.slice(x, dim, start, end) if used else x)
+        # A part nobody reads is not cut out.
+        parts.append(e.slice(x, dim, start, end) if used else None)
         start = end
     return parts
 
 
 @translates("unbind.int", "unbind_copy.int")
-def unbind(e: Emitter, x: Value, dim: int = 0) -> list[Value]:
+def unbind(e: Emitter, x: Value, dim: int = 0) -> list[Value | None]:
     dim = wrap(dim, len(x.shape))
-    return [e.select(x, dim, i) if used else x for i, used in enumerate(e.used)]
+    return [e.select(x, dim, i) if used else None for i, used in enumerate(e.used)]
 
 
 @translates("unfold", "unfold_copy")
