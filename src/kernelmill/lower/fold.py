@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, provably_nonnegative
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Operand, VType
 from kernelmill.kernel.ir import Value as Register
@@ -162,11 +162,24 @@ class Fold:
                 loop.carry(*self._elements(reductions, loop.carried, None))
             state = list(loop.results)
         rest = axis.extent - blocks * lanes
-        if rest != 0:
-            mask = self.loops.tail_mask(rest)
-            with self.loops.vector(axis, blocks * lanes, mask):
-                state = self._elements(reductions, state, mask)
-        return state
+        if rest == 0:
+            return state
+        if provably_nonnegative(axis.extent - 1):
+            return self._tail(axis, reductions, state, rest)
+        exists = self.b.op("gt", self.b.index(axis.extent), 0)
+        with self.b.when(exists) as statement, self.e.block():
+            statement.then_yields = tuple(self._tail(axis, reductions, state, rest))
+        statement.otherwise_yields = tuple(state)
+        statement.results = tuple(self.b.fresh(kind.dtype, kind.lanes) for kind in types)
+        return list(statement.results)
+
+    def _tail(
+        self, axis: Axis, reductions: Sequence[Reduction], state: list[Register], rest: Dim
+    ) -> list[Register]:
+        """What is left after whole vectors, masked."""
+        mask = self.loops.tail_mask(rest)
+        with self.loops.vector(axis, axis.extent - rest, mask):
+            return self._elements(reductions, state, mask)
 
     def _ways(
         self, axis: Axis, reductions: Sequence[Reduction], state: list[Register],

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
-from kernelmill.core.dim import Dim, ceildiv, minimum, product, substitute
+from kernelmill.core.dim import Dim, ceildiv, minimum, product, provably_nonnegative, substitute
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower import views
@@ -95,8 +95,21 @@ class Loops:
                 body()
         rest = axis.extent - blocks * self.lanes
         if rest != 0:
-            with self.vector(axis, blocks * self.lanes, self.tail_mask(rest)):
+            with self.unless_empty(axis), self.vector(
+                axis, blocks * self.lanes, self.tail_mask(rest)
+            ):
                 body()
+
+    @contextmanager
+    def unless_empty(self, axis: Axis) -> Generator[None]:
+        """What is inside runs only where the axis has elements: what it reads that is the same for
+        all of them is not masked, and need not exist where there are none."""
+        if provably_nonnegative(axis.extent - 1):
+            yield
+            return
+        exists = self.b.op("gt", self.b.index(axis.extent), 0)
+        with self.b.when(exists), self.e.block():
+            yield
 
     def flat(self, axis: Axis, body: Callable[[], None]) -> None:
         """One axis alone: tasks are runs of whole vectors, and the last one has the tail too."""
