@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from torch import fx
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.aten_call import emit_aten
 from kernelmill.frontend.context import ImportContext
-from kernelmill.frontend.operators import OperatorImporter
+from kernelmill.frontend.operators import OperatorImporter, flattened
 from kernelmill.frontend.promotion import WeakFloat
 from kernelmill.frontend.tensors import dense_strides
 from kernelmill.graph.ir import Result, Value, row_major
@@ -25,6 +26,7 @@ class ResultImporter:
     def __init__(self, context: ImportContext, operators: OperatorImporter) -> None:
         self.context, self.operators = context, operators
         self._views: dict[fx.Node, Value] = {}
+        self._made: dict[fx.Node, list[Value]] = {}
         self._returned: dict[Value, fx.Node] = {}
 
     def run(self, entries: Sequence[Any]) -> list[Result]:
@@ -71,20 +73,32 @@ class ResultImporter:
         return found
 
     def _make_view(self, node: fx.Node) -> Value:
-        source = _viewed(node)
+        maker = _maker(node)
+        source = _viewed(node, maker)
         if source is None:
             value: Value = self.context.env[node]
             return value if node.op == "placeholder" else self._own(node, value)
-        if self._geometry(node) == self._geometry(source):
+        if maker is node and self._geometry(node) == self._geometry(source):
             return self._view(source)
+        if maker not in self._made:
+            self._made[maker] = self._run_view(maker, source)
+        index: Any = 0 if maker is node else node.args[1]
+        return self._made[maker][index]
+
+    def _run_view(self, maker: fx.Node, source: fx.Node) -> list[Value]:
+        """ATen's views that an operator makes of the memory that `source` is returned in."""
         kept = self.context.env[source]
         self.context.env[source] = self._view(source)
         try:
-            kind = self.context.type_of(node.meta["val"], "a result")
-            (value,) = self.operators.as_aten(node, [kind], "a view that is returned")  # type: ignore[misc]
+            kinds = [
+                self.context.type_of(tensor, "a result")
+                for tensor in flattened(maker.meta["val"])
+                if tensor is not None
+            ]
+            values = self.operators.as_aten(maker, kinds, "a view that is returned")
         finally:
             self.context.env[source] = kept
-        return value
+        return [value for value in values if value is not None]
 
     def _geometry(self, node: fx.Node) -> object:
         """What is the same of two tensors when they hold the same elements of one storage."""
@@ -107,10 +121,17 @@ def _shared_storages(nodes: Sequence[fx.Node]) -> set[Any]:
     return shared
 
 
-def _viewed(node: fx.Node) -> fx.Node | None:
-    """What a node that makes one view is a view of."""
-    if node.op == "placeholder" or not node.args or not isinstance(node.args[0], fx.Node):
+def _maker(node: fx.Node) -> fx.Node:
+    """The operator that made a tensor: the node itself, or what it takes one of several out of."""
+    if node.target is operator.getitem and isinstance(node.args[0], fx.Node):
+        return node.args[0]
+    return node
+
+
+def _viewed(node: fx.Node, maker: fx.Node) -> fx.Node | None:
+    """What a tensor is a view of: the first argument of its maker, where that shares its memory."""
+    if node.op == "placeholder" or not maker.args or not isinstance(maker.args[0], fx.Node):
         return None
-    source = node.args[0]
+    source = maker.args[0]
     same = isinstance(source.meta.get("val"), torch.Tensor) and _storage(source) == _storage(node)
     return source if same else None

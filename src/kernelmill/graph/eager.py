@@ -230,9 +230,10 @@ EAGER["attention"] = _attention
 # ---- gather and scatter ---------------------------------------------------------------------
 
 
-def _from_start(index: Tensor, size: int) -> Tensor:
+def _from_start(index: Tensor, size: int, attrs: Attrs) -> Tensor:
     """Indices counted from the start. Raises IndexError when one is out of range."""
-    if bool(((index < -size) | (index >= size)).any()):
+    least = 0 if attrs.get("unsigned") else -size
+    if bool(((index < least) | (index >= size)).any()):
         raise IndexError(f"an index is out of range for size {size}")
     return torch.where(index < 0, index + size, index)
 
@@ -241,14 +242,15 @@ def _addressed_first(rank: int, dims: Sequence[int]) -> list[int]:
     return [*dims, *(d for d in range(rank) if d not in dims)]
 
 
-def _places(x: Tensor, dims: Sequence[int], indices: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    return tuple(_from_start(i, x.shape[dim]) for i, dim in zip(indices, dims, strict=True))
+def _places(x: Tensor, indices: Sequence[Tensor], attrs: Attrs) -> tuple[Tensor, ...]:
+    pairs = zip(indices, attrs["dims"], strict=True)
+    return tuple(_from_start(index, x.shape[dim], attrs) for index, dim in pairs)
 
 
 def _index(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     x, *indices = operands
     dims, at, inner = attrs["dims"], attrs["at"], indices[0].ndim
-    found = x.permute(_addressed_first(x.ndim, dims))[_places(x, dims, indices)]
+    found = x.permute(_addressed_first(x.ndim, dims))[_places(x, indices, attrs)]
     kept = range(inner, found.ndim)
     return found.permute([*kept[:at], *range(inner), *kept[at:]])
 
@@ -256,13 +258,14 @@ def _index(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
 def _gather(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     x, index = operands
     dim = attrs["dim"]
-    return x.gather(dim, _from_start(index, x.shape[dim]))
+    return x.gather(dim, _from_start(index, x.shape[dim], attrs))
 
 
 def _scatter(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     x, index, source = operands
     dim = attrs["dim"]
-    return _combine(x, dim, _from_start(index, x.shape[dim]), source, attrs["mode"])
+    places = _from_start(index, x.shape[dim], attrs)
+    return _combine(x, dim, places, source, attrs["mode"])
 
 
 _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
@@ -287,7 +290,7 @@ def _index_put(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     turned = x.permute(order)
     count, width = prod(turned.shape[: len(dims)]), prod(turned.shape[len(dims) :])
     row = torch.zeros(indices[0].shape, dtype=torch.int64)
-    for place, dim in zip(_places(x, dims, indices), dims, strict=True):
+    for place, dim in zip(_places(x, indices, attrs), dims, strict=True):
         row = row * x.shape[dim] + place
     kept = [d for d in range(values.ndim) if not at <= d < at + inner]
     source = values.permute([*range(at, at + inner), *kept]).reshape(row.numel(), width)

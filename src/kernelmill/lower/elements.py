@@ -314,7 +314,7 @@ class Emitter:
         if node.op == "gather":
             dim = node.attrs["dim"]
             assert isinstance(dim, int)
-            position = self.position(node.operands[1], index, source.shape[dim])
+            position = self._position(node, node.operands[1], index, source.shape[dim])
             return (*index[:dim], position, *index[dim + 1 :])
         dims, at = node.attrs["dims"], node.attrs["at"]
         assert isinstance(dims, tuple) and isinstance(at, int)
@@ -322,23 +322,23 @@ class Emitter:
         inner = index[at : at + inner_rank]
         kept = list(index[:at] + index[at + inner_rank :])
         chosen = {
-            dim: self.position(operand, inner, source.shape[dim])  # type: ignore[index]
+            dim: self._position(node, operand, inner, source.shape[dim])  # type: ignore[index]
             for dim, operand in zip(dims, node.operands[1:], strict=True)
         }
         return tuple(chosen[d] if d in chosen else kept.pop(0) for d in range(len(source.shape)))
 
-    def position(self, indices: Value, index: Index, size: Dim) -> Expr:
+    def _position(self, node: Node, indices: Value, index: Index, size: Dim) -> Expr:
         """An element of an index tensor as an index expression: wrapped, checked, in range."""
         b = self.builder
-        raw = self.element(indices, index)
-        if raw.type.dtype != I64:
-            raw = b.op("cast", raw, dtype=I64)
+        wrapped = self.element(indices, index)
         extent = b.index(size)
-        wrapped = b.op("select", b.op("lt", raw, 0), b.op("add", raw, extent), raw)
+        if not node.attrs.get("unsigned"):
+            from_end = b.op("add", wrapped, extent)
+            wrapped = b.op("select", b.op("lt", wrapped, 0), from_end, wrapped)
         valid = b.op("and", b.op("ge", wrapped, 0), b.op("lt", wrapped, extent))
         checked = valid
         if self._mask is not None:
-            needed = self._mask if raw.type.lanes > 1 else self._any_lane(self._mask)
+            needed = self._mask if wrapped.type.lanes > 1 else self._any_lane(self._mask)
             checked = b.op("or", valid, b.op("not", needed))
         self.declare_status()
         b.op("check", checked, code=1)

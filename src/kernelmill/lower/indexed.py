@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import I64
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
@@ -62,7 +61,7 @@ def _scatter(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
     return ScatterSpec(
         _target(emitter, node, target), (dim,), (indices.shape[dim],),
         (*indices.shape[:dim], *indices.shape[dim + 1 :]),
-        lambda _, i, w: [_position(emitter, indices, full(i, w))],
+        lambda _, i, w: [_position(emitter, node, indices, full(i, w))],
         lambda _, i, w, lane: _element(emitter, source, full(i, w), lane),
         mode, shared=False,
     )  # fmt: skip
@@ -77,7 +76,7 @@ def _put(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
     return ScatterSpec(
         _target(emitter, node, target), tuple(d for d in dims if isinstance(d, int)),
         indices[0].shape, window,
-        lambda _, i, w: [_position(emitter, operand, i) for operand in indices],
+        lambda _, i, w: [_position(emitter, node, operand, i) for operand in indices],
         lambda _, i, w, lane: _element(emitter, values, (*w[:at], *i, *w[at:]), lane),
         mode, shared=True,
     )  # fmt: skip
@@ -96,8 +95,11 @@ def _element(emitter: Emitter, value: Value, index: Index, lane: Lane | None) ->
         return emitter.element(value, index)
 
 
-def _position(emitter: Emitter, value: Value, index: Index) -> Register:
+def _position(emitter: Emitter, node: Node, value: Value, index: Index) -> Register:
+    """An element of an index tensor; the template wraps negative ones and checks them."""
+    b = emitter.builder
     register = _element(emitter, value, index, None)
-    if register.type.dtype != I64:
-        register = emitter.builder.op("cast", register, dtype=I64)
+    if node.attrs.get("unsigned"):
+        # No negative one is in range, and so is no such large one.
+        register = b.op("select", b.op("lt", register, 0), 2**63 - 1, register)
     return register

@@ -95,8 +95,9 @@ class Loops:
                 body()
         rest = axis.extent - blocks * self.lanes
         if rest != 0:
-            with self.unless_empty(axis), self.vector(
-                axis, blocks * self.lanes, self.tail_mask(rest)
+            with (
+                self.unless_empty(axis),
+                self.vector(axis, blocks * self.lanes, self.tail_mask(rest)),
             ):
                 body()
 

@@ -27,6 +27,9 @@ CASES: dict[str, Function] = {
     "permuted": lambda x: ((x + 1).permute(2, 0, 1, 3),),
     "view of a result": lambda x: (lambda y: (y, y[1:]))(x + 1),
     "two views": lambda x: (lambda y: (y[0], y.flatten()))(x * 2),
+    "parts of a result": lambda x: (lambda y: (y, *y.split(2, 2)))(x + 1),
+    "parts of an argument": lambda x: (*x.unbind(1), x + 1),
+    "view of a part": lambda x: (lambda y: (y, y.chunk(2, 2)[1][0]))(x * 1.5),
     "cast to the same type": lambda x: (x.to(torch.float32, copy=True),),
 }
 

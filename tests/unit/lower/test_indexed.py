@@ -11,6 +11,7 @@ from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F32, F64, I32, I64, U8, DType
 from kernelmill.core.target import x86_64
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.ops import MODES
 from tests.compiled import check, graph, interpreted, lowered, run_compiled, whole
@@ -109,6 +110,25 @@ def test_an_index_out_of_range_is_an_error_that_names_the_line(wrong: int) -> No
         run_compiled(made, inputs)
     with pytest.raises(IndexError, match="out of range"):
         interpreted(lowered(made), inputs)
+
+
+@pytest.mark.parametrize("wrong", [-1, 4])
+@pytest.mark.parametrize("op", ["index", "gather", "index_put", "scatter"])
+def test_unsigned_indices_do_not_count_from_the_end(op: str, wrong: int) -> None:
+    attrs: dict[str, Any] = {"unsigned": True}
+    attrs |= {"dims": (0,), "at": 0} if op.startswith("index") else {"dim": 0}
+    attrs |= {"mode": "set"} if op in ("index_put", "scatter") else {}
+
+    def build(b: GraphBuilder, x: Value, y: Value, i: Value) -> Value:
+        operands = {"index_put": (x, y, i), "scatter": (x, i, y)}.get(op, (x, i))
+        return b.emit(op, *operands, **attrs)
+
+    made = graph(build, (F32, (4,)), (F32, (2,)), (I64, (2,)))
+    x, y = whole(F32, 4), whole(F32, 2)
+    check(made, x, y, torch.tensor([3, 0]), interpret=True)
+    for run in (run_graph, run_compiled):
+        with pytest.raises(IndexError):
+            run(made, [x, y, torch.tensor([0, wrong])])
 
 
 @pytest.mark.parametrize("rows", [0, sym("s0")], ids=["static", "symbolic"])
