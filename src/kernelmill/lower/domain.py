@@ -17,7 +17,7 @@ from kernelmill.core.dim import (
     symbols,
 )  # fmt: skip
 from kernelmill.core.dtype import DType
-from kernelmill.graph.ir import Value
+from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower import views
 from kernelmill.lower.elements import Location
@@ -71,35 +71,47 @@ def collect(
             known = placeholders.isdisjoint(name for i in index for name in symbols(i))
             place = address(location, index)
             found.append(Access(place, "load", location.dtype, value if known else None, index))
-            continue
-        node = value.node
-        if node is None:
-            continue
-        kind = OPS[node.op].kind
-        if kind == "pointwise":
-            pending += [(operand, index) for operand in node.operands]
-        elif kind in ("view", "layout"):
-            for source in views.sources(node, index):
-                found += [Access(condition, "condition") for condition in source.conditions]
-                pending.append((source.operand, source.index))
-        elif node.op == "iota":
-            dim = node.attrs["dim"]
-            assert isinstance(dim, int)
-            found.append(Access(index[dim], "condition"))
-        elif kind == "gather":
-            at = node.attrs.get("at", 0)
-            assert isinstance(at, int)
-            rank = len(node.operands[1].shape)
-            inner = index[at : at + rank] if node.op == "index" else index
-            pending += [(operand, inner) for operand in node.operands[1:]]
-            looked_up: list[Dim] = []
-            for size in node.operands[0].shape:
-                placeholder = Sym(f"q_{len(placeholders)}", 0, size - 1)
-                placeholders.add(placeholder.name)
-                looked_up.append(of_atom(placeholder))
-            source = _gathered_index(node.attrs, index, at, rank, looked_up)
-            pending.append((node.operands[0], source))
+        elif value.node is not None:
+            more, conditions = _evaluated(value.node, index, placeholders)
+            pending += more
+            found += [Access(condition, "condition") for condition in conditions]
     return found
+
+
+def _evaluated(
+    node: Node, index: Index, placeholders: set[str]
+) -> tuple[list[tuple[Value, Index]], list[Dim]]:
+    """The elements that an element of this node is made of, and the other expressions it takes."""
+    kind = OPS[node.op].kind
+    if kind == "pointwise":
+        return [(operand, index) for operand in node.operands], []
+    if kind in ("view", "layout"):
+        found = views.sources(node, index)
+        conditions = [condition for source in found for condition in source.conditions]
+        return [(source.operand, source.index) for source in found], conditions
+    if kind == "gather":
+        return _looked_up(node, index, placeholders), []
+    if node.op == "iota":
+        dim = node.attrs["dim"]
+        assert isinstance(dim, int)
+        return [], [index[dim]]
+    return [], []
+
+
+def _looked_up(node: Node, index: Index, placeholders: set[str]) -> list[tuple[Value, Index]]:
+    """What a lookup reads; a symbol of its own stands for each position that is looked up."""
+    source, *indices = node.operands
+    at = node.attrs.get("at", 0)
+    assert isinstance(at, int)
+    rank = len(indices[0].shape)
+    inner = index[at : at + rank] if node.op == "index" else index
+    positions: list[Dim] = []
+    for size in source.shape:
+        placeholder = Sym(f"q_{len(placeholders)}", 0, size - 1)
+        placeholders.add(placeholder.name)
+        positions.append(of_atom(placeholder))
+    found = _gathered_index(node.attrs, index, at, rank, positions)
+    return [(source, found), *((operand, inner) for operand in indices)]
 
 
 def _gathered_index(

@@ -77,7 +77,7 @@ def _direct(op: str, b: KernelBuilder, *args: Value) -> Value:
     return b.op(op, *args)
 
 
-def is_float(register: Value) -> bool:
+def _is_float(register: Value) -> bool:
     return register.type.dtype.is_float
 
 
@@ -96,13 +96,13 @@ def _reciprocal(b: KernelBuilder, x: Value) -> Value:
 
 
 def _isinf(b: KernelBuilder, x: Value) -> Value:
-    if not is_float(x):
+    if not _is_float(x):
         return b.op("ne", x, x)
     return b.op("eq", b.op("abs", x), float("inf"))
 
 
 def _logical_not(b: KernelBuilder, x: Value) -> Value:
-    return b.op("eq", x, 0.0 if is_float(x) else 0)
+    return b.op("eq", x, 0.0 if _is_float(x) else 0)
 
 
 def _mod(b: KernelBuilder, x: Value, y: Value) -> Value:
@@ -112,7 +112,7 @@ def _mod(b: KernelBuilder, x: Value, y: Value) -> Value:
 
 def _differ(b: KernelBuilder, rest: Value, divisor: Value) -> Value:
     """rest != 0 and its sign is not the divisor's: where floor and truncation part."""
-    zero = 0.0 if is_float(rest) else 0
+    zero = 0.0 if _is_float(rest) else 0
     nonzero = b.op("ne", rest, zero)
     if rest.type.dtype.kind == "uint":
         return b.op("xor", nonzero, nonzero)
@@ -121,7 +121,7 @@ def _differ(b: KernelBuilder, rest: Value, divisor: Value) -> Value:
 
 
 def _floordiv(b: KernelBuilder, x: Value, y: Value) -> Value:
-    if not is_float(x):
+    if not _is_float(x):
         quotient = b.op("div", x, y)
         rest = b.op("sub", x, b.op("mul", quotient, y))
         return b.op("select", _differ(b, rest, y), b.op("sub", quotient, 1), quotient)
@@ -184,4 +184,3 @@ _ON_BOOL: dict[str, Callable[..., Value]] = {
     "sign": lambda b, x: x,
     **{name: partial(_bool_compare, name) for name in ("lt", "le", "gt", "ge")},
 }
-SUPPORTED = frozenset(_OPERATORS) | {"cast", "bitcast"}
