@@ -205,7 +205,8 @@ class _Lowering:
         self.checks = sorted({*self.checks, *origins})
 
     def _named(self, kernel: Kernel, nodes: Iterable[Node]) -> Kernel:
-        """The kernel under a name made of its text, so that equal kernels are one."""
+        """The kernel under a name made of its text, so that equal kernels are one. Its own symbols
+        stay, for an equal kernel may be about other sizes."""
         if kernel.name in self.kernels:
             return kernel
         used = used_symbols(kernel)
@@ -219,7 +220,7 @@ class _Lowering:
             self.refs[kernel.name] = KernelRef(
                 kernel.name, kernel.type, kernel.name, operators, origin
             )
-        return known
+        return kernel
 
     def _pack(self, view: Value) -> Location | None:
         """Store a view of constants once, in a buffer that outlives calls."""

@@ -240,3 +240,9 @@ def test_nested_tensors() -> None:
         result = run(nested)
     torch.testing.assert_close(result.values(), nested.values().sin() * 2)
     assert "nested" in backend.captures[0].refused
+
+
+@pytest.mark.usefixtures("strict")
+def test_equal_kernels_of_different_sizes() -> None:
+    """One kernel serves both tensors, each launch with its own sizes."""
+    agrees(lambda a, b: (a.sin(), b.sin()), torch.randn(3), torch.randn(40), dynamic=True)
