@@ -65,7 +65,7 @@ def _result(
 
 
 def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
+    return tensor.untyped_storage()._cdata
 
 
 # ---- inputs ---------------------------------------------------------------------------------

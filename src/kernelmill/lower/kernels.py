@@ -100,6 +100,9 @@ class KernelMaker:
         emitter: Emitter,
         contraction: ContractionEmitter | None,
     ) -> Dim:
+        if all(location.elements == 0 for location in targets.values()):
+            emitter.builder.set_tasks(0)
+            return 0
         if contraction is not None:
             return contraction.emit()
         if group.kind == "nest":

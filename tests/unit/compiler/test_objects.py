@@ -62,7 +62,7 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(tmp_path, compi
         if len(seen) == 3:
             _thread.interrupt_main()
         if len(seen) >= 3:
-            goes_on.wait(0.2)
+            goes_on.wait(2.0)
 
     hooks.append(interrupt)
     with pytest.raises(KeyboardInterrupt):
