@@ -141,7 +141,9 @@ class Body:
         if op == "fma":
             return arithmetic.fma(self.code, *(self.operand(arg, type) for arg in args))
         if op == "select":
-            condition = self.operand(args[0], VType(BOOL))
+            # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
+            # as it does 0 / 0.
+            condition = masks.hidden(self.operand(args[0], VType(BOOL)))
             a, b = self.operand(args[1], type), self.operand(args[2], type)
             return self.code.select(condition, a, b)
         return self._other(statement)
