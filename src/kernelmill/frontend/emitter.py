@@ -99,10 +99,6 @@ class Emitter:
             return self.expand(self.cast(number.value, dtype), shape)
         return self.emit("full", value=_literal(number, dtype), dtype=dtype, shape=tuple(shape))
 
-    def dim_constant(self, dim: Dim, dtype: DType, shape: Sequence[Dim] = ()) -> Value:
-        """A tensor with the value of a dim in every element."""
-        return self.constant(dim, dtype, shape)
-
     def iota(self, shape: Sequence[Dim], dim: int) -> Value:
         """i64: each element's own index along `dim`."""
         return self.emit("iota", dim=dim, shape=tuple(shape))
@@ -182,7 +178,7 @@ class Emitter:
     def mean(self, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
         count = product(x.shape[d] for d in dims)
         total = self.reduce("reduce_sum", x, dims, keep)
-        return self.div(total, self.dim_constant(count, x.dtype, total.shape))
+        return self.div(total, self.constant(count, x.dtype, total.shape))
 
     # ---- dtypes -----------------------------------------------------------------------------
 

@@ -159,8 +159,8 @@ def _batch_norm_training(
     normal = e.mul(e.sub(wide, mean), rstd)
     weight, bias = _per_channel(e, weight, rank), _per_channel(e, bias, rank)
     count = product(x.shape[d] for d in dims)
-    unbiased = e.mul(variance, e.dim_constant(count, wide.dtype))
-    degrees = e.sub(e.dim_constant(count, wide.dtype), 1)
+    unbiased = e.mul(variance, e.constant(count, wide.dtype))
+    degrees = e.sub(e.constant(count, wide.dtype), 1)
     channels = (x.shape[1],)
     return (
         e.cast(_scale_and_shift(e, normal, weight, bias), x.dtype),

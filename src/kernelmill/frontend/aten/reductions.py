@@ -178,8 +178,8 @@ def _degrees(e: Emitter, x: Value, dims: Sequence[int], correction: Number, mode
     if isinstance(count, int) and isinstance(correction, (int, float)):
         return e.constant(float(max(count - correction, 0)), x.dtype, model.shape)
     if correction == 0:
-        return e.dim_constant(count, x.dtype, model.shape)
-    degrees = e.sub(e.dim_constant(count, x.dtype, model.shape), correction)
+        return e.constant(count, x.dtype, model.shape)
+    degrees = e.sub(e.constant(count, x.dtype, model.shape), correction)
     return e.clamp(degrees, 0, None)
 
 
