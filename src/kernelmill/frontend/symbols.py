@@ -99,10 +99,13 @@ def _divide(a: Dim, b: Dim) -> Dim:
 
 
 def _positive(divisor: Dim) -> Dim:
+    """The divisor. A size that may be zero by its range is not where it divides: Python would have
+    raised in tracing, and for other sizes torch's guards do; `max` keeps that from the arithmetic.
+    """
     low = bounds(divisor)[0]
-    if low is None or low <= 0:
-        raise UnsupportedError(f"a size is divided by {divisor}, which may be zero or negative")
-    return divisor
+    if low is None or low < 0:
+        raise UnsupportedError(f"a size is divided by {divisor}, which may be negative")
+    return maximum(divisor, 1)
 
 
 def _sum(*args: Dim) -> Dim:

@@ -67,9 +67,15 @@ def test_what_has_no_form_is_refused(expr: sympy.Expr) -> None:
         SymbolTable().of_expr(expr, Env)
 
 
-def test_division_by_what_may_be_zero_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="may be zero"):
-        SymbolTable().of_expr(sf.FloorDiv(S, T), Env)
+def test_division_by_what_may_be_zero_never_traps() -> None:
+    dim = SymbolTable().of_expr(sf.FloorDiv(S, T), Env)
+    assert evaluate(dim, {"s": 17, "t": 3}) == 5
+    assert evaluate(dim, {"s": 17, "t": 0}) == 17
+
+
+def test_division_by_what_may_be_negative_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="may be negative"):
+        SymbolTable().of_expr(sf.FloorDiv(S, T - 5), Env)
 
 
 def test_plain_integers_need_no_symbols() -> None:
