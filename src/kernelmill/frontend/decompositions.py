@@ -7,12 +7,15 @@ decomposition of those draws other numbers than eager.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._decomp import decompositions as torch_decompositions
+from torch._prims_common import suggest_memory_format
 
 import kernelmill.frontend.aten as _translators
 from kernelmill.frontend.registry import translator_of
@@ -43,10 +46,27 @@ _LEFT_TO_ATEN = (
 """Operators whose decomposition rounds half types, or integers, otherwise than eager does."""
 
 
+def _take(x: Tensor, index: Tensor) -> Tensor:
+    """Torch's own takes an index without dims for a number, whose value tracing does not know."""
+    return _aten.index.Tensor(x.reshape(-1), [index])
+
+
+def _max_unpool2d(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
+    """Torch's own, whose result is row-major, in the memory format that eager gives it."""
+    result = torch_decompositions.max_unpool2d(x, indices, output_size)
+    return result.contiguous(memory_format=suggest_memory_format(x))
+
+
+_CORRECTED: dict[Any, Callable[..., Any]] = {
+    _aten.take.default: _take,
+    _aten.max_unpool2d.default: _max_unpool2d,
+}
+
+
 @cache
 def decomposition_table() -> dict[Any, Callable[..., Any]]:
     """Operator overload -> its decomposition. Treat it as read-only."""
-    table = {**core_aten_decompositions(), **get_decompositions(_BEYOND_CORE)}
+    table = {**core_aten_decompositions(), **get_decompositions(_BEYOND_CORE), **_CORRECTED}
     return {
         operator: decompose
         for operator, decompose in table.items()

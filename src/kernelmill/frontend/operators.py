@@ -24,6 +24,8 @@ from kernelmill.graph.ops import TypingError
 _TRANSLATORS = _translators  # imported for what it registers
 _log = get_logger("frontend")
 _aten = torch.ops.aten
+_BATCH_NORMS = (_aten._batch_norm_with_update_functional,)
+_EMBEDDING_BAGS = (_aten._embedding_bag, _aten._embedding_bag_forward_only)
 _BY_MEMORY = (_aten.as_strided, _aten.as_strided_copy, _aten.as_strided_scatter)
 """Operators that count elements in memory and not in the tensor."""
 
@@ -42,6 +44,8 @@ class OperatorImporter:
         kinds = self._kinds(traced, target)
         found = self._translated(node, target, kinds)
         if isinstance(found, NotTranslated):
+            if _mistraced(node, kinds):
+                raise UnsupportedError(f"torch traces other results than {target} gives")
             found = self.as_aten(node, kinds, str(found))
         return found[0] if isinstance(traced, torch.Tensor) else found
 
@@ -227,6 +231,19 @@ def _used(node: fx.Node, count: int) -> tuple[bool, ...]:
         return (True,)
     taken: list[Any] = [u.args[1] for u in node.users if u.target is operator.getitem]
     return tuple(i in taken for i in range(count))
+
+
+def _mistraced(node: fx.Node, kinds: Sequence[TensorType]) -> bool:
+    """Whether somebody reads results that torch traces with another dtype or size than they have:
+    statistics of half types, and what embedding bags keep for their gradient."""
+    target: Any = node.target
+    if not any(_used(node, len(kinds))[1:]):
+        return False
+    packet, half = target.overloadpacket, kinds[0].dtype.compute != kinds[0].dtype
+    if packet in _BATCH_NORMS:
+        return half
+    last_offset = True in node.args[7:8] or bool(node.kwargs.get("include_last_offset"))
+    return packet in _EMBEDDING_BAGS and (half or last_offset)
 
 
 def _shape_env(tensors: Sequence[torch.Tensor | None]) -> Any:

@@ -12,7 +12,7 @@ from torch import fx
 
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.aten_call import emit_aten
-from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter, flattened
 from kernelmill.frontend.promotion import WeakFloat
 from kernelmill.frontend.tensors import dense_strides
@@ -41,8 +41,8 @@ class ResultImporter:
         if entry is None or isinstance(entry, int):
             return entry
         value = self.context.argument(entry)
-        if isinstance(value, WeakFloat):
-            raise UnsupportedError("a float as result")
+        if isinstance(value, (WeakFloat, Condition)):
+            raise UnsupportedError("a number that is no integer as result")
         if not isinstance(value, Value):
             return value
         if entry.op == "placeholder" or entry.target is torch.ops.aten.copy_.default:

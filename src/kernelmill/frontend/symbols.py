@@ -9,6 +9,7 @@ import sympy
 import torch
 from torch.utils._sympy import functions as sf
 from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from kernelmill.core.dim import Dim, bounds, ceildiv, floordiv, maximum, minimum, mod, product, sym
 from kernelmill.core.errors import UnsupportedError
@@ -90,6 +91,9 @@ def _range(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
     if found is None:
         return 0, None
     low = -_NO_BOUND if found.lower in (-int_oo, -sympy.oo) else int(found.lower)
+    if symbol_is_type(symbol, SymT.UNBACKED_INT):
+        # torch takes the most elements a result can have from one operand, where others broadcast.
+        return low, None
     high = None if found.upper in (int_oo, sympy.oo) else int(found.upper)
     return low, None if high is not None and high >= _NO_BOUND else high
 

@@ -65,6 +65,9 @@ class _Lowering:
         self.checked = False
         self.packed: dict[tuple[object, ...], Value] = {}
         self.read: set[Value] = set()
+        self.needed = {operand for node in graph.nodes for operand in node.operands}
+        self.needed.update(result for result in graph.results if isinstance(result, Value))
+        self.needed.update(source for _, source in graph.updates)
         updated = {target for target, _ in graph.updates}
         self.constants = {
             entry.value
@@ -265,9 +268,11 @@ class _Lowering:
     def _call_aten(self, group: Group) -> None:
         node = group.seed
         assert node is not None
-        results: list[int] = []
-        for value in node.results:
-            results.append(self.storage.add(value, "tensor", value.type).buffer)
+        # What nobody reads is not kept, and need not be what torch traced.
+        results = [
+            self.storage.add(value, "tensor", value.type).buffer if value in self.needed else -1
+            for value in node.results
+        ]
         attrs: dict[str, Any] = node.attrs
         operands = [self.storage.locations[operand].buffer for operand in node.operands]
         self.steps.append(
