@@ -53,7 +53,7 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
 
 def _max_unpool2d(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
     """Torch's own, whose result is row-major, in the memory format that eager gives it."""
-    result = torch_decompositions.max_unpool2d(x, indices, output_size)
+    result = torch_decompositions.max_unpool2d(x, indices, list(output_size))
     return result.contiguous(memory_format=suggest_memory_format(x))
 
 
