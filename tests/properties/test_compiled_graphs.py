@@ -37,10 +37,12 @@ def compare(actual: list[Any], expected: list[Any]) -> None:
             assert mine == theirs, f"result {number}: {mine}"
 
 
-def check(graph: Graph, seed: int, specials: bool = False) -> None:
+def check(graph: Graph, seed: int, specials: bool = False, mode: str = "max-autotune") -> None:
     """Compiles, and calls with different arguments; updated inputs are compared too."""
     note(print_graph(graph))
-    program = compile_graph(graph, CompilerConfig())
+    config = CompilerConfig()
+    config.mode = mode
+    program = compile_graph(graph, config)
     for call in range(CALLS):
         ours = arguments(graph, seed + call, specials)
         theirs = arguments(graph, seed + call, specials)
@@ -65,6 +67,12 @@ def test_special_values(graph: Graph, seed: int) -> None:
 @given(graphs(symbolic=True), st.integers(0, 2**20))
 def test_symbolic_graphs(graph: Graph, seed: int) -> None:
     check(graph, seed)
+
+
+@QUICK
+@given(st.one_of(graphs(), graphs(symbolic=True)), st.integers(0, 2**20))
+def test_operators_one_by_one(graph: Graph, seed: int) -> None:
+    check(graph, seed, mode="reduce-overhead")
 
 
 @QUICK

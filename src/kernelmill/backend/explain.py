@@ -89,7 +89,7 @@ def _describe(report: CompileReport) -> list[str]:
     ]
     for kernel in report.kernels:
         why = f", new: differs in {', '.join(kernel.differs)}" if kernel.differs else ""
-        lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.source}{why}]")
+        lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.kind}, {kernel.source}{why}]")
         lines.append(
             f"         {' '.join(kernel.operators)}  ({kernel.origin or 'no source line'})"
         )

@@ -17,6 +17,7 @@ from typing import Any
 class KernelReport:
     """One kernel: `source` is "folder" (reused), "compiled" or "memory"; `launches` in a call.
 
+    `kind` is "dynamic" for one that serves all sizes, "static" for one of a shape of its own.
     `differs` names, for a compiled kernel, the key ingredients in which the nearest entry of the
     store differed.
     """
@@ -28,6 +29,7 @@ class KernelReport:
     source: str
     launches: int
     differs: tuple[str, ...] = ()
+    kind: str = "static"
 
 
 @dataclass

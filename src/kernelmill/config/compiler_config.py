@@ -36,7 +36,7 @@ class CompilerConfig(Group):
     mode = Choice(
         MAX_AUTOTUNE,
         (MAX_AUTOTUNE, REDUCE_OVERHEAD),
-        "max-autotune compiles for speed; reduce-overhead is the same so far.",
+        "max-autotune compiles for speed; reduce-overhead runs operators one by one, captured.",
         in_key=True,
     )
     debug = Sub(Debug)

@@ -92,7 +92,11 @@ class AclGraphDebug(Group):
         False, "Copy results out of the pool.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE
     )
     static_capture_size_limit = Number(
-        64, 1, INT64_MAX, "Captured graphs at most.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE
+        64,
+        1,
+        INT64_MAX,
+        "Sets of sizes that are captured at most; the oldest is dropped.",
+        mode=REDUCE_OVERHEAD,
     )
     clone_input = Switch(
         True, "Copy inputs into the pool.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,8 @@ from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse, inline_costs
 from kernelmill.lower.groups import Group, fresh_axes, is_view
 from kernelmill.lower.kernels import STATUS_BUFFER, KernelMaker
+from kernelmill.lower.operators import Operator, isolate
+from kernelmill.lower.splice import Splice
 from kernelmill.lower.storage import Storage, base_of, layout_of
 from kernelmill.lower.symbols import used_symbols
 from kernelmill.plan.arena import ArenaBuffer, assign
@@ -43,16 +45,32 @@ class Lowered:
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
 
 
-def lower_graph(graph: Graph, target: Target, separate: bool = False) -> Lowered:
+Choose = Callable[[Operator], "Chosen | None"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """How to run an operator: what one of its graphs was lowered to, and its symbols' values."""
+
+    lowered: Lowered
+    values: Mapping[str, Dim]
+
+
+def lower_graph(
+    graph: Graph, target: Target, separate: bool = False, choose: Choose | None = None
+) -> Lowered:
     """Lower a verified graph; with `separate`, every operator to a kernel of its own.
 
-    Raises UnsupportedError, naming the node, for what has no lowering.
+    `choose` may give what an operator by itself was lowered to, which then takes its place; None
+    for one that is to be lowered here. Raises UnsupportedError, naming the node, for what has no
+    lowering.
     """
-    return _Lowering(graph, target, separate).run()
+    return _Lowering(graph, target, separate, choose).run()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, target: Target, separate: bool) -> None:
+    def __init__(self, graph: Graph, target: Target, separate: bool, choose: Choose | None) -> None:
+        self.choose = choose
         self.graph = replace(graph, nodes=list(graph.nodes))
         self.separate = separate
         self.target = target
@@ -73,6 +91,11 @@ class _Lowering:
             entry.value
             for entry in graph.tensor_inputs()
             if entry.role != "user" and entry.value not in updated
+        }
+        self.parameters = {
+            position
+            for position, entry in enumerate(graph.inputs)
+            if isinstance(entry, Input) and entry.value in self.constants
         }
 
     def run(self) -> Lowered:
@@ -147,11 +170,8 @@ class _Lowering:
         targets = {value: self.storage.locations[value] for value in group.roots}
         if group.kind == "scatter":
             self._fill_before_scatter(group, targets)
-        launch = self._kernel(group, targets)
-        if constant:
-            self.prepare.append(launch)
-        else:
-            self.steps.append(launch)
+        steps = self.prepare if constant else self.steps
+        steps += self._launches(group, targets)
 
     def _inplace_input(self, value: Value) -> Value | None:
         """The input whose memory this value is written into, where a pass found that safe."""
@@ -192,6 +212,41 @@ class _Lowering:
         if is_view(value) and value not in self.read:
             return None
         return self.storage.locations.get(value)
+
+    def _launches(self, group: Group, targets: dict[Value, Location]) -> list[Launch]:
+        """The launches that do a group's work: as chosen for it, else one of a kernel made here."""
+        chosen = None
+        if self.choose is not None:
+            own = {*group.internal, *group.roots}
+            operator = isolate(
+                group,
+                self.maker.nodes(group),
+                targets,
+                lambda value: None if value in own else self._stored(value),
+                self._is_parameter,
+            )
+            chosen = None if operator is None else self.choose(operator)
+            if operator is not None and chosen is not None:
+                return self._spliced(operator, chosen, self.maker.nodes(group))
+        return [self._kernel(group, targets)]
+
+    def _is_parameter(self, buffer: int) -> bool:
+        spec = self.storage.buffers[buffer]
+        return spec.kind == "input" and spec.source in self.parameters
+
+    def _spliced(self, operator: Operator, chosen: Chosen, nodes: Sequence[Node]) -> list[Launch]:
+        splice = Splice(chosen.lowered.plan, chosen.values, operator.inputs, operator.outputs)
+        self.storage.buffers += splice.buffers(len(self.storage.buffers))
+        self.prepare += splice.launches(chosen.lowered.plan.prepare)
+        launches = splice.launches(chosen.lowered.plan.steps)
+        if any(STATUS_BUFFER in launch.buffers for launch in launches):
+            self._note_check(nodes)
+        for name, kernel in chosen.lowered.kernels.items():
+            self.kernels.setdefault(name, kernel)
+        origin = next((node.origin for node in nodes if node.origin), "")
+        for ref in chosen.lowered.plan.kernels:
+            self.refs.setdefault(ref.name, replace(ref, origin=origin))
+        return launches
 
     def _kernel(self, group: Group, targets: dict[Value, Location]) -> Launch:
         made = self.maker.make(group, targets)
@@ -261,7 +316,7 @@ class _Lowering:
         group = Group("nest")
         group.outer, index = fresh_axes(source.shape, "d", group.extents)
         group.roots[node.result] = index
-        self.steps.append(self._kernel(group, {node.result: where}))
+        self.steps += self._launches(group, {node.result: where})
 
     # ---- ATen ------------------------------------------------------------------------------------
 

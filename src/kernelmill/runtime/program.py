@@ -11,7 +11,7 @@ from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import linker
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
-from kernelmill.runtime.dims import DimsFunction
+from kernelmill.runtime.dims import DimsFunction, SymbolSource
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.stepped import stepped_call
 
@@ -37,6 +37,18 @@ class Program:
         when a kernel found an index out of range.
         """
         return self.call(*args)
+
+    @property
+    def sources(self) -> tuple[SymbolSource, ...]:
+        """Where each symbol that has a value when a call begins is read."""
+        return self._engine.sources
+
+    def symbol_values(self, arguments: tuple[Any, ...]) -> dict[str, int]:
+        """The values of those symbols for these arguments, checked against their ranges.
+
+        InputError names an argument that gives none.
+        """
+        return dict(self._engine.sizes_of(arguments).symbols)
 
     def report(self) -> dict[str, int]:
         """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by

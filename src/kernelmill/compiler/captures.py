@@ -1,0 +1,136 @@
+"""Mode reduce-overhead: programs of dynamic-shape kernels, captured anew for each set of sizes.
+
+A capture is a plan without symbols: every size and every place in the arena is a number, and a call
+is one native replay of its launches. A graph without symbols is one capture.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kernelmill.compiler.operators import Operators
+from kernelmill.compiler.report import CompileReport
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.log import get_logger
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.sizes import at_sizes
+from kernelmill.plan.ir import SymbolInput
+from kernelmill.runtime.calls import ProgramResult, argument_picker
+from kernelmill.runtime.program import Program
+
+_log = get_logger("compiler")
+
+Replay = Callable[[tuple[Any, ...]], list[ProgramResult]]
+
+
+class Captures:
+    """Captures of one graph, at most `limit`: the oldest is dropped for a new one."""
+
+    def __init__(
+        self, operators: Operators, graph: Graph, report: CompileReport, limit: int
+    ) -> None:
+        self.operators = operators
+        self.graph = graph
+        self.report = report
+        self.limit = limit
+
+    def program(self) -> Program | CapturedProgram:
+        """What serves the graph's calls. Raises UnsupportedError when it cannot be lowered."""
+        program = self.operators.program(self.graph, self.report)
+        return CapturedProgram(program, self) if program.sources else program
+
+    def capture(self, values: dict[str, int]) -> Program:
+        """The program for these values of the graph's symbols."""
+        sizes = ", ".join(f"{name}={value}" for name, value in values.items())
+        report = CompileReport(f"{self.graph.name} at {sizes}", nodes_before=len(self.graph.nodes))
+        graph = at_sizes(self.graph, values)
+        report.nodes_after = len(graph.nodes)
+        return self.operators.program(graph, report)
+
+
+class CapturedProgram:
+    """Replays the capture of a call's sizes; the first call of each set makes it."""
+
+    def __init__(self, program: Program, captures: Captures) -> None:
+        self.plan = program.plan
+        self._program = program
+        self._captures = captures
+        self._known: dict[tuple[int, ...], Replay] = {}
+        self._programs: dict[tuple[int, ...], Program] = {}
+        self._capturing = threading.Lock()
+        self._warned = False
+        self.call = self._call()
+
+    def __call__(self, *args: Any) -> list[ProgramResult]:
+        """As `Program` does, and with its errors."""
+        return self.call(*args)
+
+    @property
+    def captures(self) -> tuple[tuple[int, ...], ...]:
+        """The sets of sizes that are captured, oldest first, in the order of the plan's symbols."""
+        return tuple(self._known)
+
+    def report(self) -> dict[str, int]:
+        """The counters of `Program.report` over all captures there are, and how many these are."""
+        found = self._program.report()
+        for program in list(self._programs.values()):
+            counts = program.report()
+            for name in ("arena_bytes", "packed_bytes", "calls", "repacks", "copies"):
+                found[name] += counts[name]
+        return {**found, "captures": len(self._known)}
+
+    def _call(self) -> Callable[..., list[ProgramResult]]:
+        count = len(self.plan.inputs)
+        sources = [(source.argument, source.axis) for source in self._program.sources]
+        known = self._known
+
+        def call(*args: Any) -> list[ProgramResult]:
+            if len(args) != count:
+                return self._program.call(*args)  # which says what is wrong
+            try:
+                key = tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in sources])
+                replay = known[key]
+            except (KeyError, IndexError, AttributeError, TypeError):
+                replay = self._capture(args)
+            return replay(args)
+
+        return call
+
+    def _capture(self, args: tuple[Any, ...]) -> Replay:
+        values = self._program.symbol_values(args)
+        key = tuple(values[source.name] for source in self._program.sources)
+        with self._capturing:
+            if key not in self._known:
+                self._make_room()
+                self._known[key] = self._replay(key, values)
+            return self._known[key]
+
+    def _make_room(self) -> None:
+        while len(self._known) >= self._captures.limit:
+            oldest = next(iter(self._known))
+            self._known.pop(oldest)
+            self._programs.pop(oldest, None)
+            level = _log.info if self._warned else _log.warning
+            level(
+                "%s: more than %d sets of sizes; the capture of %s is dropped "
+                "(config.debug.aclgraph.static_capture_size_limit)",
+                self.plan.name, self._captures.limit, oldest,
+            )  # fmt: skip
+            self._warned = True
+
+    def _replay(self, key: tuple[int, ...], values: dict[str, int]) -> Replay:
+        program = self._program
+        try:
+            program = self._programs[key] = self._captures.capture(values)
+        except UnsupportedError as error:
+            _log.info("%s: no capture of %s: %s", self.plan.name, key, error)
+            return lambda args: self._program.call(*args)
+        places = [
+            i
+            for i, entry in enumerate(self.plan.inputs)
+            if not isinstance(entry, SymbolInput) or entry.symbol not in values
+        ]
+        pick, call = argument_picker(places), program.call
+        return lambda args: call(*pick(args))

@@ -1,0 +1,61 @@
+"""Kernels of single operators: each lowered once in a process, whatever program it occurs in."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kernelmill.compiler.linking import link
+from kernelmill.compiler.report import CompileReport
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.target import Target
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.printer import print_graph
+from kernelmill.lower.operators import Operator
+from kernelmill.lower.program import Chosen, Lowered, lower_graph
+from kernelmill.runtime.program import Program
+from kernelmill.store.store import Store
+
+
+class Library:
+    """Operators lowered for one target. An operator is known by the text of its graph."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._lowered: dict[str, Lowered | None] = {}
+
+    def dynamic(self, operator: Operator) -> Chosen | None:
+        """Kernels for all sizes; None for an operator that has none."""
+        if operator.general is None:
+            return None
+        lowered = self.lower(operator.general)
+        return None if lowered is None else Chosen(lowered, operator.values)
+
+    def lower(self, graph: Graph) -> Lowered | None:
+        """The operator's plan and kernels; None when it has no lowering in this form."""
+        text = print_graph(graph, names=False)
+        if text not in self._lowered:
+            try:
+                self._lowered[text] = lower_graph(graph, self.target)
+            except UnsupportedError:
+                self._lowered[text] = None
+        return self._lowered[text]
+
+
+@cache
+def library(target: Target) -> Library:
+    """The library of a target; there is one in a process."""
+    return Library(target)
+
+
+class Operators:
+    """Makes programs that launch one operator after the other."""
+
+    def __init__(self, store: Store, target: Target) -> None:
+        self.store = store
+        self.target = target
+
+    def program(self, graph: Graph, report: CompileReport) -> Program:
+        """A program of kernels that serve every size, where an operator has such."""
+        with report.stage("lower"):
+            lowered = lower_graph(graph, self.target, True, library(self.target).dynamic)
+        return link(lowered, graph, report, self.store, self.target)

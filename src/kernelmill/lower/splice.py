@@ -1,0 +1,67 @@
+"""The launches of an operator's own plan put into the plan of its program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from kernelmill.core.dim import Dim, substitute
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.plan.ir import BufferSpec, Launch, Plan, Step, TensorInput, TensorResult
+
+
+class Splice:
+    """Renames what `plan` speaks of: symbols to `values`, arguments and results to buffers.
+
+    `inputs` are the program's buffers for the plan's tensor arguments, in order, and `outputs`
+    those for its results. Raises UnsupportedError for a plan that does more than launch kernels.
+    """
+
+    def __init__(
+        self, plan: Plan, values: Mapping[str, Dim], inputs: Sequence[int], outputs: Sequence[int]
+    ) -> None:
+        self.plan = plan
+        self.values = values
+        arguments = [i for i, entry in enumerate(plan.inputs) if isinstance(entry, TensorInput)]
+        sources = dict(zip(arguments, inputs, strict=True))
+        self.numbers = {-1: -1}
+        for number, buffer in enumerate(plan.buffers):
+            if buffer.kind == "input":
+                self.numbers[number] = sources[buffer.source]
+        for result, output in zip(plan.results, outputs, strict=True):
+            if not isinstance(result, TensorResult) or result.buffer in self.numbers:
+                raise UnsupportedError("an operator gives back what it was given")
+            self.numbers[result.buffer] = output
+
+    def buffers(self, first: int) -> list[BufferSpec]:
+        """The plan's own buffers, which get the numbers from `first` on."""
+        own: list[BufferSpec] = []
+        for number, buffer in enumerate(self.plan.buffers):
+            if number not in self.numbers:
+                self.numbers[number] = first + len(own)
+                shape = tuple(map(self._dim, buffer.shape))
+                own.append(
+                    replace(buffer, shape=shape, strides=tuple(map(self._dim, buffer.strides)))
+                )
+        return own
+
+    def launches(self, steps: Iterable[Step]) -> list[Launch]:
+        """These steps of the plan as steps of the program."""
+        found: list[Launch] = []
+        for step in steps:
+            if not isinstance(step, Launch):
+                raise UnsupportedError("an operator that calls another")
+            found.append(
+                Launch(
+                    step.kernel,
+                    tuple(self.numbers[buffer] for buffer in step.buffers),
+                    tuple(map(self._dim, step.dims)),
+                    self._dim(step.tasks),
+                    self._dim(step.scratch),
+                    self._dim(step.work),
+                )
+            )
+        return found
+
+    def _dim(self, dim: Dim) -> Dim:
+        return substitute(dim, self.values)
