@@ -68,3 +68,13 @@ def test_max_unpool2d_keeps_channels_last() -> None:
 def test_take(index: Tensor) -> None:
     x = torch.tensor([[True, False], [False, True]])
     assert verdict(torch.take, x, index).status == "passed"
+
+
+@pytest.mark.parametrize("dim", [None, 0, 1, -1])
+def test_unique_of_matrices(dim: int | None) -> None:
+    x = torch.randint(0, 2, (5, 3))
+    for function in (torch.unique, torch.unique_consecutive):
+        found = verdict(lambda x, unique=function: unique(x, dim=dim) + 1, x)
+        assert found.status == "fell back", found
+    row = verdict(lambda x: torch.unique_consecutive(x, dim=dim) + 1, x[0])
+    assert dim == 1 or row.status == "fell back", row

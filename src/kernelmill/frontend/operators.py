@@ -26,6 +26,7 @@ _log = get_logger("frontend")
 _aten = torch.ops.aten
 _BATCH_NORMS = (_aten._batch_norm_with_update_functional,)
 _EMBEDDING_BAGS = (_aten._embedding_bag, _aten._embedding_bag_forward_only)
+_UNIQUES = (_aten.unique_dim, _aten.unique_consecutive)
 _BY_MEMORY = (_aten.as_strided, _aten.as_strided_copy, _aten.as_strided_scatter)
 """Operators that count elements in memory and not in the tensor."""
 
@@ -234,16 +235,23 @@ def _used(node: fx.Node, count: int) -> tuple[bool, ...]:
 
 
 def _mistraced(node: fx.Node, kinds: Sequence[TensorType]) -> bool:
-    """Whether somebody reads results that torch traces with another dtype or size than they have:
-    statistics of half types, and what embedding bags keep for their gradient."""
+    """Whether torch traces results that are read with another dtype, shape or order in memory than
+    they have: statistics of half types, what embedding bags keep for their gradient, `unique` of
+    matrices."""
     target: Any = node.target
+    packet = target.overloadpacket
+    if packet in _UNIQUES:
+        source: Any = node.args[0]
+        place = 1 if packet is _aten.unique_dim else 3
+        dim = node.args[place] if len(node.args) > place else node.kwargs.get("dim")
+        return dim != 0 and not (dim is None and source.meta["val"].dim() == 1)
     if not any(_used(node, len(kinds))[1:]):
         return False
-    packet, half = target.overloadpacket, kinds[0].dtype.compute != kinds[0].dtype
-    if packet in _BATCH_NORMS:
-        return half
+    half = kinds[0].dtype.compute != kinds[0].dtype
     last_offset = True in node.args[7:8] or bool(node.kwargs.get("include_last_offset"))
-    return packet in _EMBEDDING_BAGS and (half or last_offset)
+    return (packet in _BATCH_NORMS and half) or (
+        packet in _EMBEDDING_BAGS and (half or last_offset)
+    )
 
 
 def _shape_env(tensors: Sequence[torch.Tensor | None]) -> Any:

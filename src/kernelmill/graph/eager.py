@@ -192,8 +192,13 @@ EAGER["cumprod"] = partial(_scan, torch.cumprod)
 # ---- contractions ---------------------------------------------------------------------------
 
 
-def _matmul(operands: Sequence[Tensor], _: Attrs) -> Tensor:
-    return torch.matmul(*map(_wide, operands)).to(operands[0].dtype)
+def _summed(sums: Tensor, operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    wanted = attrs.get("dtype")
+    return sums.to(operands[0].dtype if wanted is None else to_torch(wanted))
+
+
+def _matmul(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    return _summed(torch.matmul(*map(_wide, operands)), operands, attrs)
 
 
 def _conv(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
@@ -201,7 +206,7 @@ def _conv(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     stride, padding, dilation = (list(attrs[name]) for name in ("stride", "padding", "dilation"))
     unused, groups = [0] * len(stride), attrs["groups"]
     result = torch.convolution(x, weight, None, stride, padding, dilation, False, unused, groups)
-    return result.to(operands[0].dtype)
+    return _summed(result, operands, attrs)
 
 
 def _attention(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:

@@ -346,10 +346,18 @@ SCAN = _define("cumsum cumprod", "scan", 1, "dim", _scan)
 # ---- contractions ---------------------------------------------------------------------------
 
 
+def _sums(op: str, operands: Sequence[TensorType], attrs: Attrs) -> DType:
+    """The dtype of a contraction's result: the operands', or the one that halves sum in."""
+    dtype = _same_dtype(operands)
+    _require(dtype != BOOL, f"{op} needs numbers, not bool")
+    wanted = attrs.get("dtype") or dtype
+    _require(wanted in (dtype, dtype.compute), f"{op} of {dtype} does not sum in {wanted}")
+    return wanted
+
+
 def _matmul(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     a, b = operands
-    dtype = _same_dtype(operands)
-    _require(dtype != BOOL, "matmul needs numbers, not bool")
+    dtype = _sums("matmul", operands, attrs)
     if a.rank < 2 or a.rank != b.rank or a.shape[:-2] != b.shape[:-2]:
         raise TypingError(f"matmul needs equal batch dims: {a.shape} and {b.shape}")
     if a.shape[-1] != b.shape[-2]:
@@ -361,8 +369,7 @@ def _conv(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
     x, weight = operands
     if x.rank != weight.rank or x.rank < 3:
         raise TypingError(f"conv needs (N, C, *) and (O, C / groups, *): {x.shape}, {weight.shape}")
-    dtype, groups = _same_dtype(operands), attrs["groups"]
-    _require(dtype != BOOL, "conv needs numbers, not bool")
+    dtype, groups = _sums("conv", operands, attrs), attrs["groups"]
     fits = groups >= 1 and not _differ(x.shape[1], weight.shape[1] * groups)
     fits = fits and not _differ(mod(weight.shape[0], groups), 0)
     _require(fits, f"conv channels do not fit {groups} groups: {x.shape}, {weight.shape}")
@@ -395,8 +402,9 @@ def _attention(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
     return (TensorType(query.dtype, (*query.shape[:-1], value.shape[-1])),)
 
 
-_define("matmul", "contract", 2, "", _matmul)  # (B..., M, K) x (B..., K, N); halves sum in f32
-_define("conv", "contract", 2, "stride padding dilation groups", _conv)
+# matmul: (B..., M, K) x (B..., K, N). Halves sum in f32; with dtype=f32 the sum is not rounded.
+_define("matmul", "contract", 2, "dtype?", _matmul)
+_define("conv", "contract", 2, "stride padding dilation groups dtype?", _conv)
 # attention: query (B, H, M, D), key (B, G, N, D), value (B, G, N, E), with H a multiple of G;
 # optional 4th operand: a mask that expands to (B, H, M, N), bool (True: keep) or of query's dtype
 # (added). softmax(query @ key^T * scale + mask) @ value; causal keeps n <= m. A row in which every

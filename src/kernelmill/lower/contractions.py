@@ -269,7 +269,8 @@ class ContractionEmitter:
             if register.type.dtype != dtype.compute:
                 register = self.b.op("cast", register, dtype=dtype.compute)
             register = pointwise.round_to(self.b, register, dtype)
-            self.e.bind(node.result, loops.at(self.group.internal[node.result]), register)
+            # Members read each other's own element, which a reshape may write in another way.
+            self.e.bind_everywhere(node.result, register)
             at = {value: loops.at(i) for value, i in self.group.roots.items()}
             registers = {value: self.e.element(value, i) for value, i in at.items()}
             for value, element in registers.items():

@@ -65,7 +65,7 @@ class Emitter:
         self.buffers: list[int] = []
         self.stored = stored
         self._params: dict[int, str] = {}
-        self._layers: list[dict[tuple[Value, Index], Register]] = [{}]
+        self._layers: list[dict[tuple[Value, Index | None], Register]] = [{}]
         self._vectors: dict[str, Register | None] = {}
         self._lane: Lane | None = None
         self._mask: Register | None = None
@@ -96,6 +96,11 @@ class Emitter:
     def bind(self, value: Value, index: Index, register: Register) -> None:
         """Make known a register that already holds this element."""
         self._layers[-1][value, index] = register
+
+    def bind_everywhere(self, value: Value, register: Register) -> None:
+        """Make known the register of the only element of `value` that is read, however its index
+        is written."""
+        self._layers[-1][value, None] = register
 
     # ---- memory ------------------------------------------------------------------------------
 
@@ -180,7 +185,7 @@ class Emitter:
     def element(self, value: Value, index: Index) -> Register:
         """The element in register form: scalar when the index has no lane symbol, else a vector."""
         for layer in reversed(self._layers):
-            found = layer.get((value, index))
+            found = layer.get((value, index)) or layer.get((value, None))
             if found is not None:
                 return found
         register = self._compute(value, index)

@@ -106,14 +106,12 @@ class Fold:
         """Inside, the column's axis stands for its lanes, and its results are known."""
         with self.loops.vector(column.axis, column.start, column.mask):
             for value, register in column.known.items():
-                self.e.bind(value, self.loops.at(self.indices[value]), register)
+                self.e.bind_everywhere(value, register)
             yield
 
     def finish(self, reduction: Reduction, registers: Registers) -> None:
         """Make a reduction's result known."""
-        value = reduction.node.result
-        at = self.loops.at(self.indices[value])
-        self.e.bind(value, at, self.rounded(reduction, registers))
+        self.e.bind_everywhere(reduction.node.result, self.rounded(reduction, registers))
 
     def rounded(self, reduction: Reduction, registers: Registers) -> Register:
         """A reduction's result from its accumulator, rounded to its dtype."""

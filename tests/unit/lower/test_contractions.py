@@ -89,6 +89,29 @@ def test_a_half_product_is_rounded_before_its_epilogue() -> None:
     check(made, x, y, interpret=True)
 
 
+def test_a_half_product_may_leave_its_sum_unrounded() -> None:
+    def build(b: GraphBuilder, x: Value, y: Value) -> Value:
+        product = b.emit("matmul", x, y, dtype=F32)
+        return b.emit("sub", product, b.emit("full", value=256.0, dtype=F32, shape=product.shape))
+
+    made = graph(build, (BF16, (2, 3)), (BF16, (3, 2)))
+    x = torch.tensor([[16.0, 1.0, 0.0], [16.0, 1.0, 1.0]], dtype=torch.bfloat16)
+    y = torch.tensor([[16.0, 16.0], [0.5, 1.0], [0.25, 0.0]], dtype=torch.bfloat16)
+    assert program(lowered(made))(x, y)[0].tolist() == [[0.5, 1.0], [0.75, 1.0]]
+    check(made, x, y, interpret=True)
+
+
+@pytest.mark.parametrize("m", [24, 60])
+def test_an_epilogue_behind_a_reshape(m: int) -> None:
+    def build(b: GraphBuilder, x: Value, y: Value) -> Value:
+        sums = b.emit("matmul", x, y)
+        return b.emit("neg", b.emit("reshape", sums, shape=(m // 12, 3, 4, 33)))
+
+    made = graph(build, (I64, (m, 30)), (I64, (30, 33)))
+    assert len(lowered(made).plan.steps) == 1
+    check(made, whole(I64, m, 30), whole(I64, 30, 33), targets=OLDER)
+
+
 @pytest.mark.parametrize("sizes", [(1, 1, 1), (9, 40, 17), (3, 0, 2), (0, 4, 4), (65, 8, 33)])
 def test_symbolic_sizes(sizes: tuple[int, int, int]) -> None:
     m, k, n = sym("s0"), sym("s1"), sym("s2")

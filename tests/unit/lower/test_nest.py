@@ -207,6 +207,20 @@ def test_reductions_of_nothing(dtype: DType, shape: tuple[int, ...], dims: tuple
     check(made, whole(dtype, *shape), interpret=True)
 
 
+@pytest.mark.parametrize("shape", [(5, 5, 5), (3, 7, 6), (4, 2, 33)])
+def test_a_reduction_read_through_a_reshape(shape: tuple[int, ...]) -> None:
+    def build(b: GraphBuilder, x: Value) -> Value:
+        kept = (shape[0], 1, shape[2])
+        total = b.emit("reshape", b.emit("reduce_sum", x, dims=(1,)), shape=kept)
+        centred = b.emit("sub", x, b.emit("expand", b.emit("neg", total), shape=shape))
+        squares = b.emit("reduce_sum", b.emit("mul", centred, centred), dims=(1,))
+        kept_squares = b.emit("tanh", b.emit("reshape", squares, shape=kept))
+        return b.emit("sqrt", b.emit("reshape", kept_squares, shape=(shape[0], shape[2])))
+
+    made = graph(build, (F32, shape))
+    check(made, whole(F32, *shape), targets=OLDER, interpret=True)
+
+
 def test_nan_and_infinities() -> None:
     inf, nan = float("inf"), float("nan")
     x = torch.full((4, 40), -inf)

@@ -1,10 +1,11 @@
-"""Matrix products and convolutions. Integer products run as ATen."""
+"""Matrix products and convolutions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import BOOL, DType
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -12,10 +13,24 @@ from kernelmill.graph.ir import Value
 
 
 def matmul(e: Emitter, a: Value, b: Value) -> Value:
-    """(B..., M, K) x (B..., K, N); NotTranslated unless the dtypes are one floating type."""
-    if not a.dtype.is_float or a.dtype != b.dtype:
+    """(B..., M, K) x (B..., K, N); NotTranslated unless the dtypes are one type of numbers."""
+    return e.emit("matmul", *_numbers(a, b))
+
+
+def sums(e: Emitter, a: Value, b: Value) -> Value:
+    """As `matmul`, the sums of half types not rounded."""
+    return e.emit("matmul", *_numbers(a, b), **_unrounded(a))
+
+
+def _numbers(a: Value, b: Value) -> tuple[Value, Value]:
+    if a.dtype == BOOL or a.dtype != b.dtype:
         raise NotTranslated(f"matrix product of {a.dtype} and {b.dtype}")
-    return e.emit("matmul", a, b)
+    return a, b
+
+
+def _unrounded(a: Value) -> dict[str, DType]:
+    """The attribute of a contraction whose sums something is added to before they are rounded."""
+    return {} if a.dtype.compute == a.dtype else {"dtype": a.dtype.compute}
 
 
 @translates("mm.default", "bmm.default")
@@ -27,20 +42,21 @@ def mm(e: Emitter, a: Value, b: Value) -> Value:
 def addmm(
     e: Emitter, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1
 ) -> Value:
-    return _plus(e, matmul(e, a, b), bias, beta, alpha)
+    return _plus(e, sums(e, a, b), bias, beta, alpha)
 
 
 @translates("addmv.default")
 def addmv(
     e: Emitter, bias: Value, a: Value, v: Value, *, beta: Number = 1, alpha: Number = 1
 ) -> Value:
-    return _plus(e, mv(e, a, v), bias, beta, alpha)
+    product = e.reshape(sums(e, a, e.unsqueeze(v, 1)), (a.shape[0],))
+    return _plus(e, product, bias, beta, alpha)
 
 
 def _plus(e: Emitter, result: Value, bias: Value, beta: Number, alpha: Number) -> Value:
     """beta * bias + alpha * result, rounded once; beta 0 ignores the bias, NaN and all."""
     if alpha != 1:
-        result = e.mul(e.wide(result), alpha)
+        result = e.mul(result, alpha)
     if beta == 0:
         return e.cast(result, e.dtype)
     bias = e.cast(bias, result.dtype)
@@ -66,10 +82,11 @@ def linear(e: Emitter, x: Value, weight: Value, bias: Value | None = None) -> Va
     for size in x.shape[:-1]:
         rows = rows * size
     flat = e.reshape(x, (rows, x.shape[-1]))
-    result = matmul(e, flat, e.permute(weight, (1, 0)))
-    if bias is not None:
-        result = e.add(result, bias)
-    return e.reshape(result, e.shape)
+    columns = e.permute(weight, (1, 0))
+    if bias is None:
+        return e.reshape(matmul(e, flat, columns), e.shape)
+    result = e.add(sums(e, flat, columns), e.wide(bias))
+    return e.reshape(e.cast(result, e.dtype), e.shape)
 
 
 @translates("convolution.default")
@@ -94,10 +111,11 @@ def convolution(
     result = e.emit(
         "conv", x, weight, stride=_full(stride, spatial), padding=_full(padding, spatial),
         dilation=_full(dilation, spatial), groups=groups,
+        **({} if bias is None else _unrounded(x)),
     )  # fmt: skip
     if bias is None:
         return result
-    return e.add(result, e.align(bias, len(result.shape), 1))
+    return e.cast(e.add(result, e.align(e.wide(bias), len(result.shape), 1)), e.dtype)
 
 
 def _full(amounts: Sequence[int], rank: int) -> tuple[int, ...]:
