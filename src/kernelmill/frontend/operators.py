@@ -243,7 +243,7 @@ def _mistraced(node: fx.Node, kinds: Sequence[TensorType]) -> bool:
     if packet in _UNIQUES:
         source: Any = node.args[0]
         place = 1 if packet is _aten.unique_dim else 3
-        dim = node.args[place] if len(node.args) > place else node.kwargs.get("dim")
+        dim: Any = node.args[place] if len(node.args) > place else node.kwargs.get("dim")
         return dim != 0 and not (dim is None and source.meta["val"].dim() == 1)
     if not any(_used(node, len(kinds))[1:]):
         return False
