@@ -1,10 +1,12 @@
 """kernelmill: a torch.compile backend that makes machine code with LLVM, and keeps it."""
 
+from kernelmill import inference
 from kernelmill.backend import explain, get_backend, get_npu_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import (
     CodegenError,
     ConfigError,
+    GearError,
     InputError,
     KernelmillError,
     StoreError,
@@ -17,6 +19,7 @@ __all__ = [
     "CodegenError",
     "CompilerConfig",
     "ConfigError",
+    "GearError",
     "InputError",
     "KernelmillError",
     "StoreError",
@@ -26,4 +29,5 @@ __all__ = [
     "explain",
     "get_backend",
     "get_npu_backend",
+    "inference",
 ]

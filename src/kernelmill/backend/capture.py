@@ -28,7 +28,17 @@ from kernelmill.backend.arguments import (
     in_order,
     shares_memory,
 )
+from kernelmill.backend.gear_calls import geared_call
+from kernelmill.backend.gears import (
+    CaptureGears,
+    ShownGearError,
+    capture_gears,
+    relax_guards,
+    shapes_of,
+    traced_arguments,
+)
 from kernelmill.backend.report import Capture
+from kernelmill.backend.retraces import recall, remember
 from kernelmill.backend.strides import report_output_strides
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
@@ -53,7 +63,7 @@ def compile_capture(
     record: Callable[[Capture], None],
 ) -> Call:
     """The function that Dynamo calls in place of `gm`."""
-    compilation = _Compilation(gm, config, record)
+    compilation = _Compilation(gm, config, record, _gears(gm, config))
     # Effects (assertions inside linear algebra) are ordered by our ATen calls, not by tokens.
     with aot_config.patch(unlift_effect_tokens=True):
         wrapped = aot_module_simplified(
@@ -66,7 +76,22 @@ def compile_capture(
             decompositions={**decomposition_table(), **decompositions},
             keep_inference_input_mutations=config.experimental_config.keep_inference_input_mutations,
         )
+    if compilation.gears is not None:
+        remember(compilation.gears)
+        if config.inference_config.gear_miss == "error" and not compilation.refused:
+            relax_guards(gm)
     return compilation.direct or disable(wrapped, reason="it runs a compiled program")
+
+
+def _gears(gm: fx.GraphModule, config: CompilerConfig) -> CaptureGears | None:
+    arguments = traced_arguments(gm)
+    gears = capture_gears(gm, arguments, config)
+    if gears is None and config.inference_config.gear_miss == "error":
+        earlier = recall(arguments)
+        shapes = shapes_of(arguments)
+        if earlier is not None and not earlier.takes(shapes):
+            raise ShownGearError(earlier.refusal_text(shapes))
+    return gears
 
 
 @dataclass
@@ -76,7 +101,9 @@ class _Compilation:
     gm: fx.GraphModule
     config: CompilerConfig
     record: Callable[[Capture], None]
+    gears: CaptureGears | None
     direct: Call | None = None
+    refused: bool = False
 
     def __post_init__(self) -> None:
         self.sources = dynamo_sources(self.gm)
@@ -94,8 +121,7 @@ class _Compilation:
         """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
         capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
         if self.config.debug.run_eagerly:
-            self.record(replace(capture, refused="config.debug.run_eagerly is set"))
-            return make_boxed_func(gm.forward)
+            return self._refuse(gm, capture, "config.debug.run_eagerly is set")
         try:
             compiled = self._compile(gm, capture)
         except _OUR_CALLERS_FAULT:
@@ -105,9 +131,13 @@ class _Compilation:
                 raise
             detail = _log.isEnabledFor(logging.DEBUG)
             _log.warning("%s runs in torch: %s", capture.name, error, exc_info=detail)
-            self.record(replace(capture, refused=str(error) or type(error).__name__))
-            return make_boxed_func(gm.forward)
+            return self._refuse(gm, capture, str(error) or type(error).__name__)
         return compiled
+
+    def _refuse(self, gm: fx.GraphModule, capture: Capture, reason: str) -> Call:
+        self.refused = True
+        self.record(replace(capture, refused=reason))
+        return make_boxed_func(gm.forward)
 
     def _compile(self, gm: fx.GraphModule, capture: Capture) -> Call:
         start = time.perf_counter()
@@ -115,9 +145,12 @@ class _Compilation:
         middle = time.perf_counter()
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
         with _disable_current_modes():
-            program = compile_graph(imported.graph, self.config)
+            if self.gears is None:
+                call = compile_graph(imported.graph, self.config).call
+            else:
+                call = geared_call(imported.graph, self.gears, self.config)
         end = time.perf_counter()
-        call = _with_constants(program.call, imported.constants)
+        call = _with_constants(call, imported.constants)
         if capture.kind == "inference" and self._needs_no_wrapper(gm):
             self.direct = call
         if capture.kind == "forward":
@@ -162,7 +195,7 @@ class _Compilation:
             and meta.num_outputs_aliased == 0
             and meta.num_intermediate_bases == 0
             and meta.grad_enabled_mutation is None
-            and not meta.dynamic_outputs
+            and (not meta.dynamic_outputs or self.gears is not None)
             and not meta.tokens
             and not meta.act_input_indices
             and len(_results(gm)) == meta.num_outputs

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from kernelmill.compiler.objects import differences, obtain, obtain_dims, requests_of
+from kernelmill.compiler.objects import differences, obtain_all, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import Target
@@ -13,11 +15,21 @@ from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.program import Lowered
 from kernelmill.plan.ir import Launch
 from kernelmill.runtime.dims import dims_needed
+from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from kernelmill.store.entry import Entry
 from kernelmill.store.store import Store
 
 _log = get_logger("compiler")
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A graph after lowering, with its report so far: all that needs no objects."""
+
+    lowered: Lowered
+    graph: Graph
+    report: CompileReport
 
 
 def link(
@@ -27,26 +39,43 @@ def link(
 
     Raises VerificationError for a kernel that lowering got wrong, StoreError as the store does.
     """
-    with report.stage("verify"):
-        for kernel in lowered.kernels.values():
-            verify_kernel(kernel, "lowering")
-    with report.stage("codegen"):
-        entries = obtain(requests_of(lowered.plan, lowered.kernels), store, target)
-        objects = {name: entry.object for name, entry in entries.items()}
-        if lowered.plan.symbols:
-            dims = dims_needed(lowered.plan)
-            entry = obtain_dims(lowered.plan.symbols, dims, store, target)
-            objects[DIMS_OBJECT] = entry.object
-    with report.stage("link"):
-        program = load(lowered.plan, objects)
-    _fill(report, graph, lowered, entries, store)
-    publish(report)
+    (program,) = link_all([Draft(lowered, graph, report)], store, target)
     return program
 
 
-def _fill(
-    report: CompileReport, graph: Graph, lowered: Lowered, entries: dict[str, Entry], store: Store
-) -> None:
+def link_all(drafts: Sequence[Draft], store: Store, target: Target) -> list[Program]:
+    """The programs of several drafts, which share the memory of their calls. Raises as `link`."""
+    for draft in drafts:
+        with draft.report.stage("verify"):
+            for kernel in draft.lowered.kernels.values():
+                verify_kernel(kernel, "lowering")
+    with drafts[0].report.stage("codegen"):
+        batches = [requests_of(draft.lowered.plan, draft.lowered.kernels) for draft in drafts]
+        obtained = obtain_all(batches, store, target)
+    pool = FramePool()
+    programs: list[Program] = []
+    for draft, entries in zip(drafts, obtained, strict=True):
+        programs.append(_load(draft, entries, store, target, pool))
+        _fill(draft, entries, store)
+        publish(draft.report)
+    return programs
+
+
+def _load(
+    draft: Draft, entries: Mapping[str, Entry], store: Store, target: Target, pool: FramePool
+) -> Program:
+    plan = draft.lowered.plan
+    objects = {name: entry.object for name, entry in entries.items()}
+    if plan.symbols:
+        with draft.report.stage("codegen"):
+            dims = obtain_dims(plan.symbols, dims_needed(plan), store, target)
+        objects[DIMS_OBJECT] = dims.object
+    with draft.report.stage("link"):
+        return load(plan, objects, pool)
+
+
+def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
+    report, graph, lowered = draft.report, draft.graph, draft.lowered
     steps = (*lowered.plan.prepare, *lowered.plan.steps)
     launches = Counter(step.kernel for step in steps if isinstance(step, Launch))
     report.arena_bytes = str(lowered.plan.arena_bytes)

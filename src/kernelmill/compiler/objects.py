@@ -61,16 +61,35 @@ def kernel_key(kernel: Kernel, target: Target) -> Key:
 
 def obtain(requests: Sequence[Request], store: Store, target: Target) -> dict[str, Entry]:
     """The objects of all kernels by kernel name, compiling those that the store has not."""
-    jobs: list[tuple[str, Callable[[], Entry]]] = [
-        (request.kernel.name, _job(request, store, target)) for request in requests
-    ]
+    return obtain_all([requests], store, target)[0]
+
+
+def obtain_all(
+    batches: Sequence[Sequence[Request]], store: Store, target: Target
+) -> list[dict[str, Entry]]:
+    """The same for several programs at once, in which a name may mean different kernels."""
+    jobs = {
+        (number, request.kernel.name): _job(request, store, target)
+        for number, batch in enumerate(batches)
+        for request in batch
+    }
+    found: list[dict[str, Entry]] = [{} for _ in batches]
+    for (number, name), entry in _run_all(jobs).items():
+        found[number][name] = entry
+    return found
+
+
+_Job = tuple[int, str]
+
+
+def _run_all(jobs: Mapping[_Job, Callable[[], Entry]]) -> dict[_Job, Entry]:
     if len(jobs) < 2:
-        return {name: job() for name, job in jobs}
+        return {name: job() for name, job in jobs.items()}
     workers = min(len(jobs), len(os.sched_getaffinity(0)))
     pool = ThreadPoolExecutor(workers)
     progress = Progress(len(jobs))
     try:
-        futures = {name: pool.submit(job) for name, job in jobs}
+        futures = {name: pool.submit(job) for name, job in jobs.items()}
         waiting = set(futures.values())
         while waiting:
             done, waiting = wait(waiting, _REDRAW_SECONDS, FIRST_EXCEPTION)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.dump import GraphDump
-from kernelmill.compiler.linking import link
+from kernelmill.compiler.linking import Draft, link_all
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.report import CompileReport
 from kernelmill.config.compiler_config import CompilerConfig
@@ -26,23 +26,40 @@ def compile_graph(graph: Graph, config: CompilerConfig) -> Program | CapturedPro
     Raises UnsupportedError when a node has no lowering, VerificationError when a stage broke the
     program (a fault of kernelmill), StoreError when the kernel folder cannot be trusted.
     """
-    report = CompileReport(graph.name, nodes_before=len(graph.nodes))
+    (program,) = compile_graphs([graph], config)
+    return program
+
+
+def compile_graphs(
+    graphs: Sequence[Graph], config: CompilerConfig
+) -> Sequence[Program | CapturedProgram]:
+    """A program for each graph; they share the memory of their calls. All kernels are compiled
+    together, in parallel. Raises what `compile_graph` does."""
     target = host()
+    store = open_store(config.experimental_config.kernel_meta_dir)
+    optimised = [_optimise(graph, config) for graph in graphs]
+    if config.mode == REDUCE_OVERHEAD:
+        limit = config.debug.aclgraph.static_capture_size_limit
+        assert limit is not None
+        operators = Operators(store, target)
+        return [Captures(operators, *one, limit).program() for one in optimised]
+    separate = not config.experimental_config.pattern_fusion_pass
+    drafts: list[Draft] = []
+    for graph, report in optimised:
+        with report.stage("lower"):
+            drafts.append(Draft(lower_graph(graph, target, separate), graph, report))
+    return link_all(drafts, store, target)
+
+
+def _optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileReport]:
+    report = CompileReport(graph.name, nodes_before=len(graph.nodes))
     dump = GraphDump(config)
     dump.write("original", graph)
     with report.stage("passes"):
         graph = run_pipeline(graph, _passes(config))
     dump.write("optimized", graph)
     report.nodes_after = len(graph.nodes)
-    store = open_store(config.experimental_config.kernel_meta_dir)
-    if config.mode == REDUCE_OVERHEAD:
-        limit = config.debug.aclgraph.static_capture_size_limit
-        assert limit is not None
-        return Captures(Operators(store, target), graph, report, limit).program()
-    separate = not config.experimental_config.pattern_fusion_pass
-    with report.stage("lower"):
-        lowered = lower_graph(graph, target, separate)
-    return link(lowered, graph, report, store, target)
+    return graph, report
 
 
 def _passes(config: CompilerConfig) -> Sequence[Pass]:

@@ -315,13 +315,15 @@ class InferenceConfig(Group):
     """config.inference_config"""
 
     dynamic_gears_merge_policy = Choice(
-        "zip",
-        ("zip", "product"),
-        "How gears of several dims combine.",
-        mode=MAX_AUTOTUNE,
-        pending="gears",
+        "zip", ("zip", "product"), "How gears of several dims combine.", in_key=True
+    )
+    gear_miss = Choice(
+        "error",
+        ("error", "dynamic"),
+        "A size that is no gear: an error, or run by a program for all sizes.",
         in_key=True,
     )
+    allow_small_gears = Switch(False, "Let 0 and 1 be gears.", in_key=True)
 
 
 class GeConfig(Group):

@@ -5,6 +5,8 @@
     │   ├── ConfigTypeError     ... or its type (also a TypeError)
     │   └── ConfigPathError     ... or a path that must exist and does not (also FileNotFoundError)
     ├── InputError          a bad argument of a compiled program; names it (also a ValueError)
+    │   └── GearError           ... a size outside the gears, or gears that break their rules
+    │       └── GearTypeError       ... by their type (also a TypeError)
     ├── UnsupportedError    a stage cannot carry this; its caller falls back to ATen
     ├── VerificationError   an IR broke its own rules; names the pass that broke it
     ├── CodegenError        LLVM refused what we generated
@@ -34,6 +36,14 @@ class ConfigPathError(ConfigError, FileNotFoundError):
 
 class InputError(KernelmillError, ValueError):
     """A compiled program was called with an argument it cannot take. The message names it."""
+
+
+class GearError(InputError):
+    """Gears that break their rules, or an argument whose sizes are no gear."""
+
+
+class GearTypeError(GearError, TypeError):
+    """Gears of the wrong type."""
 
 
 class UnsupportedError(KernelmillError):

@@ -1,60 +1,85 @@
-"""A graph with numbers in place of symbols."""
+"""A graph for one set of sizes: numbers in place of symbols, everywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
-from kernelmill.core.dim import Expr, substitute
+from kernelmill.core.dim import Dim, Expr, Sym, of_atom, substitute
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
 
 
-def at_sizes(graph: Graph, values: Mapping[str, int]) -> Graph:
-    """The graph for these values of its symbols, without the integer arguments that bind them."""
-    return _Sizes(graph, values).run()
+def at_sizes(graph: Graph, sizes: Mapping[str, int], name: str = "") -> Graph:
+    """The graph for these values of its symbols, under a name of its own if one is given.
+
+    Integer arguments that bind these symbols are dropped; the other arguments keep their order.
+    Symbols that `sizes` does not name stay.
+    """
+    return _Sizes(graph, sizes).run(name or graph.name)
 
 
 class _Sizes:
-    def __init__(self, graph: Graph, values: Mapping[str, int]) -> None:
+    def __init__(self, graph: Graph, sizes: Mapping[str, int]) -> None:
         self.graph = graph
-        self.values = values
-        self.new: dict[Value, Value] = {}
+        self.values: dict[Value, Value] = {}
+        self.sizes: dict[str, Dim] = dict(sizes)
+        self.symbols: dict[str, Sym] = {}
+        self.dims: dict[Dim, Dim] = {}
+        for name, symbol in graph.symbols.items():
+            if name not in sizes:
+                self._bound(symbol)
 
-    def run(self) -> Graph:
-        graph = self.graph
-        fresh = Graph(graph.name)
-        fresh.symbols = {n: s for n, s in graph.symbols.items() if n not in self.values}
-        for entry in graph.inputs:
+    def run(self, name: str) -> Graph:
+        old, new = self.graph, Graph(name)
+        new.symbols = dict(self.symbols)
+        for entry in old.inputs:
             if isinstance(entry, Input):
-                fresh.inputs.append(replace(entry, value=self._value(entry.value)))
-            elif entry.symbol.name not in self.values:
-                fresh.inputs.append(DimInput(entry.symbol))
-        fresh.nodes = [self._node(node) for node in graph.nodes]
-        fresh.results = [self._result(result) for result in graph.results]
-        fresh.updates = [(self.new[held], self.new[value]) for held, value in graph.updates]
-        return fresh
+                new.inputs.append(Input(self._fresh(entry.value), entry.role))
+            elif entry.symbol.name in self.symbols:
+                new.inputs.append(DimInput(self.symbols[entry.symbol.name]))
+        for node in old.nodes:
+            new.nodes.append(self._node(node))
+        new.results = [self._result(result) for result in old.results]
+        new.updates = [(self.values[held], self.values[fresh]) for held, fresh in old.updates]
+        return new
+
+    def _bound(self, symbol: Sym) -> None:
+        """A symbol that stays; its upper bound may be over others that do not."""
+        if isinstance(symbol.hi, Expr):
+            symbol = Sym(symbol.name, symbol.lo, substitute(symbol.hi, self.sizes))
+            self.sizes[symbol.name] = of_atom(symbol)
+        self.symbols[symbol.name] = symbol
 
     def _node(self, node: Node) -> Node:
-        attrs = {name: self._attr(attr) for name, attr in node.attrs.items()}
-        operands = [self.new[operand] for operand in node.operands]
+        operands = tuple(self.values[operand] for operand in node.operands)
+        attrs = {key: self._attr(value) for key, value in node.attrs.items()}
         fresh = Node(node.op, operands, attrs, node.origin, node.scope)
-        fresh.results = tuple(self._value(value, fresh) for value in node.results)
+        fresh.results = tuple(self._fresh(result, fresh) for result in node.results)
         return fresh
 
-    def _value(self, value: Value, node: Node | None = None) -> Value:
-        shape = tuple(substitute(size, self.values) for size in value.shape)
-        strides = value.type.strides
-        if strides is not None:
-            strides = tuple(substitute(stride, self.values) for stride in strides)
-        self.new[value] = Value(value.name, TensorType(value.dtype, shape, strides), node)
-        return self.new[value]
-
-    def _attr(self, attr: Attr) -> Attr:
-        if isinstance(attr, tuple):
-            return tuple(map(self._attr, attr))
-        return substitute(attr, self.values) if isinstance(attr, Expr) else attr
+    def _fresh(self, value: Value, node: Node | None = None) -> Value:
+        kind = value.type
+        strides = None if kind.strides is None else self._all(kind.strides)
+        fresh = Value(value.name, TensorType(kind.dtype, self._all(kind.shape), strides), node)
+        self.values[value] = fresh
+        return fresh
 
     def _result(self, result: Result) -> Result:
         if isinstance(result, Value):
-            return self.new[result]
-        return substitute(result, self.values) if isinstance(result, Expr) else result
+            return self.values[result]
+        return None if result is None else self._dim(result)
+
+    def _attr(self, value: Attr) -> Attr:
+        if isinstance(value, tuple):
+            return tuple(self._attr(item) for item in value)
+        return self._dim(value) if isinstance(value, Expr) else value
+
+    def _all(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
+        return tuple(self._dim(dim) for dim in dims)
+
+    def _dim(self, dim: Dim) -> Dim:
+        if isinstance(dim, int):
+            return dim
+        known = self.dims.get(dim)
+        if known is None:
+            known = self.dims[dim] = substitute(dim, self.sizes)
+        return known

@@ -165,7 +165,7 @@ def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple
     """The call after the quick way has met with something it does not know."""
 
     def careful(args: tuple[Any, ...]) -> list[ProgramResult]:
-        frame = engine.take_frame()
+        frame = engine.pool.take()
         outs: list[Any] = []
 
         def enter(admitted: Admitted) -> int:

@@ -17,7 +17,7 @@ from kernelmill.plan.ir import Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import admission
 from kernelmill.runtime.dims import DimsFunction, DimTable, symbol_sources
 from kernelmill.runtime.executor import executor
-from kernelmill.runtime.memory import Frame
+from kernelmill.runtime.memory import Frame, FramePool
 from kernelmill.runtime.packing import Binding, Parameters
 from kernelmill.runtime.sizes import Output, Sizes, for_prepare, output_of, work_out
 from kernelmill.runtime.tables import NativeTables
@@ -35,7 +35,8 @@ Admitted = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
 
 
 class Engine:
-    """See the file's docstring. `kernels` are addresses by name, in memory that `keep` holds."""
+    """See the file's docstring. `kernels` are addresses by name, in memory that `keep` holds; the
+    programs of one `pool` share the memory of their calls."""
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class Engine:
         kernels: Mapping[str, int],
         dims_function: DimsFunction | None,
         keep: Sequence[object],
+        pool: FramePool | None = None,
     ) -> None:
         self.plan = plan
         self._keep = keep
@@ -51,8 +53,8 @@ class Engine:
         self.sources = symbol_sources(plan)
         self.late = bool(self.dims.late)
         self.sizes: dict[tuple[int, ...], Sizes] = {}
-        self.frames: list[Frame] = []
-        self.free: list[Frame] = []
+        self.pool = pool or FramePool()
+        self.free, self.new_frame = self.pool.free, self.pool.new
         self.copies = 0
         self.updated = tuple(
             i for i, e in enumerate(plan.inputs) if isinstance(e, TensorInput) and e.updated
@@ -62,9 +64,10 @@ class Engine:
         self.entry_admit = native.admit[False]
         self.entry_launch = native.launch[self._works_long()]
         self._threaded = native.threaded
+        self.pool.reserve(self.tables.slots, native.threaded)
         places = {i: self.tables.place(i) for i in self.tables.cell_arguments}
         self.parameters = (
-            Parameters(plan, places, self._admit_cell, self._prepare) if places else None
+            Parameters(plan, kernels, places, self._admit_cell, self._prepare) if places else None
         )
 
     def _works_long(self) -> bool:
@@ -72,19 +75,6 @@ class Engine:
         return sum(w if isinstance(w, int) else RELEASE_GIL_NS for w in work) >= RELEASE_GIL_NS
 
     # ---- what a call needs ------------------------------------------------------------------
-
-    def take_frame(self) -> Frame:
-        """A frame that nobody else uses until it is put into `free` again."""
-        try:
-            return self.free.pop()
-        except IndexError:
-            return self.new_frame()
-
-    def new_frame(self) -> Frame:
-        """One more frame."""
-        frame = Frame(self.tables.address, self.tables.slots, self._threaded)
-        self.frames.append(frame)
-        return frame
 
     def sizes_of(self, arguments: Sequence[Any]) -> Sizes:
         """The sizes that these arguments mean. InputError names one that gives no valid size."""
@@ -112,7 +102,7 @@ class Engine:
         InputError when one is outside its symbol's range.
         """
         values = {source.name: value for source, value in zip(self.sources, key, strict=True)}
-        found = work_out(self.plan, self.dims, values)
+        found = work_out(self.plan, self.dims, values, self.tables.address)
         while len(self.sizes) >= _MOST_SIZES:
             self.sizes.pop(next(iter(self.sizes)), None)
         self.sizes[key] = found
@@ -194,8 +184,8 @@ class Engine:
         return admission.admit(entry, number, argument, shape, strides)
 
     def _prepare(self, addresses: Mapping[int, int], launches: Sequence[int]) -> None:
-        frame = Frame(self.tables.address, self.tables.slots, self._threaded)
-        frame.adopt(for_prepare(self.plan, self.dims))
+        frame = Frame(self.tables.slots, self._threaded)
+        frame.adopt(for_prepare(self.plan, self.dims, self.tables.address))
         for buffer, address in addresses.items():
             frame.set_address(buffer, address)
         for launch in launches:

@@ -41,18 +41,46 @@ def empty_bytes(count: int) -> torch.Tensor:
     return empty_strided((count,), (1,), torch.uint8)
 
 
+class FramePool:
+    """The frames of one program, or of several that share their memory because they never run for
+    one caller at a time. `reserve` the slots of all of them before the first frame is made."""
+
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.free: list[Frame] = []
+        self._slots = 0
+        self._threaded = True
+
+    def reserve(self, slots: int, threaded: bool) -> None:
+        """Let coming frames have room for so many buffers."""
+        self._slots = max(self._slots, slots)
+        self._threaded = threaded
+
+    def take(self) -> Frame:
+        """A frame that nobody else uses until it is put into `free` again."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            return self.new()
+
+    def new(self) -> Frame:
+        """One more frame."""
+        frame = Frame(self._slots, self._threaded)
+        self.frames.append(frame)
+        return frame
+
+
 class Frame:
     """What one call at a time works in: addresses of buffers, status word, arena and scratch."""
 
     __slots__ = ("_arena", "_header", "_scratch", "_words", "address", "sizes")
 
-    def __init__(self, table: int, slots: int, threaded: bool) -> None:
+    def __init__(self, slots: int, threaded: bool) -> None:
         self._words: ctypes.Array[ctypes.c_int64] = (word * (_HEADER_WORDS + slots))()
         self.address = ctypes.addressof(self._words)
         self.sizes: Sizes | None = None
         self._arena = self._scratch = empty_bytes(0)
         self._header = FrameHeader.from_buffer(self._words)
-        self._header.table = table
         self._header.threads = _most_threads() if threaded else 1
         self._header.status_address = self.address + FrameHeader.status.offset
 
@@ -68,6 +96,7 @@ class Frame:
     def adopt(self, sizes: Sizes) -> None:
         """Get ready for calls of these sizes: memory only ever grows."""
         header = self._header
+        header.table = sizes.table
         if sizes.arena_bytes > self._arena.numel():
             self._arena = empty_bytes(sizes.arena_bytes)
             header.arena = self._arena.data_ptr()

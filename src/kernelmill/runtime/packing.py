@@ -5,6 +5,9 @@ is, its layout and its version. As long as nothing of that changes a call touche
 Python. When something changes, a new binding takes the place of the old one, and only those packed
 buffers are made again that (through other packed buffers, even) come from a changed argument.
 
+What is packed is shared by all programs of the process that pack a parameter alike (the gears of
+a model, its prefill and its decode step): each looks for what another one has made.
+
 Sets of parameters are told apart by the identity of one of them, so that a program which is called
 for every layer of a model keeps a binding for each. Bindings hold their parameters weakly.
 """
@@ -14,7 +17,7 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +75,36 @@ def _sources(plan: Plan, launches: set[int]) -> frozenset[int]:
     )
 
 
+@dataclass(eq=False)
+class PackedPart:
+    """The packed buffers of one component, in the order of `Component.buffers`."""
+
+    tensors: tuple[torch.Tensor, ...]
+
+
+_parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDictionary()
+"""What the bindings of this process hold, by how it was packed and from what."""
+
+
+def recipe(plan: Plan, component: Component, kernels: Mapping[str, int]) -> Hashable:
+    """How a component packs, the same for two programs when they pack alike: kernels, sizes and
+    buffers of its launches. Sources and packed buffers count by their order."""
+    order = {buffer: ("packed", place) for place, buffer in enumerate(component.buffers)}
+
+    def described(buffer: int) -> Hashable:
+        if buffer < 0:
+            return buffer
+        spec = plan.buffers[buffer]
+        place = order.get(buffer) or ("source", sorted(component.sources).index(spec.source))
+        return (*place, spec.dtype, spec.shape, spec.strides)
+
+    launches = [plan.prepare[number] for number in component.launches]
+    return tuple(
+        (kernels[step.kernel], step.dims, step.tasks, tuple(map(described, step.buffers)))
+        for step in launches
+    )
+
+
 @dataclass(frozen=True)
 class CellState:
     """What a parameter was like when it was bound. `version` is None where torch counts none."""
@@ -106,6 +139,7 @@ class Binding:
     """
 
     cells: Mapping[int, Cell]
+    parts: tuple[PackedPart, ...]
     packed: Mapping[int, torch.Tensor]
     lasting: bool
     address: int = 0
@@ -141,12 +175,14 @@ class Parameters:
     def __init__(
         self,
         plan: Plan,
+        kernels: Mapping[str, int],
         places: Mapping[int, int],
         admit: Callable[[int, object], torch.Tensor],
         prepare: Callable[[Mapping[int, int], Sequence[int]], None],
     ) -> None:
         self._plan, self._places, self._admit, self._prepare = plan, places, admit, prepare
         self._components = components(plan)
+        self._recipes = [recipe(plan, part, kernels) for part in self._components]
         packed_from = frozenset[int]().union(*(part.sources for part in self._components))
         self._read_by_packing = packed_from
         # A weight says best which layer this is: what is packed is seldom shared between layers.
@@ -164,9 +200,14 @@ class Parameters:
             known = self.bindings.get(key) or self._passing.get(key)
             old = known.cells if known is not None else {}
             cells = {i: self._cell(i, arguments[i], old.get(i), key) for i in self._places}
-            packed = self._pack(cells, known)
+            parts = self._pack(cells, known)
+            packed = {
+                buffer: tensor
+                for component, part in zip(self._components, parts, strict=True)
+                for buffer, tensor in zip(component.buffers, part.tensors, strict=True)
+            }
             lasting = all(c.state.version is not None for c in cells.values() if self._watched(c))
-            binding = Binding(cells, packed, lasting)
+            binding = Binding(cells, parts, packed, lasting)
             self._write_table(binding)
             self._forget(key)
             (self.bindings if lasting else self._passing)[key] = binding
@@ -197,18 +238,32 @@ class Parameters:
         reference = weakref.ref(argument, _Forgetter(self, key))
         return Cell(number, reference, read_state(argument), copy)
 
-    def _pack(self, cells: Mapping[int, Cell], known: Binding | None) -> dict[int, torch.Tensor]:
-        packed: dict[int, torch.Tensor] = {}
-        for part in self._components:
-            if known is not None and all(cells[i] is known.cells.get(i) for i in part.sources):
-                packed.update({buffer: known.packed[buffer] for buffer in part.buffers})
+    def _pack(self, cells: Mapping[int, Cell], known: Binding | None) -> tuple[PackedPart, ...]:
+        made: list[PackedPart] = []
+        for number, component in enumerate(self._components):
+            sources = [cells[i] for i in sorted(component.sources)]
+            if known is not None and all(c is known.cells.get(c.argument) for c in sources):
+                made.append(known.parts[number])
                 continue
-            packed.update({buffer: self._empty(buffer) for buffer in part.buffers})
-            addresses = {self._places[i]: cells[i].address for i in part.sources}
-            addresses.update({buffer: packed[buffer].data_ptr() for buffer in part.buffers})
-            self._prepare(addresses, part.launches)
-            self.repacks += 1
-        return packed
+            states = tuple((id(cell.reference()), cell.state) for cell in sources)
+            key = (self._recipes[number], states)
+            shared = all(cell.state.version is not None for cell in sources)
+            part = _parts.get(key) if shared else None
+            if part is None:
+                part = self._run(component, cells)
+                if shared:
+                    _parts[key] = part
+            made.append(part)
+        return tuple(made)
+
+    def _run(self, component: Component, cells: Mapping[int, Cell]) -> PackedPart:
+        part = PackedPart(tuple(self._empty(buffer) for buffer in component.buffers))
+        addresses = {self._places[i]: cells[i].address for i in component.sources}
+        for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
+            addresses[buffer] = tensor.data_ptr()
+        self._prepare(addresses, component.launches)
+        self.repacks += 1
+        return part
 
     def _empty(self, buffer: int) -> torch.Tensor:
         spec = self._plan.buffers[buffer]

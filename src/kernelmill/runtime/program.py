@@ -13,6 +13,7 @@ from kernelmill.runtime import linker
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
 from kernelmill.runtime.dims import DimsFunction, SymbolSource
 from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.stepped import stepped_call
 
 DIMS_OBJECT = "dims"
@@ -58,21 +59,22 @@ class Program:
         return {
             "launches": sum(isinstance(step, Launch) for step in steps),
             "aten_calls": sum(isinstance(step, AtenCall) for step in steps),
-            "arena_bytes": sum(frame.arena_bytes for frame in engine.frames),
+            "arena_bytes": sum(frame.arena_bytes for frame in engine.pool.frames),
             "packed_bytes": 0 if parameters is None else parameters.packed_bytes,
-            "calls": sum(frame.calls for frame in engine.frames),
+            "calls": sum(frame.calls for frame in engine.pool.frames),
             "repacks": 0 if parameters is None else parameters.repacks,
             "copies": engine.copies + (0 if parameters is None else parameters.copies),
         }
 
 
-def load(plan: Plan, objects: Mapping[str, bytes]) -> Program:
+def load(plan: Plan, objects: Mapping[str, bytes], pool: FramePool | None = None) -> Program:
     """Make a plan callable. `objects` are ELF images by kernel name.
 
     A dynamic plan may bring one more under the name "dims": `void dims(const i64* symbols, i64*
     out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python
-    does. Raises VerificationError when the plan breaks its rules, CodegenError when an object does
-    not link, KernelmillError when one is missing or this torch lacks an operator.
+    does. Programs of one `pool` share the memory of their calls. Raises VerificationError when the
+    plan breaks its rules, CodegenError when an object does not link, KernelmillError when one is
+    missing or this torch lacks an operator.
     """
     verify_plan(plan)
     keep: list[linker.LinkedObject] = []
@@ -89,7 +91,7 @@ def load(plan: Plan, objects: Mapping[str, bytes]) -> Program:
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         dims_function = prototype(linked[DIMS_OBJECT])
         keep.append(linked)
-    engine = Engine(plan, kernels, dims_function, keep)
+    engine = Engine(plan, kernels, dims_function, keep, pool)
     only_launches = all(isinstance(step, Launch) for step in plan.steps)
     call = native_call(engine) if only_launches else stepped_call(engine)
     return Program(engine, call)

@@ -19,7 +19,8 @@ Output = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 class Sizes:
     """`values` is the array that native tables index. `outputs` are shape, strides (in elements)
     and dtype of the plan's tensor buffers by number; those over symbols that have no value yet are
-    not among them. `scratch_bytes` is what each thread needs.
+    not among them. `scratch_bytes` is what each thread needs. `table` is the address of the native
+    table that these sizes are for.
     """
 
     values: Values
@@ -27,9 +28,10 @@ class Sizes:
     outputs: Mapping[int, Output]
     arena_bytes: int
     scratch_bytes: int
+    table: int
 
 
-def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int]) -> Sizes:
+def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int], table: int) -> Sizes:
     """The sizes for these values. InputError when a value is outside its symbol's range."""
     values = dims.values(symbols)
     outputs = {
@@ -39,13 +41,13 @@ def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int]) -> Sizes:
     }
     arena = values[dims.number(plan.arena_bytes)]
     scratch = scratch_bytes(plan.steps, dims, values)
-    return Sizes(values, dict(symbols), outputs, arena, scratch)
+    return Sizes(values, dict(symbols), outputs, arena, scratch, table)
 
 
-def for_prepare(plan: Plan, dims: DimTable) -> Sizes:
+def for_prepare(plan: Plan, dims: DimTable, table: int) -> Sizes:
     """The sizes for prepare steps, which know no symbols."""
     values = dims.constant_values()
-    return Sizes(values, {}, {}, 0, scratch_bytes(plan.prepare, dims, values))
+    return Sizes(values, {}, {}, 0, scratch_bytes(plan.prepare, dims, values), table)
 
 
 def output_of(buffer: BufferSpec, dims: DimTable, values: Values) -> Output:

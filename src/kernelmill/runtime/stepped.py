@@ -118,7 +118,7 @@ def stepped_call(engine: Engine) -> Call:
         return [read(running.tensors, args, running.sizes) for read in readers]
 
     def call(*args: Any) -> list[ProgramResult]:
-        frame = engine.take_frame()
+        frame = engine.pool.take()
         grad = torch.is_grad_enabled()
         # The plan is what was traced: neither autograd nor autocast has a say in it any more.
         torch._C._set_grad_enabled(False)

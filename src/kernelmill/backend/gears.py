@@ -1,0 +1,299 @@
+"""Gears of one graph of Dynamo's: from the marks on its arguments to values of its symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch._dynamo import config as dynamo_config
+from torch._dynamo.exc import ShortenTraceback
+
+from kernelmill.backend.arguments import readable
+from kernelmill.config import CompilerConfig
+from kernelmill.core.errors import GearError
+from kernelmill.core.log import get_logger
+from kernelmill.gears.declaration import gears_of
+from kernelmill.gears.gear_set import Gear, GearSet, Marked, check_small, combine, options
+
+_log = get_logger("backend")
+
+
+class ShownGearError(ShortenTraceback, GearError):  # type: ignore[misc]
+    """A GearError that Dynamo hands to the caller as it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, first_useful_frame=None)
+
+
+@dataclass(frozen=True)
+class Traced:
+    """An argument of Dynamo's graph as it was traced. `dims` are sympy expressions, of a tensor's
+    shape or of an integer (`dtype` None)."""
+
+    marked: Marked
+    source: str
+    dims: tuple[Any, ...]
+    dtype: torch.dtype | None
+
+    @property
+    def known(self) -> list[tuple[Any, int]]:
+        """Symbols of a tensor's shape with their values at the first call."""
+        if self.dtype is None:
+            return []
+        pairs = zip(self.dims, self.marked.shape, strict=True)
+        return [(dim, size) for dim, size in pairs if dim.is_Symbol]
+
+
+@dataclass(frozen=True)
+class CaptureGears:
+    """The gears of one graph. `values` gives, for each gear that the trace holds for, the values of
+    torch's symbols by name; `unfit` says of the others why it does not."""
+
+    arguments: tuple[Traced, ...]
+    gears: GearSet
+    values: Mapping[Gear, Mapping[str, int]]
+    unfit: Mapping[Gear, str]
+
+    def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
+        """Whether arguments of these shapes, as far as they are known, are of a gear."""
+        if any(self._static_mismatch(one.marked, shapes) for one in self.arguments):
+            return False
+        known = all(axis.argument in shapes for axis in self.gears.axes)
+        return not known or self.gears.of(shapes) in self.values
+
+    def refusal(self, shapes: Mapping[str, Sequence[int]]) -> GearError:
+        """What is wrong with arguments of these shapes, which no gear takes."""
+        return GearError(self.refusal_text(shapes))
+
+    def refusal_text(self, shapes: Mapping[str, Sequence[int]]) -> str:
+        """The message of `refusal`."""
+        for argument in self.arguments:
+            found = self._static_mismatch(argument.marked, shapes)
+            if found:
+                return found
+        sizes = self.gears.of(shapes)
+        if sizes in self.unfit:
+            return self.unfit_text(sizes)
+        names = dict.fromkeys(axis.argument for axis in self.gears.axes)
+        came = ", ".join(f"{name!r} has the shape {list(shapes[name])}" for name in names)
+        alone = any(
+            size not in {gear[place] for gear in self.gears.gears}
+            for place, size in enumerate(sizes)
+        )
+        why = "not among the gears" if alone else "no combination of the gears"
+        near = " or ".join(f"({self.gears.describe(gear)})" for gear in self.gears.nearest(sizes))
+        return (
+            f"argument {came}: ({self.gears.describe(sizes)}) is {why} "
+            f"{self.gears.describe_all()}; the nearest are {near}"
+        )
+
+    def unfit_text(self, gear: Gear) -> str:
+        """Why the model has no program for a gear that was declared."""
+        return f"the gear ({self.gears.describe(gear)}) does not fit the model: {self.unfit[gear]}"
+
+    def _static_mismatch(self, marked: Marked, shapes: Mapping[str, Sequence[int]]) -> str:
+        shape = shapes.get(marked.name)
+        geared = {axis.dim for axis in self.gears.axes if axis.argument == marked.name}
+        if shape is None or len(shape) != len(marked.shape):
+            return ""
+        for dim, (size, expected) in enumerate(zip(shape, marked.shape, strict=True)):
+            if dim not in geared and size != expected:
+                return (
+                    f"argument {marked.name!r} has the shape {list(shape)}: dim {dim} is {size}, "
+                    f"and {expected} at the first call; dims without gears are static where others "
+                    f"have them. The gears are {self.gears.describe_all()}: declare gears for this "
+                    "dim too"
+                )
+        return ""
+
+
+def capture_gears(
+    gm: fx.GraphModule, arguments: Sequence[Traced], config: CompilerConfig
+) -> CaptureGears | None:
+    """The gears that the arguments of Dynamo's graph carry; None when none does.
+
+    ShownGearError when they break a rule: see `kernelmill.inference.set_dim_gears`.
+    """
+    if all(argument.marked.gears is None for argument in arguments):
+        return None
+    try:
+        return _capture(gm, tuple(arguments), config)
+    except ShownGearError:
+        raise
+    except GearError as error:
+        raise ShownGearError(str(error)) from None
+
+
+def relax_guards(gm: fx.GraphModule) -> None:
+    """Take the guards on sizes away from Dynamo, for a graph whose every size the entry checks.
+
+    A size that is no gear then reaches the entry and its error, and no trace is made of it. Guards
+    stay where an integer argument may be one of the sizes: nothing else would look at it.
+    """
+    env: Any = _shape_env(gm)
+    fakes: Any = None if env is None else env.tracked_fakes
+    if fakes and all(isinstance(entry.fake, torch.Tensor) for entry in fakes):
+        fakes.clear()
+        env.guards.clear()  # type: ignore[reportOptionalMemberAccess]
+
+
+def traced_arguments(gm: fx.GraphModule) -> list[Traced]:
+    """The arguments of Dynamo's graph with the real tensors behind them."""
+    found: list[Traced] = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        graph_argument: Any = node.meta.get("grapharg")
+        fake: Any = node.meta.get("example_value")
+        source = getattr(node, "_dynamo_source", None)
+        text = str(node.target) if source is None else str(source.name)
+        example: Any = getattr(graph_argument, "example", None)
+        if isinstance(fake, torch.Tensor) and isinstance(example, torch.Tensor):
+            dims = tuple(_expression(size) for size in fake.shape)
+            marked = Marked(readable(text), tuple(example.shape), gears_of(example))
+            found.append(Traced(marked, text, dims, example.dtype))
+        elif isinstance(fake, torch.SymInt) and fake.node.hint is not None:
+            marked = Marked(readable(text), (int(fake.node.hint),), None)
+            found.append(Traced(marked, text, (_expression(fake),), None))
+        else:
+            found.append(Traced(Marked(readable(text), (), None), text, (), None))
+    return found
+
+
+def shapes_of(arguments: Sequence[Traced]) -> dict[str, tuple[int, ...]]:
+    """The shapes of tensor arguments by name."""
+    return {one.marked.name: one.marked.shape for one in arguments if one.dtype is not None}
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+
+
+def _capture(
+    gm: fx.GraphModule, arguments: tuple[Traced, ...], config: CompilerConfig
+) -> CaptureGears:
+    _check_surroundings(gm, config)
+    marked = [argument.marked for argument in arguments]
+    check_small(marked, config.inference_config.allow_small_gears)
+    gears = combine(marked, config.inference_config.dynamic_gears_merge_policy)
+    shapes = shapes_of(arguments)
+    first = gears.of(shapes)
+    _log.info("Compiling concrete graph 0 with options:")
+    for name, value in options(marked, gears).items():
+        _log.info("    %s = %s", name, value)
+    solver = _Solver(arguments, gears, _shape_env(gm))
+    values: dict[Gear, Mapping[str, int]] = {}
+    unfit: dict[Gear, str] = {}
+    for gear in gears.gears:
+        solution = solver.solve(gear)
+        if isinstance(solution, str):
+            unfit[gear] = solution
+        else:
+            values[gear] = solution
+    found = CaptureGears(arguments, gears, values, unfit)
+    _report_unfit(found, config)
+    if first not in values and config.inference_config.gear_miss == "error":
+        raise ShownGearError(found.refusal_text(shapes))
+    return found
+
+
+def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
+    reason: Any = getattr(gm, "compile_subgraph_reason", None)
+    if getattr(reason, "graph_break", False):
+        raise ShownGearError(
+            "gears are for a model that is one graph, and this one breaks in two: "
+            f"{reason.reason.splitlines()[0]}{_where(reason.user_stack)}; "
+            "torch.compile(..., fullgraph=True) tells more"
+        )
+    if dynamo_config.assume_static_by_default and not dynamo_config.automatic_dynamic_shapes:
+        raise ShownGearError(
+            "gears and dynamic=False do not go together: gears come from one trace for all sizes; "
+            "use torch.compile(..., dynamic=True)"
+        )
+    if config.export.export_mode:
+        raise ShownGearError("gears and config.export.export_mode do not go together: drop one")
+    if config.experimental_config.enable_ref_data:
+        raise ShownGearError(
+            "gears and config.experimental_config.enable_ref_data do not go together: drop one"
+        )
+
+
+def _shape_env(gm: fx.GraphModule) -> Any:
+    for node in gm.graph.nodes:
+        fake: Any = node.meta.get("example_value")
+        mode = getattr(fake, "fake_mode", None)
+        if mode is not None:
+            return mode.shape_env
+    return None
+
+
+def _report_unfit(found: CaptureGears, config: CompilerConfig) -> None:
+    """Gears that were listed one by one have to fit; of a product's combinations some may not."""
+    if not found.unfit:
+        return
+    text = found.unfit_text(next(iter(found.unfit)))
+    if not found.values or config.inference_config.dynamic_gears_merge_policy == "zip":
+        raise ShownGearError(f"{text}; leave it out")
+    more = f" (and {len(found.unfit) - 1} more)" if len(found.unfit) > 1 else ""
+    _log.warning("%s%s: it is not compiled", text, more)
+
+
+class _Solver:
+    """Values of torch's symbols for a gear; or why the trace does not hold for it."""
+
+    def __init__(self, arguments: Sequence[Traced], gears: GearSet, shape_env: Any) -> None:
+        self.gears, self.env = gears, shape_env
+        by_name = {argument.marked.name: argument for argument in arguments}
+        self.axes = [(axis, by_name[axis.argument].dims[axis.dim]) for axis in gears.axes]
+        for axis, expression in self.axes:
+            if not expression.free_symbols:
+                raise ShownGearError(
+                    f"{axis.argument}[{axis.dim}] has gears, and the trace takes it for "
+                    f"{expression} always: was it compiled with dynamic=False, or does the model "
+                    "itself fix that size?"
+                )
+        geared = set[Any]().union(*(e.free_symbols for _, e in self.axes))
+        self.fixed = {
+            symbol: value
+            for argument in arguments
+            for symbol, value in argument.known
+            if symbol not in geared
+        }
+
+    def solve(self, gear: Gear) -> Mapping[str, int] | str:
+        values: dict[Any, int] = dict(self.fixed)
+        by_kind = sorted(zip(self.axes, gear, strict=True), key=lambda e: not e[0][1].is_Symbol)
+        for (axis, expression), size in by_kind:
+            if expression.is_Symbol and expression not in values:
+                values[expression] = size
+            elif expression.xreplace(values) != size:
+                named = f"{axis.argument}[{axis.dim}]"
+                return f"{named} is {expression.xreplace(values)} where it should be {size}"
+        return self._broken_guard(values) or {str(s): value for s, value in values.items()}
+
+    def _broken_guard(self, values: Mapping[Any, int]) -> str:
+        if self.env is None:
+            return ""
+        for symbol, size in values.items():
+            allowed = self.env.var_to_range.get(symbol)
+            if allowed is not None and not allowed.lower <= size <= allowed.upper:
+                return f"the trace takes that size for one in [{allowed.lower}, {allowed.upper}]"
+        guards = [(guard.expr, guard.sloc) for guard in self.env.guards]
+        for asserts in self.env.deferred_runtime_asserts.values():
+            guards += [(one.expr, None) for one in asserts]
+        for expression, place in guards:
+            if self.env.replace(expression).xreplace(values) == sympy.false:
+                return (
+                    f"it takes {expression} for granted{_where(getattr(place, 'user_stack', None))}"
+                )
+        return ""
+
+
+def _where(stack: Any) -> str:
+    """The user's line, of the innermost frame of a stack."""
+    if not stack:
+        return ""
+    frame = list(stack)[-1]
+    return f" ({frame.filename.rpartition('/')[2]}:{frame.lineno} in {frame.name})"

@@ -1,0 +1,74 @@
+"""Remembers which frames have gears: what Dynamo traces again for a size is recognised.
+
+Dynamo guards the sizes that it took for static in a trace. A call with another one makes it trace
+the frame anew, and the arguments of that call carry no gears: without this it would look like a
+model that never had any.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from torch._dynamo.symbolic_convert import InstructionTranslator
+
+from kernelmill.backend.gears import CaptureGears, Traced
+
+_MOST_REMEMBERED = 64
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """A traced frame: the module it belongs to (or None), and what its trace took."""
+
+    owner: weakref.ref[Any] | None
+    signature: tuple[Any, ...]
+    gears: CaptureGears
+
+
+_frames: weakref.WeakKeyDictionary[CodeType, list[_Frame]] = weakref.WeakKeyDictionary()
+
+
+def remember(gears: CaptureGears) -> None:
+    """Note the gears of the frame that Dynamo is tracing now."""
+    code, owner = _traced_now()
+    if code is not None:
+        known = _frames.setdefault(code, [])
+        reference = None if owner is None else weakref.ref(owner)
+        known.append(_Frame(reference, _signature(gears.arguments), gears))
+        del known[:-_MOST_REMEMBERED]
+
+
+def recall(arguments: Sequence[Traced]) -> CaptureGears | None:
+    """The gears of an earlier trace of this frame, for arguments that are alike but for sizes."""
+    code, owner = _traced_now()
+    signature = _signature(arguments)
+    for frame in reversed(_frames.get(code, []) if code is not None else []):
+        same = owner is None if frame.owner is None else frame.owner() is owner
+        if same and frame.signature == signature:
+            return frame.gears
+    return None
+
+
+def _traced_now() -> tuple[CodeType | None, Any]:
+    try:
+        tx: Any = InstructionTranslator.current_tx()
+    except AttributeError:  # the backend was called by somebody else than Dynamo
+        return None, None
+    if tx is None:
+        return None, None
+    # torch.nn's own containers are traced through a function that holds the module as `fn`.
+    owner = tx.f_locals.get("self", tx.f_locals.get("fn"))
+    try:
+        weakref.ref(owner)
+    except TypeError:
+        owner = None
+    return tx.f_code, owner
+
+
+def _signature(arguments: Sequence[Traced]) -> tuple[Any, ...]:
+    tensors = (argument for argument in arguments if argument.dtype is not None)
+    return tuple((one.source, one.dtype, len(one.marked.shape)) for one in tensors)

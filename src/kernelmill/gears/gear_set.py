@@ -1,0 +1,164 @@
+"""All gears of a graph's arguments: which combinations of sizes there are."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.errors import GearError
+from kernelmill.gears.declaration import MOST_GEARS, DimGears
+
+Gear = tuple[int, ...]
+"""One combination: a size for each axis of the set."""
+
+_SHOWN = 8
+"""Gears that a message lists before it says how many more there are."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A dim of an argument that has gears."""
+
+    argument: str
+    dim: int
+
+
+@dataclass(frozen=True)
+class Marked:
+    """An argument with its shape at the first call, and its gears if it has any."""
+
+    name: str
+    shape: tuple[int, ...]
+    gears: DimGears | None
+
+
+@dataclass(frozen=True)
+class GearSet:
+    """The combinations of sizes that `gears` lists, each over all `axes`; no two are the same."""
+
+    axes: tuple[Axis, ...]
+    gears: tuple[Gear, ...]
+
+    def of(self, shapes: Mapping[str, Sequence[int]]) -> Gear:
+        """The sizes that these arguments have on the axes."""
+        return tuple(shapes[axis.argument][axis.dim] for axis in self.axes)
+
+    def nearest(self, sizes: Gear, count: int = 3) -> tuple[Gear, ...]:
+        """Up to `count` gears, those that differ least from these sizes (by ratio) first."""
+        return tuple(sorted(self.gears, key=lambda gear: _distance(gear, sizes))[:count])
+
+    def smallest_holding(self, sizes: Gear) -> Gear | None:
+        """The gear with the fewest elements of those that no size exceeds."""
+        fitting = [g for g in self.gears if all(a >= b for a, b in zip(g, sizes, strict=True))]
+        return min(fitting, key=lambda gear: (math.prod(gear), gear), default=None)
+
+    def describe(self, gear: Gear) -> str:
+        """The gear in words: "x[0]=2, y[0]=2"."""
+        named = zip(self.axes, gear, strict=True)
+        return ", ".join(f"{axis.argument}[{axis.dim}]={size}" for axis, size in named)
+
+    def describe_all(self) -> str:
+        """The gears in words, the first few of them when there are many."""
+        shown = [f"({self.describe(gear)})" for gear in self.gears[:_SHOWN]]
+        more = len(self.gears) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "")
+
+    def __str__(self) -> str:
+        return ";".join(",".join(map(str, gear)) for gear in self.gears)
+
+
+def combine(arguments: Sequence[Marked], policy: str) -> GearSet:
+    """The gears of all arguments, by the policy "zip" or "product".
+
+    zip: position by position over all dims and tensors, whose lists are of one length. product:
+    every value of each dim with every one of the others. Linked arguments are always zipped among
+    each other, and come as one in a product with the rest. Combinations that occur twice count
+    once. GearError: lists of unequal length under zip, more than 100 combinations.
+    """
+    loose: list[tuple[Axis, tuple[int, ...]]] = []
+    linked: dict[int, list[tuple[Axis, tuple[int, ...]]]] = {}
+    for argument in arguments:
+        if argument.gears is None:
+            continue
+        group = linked.setdefault(id(argument.gears.link), []) if argument.gears.link else loose
+        group += [(Axis(argument.name, dim), values) for dim, values in argument.gears.dims]
+    blocks = [*linked.values()]
+    if policy == "zip":
+        blocks += [loose] if loose else []
+    else:
+        blocks += [[entry] for entry in loose]
+    rows = [_zipped(block) for block in blocks]
+    count = math.prod(len(row) for row in rows)
+    if count > MOST_GEARS:
+        raise GearError(
+            f"the gears of {_names(a for block in blocks for a, _ in block)} combine to {count} "
+            f"under the policy {policy!r}, and {MOST_GEARS} are allowed: give fewer sizes"
+            + (", or combine them with the policy 'zip'" if policy == "product" else "")
+        )
+    axes = tuple(axis for block in blocks for axis, _ in block)
+    combined = [tuple(itertools.chain(*parts)) for parts in itertools.product(*rows)]
+    return _ordered(arguments, GearSet(axes, tuple(dict.fromkeys(combined))))
+
+
+def _zipped(block: Sequence[tuple[Axis, tuple[int, ...]]]) -> list[Gear]:
+    lengths = {len(values) for _, values in block}
+    if len(lengths) > 1:
+        listed = ", ".join(f"{a.argument}[{a.dim}] has {len(values)}" for a, values in block)
+        raise GearError(
+            f"the policy 'zip' takes gears position by position, but {listed}: give lists of one "
+            "length, or set config.inference_config.dynamic_gears_merge_policy = 'product'"
+        )
+    return list(dict.fromkeys(zip(*(values for _, values in block), strict=True)))
+
+
+def _ordered(arguments: Sequence[Marked], found: GearSet) -> GearSet:
+    """The same set with its axes in the order of the arguments."""
+    place = {argument.name: number for number, argument in enumerate(arguments)}
+    order = sorted(
+        range(len(found.axes)),
+        key=lambda i: (place[found.axes[i].argument], found.axes[i].dim),
+    )
+    axes = tuple(found.axes[i] for i in order)
+    return GearSet(axes, tuple(tuple(gear[i] for i in order) for gear in found.gears))
+
+
+def _names(axes: Iterable[Axis]) -> str:
+    return ", ".join(f"{axis.argument}[{axis.dim}]" for axis in axes)
+
+
+def _distance(gear: Gear, sizes: Gear) -> float:
+    return sum(abs(math.log((a + 1) / (b + 1))) for a, b in zip(gear, sizes, strict=True))
+
+
+def check_small(arguments: Sequence[Marked], allowed: bool) -> None:
+    """GearError when a gear is 0 or 1 and that is not `allowed`."""
+    for argument in arguments:
+        if argument.gears is not None and argument.gears.smallest < 2 and not allowed:
+            dim, values = next((d, v) for d, v in argument.gears.dims if min(v) < 2)
+            raise GearError(
+                f"{argument.name}[{dim}] has the gear {min(values)}: a trace for several sizes "
+                "takes none of them for 0 or 1; leave it out, or set "
+                "config.inference_config.allow_small_gears = True"
+            )
+
+
+def options(arguments: Sequence[Marked], found: GearSet) -> dict[str, str]:
+    """The options that the graph is compiled with, by the names of Ascend's graph engine.
+
+    `ge.inputShape` has -1 for each dim with gears; `ge.dynamicDims` the sizes of those dims, gear
+    by gear, in the order of the -1.
+    """
+    places = {(axis.argument, axis.dim) for axis in found.axes}
+    geared = {axis.argument for axis in found.axes}
+    shapes = ";".join(
+        f"arg{number}_1:"
+        + ",".join(
+            "-1" if (argument.name, dim) in places else str(size)
+            for dim, size in enumerate(argument.shape)
+        )
+        for number, argument in enumerate(arguments)
+        if argument.name in geared
+    )
+    return {"ge.dynamicDims": str(found), "ge.dynamicNodeType": "1", "ge.inputShape": shapes}

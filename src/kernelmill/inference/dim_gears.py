@@ -1,0 +1,53 @@
+"""`set_dim_gears`: declares the sizes that a dim of an argument can have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelmill.core.errors import GearError, GearTypeError
+from kernelmill.gears.declaration import ATTRIBUTE, DimGears, declare, gears_of
+
+if TYPE_CHECKING:
+    import torch
+
+
+def set_dim_gears(tensor: torch.Tensor, dim_gears: dict[int, list[int] | tuple[int, ...]]) -> None:
+    """Declare that dim `d` of an argument has one of the sizes `dim_gears[d]`, and no other.
+
+    To be called on the arguments of the first call of a compiled model; later calls need nothing.
+    The model is traced once and compiled for each combination of sizes; how the lists of several
+    dims and tensors combine is `config.inference_config.dynamic_gears_merge_policy`. All other
+    dims are static.
+
+    GearError (a ValueError): other gears than it has already, a dim that the tensor does not have,
+    fewer than 2 sizes or more than 100, a tensor in a private format. GearTypeError (a TypeError):
+    no tensor, no dict of integers to lists of integers. What depends on the options of the
+    compiler (0 and 1, the number of combinations) is checked at the first call.
+    """
+    import torch
+    from torch._dynamo import mark_dynamic
+    from torch._dynamo.decorators import mark_unbacked
+
+    if not isinstance(tensor, torch.Tensor):  # type: ignore[reportUnnecessaryIsInstance]
+        raise GearTypeError(f"gears are set on tensors, not on {type(tensor).__name__}")
+    if tensor.layout != torch.strided or tensor.is_nested:
+        raise GearError(
+            f"the tensor of shape {list(tensor.shape)} has the layout {tensor.layout}: gears are "
+            "for dense tensors; convert it with .to_dense() first"
+        )
+    gears = declare(dim_gears, tensor.shape)
+    known = gears_of(tensor)
+    if known is not None and known.dims != gears.dims:
+        raise GearError(
+            f"the tensor of shape {list(tensor.shape)} has gears already, {_shown(known)}, which "
+            f"cannot be changed to {_shown(gears)}: use another tensor, as tensor.clone()"
+        )
+    # With 0 or 1 among the sizes nothing may be concluded from the size at the first call.
+    mark = mark_unbacked if gears.smallest < 2 else mark_dynamic
+    for dim, _ in gears.dims:
+        mark(tensor, dim)
+    setattr(tensor, ATTRIBUTE, gears)
+
+
+def _shown(gears: DimGears) -> str:
+    return "{" + ", ".join(f"{dim}: {list(values)}" for dim, values in gears.dims) + "}"

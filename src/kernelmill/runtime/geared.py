@@ -1,0 +1,110 @@
+"""A program for each gear, and the choice between them at a call."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from kernelmill.core.errors import InputError
+from kernelmill.runtime.calls import Call, argument_picker
+
+
+class Callee(Protocol):
+    """A program."""
+
+    @property
+    def call(self) -> Call: ...
+
+
+Refuse = Callable[[tuple[Any, ...], Exception | None], Any]
+"""What answers a call that no gear takes: it raises, or gives the results of another way. With an
+exception: the gear that was chosen refused an argument with it."""
+
+
+@dataclass(frozen=True)
+class SizeSource:
+    """Where a call's size is read: an integer argument (axis -1), or an axis of a tensor one."""
+
+    argument: int
+    axis: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class GearedProgram:
+    """`table` has the program for the sizes that `sources` give, as a tuple; `arguments` are the
+    positions of those arguments that the programs take."""
+
+    sources: tuple[SizeSource, ...]
+    table: Mapping[tuple[int, ...], Callee]
+    arguments: tuple[int, ...]
+    count: int
+
+    def caller(self, refuse: Refuse) -> Call:
+        """The function to call: a look into a table and the call of a static program, however many
+        gears there are."""
+        calls = {key: program.call for key, program in self.table.items()}
+        pick = argument_picker(self.arguments)
+        if list(self.arguments) == list(range(self.count)):
+            pick = _all
+        if len(self.sources) == 1 and self.sources[0].axis < 0:
+            single = {key[0]: call for key, call in calls.items()}
+            return _by_one_integer(single, self.sources[0].argument, pick, refuse)
+        return _by_sizes(calls, size_reader(self.sources), pick, refuse)
+
+
+def _all(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    return args
+
+
+def size_reader(sources: Sequence[SizeSource]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
+    """Reads the sizes of a call. Raises TypeError, AttributeError or IndexError for odd ones."""
+    if len(sources) > 1 and all(source.axis < 0 for source in sources):
+        return operator.itemgetter(*(source.argument for source in sources))
+    places = [(source.argument, source.axis) for source in sources]
+
+    def read(args: tuple[Any, ...]) -> tuple[int, ...]:
+        return tuple([args[i] if axis < 0 else args[i].shape[axis] for i, axis in places])
+
+    return read
+
+
+def _by_one_integer(
+    calls: Mapping[int, Call], position: int, pick: Callable[..., Any], refuse: Refuse
+) -> Call:
+    find = calls.get
+
+    def call(*args: Any) -> Any:
+        chosen = find(args[position])
+        if chosen is None:
+            return refuse(args, None)
+        try:
+            return chosen(*pick(args))
+        except InputError as error:
+            return refuse(args, error)
+
+    return call
+
+
+def _by_sizes(
+    calls: Mapping[tuple[int, ...], Call],
+    read: Callable[[tuple[Any, ...]], tuple[int, ...]],
+    pick: Callable[..., Any],
+    refuse: Refuse,
+) -> Call:
+    find = calls.get
+
+    def call(*args: Any) -> Any:
+        try:
+            chosen = find(read(args))
+        except (AttributeError, IndexError, TypeError) as error:
+            return refuse(args, error)
+        if chosen is None:
+            return refuse(args, None)
+        try:
+            return chosen(*pick(args))
+        except InputError as error:
+            return refuse(args, error)
+
+    return call

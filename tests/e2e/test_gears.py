@@ -1,0 +1,393 @@
+"""Gears through torch.compile: one trace, a static program for each gear, an error for the rest."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from transformers import BertConfig, BertModel
+
+import kernelmill
+from kernelmill import CompilerConfig, GearError, get_backend
+from kernelmill.compiler import collect_reports
+from kernelmill.inference import set_dim_gears
+from tests.tolerances import assert_close
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+Golden = Callable[[str, str], None]
+
+
+def config(**options: Any) -> CompilerConfig:
+    made = CompilerConfig()
+    for name, value in options.items():
+        setattr(made.inference_config, name, value)
+    return made
+
+
+def compiled(model: Any, made: CompilerConfig | None = None, **options: Any) -> Any:
+    counters.clear()
+    options.setdefault("fullgraph", True)
+    return torch.compile(model, backend=get_backend(compiler_config=made), **options)
+
+
+def traces() -> int:
+    return counters["stats"]["unique_graphs"]
+
+
+def mlp() -> nn.Module:
+    return nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)).eval()
+
+
+class Add(nn.Module):
+    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+        return x1 + x2
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_the_example_of_the_documentation(
+    dynamic: bool | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    input1, input2 = torch.ones(2, 2), torch.ones(2, 2)
+    set_dim_gears(input1, {0: [2, 4]})
+    set_dim_gears(input2, dim_gears={0: [2, 4]})
+    model = compiled(Add(), dynamic=dynamic)
+    logger = logging.getLogger("kernelmill")
+    before, logger.propagate = (logger.level, logger.propagate), True
+    try:
+        with caplog.at_level(logging.INFO, "kernelmill.backend"):
+            assert torch.equal(model(input1, input2), torch.full((2, 2), 2.0))
+    finally:
+        logger.propagate = before[1]
+    assert torch.equal(model(torch.ones(4, 2), torch.ones(4, 2)), torch.full((4, 2), 2.0))
+    assert traces() == 1
+    first = 1 if dynamic is None else 2  # the sizes come before the tensors
+    lines = [record.getMessage() for record in caplog.records]
+    start = lines.index("Compiling concrete graph 0 with options:")
+    assert lines[start + 1 : start + 4] == [
+        "    ge.dynamicDims = 2,2;4,4",
+        "    ge.dynamicNodeType = 1",
+        f"    ge.inputShape = arg{first}_1:-1,2;arg{first + 1}_1:-1,2",
+    ]
+
+
+def test_many_mixed_calls_are_one_trace() -> None:
+    reference = mlp()
+    model = compiled(copy.deepcopy(reference))
+    sizes = [2, 4, 8, 16, 3]
+    x = torch.randn(4, 8)
+    set_dim_gears(x, {0: sizes})
+    with torch.no_grad():
+        assert_close(model(x), reference(x))
+        for n in sizes * 40:
+            x = torch.randn(n, 8)
+            assert_close(model(x), reference(x))
+    assert traces() == 1
+
+
+def test_every_gear_is_static_and_weights_are_packed_once() -> None:
+    net = mlp()
+    model = compiled(net)
+    x = torch.randn(2, 8)
+    set_dim_gears(x, {0: [2, 4, 16]})
+    with collect_reports() as reports, torch.no_grad():
+        model(x)
+    assert [report.name.rpartition("_gear_")[2] for report in reports] == ["2", "4", "16"]
+    assert all(report.arena_bytes.isdigit() and not report.fallbacks for report in reports)
+
+
+def test_product_over_two_arguments() -> None:
+    def function(a: Tensor, b: Tensor) -> Tensor:
+        return a.sum(0) * b.amax(0)
+
+    model = compiled(function, config(dynamic_gears_merge_policy="product"))
+    a, b = torch.randn(2, 3), torch.randn(2, 3)
+    set_dim_gears(a, {0: [2, 4]})
+    set_dim_gears(b, {0: [2, 4]})
+    assert_close(model(a, b), function(a, b))
+    for n, m in ((2, 4), (4, 2), (4, 4)):
+        a, b = torch.randn(n, 3), torch.randn(m, 3)
+        assert_close(model(a, b), function(a, b))
+    assert traces() == 1
+
+
+def test_combinations_that_the_model_cannot_take_are_left_out() -> None:
+    model = compiled(Add(), config(dynamic_gears_merge_policy="product"))
+    a, b = torch.randn(2, 3), torch.randn(2, 3)
+    set_dim_gears(a, {0: [2, 4]})
+    set_dim_gears(b, {0: [2, 4]})
+    with collect_reports() as reports:
+        assert torch.equal(model(a, b), a + b)
+    assert len(reports) == 2
+    with pytest.raises(GearError, match=r"\(x1\[0\]=4, x2\[0\]=2\) does not fit the model"):
+        model(torch.randn(4, 3), torch.randn(2, 3))
+
+
+def test_nested_and_keyword_arguments() -> None:
+    def function(batch: dict[str, Any], *, scale: Tensor) -> Tensor:
+        first, second = batch["pair"]
+        return torch.cat([first, second], 1) * scale
+
+    model = compiled(function)
+    pair = [torch.randn(2, 3), torch.randn(2, 5)]
+    scale = torch.randn(2, 1)
+    for tensor in (*pair, scale):
+        set_dim_gears(tensor, {0: [2, 6]})
+    assert torch.equal(model({"pair": pair}, scale=scale), function({"pair": pair}, scale=scale))
+    pair, scale = [torch.randn(6, 3), torch.randn(6, 5)], torch.randn(6, 1)
+    assert torch.equal(model({"pair": pair}, scale=scale), function({"pair": pair}, scale=scale))
+    assert traces() == 1
+    with pytest.raises(GearError, match=r"batch.pair.0\[0\]=3"):
+        model({"pair": [torch.randn(3, 3), torch.randn(3, 5)]}, scale=torch.randn(3, 1))
+
+
+def test_integer_arguments_stay_free() -> None:
+    def function(x: Tensor, n: int) -> Tensor:
+        return x * n + x.shape[0]
+
+    model = compiled(function, dynamic=True)
+    x = torch.randn(2, 8)
+    set_dim_gears(x, {0: [2, 4]})
+    assert torch.equal(model(x, 2), function(x, 2))
+    for rows, n in ((4, 7), (2, 3), (4, 2), (2, 4)):
+        x = torch.randn(rows, 8)
+        assert torch.equal(model(x, n), function(x, n))
+
+
+def test_zero_and_one_from_the_same_trace() -> None:
+    reference = mlp()
+    model = compiled(copy.deepcopy(reference), config(allow_small_gears=True))
+    x = torch.randn(1, 8)
+    set_dim_gears(x, {0: [0, 1, 2, 5]})
+    with torch.no_grad():
+        model(x)
+        for n in (1, 5, 0, 2):
+            x = torch.randn(n, 8)
+            assert_close(model(x), reference(x))
+    assert traces() == 1
+
+
+def test_other_sizes_by_a_program_for_all() -> None:
+    reference = mlp()
+    model = compiled(copy.deepcopy(reference), config(gear_miss="dynamic"))
+    x = torch.randn(2, 8)
+    set_dim_gears(x, {0: [2, 4]})
+    with torch.no_grad():
+        for n in (2, 4, 3, 9):
+            x = torch.randn(n, 8) if n != 2 else x
+            assert_close(model(x), reference(x))
+    assert traces() == 1
+
+
+def test_the_mode_of_single_operators() -> None:
+    reference = mlp()
+    made = config()
+    made.mode = "reduce-overhead"
+    model = compiled(copy.deepcopy(reference), made)
+    x = torch.randn(2, 8)
+    set_dim_gears(x, {0: [2, 4]})
+    with torch.no_grad():
+        for n in (2, 4, 2):
+            x = torch.randn(n, 8) if n != 2 else x
+            assert_close(model(x), reference(x))
+        with pytest.raises(GearError, match="not among the gears"):
+            model(torch.randn(3, 8))
+    assert traces() == 1
+
+
+def test_training() -> None:
+    torch.manual_seed(3)
+    reference = mlp().train()
+    net = copy.deepcopy(reference)
+    model = compiled(net)
+    for n in (2, 4, 2, 8):
+        x = torch.randn(n, 8)
+        if traces() == 0:
+            set_dim_gears(x, {0: [2, 4, 8]})
+        for one in (net, reference):
+            one.zero_grad()
+        model(x).square().sum().backward()
+        reference(x).square().sum().backward()
+        for ours, eager in zip(net.parameters(), reference.parameters(), strict=True):
+            assert_close(ours.grad, eager.grad)
+    assert traces() == 1
+    with pytest.raises(GearError, match=r"\[0\]=5"):
+        model(torch.randn(5, 8))
+
+
+def test_an_updated_buffer() -> None:
+    class Counting(nn.Module):
+        total: Tensor
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("total", torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.total += x.sum(0)
+            return x - self.total
+
+    reference, net = Counting(), Counting()
+    model = compiled(net)
+    for n in (2, 4, 2):
+        x = torch.randn(n, 3)
+        if traces() == 0:
+            set_dim_gears(x, {0: [2, 4]})
+        assert_close(model(x), reference(x))
+        assert_close(net.total, reference.total)
+    assert traces() == 1
+
+
+def test_batch_and_length_of_a_model() -> None:
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    bert = BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
+
+    def inputs(batch: int, length: int) -> dict[str, Tensor]:
+        mask = torch.ones(batch, length, dtype=torch.int64)
+        mask[-1, length // 2 :] = 0
+        return {"input_ids": torch.randint(0, 50, (batch, length)), "attention_mask": mask}
+
+    model = compiled(copy.deepcopy(bert), config(dynamic_gears_merge_policy="zip"), dynamic=True)
+    gears = {0: [2, 2, 4, 4], 1: [8, 16, 8, 16]}
+    given = inputs(2, 8)
+    for tensor in given.values():
+        set_dim_gears(tensor, gears)
+    with torch.no_grad(), collect_reports() as reports:
+        model(**given)
+        for batch, length in zip(*gears.values(), strict=True):
+            given = inputs(batch, length)
+            ours, eager = model(**given), bert(**given)
+            assert_close(ours.last_hidden_state, eager.last_hidden_state)
+            assert_close(ours.pooler_output, eager.pooler_output)
+        with pytest.raises(GearError, match="not among the gears"):
+            model(**inputs(2, 12))
+    assert traces() == 1 and len(reports) == 4
+    assert not any(report.fallbacks for report in reports)
+
+
+def test_two_models_of_a_class_keep_their_own_gears() -> None:
+    def run(net: nn.Module, sizes: Sequence[int], gears: list[int] | None) -> None:
+        model = torch.compile(net, backend=get_backend(), fullgraph=True)
+        for number, n in enumerate(sizes):
+            x = torch.randn(n, 2)
+            if gears and not number:
+                set_dim_gears(x, {0: gears})
+            assert torch.equal(model(x, torch.ones(1, 2)), x + 1)
+
+    run(Add(), [2, 4, 2], [2, 4])
+    run(Add(), [3, 5], None)
+
+
+# ---- errors ---------------------------------------------------------------------------------
+
+
+def message(
+    call: Callable[[], object],
+) -> str:
+    with pytest.raises(GearError) as caught:
+        call()
+    return str(caught.value).partition("\n\nSet TORCHDYNAMO_VERBOSE")[0]
+
+
+def first_call(
+    model: Any, gears: Sequence[dict[int, list[int]] | None], *args: Any, **options: Any
+) -> str:
+    def call() -> None:
+        torch._dynamo.reset()
+        for tensor, one in zip(args, gears, strict=True):
+            if one:
+                set_dim_gears(tensor, one)
+        made = options.pop("config", None)
+        compiled(model, made, **options)(*args)
+
+    return message(call)
+
+
+def broken(x: Tensor) -> Tensor:
+    y = x * 2
+    torch._dynamo.graph_break()
+    return y + 1
+
+
+def later_calls() -> dict[str, str]:
+    """Messages of calls after a good first one, of two models: one traced for sizes, one not."""
+    found: dict[str, str] = {}
+    for dynamic in (True, None):
+        torch._dynamo.reset()
+        model = compiled(Add(), dynamic=dynamic)
+        x1, x2 = torch.ones(2, 3), torch.ones(2, 3)
+        set_dim_gears(x1, {0: [2, 4]})
+        set_dim_gears(x2, {0: [2, 4]})
+        model(x1, x2)
+        shapes = {
+            "a size": ((3, 3), (3, 3)),
+            "a combination": ((4, 3), (2, 3)),
+            "a dim without gears": ((4, 5), (4, 5)),
+        }
+        for what, (one, two) in shapes.items():
+            text = message(lambda m=model, a=one, b=two: m(torch.ones(a), torch.ones(b)))  # type: ignore[misc]
+            found[f"{what}, dynamic={dynamic}"] = text
+        assert torch.equal(model(torch.ones(4, 3), torch.ones(4, 3)), torch.full((4, 3), 2.0))
+    return found
+
+
+def test_what_the_errors_say(golden: Golden) -> None:
+    torch.manual_seed(0)
+    twice = torch.ones(2, 3)
+    set_dim_gears(twice, {0: [2, 4]})
+    set_dim_gears(twice, {0: (2, 4)})  # the same again
+    sparse = torch.eye(3).to_sparse()
+    many = list(range(2, 13))
+    exporting, refdata = CompilerConfig(), CompilerConfig()
+    with pytest.warns(UserWarning):
+        exporting.export.export_mode = True
+    with pytest.warns(UserWarning):
+        refdata.experimental_config.enable_ref_data = True
+    ones = torch.ones
+    found = {
+        "other gears": message(lambda: set_dim_gears(twice, {0: [2, 8]})),
+        "no tensor": message(lambda: set_dim_gears([1], {0: [2, 4]})),  # type: ignore[arg-type]
+        "no dict": message(lambda: set_dim_gears(ones(2), [2, 4])),  # type: ignore[arg-type]
+        "no dim": message(lambda: set_dim_gears(ones(2), {1: [2, 4]})),
+        "a negative dim": message(lambda: set_dim_gears(ones(2), {-1: [2, 4]})),
+        "no integer as dim": message(lambda: set_dim_gears(ones(2), {"x": [2, 4]})),  # type: ignore[dict-item]
+        "one size": message(lambda: set_dim_gears(ones(2), {0: [2]})),
+        "a private format": message(lambda: set_dim_gears(sparse, {0: [2, 4]})),
+        "unequal lists": first_call(Add(), [{0: [2, 4]}, {0: [2, 4, 8]}], ones(2, 3), ones(2, 3)),
+        "too many": first_call(
+            torch.sin,
+            [{0: many, 1: many}],
+            ones(2, 3),
+            config=config(dynamic_gears_merge_policy="product"),
+        ),
+        "zero": first_call(torch.sin, [{0: [0, 2]}], ones(2, 3)),
+        "one": first_call(torch.sin, [{0: [2, 1]}], ones(2, 3)),
+        "first size no gear": first_call(torch.sin, [{0: [2, 4]}], ones(3, 3)),
+        "no full graph": first_call(broken, [{0: [2, 4]}], ones(2, 3), fullgraph=False),
+        "dynamic=False": first_call(torch.sin, [{0: [2, 4]}], ones(2, 3), dynamic=False),
+        "export": first_call(torch.sin, [{0: [2, 4]}], ones(2, 3), config=exporting),
+        "ref data": first_call(torch.sin, [{0: [2, 4]}], ones(2, 3), config=refdata),
+        "a size the model fixes": first_call(
+            lambda x: x * 2 if x.shape[0] == 2 else x, [{0: [2, 4]}], ones(2, 3)
+        ),
+        "another way through the model": first_call(
+            lambda x: x * 2 if x.shape[0] > 3 else x, [{0: [2, 4]}], ones(2, 3)
+        ),
+        **later_calls(),
+    }
+    text = "".join(f"{name}\n    {text}\n" for name, text in found.items())
+    golden("gears/errors.txt", re.sub(r"py:\d+ in", "py:N in", text))
+
+
+def test_the_errors_are_value_errors() -> None:
+    assert issubclass(GearError, kernelmill.InputError) and issubclass(GearError, ValueError)
+    with pytest.raises(TypeError):
+        set_dim_gears(torch.ones(2), [2, 4])  # type: ignore[arg-type]
