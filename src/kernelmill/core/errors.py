@@ -3,7 +3,8 @@
     KernelmillError
     ├── ConfigError         an option: its name, its value (also a ValueError)
     │   ├── ConfigTypeError     ... or its type (also a TypeError)
-    │   └── ConfigPathError     ... or a path that must exist and does not (also FileNotFoundError)
+    │   ├── ConfigPathError     ... or a path that must exist and does not (also FileNotFoundError)
+    │   └── PaddingError        ... or gear_miss="pad" for a model that padding could change
     ├── InputError          a bad argument of a compiled program; names it (also a ValueError)
     │   └── GearError           ... a size outside the gears, or gears that break their rules
     │       └── GearTypeError       ... by their type (also a TypeError)
@@ -32,6 +33,10 @@ class ConfigTypeError(ConfigError, TypeError):
 
 class ConfigPathError(ConfigError, FileNotFoundError):
     """An option that names a path which does not exist."""
+
+
+class PaddingError(ConfigError):
+    """gear_miss="pad" for a model whose kept values padding could change. Names the operator."""
 
 
 class InputError(KernelmillError, ValueError):

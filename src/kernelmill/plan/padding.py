@@ -1,0 +1,47 @@
+"""What is done around a program whose inputs are padded to a gear: data, no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+
+
+@dataclass(frozen=True)
+class PaddedInput:
+    """Argument `number` is copied into zeros of this shape and these strides (in elements), both
+    at the gear's sizes; its elements lie at the beginning of each dim."""
+
+    number: int
+    shape: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class PaddedResult:
+    """Result `number` holds what the program without padding returns.
+
+    Each of its dims is a row-major product of `axes`; the true elements are those inside the true
+    size of every axis. `strides` are what eager's result has, at the true sizes.
+    """
+
+    number: int
+    axes: tuple[tuple[Dim, ...], ...]
+    strides: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """How arguments become a gear's, and results the true ones. Inputs and results that are not
+    named here pass through.
+
+    `sizes` are integer arguments (number, symbol) that become the gear's size, `size_results`
+    integer results (number, dim) that become the true one. `ranges` (symbol, low, high or None)
+    hold for every true size for which the program was traced.
+    """
+
+    inputs: tuple[PaddedInput, ...]
+    results: tuple[PaddedResult, ...]
+    sizes: tuple[tuple[int, str], ...] = ()
+    size_results: tuple[tuple[int, Dim], ...] = ()
+    ranges: tuple[tuple[str, int, Dim | None], ...] = ()

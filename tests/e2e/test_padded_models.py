@@ -1,0 +1,108 @@
+"""Real models, traced once, whose graphs run on padded arguments: eager's results, unasked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kernelmill.backend import capture
+from kernelmill.config import CompilerConfig
+from kernelmill.graph.interpreter import run_graph
+from kernelmill.graph.ir import DimInput, Graph
+from kernelmill.passes.padding import padding_of
+from kernelmill.runtime.padding import check_sizes, pad_arguments, slice_results
+from tests import zoo
+from tests.tolerances import assert_close
+
+MULTIPLE = 16
+
+
+class PaddedProgram:
+    """A program that pads every size to a multiple of 16, and runs its graph node by node."""
+
+    def __init__(self, graph: Graph, config: CompilerConfig) -> None:
+        self.graph = graph
+        self.symbols = [
+            (number, entry.symbol.name)
+            for number, entry in enumerate(graph.inputs)
+            if isinstance(entry, DimInput)
+        ]
+        names = frozenset(name for _, name in self.symbols)
+        self.padding = padding_of(graph, names, frozenset())
+        self.gears: list[dict[str, int]] = []
+
+    def call(self, *args: Any) -> Any:
+        sizes = {name: args[number] for number, name in self.symbols}
+        gear = {name: -(-size // MULTIPLE) * MULTIPLE for name, size in sizes.items()}
+        self.gears.append(gear)
+        check_sizes(self.padding, sizes)
+        results = run_graph(self.graph, pad_arguments(self.padding, args, gear))
+        return slice_results(self.padding, results, sizes, gear)
+
+
+class MeanPooling(nn.Module):
+    """Sentence embeddings as sentence-transformers makes them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> tuple[Tensor, Tensor]:
+        states = self.model(input_ids, attention_mask).last_hidden_state
+        weights = attention_mask.unsqueeze(-1).expand(states.size()).float()
+        mean = (states * weights).sum(1) / torch.clamp(weights.sum(1), min=1e-9)
+        return states, nn.functional.normalize(mean, p=2, dim=1)
+
+
+class Logits(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        return self.model(input_ids, use_cache=False).logits
+
+
+def _sentences(batch: int, length: int) -> tuple[Tensor, Tensor]:
+    lengths = (length - torch.arange(batch)).clamp(min=1)[:, None]
+    return torch.randint(1, 99, (batch, length)), (torch.arange(length)[None] < lengths).long()
+
+
+def _tokens(batch: int, length: int) -> tuple[Tensor]:
+    return (torch.randint(1, 99, (batch, length)),)
+
+
+CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], tuple[Tensor, ...]]]] = {
+    "bert with a mask and mean pooling": (lambda: MeanPooling(zoo.bert().model), _sentences),
+    "causal gpt2": (lambda: Logits(zoo.gpt2().model), _tokens),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_padded_calls_equal_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[PaddedProgram] = []
+
+    def padded(graph: Graph, config: CompilerConfig) -> PaddedProgram:
+        made.append(PaddedProgram(graph, config))
+        return made[-1]
+
+    monkeypatch.setattr(capture, "compile_graph", padded)
+    monkeypatch.setenv("KERNELMILL_STRICT", "1")
+    build, inputs = CASES[name]
+    model = build()
+    compiled = torch.compile(model, backend="kernelmill", fullgraph=True)
+    with torch.no_grad():
+        for batch, length in ((3, 7), (2, 16), (5, 20), (17, 3)):
+            args = inputs(batch, length)
+            for arg in args:
+                torch._dynamo.mark_dynamic(arg, 0)
+                torch._dynamo.mark_dynamic(arg, 1)
+            assert_close(compiled(*args), model(*args))
+    assert len(made) == 1
+    assert [sorted(gear.values()) for gear in made[0].gears] == [
+        [16, 16], [16, 16], [16, 32], [16, 32]
+    ]  # fmt: skip
