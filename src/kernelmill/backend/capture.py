@@ -44,6 +44,7 @@ from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError, InputError, StoreError, UnsupportedError
+from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.frontend import ImportedGraph, decomposition_table, import_fx
 
@@ -123,7 +124,8 @@ class _Compilation:
         if self.config.debug.run_eagerly:
             return self._refuse(gm, capture, "config.debug.run_eagerly is set")
         try:
-            compiled = self._compile(gm, capture)
+            with collection_paused():
+                compiled = self._compile(gm, capture)
         except _OUR_CALLERS_FAULT:
             raise
         except Exception as error:

@@ -11,6 +11,7 @@ from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.report import CompileReport
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core.garbage import collection_paused
 from kernelmill.core.target import host
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.program import lower_graph
@@ -20,6 +21,7 @@ from kernelmill.runtime.program import Program
 from kernelmill.store.store import open_store
 
 
+@collection_paused()
 def compile_graph(graph: Graph, config: CompilerConfig) -> Program | CapturedProgram:
     """A program that computes what the graph says.
 

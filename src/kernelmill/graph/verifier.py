@@ -73,14 +73,15 @@ class _Verifier:
         strides = () if kind.strides is None else kind.strides
         fits = kind.strides is None or len(strides) == kind.rank
         _require(fits, f"{len(strides)} strides for rank {kind.rank}")
-        for dim in (*kind.shape, *strides):
-            negative = isinstance(dim, int) and dim < 0
-            _require(not negative, f"a size or stride of {print_type(kind)} is negative")
+        if any(isinstance(dim, int) and dim < 0 for dim in (*kind.shape, *strides)):
+            raise TypingError(f"a size or stride of {print_type(kind)} is negative")
         self._dims(kind.shape)
         self._dims(strides)
 
     def _dims(self, dims: Iterable[Dim]) -> None:
         for dim in dims:
+            if isinstance(dim, int):
+                continue
             unknown = [name for name in symbols(dim) if name not in self._bound]
             _require(not unknown, f"nothing binds the symbol {', '.join(unknown)} of {dim}")
 
@@ -91,8 +92,10 @@ class _Verifier:
         if definition is None:
             raise TypingError(f"there is no operator {node.op!r}")
         for operand in node.operands:
-            _require(operand in self._known, f"{operand} is not defined here")
-        unknown = sorted(set(node.attrs) - {*definition.attrs, *definition.optional})
+            if operand not in self._known:
+                raise TypingError(f"{operand} is not defined here")
+        known = definition.attrs, definition.optional
+        unknown = sorted(name for name in node.attrs if not any(name in names for names in known))
         _require(not unknown, f"{node.op} has no attribute {', '.join(unknown)}")
         if node.op == "aten":
             self._aten(node)
@@ -102,8 +105,10 @@ class _Verifier:
             _require(_is_number(node.attrs.get("value")), f"{node.op} needs a number as its value")
         self._check_types(node)
         for value in node.results:
-            _require(value not in self._known, f"{value} is defined twice")
-            _require(value.node is node, f"{value} does not point to its node")
+            if value in self._known:
+                raise TypingError(f"{value} is defined twice")
+            if value.node is not node:
+                raise TypingError(f"{value} does not point to its node")
             self._type(value.type)
             self._known.add(value)
 
@@ -115,11 +120,13 @@ class _Verifier:
         count = len(node.results)
         _require(count == len(inferred), f"{len(inferred)} results, not {count}")
         for value, kind in zip(node.results, inferred, strict=True):
-            _require(_same(value.type, kind), f"{value} is {print_type(kind)}")
+            if not _same(value.type, kind):
+                raise TypingError(f"{value} is {print_type(kind)}")
 
     def _attr(self, name: str, value: Attr) -> None:
         check = _ATTRS.get(name)
-        _require(check is None or check(value), f"the attribute {name}={value!r} is none")
+        if check is not None and not check(value):
+            raise TypingError(f"the attribute {name}={value!r} is none")
         self._literal(name, value)
 
     def _literal(self, name: str, value: object) -> None:
@@ -129,9 +136,8 @@ class _Verifier:
                 self._literal(name, item)
         elif isinstance(value, Expr):
             self._dims((value,))
-        else:
-            allowed = value is None or isinstance(value, (bool, int, float, str, DType))
-            _require(allowed, f"the attribute {name} holds a {type(value).__name__}")
+        elif value is not None and not isinstance(value, (bool, int, float, str, DType)):
+            raise TypingError(f"the attribute {name} holds a {type(value).__name__}")
 
     def _aten(self, node: Node) -> None:
         target = node.attrs.get("target")
@@ -181,7 +187,9 @@ def _shown(node: Node) -> str:
 
 
 def _same(a: TensorType, b: TensorType) -> bool:
-    return (a.dtype, a.shape, a.memory_strides) == (b.dtype, b.shape, b.memory_strides)
+    if (a.dtype, a.shape) != (b.dtype, b.shape):
+        return False
+    return a.strides == b.strides or a.memory_strides == b.memory_strides
 
 
 def _tensors(value: Attr) -> list[tuple[str, Attr]]:

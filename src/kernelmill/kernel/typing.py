@@ -63,8 +63,9 @@ _REDUCE = _table(
 def check_instr(instr: Instr) -> None:
     """Raise TypingError unless the operator exists and everything about it fits."""
     attrs = _ATTRS.get(instr.op, frozenset())
-    unknown = sorted(set(instr.attrs) - attrs)
-    require(not unknown, f"{instr.op} has no attribute {', '.join(unknown)}")
+    if instr.attrs:
+        unknown = sorted(set(instr.attrs) - attrs)
+        require(not unknown, f"{instr.op} has no attribute {', '.join(unknown)}")
     if instr.op in _UNIFORM:
         _check_uniform(instr)
     elif instr.op in COMPARE:
@@ -86,8 +87,8 @@ def check_fits(operand: Operand, type: VType) -> None:
     """
     if isinstance(operand, Value):
         have = operand.type
-        fits = have.dtype == type.dtype and have.lanes in (1, type.lanes)
-        require(fits, f"{operand} is {have}, not {type}")
+        if have.dtype != type.dtype or have.lanes not in (1, type.lanes):
+            raise TypingError(f"{operand} is {have}, not {type}")
     elif isinstance(operand, bool):
         require(type.dtype == BOOL, f"a bool literal where {type} is wanted")
     elif type.dtype.is_integer:
@@ -101,11 +102,13 @@ def check_fits(operand: Operand, type: VType) -> None:
 
 
 def _arity(instr: Instr, count: int) -> None:
-    require(len(instr.args) == count, f"{instr.op} takes {count} operands, not {len(instr.args)}")
+    if len(instr.args) != count:
+        raise TypingError(f"{instr.op} takes {count} operands, not {len(instr.args)}")
 
 
 def _check_kind(op: str, dtype: DType, kinds: frozenset[str]) -> None:
-    require(_kind(dtype) in kinds, f"{op} does not work on {dtype}")
+    if _kind(dtype) not in kinds:
+        raise TypingError(f"{op} does not work on {dtype}")
 
 
 def _check_uniform(instr: Instr) -> None:

@@ -90,22 +90,27 @@ class _Verifier:
 
     def _dims(self, *dims: Dim) -> None:
         for dim in dims:
+            if isinstance(dim, int):
+                continue
             unknown = [name for name in symbols(dim) if name not in self._symbols]
             require(not unknown, f"symbol {', '.join(unknown)} of {dim} is not in scope")
 
     def _define(self, values: Iterable[Value]) -> None:
         for value in values:
-            require(value not in self._defined, f"{value} is defined twice")
-            require(value.type.lanes >= 1, f"{value} has {value.type.lanes} lanes")
-            require(not value.type.dtype.is_opaque, f"{value}: no register holds {value.type}")
+            if value in self._defined:
+                raise TypingError(f"{value} is defined twice")
+            if value.type.lanes < 1:
+                raise TypingError(f"{value} has {value.type.lanes} lanes")
+            if value.type.dtype.is_opaque:
+                raise TypingError(f"{value}: no register holds {value.type}")
             self._defined.add(value)
             self._visible.add(value)
 
     def _use(self, *operands: Operand | None) -> None:
         for operand in operands:
-            if isinstance(operand, Value):
+            if isinstance(operand, Value) and operand not in self._visible:
                 known = "is not in scope here" if operand in self._defined else "is not defined"
-                require(operand in self._visible, f"{operand} {known}")
+                raise TypingError(f"{operand} {known}")
 
     # ---- statements -------------------------------------------------------------------------
 
@@ -174,9 +179,10 @@ class _Verifier:
         if buffer is None:
             raise TypingError(f"there is no buffer {name!r}")
         verb = "read" if direction == "in" else "written"
-        allowed = buffer.access in (direction, "inout")
-        require(allowed, f"buffer {name} is declared {buffer.access!r} and is {verb}")
-        require(buffer.dtype == dtype, f"buffer {name} holds {buffer.dtype}, not {dtype}")
+        if buffer.access not in (direction, "inout"):
+            raise TypingError(f"buffer {name} is declared {buffer.access!r} and is {verb}")
+        if buffer.dtype != dtype:
+            raise TypingError(f"buffer {name} holds {buffer.dtype}, not {dtype}")
 
     def _mask(self, mask: Value | None, lanes: int) -> None:
         if mask is not None:

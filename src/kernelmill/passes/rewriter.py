@@ -25,7 +25,8 @@ class Rewriter:
 
     def operands(self, node: Node) -> tuple[Value, ...]:
         """The node's operands in the new graph."""
-        return tuple(self.value(operand) for operand in node.operands)
+        new = self._new
+        return tuple([new.get(operand, operand) for operand in node.operands])
 
     def keep(self, node: Node, **attrs: Attr) -> None:
         """Carry a node over, with `attrs` added to its own."""

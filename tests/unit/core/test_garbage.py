@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Generator
+
+import pytest
+
+from kernelmill.core.garbage import collection_paused
+
+
+@pytest.fixture(autouse=True)
+def collection_on() -> Generator[None]:
+    gc.enable()
+    yield
+    gc.enable()
+
+
+def test_a_pause_ends_with_collection_on() -> None:
+    with collection_paused():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+
+
+def test_a_pause_ends_after_an_error() -> None:
+    with pytest.raises(ValueError, match="inside"), collection_paused():
+        raise ValueError("inside")
+    assert gc.isenabled()
+
+
+def test_collection_that_was_off_stays_off() -> None:
+    gc.disable()
+    with collection_paused():
+        pass
+    assert not gc.isenabled()
+
+
+def test_overlapping_pauses_end_with_the_last() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with collection_paused():
+            entered.set()
+            leave.wait(10)
+
+    thread = threading.Thread(target=other)
+    with collection_paused():
+        thread.start()
+        assert entered.wait(10)
+    assert not gc.isenabled()
+    leave.set()
+    thread.join()
+    assert gc.isenabled()
