@@ -8,9 +8,9 @@ from typing import Union
 from kernelmill.codegen import machine
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.index import Indices
-from kernelmill.codegen.object_file import undefined_symbols
 from kernelmill.codegen.statements import INDEX, Body, pointer_names
 from kernelmill.core.dim import Dim, Sym
+from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.target import Target
 from kernelmill.kernel.ir import TASK, Kernel
 

@@ -14,6 +14,7 @@ from kernelmill.graph.ir import Graph
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.program import Lowered
 from kernelmill.plan.ir import Launch
+from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.dims import dims_needed
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
@@ -49,6 +50,7 @@ def link_all(drafts: Sequence[Draft], store: Store, target: Target) -> list[Prog
         with draft.report.stage("verify"):
             for kernel in draft.lowered.kernels.values():
                 verify_kernel(kernel, "lowering")
+            verify_plan(draft.lowered.plan, "lowering")
     with drafts[0].report.stage("codegen"):
         batches = [requests_of(draft.lowered.plan, draft.lowered.kernels) for draft in drafts]
         obtained = obtain_all(batches, store, target)

@@ -84,7 +84,10 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """The integer that `dim` is for these values. KeyError names a symbol without a value."""
+    """The integer that `dim` is for these values. KeyError names a symbol without a value.
+
+    A divisor is positive wherever its quotient or rest is used; where it is not, 1 stands for it.
+    """
     if isinstance(dim, int):
         return dim
     total = 0
@@ -101,9 +104,9 @@ def _evaluate_atom(atom: Atom, values: Mapping[str, int]) -> int:
     assert isinstance(atom, Op)
     a, b = evaluate(atom.a, values), evaluate(atom.b, values)
     if atom.kind == "div":
-        return a // b
+        return a // max(b, 1)
     if atom.kind == "mod":
-        return a % b
+        return a % max(b, 1)
     return min(a, b) if atom.kind == "min" else max(a, b)
 
 

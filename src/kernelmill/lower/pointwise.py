@@ -124,7 +124,8 @@ def _floordiv(b: KernelBuilder, x: Value, y: Value) -> Value:
     if not _is_float(x):
         quotient = b.op("div", x, y)
         rest = b.op("sub", x, b.op("mul", quotient, y))
-        return b.op("select", _differ(b, rest, y), b.op("sub", quotient, 1), quotient)
+        below = b.op("and", _differ(b, rest, y), b.op("ne", y, 0))
+        return b.op("select", below, b.op("sub", quotient, 1), quotient)
     # Python's float floor division: exact remainder first, then round what is nearly an integer.
     rest = b.op("rem", x, y)
     quotient = b.op("div", b.op("sub", x, rest), y)

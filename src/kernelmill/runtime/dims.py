@@ -9,14 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from kernelmill.core.dim import (
-    Dim,
-    Expr,
-    Op,
-    bounds,
-    evaluate,
-    symbols,
-)  # fmt: skip
+from kernelmill.core.dim import Dim, Expr, evaluate, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import (
     AtenCall,
@@ -82,23 +75,6 @@ def dims_needed(plan: Plan) -> tuple[Dim, ...]:
     return tuple(dim for dim in needed if not late & symbols(dim).keys())
 
 
-def divides_safely(dims: Iterable[Dim]) -> bool:
-    """Whether no divisor in `dims` can be 0 for values in the symbols' ranges."""
-    for dim in dims:
-        if not isinstance(dim, Expr):
-            continue
-        for monomial, _ in dim.terms:
-            for atom in monomial:
-                if not isinstance(atom, Op):
-                    continue
-                low = bounds(atom.b)[0]
-                if atom.kind in ("div", "mod") and (low is None or low <= 0):
-                    return False
-                if not divides_safely((atom.a, atom.b)):
-                    return False
-    return True
-
-
 class DimTable:
     """Gives every dim of a plan its number, and makes the arrays of values."""
 
@@ -116,7 +92,7 @@ class DimTable:
         self._numbers = {
             dim: number for number, dim in enumerate((*needed, *self.late, *self._constants))
         }
-        self._function = function if divides_safely(needed) else None
+        self._function = function
 
     def is_late(self, dims: Iterable[Dim]) -> bool:
         """Whether one of these dims has no value when the call begins."""
@@ -140,7 +116,7 @@ class DimTable:
             given = (word * len(self.symbols))(*(values.get(s.name, 0) for s in self.symbols))
             self._function(given, array)
         else:
-            array[: len(self._early)] = [_value(dim, values) for dim in self._early]
+            array[: len(self._early)] = [evaluate(dim, values) for dim in self._early]
         self.fill_late(array, values)
         return array
 
@@ -167,15 +143,7 @@ class DimTable:
         """Compute the dims over late symbols that `values` now suffices for."""
         for number, dim in enumerate(self.late, len(self._early)):
             if symbols(dim).keys() <= values.keys():
-                array[number] = _value(dim, values)
-
-
-def _value(dim: Dim, values: Mapping[str, int]) -> int:
-    try:
-        return evaluate(dim, values)
-    except ZeroDivisionError:
-        given = ", ".join(f"{name} is {values[name]}" for name in sorted(symbols(dim)))
-        raise InputError(f"the program has no size {dim} when {given}") from None
+                array[number] = evaluate(dim, values)
 
 
 def _check_range(

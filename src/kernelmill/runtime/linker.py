@@ -19,8 +19,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import torch
 
+from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError
-from kernelmill.runtime.elf import undefined_symbols
 
 
 class LinkedObject:

@@ -35,6 +35,11 @@ def test_a_constant_result_is_a_plain_integer() -> None:
     assert (K + 1) - K == 1
 
 
+def test_what_is_divided_by_nothing_is_divided_by_one() -> None:
+    assert evaluate(K // J, {"i": 9, "j": 0}) == 9
+    assert evaluate(K % J, {"i": 9, "j": 0}) == 0
+
+
 def test_equal_expressions_are_equal_whatever_order_built_them() -> None:
     assert K * 4 + J == J + 4 * K
     assert (K + J) * (K - J) == K * K - J * J

@@ -17,6 +17,8 @@ from kernelmill.core.dtype import (
     F32,
     F64,
     I8,
+    I16,
+    I32,
     I64,
     U8,
     DType,
@@ -58,6 +60,17 @@ def test_a_map_of_every_dtype_with_a_tail(dtype: DType) -> None:
 def test_casts_in_vectors_and_tails(source: DType, target: DType) -> None:
     made = graph(lambda b, x: b.emit("cast", x, dtype=target), (source, (37,)))
     check(made, whole(source, 37, low=0), interpret=True)
+
+
+@pytest.mark.parametrize("dtype", [I64, I32, I16, I8, U8], ids=str)
+def test_integers_divided_by_zero_give_zero(dtype: DType) -> None:
+    def build(b: GraphBuilder, x: Value, y: Value) -> list[Value]:
+        return [b.emit(op, x, y) for op in ("div", "floordiv", "mod", "rem")]
+
+    made = graph(build, (dtype, (5, 18)), (dtype, (5, 18)))
+    low = 0 if dtype == U8 else -9
+    inputs = whole(dtype, 5, 18, low=low, high=9), whole(dtype, 5, 18, low=low // 9, high=2)
+    check(made, *inputs, targets=OLDER, interpret=True)
 
 
 def test_lanes_count_in_the_widest_type_of_a_mixed_map() -> None:

@@ -171,13 +171,12 @@ def test_parameters_are_packed_before_sizes_are_known(native: bool) -> None:
     assert program.report()["repacks"] == 1
 
 
-def test_a_divisor_that_may_be_zero_is_not_divided_by_in_native_code() -> None:
-    share = (s0 + 7) // s0 * 4
-    plan = Plan(
-        "share", (S0,), (SymbolInput("s0"),), (), (), (), (DimResult(share),), (),
-    )  # fmt: skip
-    objects = {DIMS_OBJECT: dims_function(DIMS_OBJECT, plan.symbols, dims_needed(plan), host())}
-    program = load(plan, objects)
-    assert program(3) == [12]
-    with pytest.raises(InputError, match="s0 is 0"):
-        program(0)
+@pytest.mark.parametrize("native", [True, False])
+def test_a_divisor_that_is_zero_counts_as_one(native: bool) -> None:
+    shares = DimResult((s0 + 7) // s0 * 4), DimResult((s0 + 7) % s0)
+    plan = Plan("share", (S0,), (SymbolInput("s0"),), (), (), (), shares, ())
+    needed = dims_needed(plan)
+    objects = {DIMS_OBJECT: dims_function(DIMS_OBJECT, plan.symbols, needed, host())}
+    program = load(plan, objects if native else {})
+    assert program(3) == [12, 1]
+    assert program(0) == [32, 0]

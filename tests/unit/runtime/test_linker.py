@@ -8,7 +8,6 @@ import pytest
 
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime import linker
-from kernelmill.runtime.elf import undefined_symbols
 from tests.unit.runtime.kernels import add, compile_text, elementwise
 
 ANSWER = "define i32 @answer() { ret i32 42 }"
@@ -16,20 +15,6 @@ ANSWER = "define i32 @answer() { ret i32 42 }"
 
 def call_answer(linked: linker.LinkedObject) -> int:
     return ctypes.CFUNCTYPE(ctypes.c_int32)(linked["answer"])()
-
-
-def test_undefined_symbols_are_read_from_the_object() -> None:
-    text = """
-    declare float @expf(float)
-    declare void @other()
-    define float @mine(float %x) {
-      call void @other()
-      %y = call float @expf(float %x)
-      ret float %y
-    }
-    """
-    assert set(undefined_symbols(compile_text(text))) == {"expf", "other"}
-    assert undefined_symbols(compile_text(ANSWER)) == ()
 
 
 @pytest.mark.parametrize("image", [b"", b"\x7fELF", b"MZ" * 100, compile_text(ANSWER)[:200]])

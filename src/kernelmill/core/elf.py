@@ -12,11 +12,14 @@ _SYMBOL_BYTES = 24
 
 
 def undefined_symbols(image: bytes) -> tuple[str, ...]:
-    """Names that `image` uses and does not define. ValueError when it is no ELF-64 object."""
+    """Names that `image` uses and does not define, sorted.
+
+    ValueError when it is no ELF-64 object.
+    """
     if image[:6] != b"\x7fELF\x02\x01":
         raise ValueError("not a 64-bit little-endian ELF object")
     try:
-        return tuple(_undefined(image))
+        return tuple(sorted(set(_undefined(image))))
     except (struct.error, IndexError) as error:
         raise ValueError(f"truncated ELF object of {len(image)} bytes") from error
 
