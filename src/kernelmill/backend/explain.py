@@ -91,10 +91,10 @@ def _describe(report: CompileReport) -> list[str]:
         why = f", new: differs in {', '.join(kernel.differs)}" if kernel.differs else ""
         lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.kind}, {kernel.source}{why}]")
         lines.append(
-            f"         {' '.join(kernel.operators)}  ({kernel.origin or 'no source line'})"
+            f"         {' '.join(kernel.operators)}  ({kernel.origin or 'origin unknown'})"
         )
     for operator, reason, origin in report.fallbacks:
-        lines.append(f"  ATen {operator}: {reason}  ({origin or 'no source line'})")
+        lines.append(f"  ATen {operator}: {reason}  ({origin or 'origin unknown'})")
     return lines
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -70,7 +70,7 @@ class _Importer:
         for node, role, name in zip(placeholders, roles, names, strict=True):
             self._input(node, role, self._unique(name))
         for node in self.gm.graph.nodes:
-            self.builder.origin = _origin(node.stack_trace or "")
+            self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
             if node.op == "get_attr":
                 env[node] = self._constant(str(node.target))
             elif node.op == "call_function":
@@ -257,10 +257,23 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 @cache
-def _origin(stack_trace: str) -> str:
+def _line(stack_trace: str) -> str:
     """ "file.py:line in function" of the innermost frame."""
     frames = _FRAME.findall(stack_trace)
     if not frames:
         return ""
     path, line, function = frames[-1]
     return f"{path.rpartition('/')[2]}:{line} in {function}"
+
+
+_OWNER = re.compile(r"^\w+\['\w+'\]\.?")
+
+
+def _module(meta: Mapping[str, Any]) -> str:
+    """ "Linear 2.0": the innermost module that called the operator, by class and path. Dynamo has
+    no line for what torch's own containers call."""
+    stack: Any = meta.get("nn_module_stack") or meta.get("fwd_nn_module_stack")
+    if not stack:
+        return ""
+    path, kind = list(stack.values())[-1]
+    return f"{kind.__name__} {_OWNER.sub('', path)}".strip()

@@ -188,7 +188,8 @@ class ContractionEmitter:
     ) -> str | None:
         if not all(isinstance(size, int) for size in (outer, *roles.k)):
             return None
-        view = _panel_view(value, at, outer, roles, width)
+        assert self.group.seed is not None
+        view = _panel_view(value, at, outer, roles, width, self.group.seed.origin)
         location = None if view is None else self.pack(view)
         return None if location is None else self.e.param(location, "in")
 
@@ -381,8 +382,9 @@ def _window(node: Node) -> Value:
 
 
 def _panel_view(
-    value: Value, at: Callable[[Dims, Dim, Dims], Index], outer: Dim, roles: _Roles, width: int
-) -> Value | None:
+    value: Value, at: Callable[[Dims, Dim, Dims], Index], outer: Dim, roles: _Roles, width: int,
+    origin: str,
+) -> Value | None:  # fmt: skip
     """A constant operand as a view in panel layout, by views alone; None where that cannot be."""
     _, index = fresh_axes((*roles.batch, outer, *roles.k), "x", {})
     position = len(roles.batch)
@@ -394,6 +396,7 @@ def _panel_view(
     if order is None:
         return None
     builder = GraphBuilder("panels")
+    builder.origin = origin
     shape = (outer, *roles.k)
     depth = product(roles.k)
     panels, _, _ = panel_shape(outer, depth, width)

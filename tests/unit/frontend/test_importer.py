@@ -91,6 +91,14 @@ def test_nodes_know_the_users_line() -> None:
     assert graph.nodes[0].origin.endswith(" in <lambda>")
 
 
+def test_nodes_of_containers_know_their_module() -> None:
+    model = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Tanh()))
+    graph = trace(model, torch.randn(3)).graph
+    assert [node.origin for node in graph.nodes] == ["ReLU 0"] * (len(graph.nodes) - 1) + [
+        "Tanh 1.0"
+    ]
+
+
 def test_strided_input_keeps_its_strides() -> None:
     (entry,) = trace(lambda x: x + 1, torch.randn(4, 3).t()).graph.tensor_inputs()
     assert entry.value.type.strides == (1, 3)
