@@ -33,6 +33,7 @@ def _is_worker(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         os.environ[_FOLDER] = tempfile.mkdtemp(prefix="kernelmill-tests-")
+        os.environ["KERNELMILL_STATIC_KERNELS"] = os.path.join(os.environ[_FOLDER], "packages")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

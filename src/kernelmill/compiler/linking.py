@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelmill.compiler.objects import differences, obtain_all, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Graph
+from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.program import Lowered
 from kernelmill.plan.ir import Launch
@@ -26,21 +27,23 @@ _log = get_logger("compiler")
 
 @dataclass(frozen=True)
 class Draft:
-    """A graph after lowering, with its report so far: all that needs no objects."""
+    """A graph after lowering, with its report so far: all that needs no objects.
+
+    `others` are the targets of kernels that are not for this machine's, by kernel name.
+    """
 
     lowered: Lowered
     graph: Graph
     report: CompileReport
+    others: Mapping[str, Target] = field(default_factory=dict[str, Target])
 
 
-def link(
-    lowered: Lowered, graph: Graph, report: CompileReport, store: Store, target: Target
-) -> Program:
+def link(draft: Draft, store: Store, target: Target) -> Program:
     """The program, its report filled and published.
 
     Raises VerificationError for a kernel that lowering got wrong, StoreError as the store does.
     """
-    (program,) = link_all([Draft(lowered, graph, report)], store, target)
+    (program,) = link_all([draft], store, target)
     return program
 
 
@@ -53,7 +56,7 @@ def link_all(drafts: Sequence[Draft], store: Store, target: Target) -> list[Prog
             verify_plan(draft.lowered.plan, "lowering")
     with drafts[0].report.stage("codegen"):
         batches = [requests_of(draft.lowered.plan, draft.lowered.kernels) for draft in drafts]
-        obtained = obtain_all(batches, store, target)
+        obtained = obtain_all(batches, store, target, [draft.others for draft in drafts])
     pool = FramePool()
     programs: list[Program] = []
     for draft, entries in zip(drafts, obtained, strict=True):
@@ -84,11 +87,11 @@ def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
     for ref in lowered.plan.kernels:
         entry = entries[ref.name]
         new = entry.source == "compiled"
-        kind = "dynamic" if lowered.kernels[ref.name].dims else "static"
         report.kernels.append(
             KernelReport(
                 entry.name, ref.type, ref.operators, ref.origin, entry.source, launches[ref.name],
-                differences(entry, store, ref.type) if new and collecting() else (), kind,
+                differences(entry, store, ref.type) if new and collecting() else (),
+                _kind(lowered.kernels[ref.name], entry),
             )
         )  # fmt: skip
     for node in graph.nodes:
@@ -102,3 +105,10 @@ def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
     )  # fmt: skip
     for kernel in report.kernels:
         _log.info("%s: %d x %s, %s", report.name, kernel.launches, kernel.name, kernel.kind)
+
+
+def _kind(kernel: Kernel, entry: Entry) -> str:
+    if kernel.dims:
+        return "dynamic"
+    where = entry.source if entry.source.startswith("package ") else "this run"
+    return f"static ({where})"

@@ -56,7 +56,7 @@ def requests_of(plan: Plan, kernels: Mapping[str, Kernel]) -> list[Request]:
 
 def kernel_key(kernel: Kernel, target: Target) -> Key:
     """All that decides the bytes of a kernel's object, by name."""
-    return _key(target, kernel=print_kernel(kernel, name=False))
+    return key_of(target, kernel=print_kernel(kernel, name=False))
 
 
 def obtain(requests: Sequence[Request], store: Store, target: Target) -> dict[str, Entry]:
@@ -65,13 +65,20 @@ def obtain(requests: Sequence[Request], store: Store, target: Target) -> dict[st
 
 
 def obtain_all(
-    batches: Sequence[Sequence[Request]], store: Store, target: Target
+    batches: Sequence[Sequence[Request]],
+    store: Store,
+    target: Target,
+    others: Sequence[Mapping[str, Target]] = (),
 ) -> list[dict[str, Entry]]:
-    """The same for several programs at once, in which a name may mean different kernels."""
+    """The same for several programs at once, in which a name may mean different kernels.
+
+    `others` are, for each program, the targets of kernels that are not for `target`.
+    """
+    others = others or [{}] * len(batches)
     jobs = {
-        (number, request.kernel.name): _job(request, store, target)
+        (number, r.kernel.name): _job(r, store, others[number].get(r.kernel.name, target))
         for number, batch in enumerate(batches)
-        for request in batch
+        for r in batch
     }
     found: list[dict[str, Entry]] = [{} for _ in batches]
     for (number, name), entry in _run_all(jobs).items():
@@ -111,10 +118,11 @@ def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, targe
         image = codegen.dims_function("dims", symbols, dims, target)
         return Compiled(image, {"dims": text}, {"kernelName": "dims"})
 
-    return store.get_or_compile(_key(target, dims=text), "Dims", compile)
+    return store.get_or_compile(key_of(target, dims=text), "Dims", compile)
 
 
-def _key(target: Target, **what: str) -> Key:
+def key_of(target: Target, **what: str) -> Key:
+    """`what`, and all else that decides what is compiled from it."""
     return Key.of(
         {
             **what,

@@ -1,61 +1,78 @@
-"""Kernels of single operators: each lowered once in a process, whatever program it occurs in."""
+"""Programs that launch one operator after the other."""
 
 from __future__ import annotations
 
-from functools import cache
-
-from kernelmill.compiler.linking import link
+from kernelmill.compiler.choices import Choices
+from kernelmill.compiler.linking import Draft, link
+from kernelmill.compiler.operators_lowered import Library
 from kernelmill.compiler.report import CompileReport
-from kernelmill.core.errors import UnsupportedError
+from kernelmill.compiler.static_build import StaticBuild
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.operators import Operator
-from kernelmill.lower.program import Chosen, Lowered, lower_graph
+from kernelmill.lower.program import Chosen, lower_graph
 from kernelmill.runtime.program import Program
 from kernelmill.store.store import Store
 
 
-class Library:
-    """Operators lowered for one target. An operator is known by the text of its graph."""
-
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self._lowered: dict[str, Lowered | None] = {}
-
-    def dynamic(self, operator: Operator) -> Chosen | None:
-        """Kernels for all sizes; None for an operator that has none."""
-        if operator.general is None:
-            return None
-        lowered = self.lower(operator.general)
-        return None if lowered is None else Chosen(lowered, operator.values)
-
-    def lower(self, graph: Graph) -> Lowered | None:
-        """The operator's plan and kernels; None when it has no lowering in this form."""
-        text = print_graph(graph, names=False)
-        if text not in self._lowered:
-            try:
-                self._lowered[text] = lower_graph(graph, self.target)
-            except UnsupportedError:
-                self._lowered[text] = None
-        return self._lowered[text]
-
-
-@cache
-def library(target: Target) -> Library:
-    """The library of a target; there is one in a process."""
-    return Library(target)
-
-
 class Operators:
-    """Makes programs that launch one operator after the other."""
+    """Makes such programs. With `build`, static kernels are compiled for what has none yet.
 
-    def __init__(self, store: Store, target: Target) -> None:
+    Static kernels that are installed are used in any case.
+    """
+
+    def __init__(self, store: Store, target: Target, build: StaticBuild | None = None) -> None:
         self.store = store
         self.target = target
+        self.build = build
+        self.choices = Choices(store, target)
 
     def program(self, graph: Graph, report: CompileReport) -> Program:
-        """A program of kernels that serve every size, where an operator has such."""
+        """The program of a graph, published in the report.
+
+        Raises UnsupportedError for a graph that cannot be lowered.
+        """
+        selection = _Selection(self)
         with report.stage("lower"):
-            lowered = lower_graph(graph, self.target, True, library(self.target).dynamic)
-        return link(lowered, graph, report, self.store, self.target)
+            lowered = lower_graph(graph, self.target, True, selection.choose)
+        if self.build is not None and selection.found:
+            with report.stage("static"):
+                self.build.run(graph.name, list(selection.found.values()), lowered.plan)
+            selection = _Selection(self)
+            with report.stage("lower"):
+                lowered = lower_graph(graph, self.target, True, selection.choose)
+        draft = Draft(lowered, graph, report, selection.targets)
+        return link(draft, self.store, self.target)
+
+
+class _Selection:
+    """Chooses kernels for one graph; `found` are its operators of known sizes by their text, and
+    `targets` those of kernels that are for another target than this machine's."""
+
+    def __init__(self, operators: Operators) -> None:
+        self.operators = operators
+        self.found: dict[str, Operator] = {}
+        self.targets: dict[str, Target] = {}
+
+    def choose(self, operator: Operator) -> Chosen | None:
+        choices = self.operators.choices
+        if operator.graph is not None:
+            self.found.setdefault(print_graph(operator.graph, names=False), operator)
+            packaged = choices.packaged(operator)
+            if packaged is not None:
+                return self._from(operator, packaged[0].kernel, packaged[1])
+            known = choices.known(operator) if self.operators.build is not None else None
+            if known is not None:
+                return self._from(operator, known.kernel, choices.library)
+        return choices.library.dynamic(operator)
+
+    def _from(self, operator: Operator, kernel: str, kernels: Library) -> Chosen | None:
+        if kernel == "static" and operator.graph is not None:
+            lowered = kernels.lower(operator.graph)
+            chosen = None if lowered is None else Chosen(lowered, {})
+        else:
+            chosen = kernels.dynamic(operator)
+        if chosen is not None and kernels.target != self.operators.target:
+            self.targets.update(dict.fromkeys(chosen.lowered.kernels, kernels.target))
+        return chosen

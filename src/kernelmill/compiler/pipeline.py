@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.compiler.captures import CapturedProgram, Captures
+from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.dump import GraphDump
 from kernelmill.compiler.linking import Draft, link_all
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.report import CompileReport
+from kernelmill.compiler.static_build import StaticBuild, build_folder
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
-from kernelmill.core.target import host
+from kernelmill.core.target import Target, host
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.runtime.program import Program
-from kernelmill.store.store import open_store
+from kernelmill.store.store import Store, open_store
 
 
 @collection_paused()
@@ -43,7 +45,7 @@ def compile_graphs(
     if config.mode == REDUCE_OVERHEAD:
         limit = config.debug.aclgraph.static_capture_size_limit
         assert limit is not None
-        operators = Operators(store, target)
+        operators = Operators(store, target, _static_build(config, store, target))
         return [Captures(operators, *one, limit).program() for one in optimised]
     separate = not config.experimental_config.pattern_fusion_pass
     drafts: list[Draft] = []
@@ -62,6 +64,14 @@ def _optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileRepor
     dump.write("optimized", graph)
     report.nodes_after = len(graph.nodes)
     return graph, report
+
+
+def _static_build(config: CompilerConfig, store: Store, target: Target) -> StaticBuild | None:
+    option = config.experimental_config.aclgraph
+    if not option._aclnn_static_shape_kernel:
+        return None
+    folder = build_folder(option._aclnn_static_shape_kernel_build_dir)
+    return StaticBuild(Choices(store, target), folder)
 
 
 def _passes(config: CompilerConfig) -> Sequence[Pass]:

@@ -17,7 +17,8 @@ from typing import Any
 class KernelReport:
     """One kernel: `source` is "folder" (reused), "compiled" or "memory"; `launches` in a call.
 
-    `kind` is "dynamic" for one that serves all sizes, "static" for one of a shape of its own.
+    `kind` is "dynamic" for one that serves all sizes; "static (this run)" or "static (package
+    NAME)" for one of a shape of its own.
     `differs` names, for a compiled kernel, the key ingredients in which the nearest entry of the
     store differed.
     """
@@ -29,7 +30,7 @@ class KernelReport:
     source: str
     launches: int
     differs: tuple[str, ...] = ()
-    kind: str = "static"
+    kind: str = "static (this run)"
 
 
 @dataclass

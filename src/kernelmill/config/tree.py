@@ -17,7 +17,7 @@ INT64_MAX = 2**63 - 1
 
 _NO_CAPTURE = "no device graph is captured here; a compiled program is launched as one call"
 _NO_STREAMS = "a CPU has no device streams; torch.set_num_threads sets the parallelism"
-_STATIC_KERNELS = "static kernels"
+_STATIC_KERNELS = "static kernels for a range of sizes"
 _SUPER_KERNEL = "super kernels"
 
 
@@ -209,7 +209,6 @@ class AclGraphExperimental(Group):
         False,
         "Compile kernels for the shapes seen, ahead of time.",
         mode=REDUCE_OVERHEAD,
-        pending=_STATIC_KERNELS,
         in_key=True,
     )
     _aclnn_static_shape_kernel_build_dir = Path(
@@ -217,7 +216,6 @@ class AclGraphExperimental(Group):
         "Folder of what that makes; None is beside the script.",
         must_be="folder",
         mode=REDUCE_OVERHEAD,
-        pending=_STATIC_KERNELS,
     )
     _aclnn_static_shape_kernel_sym_value_range = Instance[list[int] | None](
         None,

@@ -67,6 +67,12 @@ REMOTE = Knob(
     "",
     "Second level behind the folder: redis://host:6379/0, or a URL that fsspec knows.",
 )
+STATIC_KERNELS = Knob(
+    "KERNELMILL_STATIC_KERNELS",
+    str,
+    "",
+    "Folder of installed static kernels; default ~/.local/share/kernelmill/static_kernels.",
+)
 DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
 STRICT = Knob(
     "KERNELMILL_STRICT", _switch, False, "1: raise where a graph would run in torch as a whole."
@@ -77,6 +83,7 @@ KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[tuple[str, ...]], ...] = 
     LOGS,
     KERNEL_META,
     REMOTE,
+    STATIC_KERNELS,
     DEBUG,
     STRICT,
     RANK,

@@ -10,6 +10,7 @@ The cpu is the psABI level ("x86-64-v3"), not a model, so that equal machines sh
 from __future__ import annotations
 
 import platform
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -68,6 +69,35 @@ def x86_64(level: int) -> Target:
     """The x86-64 processor of psABI level 2, 3 (AVX2, FMA) or 4 (AVX-512), with common caches."""
     cpu = f"x86-64-v{level}"
     return Target("x86_64-unknown-linux-gnu", cpu, (), _VECTOR_BITS[cpu])
+
+
+def parse_target(text: str) -> Target:
+    """The target that `str` gave this text. ValueError for another text."""
+    match = _TEXT.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no target")
+    triple, cpu, features, *numbers = match.groups()
+    names = () if features == "-" else tuple(features.split(","))
+    return Target(triple, cpu, names, *map(int, numbers))
+
+
+_TEXT = re.compile(r"(\S+) (\S+) (\S+) vector(\d+) l1=(\d+) l2=(\d+)")
+
+
+def named_target(name: str) -> Target:
+    """The target called "native" (this machine) or "x86-64-v2" to "-v4". ValueError for others."""
+    if name == "native":
+        return host()
+    if name not in _VECTOR_BITS:
+        raise ValueError(f"no target {name!r}; there are: native, {', '.join(_VECTOR_BITS)}")
+    return x86_64(int(name[-1]))
+
+
+def cpu_flags(target: Target) -> tuple[str, ...]:
+    """The flags of /proc/cpuinfo that a machine must have to run the target's code, sorted."""
+    extras = {flag for flag, name in _EXTRAS.items() if name in target.features}
+    levels = (flags for level, flags in _LEVELS.items() if level <= target.cpu)
+    return tuple(sorted(extras.union(*levels))) if target.is_x86 else ()
 
 
 @cache

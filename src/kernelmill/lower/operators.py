@@ -10,7 +10,7 @@ those of convolution windows. Pointwise operators are brought to as few dims as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -47,6 +47,8 @@ class Operator:
     graph    with the sizes of its program, where those are numbers; else None
     general  for all sizes, where the operator has such a form; else None
     values   what the symbols of `general` are in the program
+    shape    of what it reads first, or of its result when it reads nothing
+    origin   the user's line
     inputs   the program's buffer for each input of a graph, in order; dim inputs are left out
     outputs  the program's buffer for each result
     """
@@ -55,6 +57,8 @@ class Operator:
     graph: Graph | None
     general: Graph | None
     values: Mapping[str, Dim]
+    shape: tuple[Dim, ...]
+    origin: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
@@ -80,15 +84,25 @@ def isolate(
     if exact is None:
         return None
     general = _attempt(_General(targets, stored))
+    if general is not None and general.buffers != exact.buffers:
+        general = None
     fixed = not exact.builder.graph.symbols
     return Operator(
         kernel_type(nodes),
         exact.builder.graph if fixed else None,
         None if general is None else general.builder.graph,
         {} if general is None else general.values,
+        _first_shape(nodes, targets),
+        next((node.origin for node in nodes if node.origin), ""),
         tuple(exact.buffers),
         tuple(location.buffer for location in targets.values()),
     )
+
+
+def _first_shape(nodes: Sequence[Node], targets: Iterable[Value]) -> tuple[Dim, ...]:
+    computing = (n for n in nodes if n.operands and OPS[n.op].kind not in ("view", "layout"))
+    first = next(computing, None)
+    return next(iter(targets)).shape if first is None else first.operands[0].shape
 
 
 class _NoForm(Exception):

@@ -24,6 +24,9 @@ from kernelmill.core.digest import DIGEST_BYTES, Key, sha256
 SUFFIXES = (".o", ".info", ".json")
 """In the order in which they are written."""
 
+ADDED = ("binFileName", "binFileSuffix", "sha256", "infoSha256", "checksum")
+"""Fields of the launch document that the store adds."""
+
 _TYPE = re.compile(r"[A-Za-z0-9_]{1,120}")
 NAME = re.compile(rf"[A-Za-z0-9_]{{1,120}}_[0-9a-f]{{{2 * DIGEST_BYTES}}}")
 _SEAL = re.compile(rb',\n  "checksum": "([0-9a-f]{64})"\n}\n')
@@ -52,7 +55,7 @@ class Entry:
     """A compiled kernel, checked.
 
     `launch` is the .json document. `source` is "folder" (it was there), "compiled" (just now),
-    "remote" (fetched from the remote store), or
+    "remote" (fetched from the remote store), "package NAME" (installed static kernels), or
     "memory" (compiled earlier by this process, which could not write it).
     """
 

@@ -18,9 +18,19 @@ from functools import cache
 from kernelmill.core import knobs
 from kernelmill.core.digest import Key
 from kernelmill.core.log import get_logger
-from kernelmill.store.entry import BadEntry, Compiled, Entry, decode, encode, entry_name, key_of
+from kernelmill.store.entry import (
+    ADDED,
+    BadEntry,
+    Compiled,
+    Entry,
+    decode,
+    encode,
+    entry_name,
+    key_of,
+)
 from kernelmill.store.folder import Folder
 from kernelmill.store.lock import ThreadTurns
+from kernelmill.store.packages import Package, installed
 from kernelmill.store.remote import Remote, default_remote
 from kernelmill.store.uses import Uses
 
@@ -63,6 +73,8 @@ class Nearest:
 class Store:
     """Compiled kernels in `folder`, with read-only folders in front that are looked at first.
 
+    Before those come `packages`, the installed static kernels.
+
     Raises StoreError, here or when it meets them, for folders and files that others can write to.
     Safe to use from several threads, and with any number of processes on one folder.
     """
@@ -73,9 +85,11 @@ class Store:
         read_only: Sequence[str | os.PathLike[str]] = (),
         patience: float = PATIENCE_SECONDS,
         remote: Remote | None = None,
+        packages: Sequence[Package] = (),
     ) -> None:
         self.folder = Folder(folder)
         self.read_only = tuple(Folder(path) for path in read_only)
+        self.packages = {package: Folder(package.path) for package in packages}
         self.patience = patience
         self.remote = remote
         self.counts = Counts()
@@ -129,6 +143,17 @@ class Store:
             self._count(compiled=1)
             return self._keep(name, key, compiled)
 
+    def packaged(self, package: Package, key: Key, type: str) -> Entry | None:
+        """The entry in one of `packages`, or None."""
+        return self._load_other(self.packages[package], entry_name(type, key))
+
+    def files(self, entry: Entry) -> dict[str, bytes]:
+        """The entry's three files by file name, as they go into a package."""
+        body = {name: value for name, value in entry.launch.items() if name not in ADDED}
+        info = {name: value for name, value in entry.info.items() if name != "ingredients"}
+        made = encode(entry.name, entry.key, Compiled(entry.object, info, body))
+        return {f"{entry.name}{suffix}": data for suffix, data in made.items()}
+
     def put(self, key: Key, type: str, compiled: Compiled) -> Entry:
         """Keep what was compiled elsewhere, in place of what may be there."""
         name = entry_name(type, key)
@@ -160,17 +185,25 @@ class Store:
         entry = self._memory.get(name)
         if entry is not None:
             return entry
+        for package, folder in self.packages.items():
+            entry = self._load_other(folder, name)
+            if entry is not None:
+                return replace(entry, source=f"package {package.name}")
         for folder in self.read_only:
-            try:
-                entry = folder.load(name)
-            except BadEntry as bad:
-                self._warn("read-only", f"{folder.path}: {bad}; skipped")
+            entry = self._load_other(folder, name)
             if entry is not None:
                 return entry
         entry = self.folder.load(name)
         if entry is not None:
             self._uses.add(name)
         return entry
+
+    def _load_other(self, folder: Folder, name: str) -> Entry | None:
+        try:
+            return folder.load(name)
+        except BadEntry as bad:
+            self._warn("read-only", f"{folder.path}: {bad}; skipped")
+            return None
 
     def _find_or_set_aside(self, name: str) -> Entry | None:
         """The same for who holds the entry's lock: a damaged entry is moved out of the way."""
@@ -272,9 +305,12 @@ def open_store(kernel_meta_dir: str | None = None) -> Store:
     The same folders give the same store within a process. StoreError as `Store` raises it.
     """
     paths = (kernel_meta_dir,) if kernel_meta_dir else default_folders()
-    return _store_at(tuple(os.path.abspath(path) for path in paths), knobs.REMOTE.get())
+    absolute = tuple(os.path.abspath(path) for path in paths)
+    return _store_at(absolute, knobs.REMOTE.get(), installed())
 
 
 @cache
-def _store_at(paths: tuple[str, ...], remote: str) -> Store:
-    return Store(paths[-1], paths[:-1], remote=default_remote() if remote else None)
+def _store_at(paths: tuple[str, ...], remote: str, packages: tuple[Package, ...]) -> Store:
+    return Store(
+        paths[-1], paths[:-1], remote=default_remote() if remote else None, packages=packages
+    )

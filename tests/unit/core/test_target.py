@@ -6,7 +6,7 @@ import pytest
 
 from kernelmill.core import target
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, U8
-from kernelmill.core.target import Target, host, x86_64
+from kernelmill.core.target import Target, cpu_flags, host, named_target, parse_target, x86_64
 
 
 def test_text_form_is_stable() -> None:
@@ -60,3 +60,25 @@ def test_unknown_machine_gets_its_baseline(monkeypatch: pytest.MonkeyPatch) -> N
 def test_host_is_asked_once() -> None:
     assert host() is host()
     assert host().vector_lanes(F32) * 32 == host().vector_bits
+
+
+@pytest.mark.parametrize("described", [host(), x86_64(2), x86_64(3)])
+def test_the_text_form_reads_back(described: Target) -> None:
+    assert parse_target(str(described)) == described
+    with pytest.raises(ValueError, match="no target"):
+        parse_target(f"{described} more")
+
+
+def test_names_of_targets() -> None:
+    assert named_target("native") == host()
+    assert named_target("x86-64-v3") == x86_64(3)
+    with pytest.raises(ValueError, match="there are: native, x86-64-v2"):
+        named_target("x86-64-v9")
+
+
+def test_a_level_needs_the_flags_of_those_below() -> None:
+    low, high = set(cpu_flags(x86_64(2))), set(cpu_flags(x86_64(4)))
+    assert "ssse3" in low and "avx2" not in low
+    assert low < set(cpu_flags(x86_64(3))) < high
+    assert set(cpu_flags(host())) <= target._cpu_flags()
+    assert cpu_flags(Target("aarch64-unknown-linux-gnu", "generic")) == ()

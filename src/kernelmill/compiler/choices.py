@@ -1,0 +1,169 @@
+"""Which kernel an operator of one shape runs: its own static one, or the dynamic one for all sizes.
+
+A choice is made once, by measuring both, and kept in the store beside the kernels: an entry of type
+"Choice", whose key is the operator's text, with "static" or "dynamic" in place of machine code.
+Installed packages bring their choices along.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernelmill.compiler.objects import key_of, obtain, requests_of
+from kernelmill.compiler.operators_lowered import Library, library
+from kernelmill.compiler.progress import Progress
+from kernelmill.compiler.trial import compare, example_arguments, repeated
+from kernelmill.core.digest import Key
+from kernelmill.core.errors import KernelmillError, UnsupportedError
+from kernelmill.core.target import Target, host
+from kernelmill.graph.printer import print_graph
+from kernelmill.lower.operators import Operator
+from kernelmill.lower.program import Lowered
+from kernelmill.plan.sizes import plan_at_sizes
+from kernelmill.runtime.program import Program, load
+from kernelmill.store.entry import Compiled, Entry
+from kernelmill.store.store import Store
+
+TYPE = "Choice"
+_SLACK = 1.02
+"""A static kernel that takes up to this many times as long counts as equal: noise."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`kernel` is "static" or "dynamic". Times are in nanoseconds a call, 0 when not measured."""
+
+    kernel: str
+    static_ns: int
+    dynamic_ns: int
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An operator that got no static kernel, and why."""
+
+    operator: Operator
+    reason: str
+
+
+def choice_key(operator: Operator, target: Target) -> Key:
+    """The key of an operator's choice. The operator's sizes must be numbers."""
+    assert operator.graph is not None
+    return key_of(target, operator=print_graph(operator.graph, names=False))
+
+
+class Choices:
+    """Choices for one target, in one store."""
+
+    def __init__(self, store: Store, target: Target) -> None:
+        self.store = store
+        self.target = target
+        self.library = library(target)
+
+    def packaged(self, operator: Operator) -> tuple[Choice, Library] | None:
+        """What an installed package has chosen, and the kernels of its target."""
+        for package in self.store.packages:
+            entry = self.store.packaged(package, choice_key(operator, package.target), TYPE)
+            if entry is not None:
+                return _choice(entry), library(package.target)
+        return None
+
+    def known(self, operator: Operator) -> Choice | None:
+        """What was chosen before."""
+        entry = self.store.get(choice_key(operator, self.target), TYPE)
+        return None if entry is None else _choice(entry)
+
+    def make(self, operators: list[Operator], jobs: int) -> list[Failure]:
+        """Compile static kernels, `jobs` at a time, and choose for each operator.
+
+        An operator that fails stops none of the others; it keeps its dynamic kernel.
+        """
+        failures: list[Failure] = []
+        good: list[Operator] = []
+        progress = Progress(len(operators))
+        try:
+            with ThreadPoolExecutor(max(1, jobs)) as pool:
+                futures = {pool.submit(self._compile, operator): operator for operator in operators}
+                for done, future in enumerate(as_completed(futures), 1):
+                    operator = futures[future]
+                    try:
+                        future.result()
+                        good.append(operator)
+                    except KernelmillError as error:
+                        failures.append(Failure(operator, str(error)))
+                    progress.show(done)
+        finally:
+            progress.close()
+        for operator in good:
+            try:
+                self._choose(operator)
+            except (KernelmillError, RuntimeError) as error:
+                failures.append(Failure(operator, str(error)))
+        return failures
+
+    def entries(self, operator: Operator) -> list[Entry]:
+        """What a program needs of the store for this operator: the choice, and its kernels."""
+        key = choice_key(operator, self.target)
+        entry = self.store.get(key, TYPE)
+        if entry is None:
+            return []
+        static = _choice(entry).kernel == "static"
+        lowered = self._static(operator) if static else self._dynamic(operator)
+        assert lowered is not None
+        return [entry, *self._obtain(lowered).values()]
+
+    # ---- making ----------------------------------------------------------------------------------
+
+    def _static(self, operator: Operator) -> Lowered:
+        assert operator.graph is not None
+        lowered = self.library.lower(operator.graph)
+        if lowered is None:
+            raise UnsupportedError(f"{operator.type} has no static kernel")
+        return lowered
+
+    def _dynamic(self, operator: Operator) -> Lowered | None:
+        return None if operator.general is None else self.library.lower(operator.general)
+
+    def _obtain(self, lowered: Lowered) -> dict[str, Entry]:
+        return obtain(requests_of(lowered.plan, lowered.kernels), self.store, self.target)
+
+    def _compile(self, operator: Operator) -> None:
+        self._obtain(self._static(operator))
+        dynamic = self._dynamic(operator)
+        if dynamic is not None:
+            self._obtain(dynamic)
+
+    def _choose(self, operator: Operator) -> None:
+        dynamic = self._dynamic(operator)
+        choice = Choice("static", 0, 0)
+        if dynamic is not None and self.target == host():
+            choice = self._measured(operator, dynamic)
+        made = Compiled(
+            choice.kernel.encode(),
+            {"op_info": {"Type": operator.type, "attrs": {"origin": operator.origin}}},
+            {"static_ns": choice.static_ns, "dynamic_ns": choice.dynamic_ns},
+        )
+        self.store.put(choice_key(operator, self.target), TYPE, made)
+
+    def _measured(self, operator: Operator, dynamic: Lowered) -> Choice:
+        """Both as a captured program would launch them: the dynamic one with its sizes known."""
+        assert operator.graph is not None
+        static = self._static(operator)
+        known = plan_at_sizes(dynamic.plan, operator.values)
+        static_ns, dynamic_ns = compare(
+            self._program(replace(static, plan=repeated(static.plan))),
+            self._program(replace(dynamic, plan=repeated(known))),
+            example_arguments(operator.graph),
+        )
+        faster = static_ns <= dynamic_ns * _SLACK
+        return Choice("static" if faster else "dynamic", static_ns, dynamic_ns)
+
+    def _program(self, lowered: Lowered) -> Program:
+        return load(lowered.plan, {n: entry.object for n, entry in self._obtain(lowered).items()})
+
+
+def _choice(entry: Entry) -> Choice:
+    times: Any = entry.launch
+    return Choice(entry.object.decode(), int(times["static_ns"]), int(times["dynamic_ns"]))

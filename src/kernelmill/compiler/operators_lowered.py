@@ -1,0 +1,43 @@
+"""Operators lowered by themselves: each once in a process, whatever program it occurs in."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.target import Target
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.printer import print_graph
+from kernelmill.lower.operators import Operator
+from kernelmill.lower.program import Chosen, Lowered, lower_graph
+
+
+class Library:
+    """Operators lowered for one target. An operator is known by the text of its graph."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._lowered: dict[str, Lowered | None] = {}
+
+    def dynamic(self, operator: Operator) -> Chosen | None:
+        """Kernels for all sizes; None for an operator that has none."""
+        if operator.general is None:
+            return None
+        lowered = self.lower(operator.general)
+        return None if lowered is None else Chosen(lowered, operator.values)
+
+    def lower(self, graph: Graph) -> Lowered | None:
+        """The operator's plan and kernels; None when it has no lowering in this form."""
+        text = print_graph(graph, names=False)
+        if text not in self._lowered:
+            try:
+                self._lowered[text] = lower_graph(graph, self.target)
+            except UnsupportedError:
+                self._lowered[text] = None
+        return self._lowered[text]
+
+
+@cache
+def library(target: Target) -> Library:
+    """The library of a target; there is one in a process."""
+    return Library(target)

@@ -1,0 +1,115 @@
+"""Static kernels for a captured program: compiled, chosen, written out and packed.
+
+What is written has the layout of TorchAir's static kernel compile:
+
+    {build_dir}/aclnn_static_shape_kernel_outputs/{timestamp}_{pid}_outputs/
+        {pid}/*.json             the operators that static kernels are meant for
+        {pid}_debug/*.json       all operators
+        {pid}_opcompile/*.json   those that were compiled, with the choice made
+        static_kernel_{datetime}.run
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from kernelmill.compiler.choices import TYPE, Choices, Failure
+from kernelmill.compiler.operator_documents import Document, aten_documents, to_document
+from kernelmill.core.errors import ConfigPathError
+from kernelmill.core.log import get_logger
+from kernelmill.lower.operators import Operator
+from kernelmill.plan.ir import Plan
+from kernelmill.store.packages import Contents, write_run
+
+OUTPUTS = "aclnn_static_shape_kernel_outputs"
+_log = get_logger("compiler")
+
+
+def build_folder(given: str | None) -> str:
+    """The folder for outputs: as given, else that of the running script.
+
+    ConfigPathError when it cannot be read and written.
+    """
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    folder = given or os.path.dirname(os.path.abspath(script or "script"))
+    if not os.path.isdir(folder) or not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+        raise ConfigPathError(
+            "config.experimental_config.aclgraph._aclnn_static_shape_kernel_build_dir: "
+            f"{folder!r} must be a folder that can be read and written"
+        )
+    return folder
+
+
+@dataclass(frozen=True)
+class StaticBuild:
+    """Builds into `folder` with the kernels and choices of `choices`."""
+
+    choices: Choices
+    folder: str
+
+    def run(self, program: str, operators: list[Operator], plan: Plan) -> None:
+        """Compile for the operators of a program, and write what the file's docstring says."""
+        now = datetime.now().strftime("%Y%m%d%H%M%S%f")
+        pid = os.getpid()
+        outputs = os.path.join(self.folder, OUTPUTS, f"{now}_{pid}_outputs")
+        documents = [to_document(operator) for operator in operators]
+        write_documents(os.path.join(outputs, str(pid)), documents)
+        everything = [*documents, *aten_documents(plan)]
+        write_documents(os.path.join(outputs, f"{pid}_debug"), everything)
+        new = [operator for operator in operators if self.choices.known(operator) is None]
+        failures = self.choices.make(new, len(os.sched_getaffinity(0)))
+        report_failures(failures)
+        chosen = [document for document in map(self._chosen, operators) if document is not None]
+        write_documents(os.path.join(outputs, f"{pid}_opcompile"), chosen)
+        contents = package_contents(f"static_kernel_{now}", self.choices, operators)
+        path = write_run(contents, outputs)
+        static = sum(document["kernel"] == "static" for document in chosen)
+        _log.info(
+            "%s: %d of %d operators have static kernels, %d failed; %s",
+            program, static, len(operators), len(failures), path,
+        )  # fmt: skip
+
+    def _chosen(self, operator: Operator) -> Document | None:
+        choice = self.choices.known(operator)
+        if choice is None:
+            return None
+        times = {"static_ns": choice.static_ns, "dynamic_ns": choice.dynamic_ns}
+        return {**to_document(operator), "kernel": choice.kernel, **times}
+
+
+def package_contents(name: str, choices: Choices, operators: Iterable[Operator]) -> Contents:
+    """A package of the chosen kernels of these operators, as far as a choice was made."""
+    files: dict[str, bytes] = {}
+    kernels: dict[str, str] = {}
+    for operator in operators:
+        for entry in choices.entries(operator):
+            files.update(choices.store.files(entry))
+            if not entry.name.startswith(f"{TYPE}_"):
+                kernels.setdefault(entry.name, to_document(operator)["name"])
+    created = datetime.now().astimezone().isoformat(timespec="seconds")
+    return Contents(name, choices.target, files, sorted(kernels.items()), created)
+
+
+def report_failures(failures: Iterable[Failure]) -> None:
+    """One warning for each operator that got no static kernel."""
+    for failure in failures:
+        where = f" ({failure.operator.origin})" if failure.operator.origin else ""
+        _log.warning("no static kernel for %s%s: %s", failure.operator.type, where, failure.reason)
+
+
+def write_documents(folder: str, documents: Iterable[Document]) -> None:
+    """Write `{name}_{number}.json` for each; the number tells apart what has one name."""
+    os.makedirs(folder, exist_ok=True)
+    numbers: dict[str, int] = {}
+    for document in documents:
+        name = document["name"]
+        number = numbers[name] = numbers.get(name, -1) + 1
+        path = os.path.join(folder, f"{name}_{number}.json")
+        with open(path, "w") as file:
+            json.dump({**document, "name": f"{name}_{number}"}, file, indent=1)
+            file.write("\n")

@@ -1,0 +1,193 @@
+"""Packages of static kernels: building them, and finding those that are installed.
+
+A package is a set of the store's entries with the processor they were compiled for. As a .run file
+it installs itself (installer.py); as a wheel it is found by its entry point in the group
+"kernelmill.static_kernels". Installed, it is a folder in front of the store's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from kernelmill.core import knobs
+from kernelmill.core.digest import sha256
+from kernelmill.core.errors import StoreError
+from kernelmill.core.log import get_logger
+from kernelmill.core.target import Target, cpu_flags, parse_target
+from kernelmill.store import installer
+
+ENTRY_POINTS = "kernelmill.static_kernels"
+_SHEBANG = b"#!/usr/bin/env python3\n"
+_log = get_logger("store")
+
+
+@dataclass(frozen=True)
+class Package:
+    """An installed package: its folder of entries, and the target they were compiled for."""
+
+    name: str
+    path: str
+    target: Target
+
+
+# ---- building -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What goes into a package.
+
+    files    of the store's entries, by file name
+    kernels  (entry, operator in words), for people
+    created  time of the build in words
+    """
+
+    name: str
+    target: Target
+    files: Mapping[str, bytes]
+    kernels: Sequence[tuple[str, str]]
+    created: str
+
+    def manifest(self) -> dict[str, Any]:
+        return {
+            "format": installer.FORMAT,
+            "name": self.name,
+            "created": self.created,
+            "target": str(self.target),
+            "machine": self.target.triple.partition("-")[0],
+            "cpu_flags": list(cpu_flags(self.target)),
+            "files": {name: sha256(data) for name, data in sorted(self.files.items())},
+            "kernels": [{"kernel": kernel, "operator": text} for kernel, text in self.kernels],
+        }
+
+
+def write_run(contents: Contents, folder: str | os.PathLike[str]) -> str:
+    """Write `{name}.run`, an executable file that installs itself; returns its path."""
+    assert installer.__file__ is not None
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as package:
+        _add(package, "__main__.py", Path(installer.__file__).read_bytes())
+        _add(package, installer.MANIFEST, installer.seal(contents.manifest()))
+        for name, data in sorted(contents.files.items()):
+            _add(package, f"kernels/{name}", data)
+    path = os.path.join(folder, f"{contents.name}.run")
+    _write(path, _SHEBANG + archive.getvalue(), 0o755)
+    return path
+
+
+def write_wheel(contents: Contents, folder: str | os.PathLike[str], version: str) -> str:
+    """Write a wheel that pip installs, and whose kernels programs then find; returns its path.
+
+    The format is that of the Python packaging user guide's "Binary distribution format".
+    """
+    module = contents.name.replace("-", "_").replace(".", "_")
+    info = f"{module}-{version}.dist-info"
+    machine = contents.target.triple.partition("-")[0]
+    tag = f"py3-none-linux_{machine}"
+    files: dict[str, bytes] = {
+        f"{module}/__init__.py": b'"""Static kernels for kernelmill."""\n',
+        f"{module}/{installer.MANIFEST}": installer.seal(contents.manifest()),
+        **{f"{module}/{name}": data for name, data in sorted(contents.files.items())},
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {module}\nVersion: {version}\n"
+        f"Summary: Static kernels for kernelmill, {contents.target}\n".encode(),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: kernelmill\nRoot-Is-Purelib: false\n"
+        f"Tag: {tag}\n".encode(),
+        f"{info}/entry_points.txt": f"[{ENTRY_POINTS}]\n{module} = {module}\n".encode(),
+    }
+    record = "".join(
+        f"{name},sha256={_urlsafe(data)},{len(data)}\n" for name, data in files.items()
+    )
+    files[f"{info}/RECORD"] = f"{record}{info}/RECORD,,\n".encode()
+    wheel = io.BytesIO()
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            _add(archive, name, data)
+    path = os.path.join(folder, f"{module}-{version}-{tag}.whl")
+    _write(path, wheel.getvalue(), 0o644)
+    return path
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: bytes) -> None:
+    """With a fixed time, so that the same contents give the same bytes."""
+    entry = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    entry.external_attr = 0o644 << 16
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(entry, data)
+
+
+def _urlsafe(data: bytes) -> str:
+    digest = hashlib.sha256(data).digest()
+    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
+
+
+def _write(path: str, data: bytes, mode: int) -> None:
+    temporary = f"{path}.tmp-{os.getpid()}"
+    with open(temporary, "wb") as file:
+        os.fchmod(file.fileno(), mode)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+# ---- finding ------------------------------------------------------------------------------------
+
+
+def installed() -> tuple[Package, ...]:
+    """The packages that this machine can use, in the order in which they are looked at.
+
+    They are looked for once in a process: what is installed later is for programs that start later.
+    StoreError when a folder of them can be written by others.
+    """
+    return _installed(knobs.STATIC_KERNELS.get())
+
+
+@cache
+def _installed(folder: str) -> tuple[Package, ...]:
+    return (*packages_in(os.path.expanduser(folder or installer.DEFAULT_FOLDER)), *_wheels())
+
+
+def packages_in(folder: str) -> list[Package]:
+    """The packages in use that are installed in a folder."""
+    if not os.path.isdir(folder):
+        return []
+    try:
+        installer.check_folder(folder)
+        names = installer.active(folder)
+    except installer.Refused as refused:
+        raise StoreError(f"installed static kernels: {refused}") from None
+    found = (_package(os.path.join(folder, name)) for name in names)
+    return [package for package in found if package is not None]
+
+
+def _wheels() -> list[Package]:
+    found: list[Package] = []
+    for point in metadata.entry_points(group=ENTRY_POINTS):
+        if point.dist is not None:
+            package = _package(str(point.dist.locate_file(point.value)))
+            found += [] if package is None else [package]
+    return found
+
+
+def _package(path: str) -> Package | None:
+    """The package in a folder; None, with a warning, when it cannot be used."""
+    folder, name = os.path.split(path)
+    try:
+        manifest = installer.installed_manifest(folder, name)
+        reason = installer.misfit(manifest)
+        if not reason:
+            return Package(manifest["name"], path, parse_target(manifest["target"]))
+    except (installer.Refused, ValueError) as error:
+        reason = str(error)
+    _log.warning("static kernels in %s are not used: %s", path, reason)
+    return None
