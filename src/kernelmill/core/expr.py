@@ -168,7 +168,8 @@ def build(terms: dict[Monomial, int]) -> Dim:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
-    kept.sort(key=_monomial_key)
+    if len(kept) > 1:
+        kept.sort(key=_monomial_key)
     return Expr(tuple(kept))
 
 
@@ -184,7 +185,7 @@ def _combine(a: Dim, b: Dim, sign: int) -> Dim:
 def _scale(a: Dim, factor: int) -> Dim:
     if isinstance(a, int):
         return a * factor
-    return build({monomial: c * factor for monomial, c in a.terms})
+    return Expr(tuple([(monomial, c * factor) for monomial, c in a.terms])) if factor else 0
 
 
 def _multiply(a: Dim, b: Dim) -> Dim:

@@ -94,9 +94,9 @@ class _Verifier:
         for operand in node.operands:
             if operand not in self._known:
                 raise TypingError(f"{operand} is not defined here")
-        known = definition.attrs, definition.optional
-        unknown = sorted(name for name in node.attrs if not any(name in names for names in known))
-        _require(not unknown, f"{node.op} has no attribute {', '.join(unknown)}")
+        known = definition.attrs + definition.optional
+        unknown = [name for name in node.attrs if name not in known]
+        _require(not unknown, f"{node.op} has no attribute {', '.join(sorted(unknown))}")
         if node.op == "aten":
             self._aten(node)
         for name, value in node.attrs.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, product
 from kernelmill.core.dtype import F32, F64, I32, I64, DType
@@ -61,6 +62,14 @@ class _Roles:
     result_index: Callable[[Dims, Dim, Dim], Index]
 
 
+@dataclass(frozen=True)
+class PanelWidths:
+    """How wide panels of B and of A would be, were they constant; None: B is not packed at all."""
+
+    b: int | None
+    a: int
+
+
 class ContractionEmitter:
     """Emits one contract or attention group into the emitter's kernel."""
 
@@ -74,19 +83,23 @@ class ContractionEmitter:
         self.targets = targets
         self.target = target
         self.pack = pack
-        self.spec: Contraction | None = None
+        assert group.seed is not None
+        self.seed = group.seed
+        self.packed_a: str | None = None
+        self.packed_b: str | None = None
 
-    def pack_constants(self) -> None:
-        """Decide which operands are packed, and have that done; to be called before `emit`."""
-        node = self.group.seed
-        assert node is not None
-        if node.op == "attention":
-            return
-        roles = _matmul(node) if node.op == "matmul" else _convolution(node)
-        b = self._window(node)
+    @cached_property
+    def _roles(self) -> _Roles:
+        return _matmul(self.seed) if self.seed.op == "matmul" else _convolution(self.seed)
+
+    @cached_property
+    def _loose(self) -> Contraction:
+        """The contraction with no operand packed."""
+        roles = self._roles
+        b = self._window(self.seed)
         if b is None:
             b = self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k)
-        spec = Contraction(
+        return Contraction(
             roles.batch, roles.m, roles.n, roles.k,
             self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k),
             b,
@@ -95,22 +108,41 @@ class ContractionEmitter:
                 roles.result_index(batch, m, n), lane, sums
             ),
         )  # fmt: skip
-        self.spec = self._with_panels(roles, spec)
+
+    def panel_widths(self) -> PanelWidths:
+        """The same for groups of equal structure."""
+        spec = self._loose
+        b = plan_contraction(replace(spec, b=replace(spec.b, packed="b")), self.target)
+        a = plan_contraction(replace(spec, a=replace(spec.a, packed="a")), self.target)
+        return PanelWidths(None if b.dot else b.width, a.rows)
+
+    def pack_constants(self, widths: PanelWidths) -> None:
+        """Have an operand that is constant, and the same for every batch index, packed once.
+
+        To be called before `emit`.
+        """
+        roles = self._roles
+        if widths.b is not None:
+            self.packed_b = self._pack(roles.b, roles.b_index, roles.n, roles, widths.b)
+        if self.packed_b is None:
+            self.packed_a = self._pack(roles.a, roles.a_index, roles.m, roles, widths.a)
 
     @property
-    def packed_key(self) -> tuple[str, ...]:
+    def packed_key(self) -> tuple[str, str]:
         """What packing adds to the kernel's signature."""
-        if self.spec is None:
-            return ()
-        return (self.spec.a.packed or "", self.spec.b.packed or "")
+        return (self.packed_a or "", self.packed_b or "")
 
     def emit(self) -> Dim:
         """Emit body, tasks and scratch; returns the estimated work in ns."""
-        if self.spec is None:
-            assert self.group.seed is not None
-            return self._attention(self.group.seed)
-        schedule = plan_contraction(self.spec, self.target)
-        emit_contraction(self.b, self.spec, schedule)
+        if self.seed.op == "attention":
+            return self._attention(self.seed)
+        spec = self._loose
+        if self.packed_b is not None:
+            spec = replace(spec, b=Operand(None, packed=self.packed_b))
+        if self.packed_a is not None:
+            spec = replace(spec, a=Operand(None, packed=self.packed_a))
+        schedule = plan_contraction(spec, self.target)
+        emit_contraction(self.b, spec, schedule)
         return schedule.work
 
     def _operand(
@@ -164,19 +196,6 @@ class ContractionEmitter:
             if loads and axis != 0 and all(_steps_by_one(load, axis) for load in loads):
                 return name, direct
         return None, direct
-
-    def _with_panels(self, roles: _Roles, spec: Contraction) -> Contraction:
-        """A constant operand that is the same for every batch index is packed once into panels."""
-        schedule = plan_contraction(replace(spec, b=replace(spec.b, packed="b")), self.target)
-        if not schedule.dot:
-            packed = self._pack(roles.b, roles.b_index, roles.n, roles, schedule.width)
-            if packed is not None:
-                return replace(spec, b=Operand(None, packed=packed))
-        schedule = plan_contraction(replace(spec, a=replace(spec.a, packed="a")), self.target)
-        packed = self._pack(roles.a, roles.a_index, roles.m, roles, schedule.rows)
-        if packed is not None:
-            return replace(spec, a=Operand(None, packed=packed))
-        return spec
 
     def _pack(
         self,

@@ -11,7 +11,7 @@ from kernelmill.core.target import Target
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
-from kernelmill.lower.contractions import ContractionEmitter
+from kernelmill.lower.contractions import ContractionEmitter, PanelWidths
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group
 from kernelmill.lower.indexed import emit_indexed
@@ -60,6 +60,7 @@ class KernelMaker:
         self.cost = cost
         self.order = order
         self._made: dict[tuple[Hashable, ...], _Template] = {}
+        self._widths: dict[tuple[Hashable, ...], PanelWidths] = {}
 
     def nodes(self, group: Group) -> list[Node]:
         """The group's nodes in program order."""
@@ -78,11 +79,15 @@ class KernelMaker:
             # No code stores what has no elements; that there is such a tensor must be known.
             if location.elements == 0:
                 emitter.param(location, "out")
+        signature = signature_of(group, targets, stored)
         contraction = None
         if group.kind in ("contract", "attention"):
             contraction = ContractionEmitter(emitter, group, targets, self.target, self.pack)
-            contraction.pack_constants()
-        signature = signature_of(group, targets, stored)
+        if contraction is not None and group.kind == "contract":
+            widths = self._widths.get(signature.key)
+            if widths is None:
+                widths = self._widths[signature.key] = contraction.panel_widths()
+            contraction.pack_constants(widths)
         for buffer in emitter.buffers:
             signature.local(buffer)
         key = (*signature.key, *(() if contraction is None else contraction.packed_key))

@@ -402,6 +402,8 @@ class _Lowering:
 
 def _symbolic(attr: object) -> bool:
     """Whether a symbol occurs in a shape or an attribute."""
+    if isinstance(attr, int):
+        return False
     if isinstance(attr, tuple):
         parts: tuple[object, ...] = attr
         return any(map(_symbolic, parts))

@@ -9,8 +9,10 @@ of the symbols.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from kernelmill.core.dim import (
     Dim,
@@ -98,9 +100,8 @@ def _place_constant(
     for i in sorted(chosen, key=lambda i: (-evaluate(buffers[i].bytes, {}), buffers[i].first, i)):
         buffer = buffers[i]
         size = evaluate(_aligned(buffer.bytes), {})
-        offset = _best_gap([entry[:2] for entry in placed if entry[2].meets(buffer)], size)
-        placed.append((offset, offset + size, buffer))
-        placed.sort(key=lambda entry: entry[0])
+        offset = _best_gap([(low, end) for low, end, x in placed if x.meets(buffer)], size)
+        insort(placed, (offset, offset + size, buffer), key=itemgetter(0))
         offsets[i] = offset
         highest = max(highest, offset + size)
     return highest

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, mod
 from kernelmill.core.dtype import DType
@@ -35,7 +36,7 @@ class Site:
     def dtype(self) -> DType:
         return self.spec.accumulate
 
-    @property
+    @cached_property
     def scratch(self) -> ScratchLayout:
         return self.schedule.scratch(self.spec)
 

@@ -7,7 +7,9 @@ four cycles latency, which fits current cores with AVX2, AVX-512 or NEON.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import product as pairs
 from math import prod
 
@@ -206,12 +208,13 @@ def _with_blocks(schedule: Schedule, spec: Contraction) -> Schedule:
     row_tiles = parts(guess(spec.m), schedule.rows)
     column_tiles = parts(guess(spec.n), schedule.width)
     batch = prod(guess(size) for size in spec.batch)
-    serial = batch * _task_cycles(schedule, spec, row_tiles, column_tiles) <= _SERIAL_CYCLES
+    task_cycles = _task_cycles(schedule, spec)
+    serial = batch * task_cycles(row_tiles, column_tiles) <= _SERIAL_CYCLES
     threads = (1,) if serial else _THREADS
 
     def cycles(blocks: tuple[int, int]) -> float:
         tasks = batch * parts(row_tiles, blocks[0]) * parts(column_tiles, blocks[1])
-        one = _task_cycles(schedule, spec, *blocks)
+        one = task_cycles(*blocks)
         return sum(parts(tasks, count) * count * one for count in threads)
 
     best = min(pairs(_block_sizes(row_tiles), _block_sizes(column_tiles)), key=cycles)
@@ -223,18 +226,28 @@ def _block_sizes(count: int) -> list[int]:
     return sorted({parts(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
 
 
-def _task_cycles(schedule: Schedule, spec: Contraction, row_tiles: int, column_tiles: int) -> float:
+def _task_cycles(schedule: Schedule, spec: Contraction) -> Callable[[int, int], float]:
+    """Cycles of a task by its row tiles and column tiles."""
     depth = guess(spec.depth)
-    rows, columns = row_tiles * schedule.rows, column_tiles * schedule.width
-    tiles = row_tiles * column_tiles
-    cycles = tiles * depth * _tile_cycles(schedule.rows, schedule.vectors) + _TASK_CYCLES
-    cycles += columns * depth * spec.accumulate.bytes / _STREAM_BYTES
-    if schedule.run_vectors:
-        cycles += _window_cycles(replace(schedule, column_tiles=column_tiles), spec)
-    elif schedule.pack_b:
-        cycles += columns * depth * _copy_cycles(spec.b, ("outer",), schedule.lanes)
-    if schedule.pack_a:
-        cycles += rows * depth * _copy_cycles(spec.a, ("outer", "k"), schedule.lanes)
+    tile = _tile_cycles(schedule.rows, schedule.vectors)
+    copy_a = _copy_cycles(spec.a, ("outer", "k"), schedule.lanes) if schedule.pack_a else 0.0
+
+    @cache
+    def panels(column_tiles: int) -> tuple[float, float]:
+        """Of streaming B in, and of making its panels."""
+        elements = column_tiles * schedule.width * depth
+        streamed = elements * spec.accumulate.bytes / _STREAM_BYTES
+        if schedule.run_vectors:
+            return streamed, _window_cycles(replace(schedule, column_tiles=column_tiles), spec)
+        if schedule.pack_b:
+            return streamed, elements * _copy_cycles(spec.b, ("outer",), schedule.lanes)
+        return streamed, 0.0
+
+    def cycles(row_tiles: int, column_tiles: int) -> float:
+        streamed, made = panels(column_tiles)
+        sums = row_tiles * column_tiles * depth * tile + _TASK_CYCLES
+        return sums + streamed + made + row_tiles * schedule.rows * depth * copy_a
+
     return cycles
 
 
