@@ -202,6 +202,71 @@ def test_the_mode_of_single_operators() -> None:
     assert traces() == 1
 
 
+@pytest.mark.parametrize("sizes", [[2, 4, 16], [1, 4, 16]])
+def test_padding_to_the_smallest_gear(sizes: list[int]) -> None:
+    reference = mlp()
+    made = config(gear_miss="pad", allow_small_gears=1 in sizes)
+    model = compiled(copy.deepcopy(reference), made)
+    x = torch.randn(3, 8)
+    set_dim_gears(x, {0: sizes})
+    with torch.no_grad():
+        for n in (3, 2, 4, 5, 16, 15):
+            x = torch.randn(n, 8) if n != 3 else x
+            ours = model(x)
+            assert ours.stride() == (4, 1)
+            assert_close(ours, reference(x))
+        with pytest.raises(GearError, match=r"\[0\]=17"):
+            model(torch.randn(17, 8))
+    assert traces() == 1
+
+
+def test_padding_a_masked_model() -> None:
+    torch.manual_seed(0)
+    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    bert = BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
+
+    def inputs(batch: int, length: int) -> dict[str, Tensor]:
+        mask = torch.ones(batch, length, dtype=torch.int64)
+        mask[-1, length // 2 :] = 0
+        return {"input_ids": torch.randint(0, 50, (batch, length)), "attention_mask": mask}
+
+    made = config(gear_miss="pad", gear_pad_masks=["attention_mask"])
+    made.inference_config.dynamic_gears_merge_policy = "zip"
+    model = compiled(copy.deepcopy(bert), made, dynamic=True)
+    given = inputs(2, 7)
+    for tensor in given.values():
+        set_dim_gears(tensor, {0: [2, 2, 4, 4], 1: [8, 16, 8, 16]})
+    with torch.no_grad():
+        for batch, length in ((2, 7), (3, 8), (4, 15), (2, 16), (3, 3)):
+            given = inputs(batch, length) if (batch, length) != (2, 7) else given
+            ours, eager = model(**given), bert(**given)
+            assert_close(ours.last_hidden_state, eager.last_hidden_state)
+            assert_close(ours.pooler_output, eager.pooler_output)
+    assert traces() == 1
+
+
+def test_no_padding_where_it_could_change_a_result() -> None:
+    model = compiled(lambda x: x.softmax(0) + x.mean(0), config(gear_miss="pad"))
+    x = torch.randn(2, 8)
+    set_dim_gears(x, {0: [2, 4]})
+    with pytest.raises(GearError, match=r"could change results: .*test_gears.py"):
+        model(x)
+
+
+def test_no_padding_past_what_was_traced() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x * 2 if x.shape[0] > 5 else x * 3
+
+    model = compiled(function, config(gear_miss="pad"))
+    x = torch.randn(8, 3)
+    set_dim_gears(x, {0: [8, 12]})
+    assert torch.equal(model(x), x * 2)
+    x = torch.randn(7, 3)
+    assert torch.equal(model(x), x * 2)
+    with pytest.raises(kernelmill.InputError, match="at least 6"):
+        model(torch.randn(4, 3))
+
+
 def test_training() -> None:
     torch.manual_seed(3)
     reference = mlp().train()
@@ -284,6 +349,30 @@ def test_two_models_of_a_class_keep_their_own_gears() -> None:
 
     run(Add(), [2, 4, 2], [2, 4])
     run(Add(), [3, 5], None)
+
+
+def test_a_model_that_breaks_in_two() -> None:
+    weight = torch.randn(8, 8)
+
+    def function(x: Tensor) -> Tensor:
+        y = torch.relu(x @ weight)
+        torch._dynamo.graph_break()
+        return torch.cat([y, x], 0).softmax(0)
+
+    made = config(gears_with_graph_breaks=True)
+    model = compiled(function, made, fullgraph=False)
+    x = torch.randn(2, 8)
+    set_dim_gears(x, {0: [2, 4, 6]})
+    with collect_reports() as reports:
+        assert_close(model(x), function(x))
+    sizes = [report.name.rpartition("_gear_")[2] for report in reports]
+    assert sizes == ["2", "4", "6", "2_2", "4_4", "6_6"]
+    for n in (4, 6, 2, 4):
+        x = torch.randn(n, 8)
+        assert_close(model(x), function(x))
+    assert traces() == 2
+    with pytest.raises(GearError, match=r"x\[0\]=3"):
+        model(torch.randn(3, 8))
 
 
 # ---- errors ---------------------------------------------------------------------------------

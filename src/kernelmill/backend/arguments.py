@@ -19,12 +19,14 @@ def readable(source: str) -> str:
     'layer.0.weight'
     >>> readable("L['input_ids']")
     'input_ids'
+    >>> readable("L['kwargs']['input_ids']")
+    'input_ids'
     """
     text = source.removeprefix("L").removeprefix("G")
     text = _ITEM.sub(lambda match: "." + next(part for part in match.groups() if part), text)
     text = _CONTAINER.sub("", text).strip(".")
     text = re.sub(r"\.{2,}", ".", text)
-    return text.removeprefix("self.")
+    return text.removeprefix("self.").removeprefix("kwargs.")
 
 
 def dynamo_sources(gm: fx.GraphModule) -> list[str]:

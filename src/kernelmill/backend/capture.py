@@ -37,13 +37,21 @@ from kernelmill.backend.gears import (
     shapes_of,
     traced_arguments,
 )
+from kernelmill.backend.regions import linked_results
 from kernelmill.backend.report import Capture
 from kernelmill.backend.retraces import recall, remember
 from kernelmill.backend.strides import report_output_strides
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
-from kernelmill.core.errors import ConfigError, InputError, StoreError, UnsupportedError
+from kernelmill.core.errors import (
+    ConfigError,
+    GearError,
+    InputError,
+    PaddingError,
+    StoreError,
+    UnsupportedError,
+)
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.frontend import ImportedGraph, decomposition_table, import_fx
@@ -65,29 +73,47 @@ def compile_capture(
 ) -> Call:
     """The function that Dynamo calls in place of `gm`."""
     compilation = _Compilation(gm, config, record, _gears(gm, config))
+    regions = compilation.gears is not None and config.inference_config.gears_with_graph_breaks
+    pass_on = linked_results(gm, compilation.gears) if regions else None
+    try:
+        wrapped = _through_autograd(compilation, example_inputs, decompositions)
+    except (GearError, PaddingError) as error:
+        raise ShownGearError(str(error)) from None
+    if compilation.gears is not None:
+        remember(compilation.gears)
+        if config.inference_config.gear_miss != "dynamic" and not compilation.refused:
+            relax_guards(gm)
+    call = compilation.direct or wrapped
+    if pass_on is None and compilation.direct is not None:
+        return call
+    call = call if pass_on is None else pass_on(call)
+    return disable(call, reason="it runs a compiled program")
+
+
+def _through_autograd(
+    compilation: _Compilation,
+    example_inputs: Sequence[Any],
+    decompositions: Mapping[Any, Call],
+) -> Call:
+    experimental = compilation.config.experimental_config
     # Effects (assertions inside linear algebra) are ordered by our ATen calls, not by tokens.
     with aot_config.patch(unlift_effect_tokens=True):
-        wrapped = aot_module_simplified(
-            gm,
+        return aot_module_simplified(
+            compilation.gm,
             example_inputs,
             fw_compiler=partial(compilation.compile, kind="forward"),
             bw_compiler=compilation.compile_backward,
             inference_compiler=partial(compilation.compile, kind="inference"),
             partition_fn=min_cut_rematerialization_partition,
             decompositions={**decomposition_table(), **decompositions},
-            keep_inference_input_mutations=config.experimental_config.keep_inference_input_mutations,
+            keep_inference_input_mutations=experimental.keep_inference_input_mutations,
         )
-    if compilation.gears is not None:
-        remember(compilation.gears)
-        if config.inference_config.gear_miss == "error" and not compilation.refused:
-            relax_guards(gm)
-    return compilation.direct or disable(wrapped, reason="it runs a compiled program")
 
 
 def _gears(gm: fx.GraphModule, config: CompilerConfig) -> CaptureGears | None:
     arguments = traced_arguments(gm)
     gears = capture_gears(gm, arguments, config)
-    if gears is None and config.inference_config.gear_miss == "error":
+    if gears is None and config.inference_config.gear_miss != "dynamic":
         earlier = recall(arguments)
         shapes = shapes_of(arguments)
         if earlier is not None and not earlier.takes(shapes):
@@ -150,6 +176,8 @@ class _Compilation:
             if self.gears is None:
                 call = compile_graph(imported.graph, self.config).call
             else:
+                if capture.kind != "inference" and self.config.inference_config.gear_miss == "pad":
+                    raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
                 call = geared_call(imported.graph, self.gears, self.config)
         end = time.perf_counter()
         call = _with_constants(call, imported.constants)

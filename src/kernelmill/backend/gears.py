@@ -17,7 +17,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import GearError
 from kernelmill.core.log import get_logger
 from kernelmill.gears.declaration import gears_of
-from kernelmill.gears.gear_set import Gear, GearSet, Marked, check_small, combine, options
+from kernelmill.gears.gear_set import Gear, GearSet, Marked, check_small, combine, graph_options
 
 _log = get_logger("backend")
 
@@ -48,6 +48,33 @@ class Traced:
         return [(dim, size) for dim, size in pairs if dim.is_Symbol]
 
 
+class Guards:
+    """What a trace takes for granted of its symbols, as it was when the trace ended."""
+
+    def __init__(self, env: Any) -> None:
+        self._ranges: dict[str, Any] = {}
+        self._facts: list[tuple[Any, Any]] = []
+        if env is None:
+            return
+        self._ranges = {str(symbol): found for symbol, found in env.var_to_range.items()}
+        facts = [(guard.expr, getattr(guard.sloc, "user_stack", None)) for guard in env.guards]
+        for asserts in env.deferred_runtime_asserts.values():
+            facts += [(one.expr, None) for one in asserts]
+        self._facts = [(env.replace(expression), stack) for expression, stack in facts]
+
+    def broken(self, values: Mapping[str, int]) -> str:
+        """The first that does not hold for these values by name, in words; "" when all do."""
+        for name, size in values.items():
+            allowed = self._ranges.get(name)
+            if allowed is not None and not allowed.lower <= size <= allowed.upper:
+                return f"the trace takes that size for one in [{allowed.lower}, {allowed.upper}]"
+        for expression, stack in self._facts:
+            known = {s: values[str(s)] for s in expression.free_symbols if str(s) in values}
+            if expression.xreplace(known) == sympy.false:
+                return f"it takes {expression} for granted{_where(stack)}"
+        return ""
+
+
 @dataclass(frozen=True)
 class CaptureGears:
     """The gears of one graph. `values` gives, for each gear that the trace holds for, the values of
@@ -57,6 +84,12 @@ class CaptureGears:
     gears: GearSet
     values: Mapping[Gear, Mapping[str, int]]
     unfit: Mapping[Gear, str]
+    guards: Guards
+
+    def broken_guard(self, values: Mapping[str, int]) -> str:
+        """What the trace takes for granted that does not hold for these values of the symbols by
+        name; "" when it holds for them."""
+        return self.guards.broken(values)
 
     def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Whether arguments of these shapes, as far as they are known, are of a gear."""
@@ -151,12 +184,12 @@ def traced_arguments(gm: fx.GraphModule) -> list[Traced]:
         text = str(node.target) if source is None else str(source.name)
         example: Any = getattr(graph_argument, "example", None)
         if isinstance(fake, torch.Tensor) and isinstance(example, torch.Tensor):
-            dims = tuple(_expression(size) for size in fake.shape)
+            dims = tuple(symbolic(size) for size in fake.shape)
             marked = Marked(readable(text), tuple(example.shape), gears_of(example))
             found.append(Traced(marked, text, dims, example.dtype))
-        elif isinstance(fake, torch.SymInt) and fake.node.hint is not None:
-            marked = Marked(readable(text), (int(fake.node.hint),), None)
-            found.append(Traced(marked, text, (_expression(fake),), None))
+        elif isinstance(fake, torch.SymInt) and isinstance(fake.node.hint, int):
+            marked = Marked(readable(text), (fake.node.hint,), None)
+            found.append(Traced(marked, text, (symbolic(fake),), None))
         else:
             found.append(Traced(Marked(readable(text), (), None), text, (), None))
     return found
@@ -167,7 +200,8 @@ def shapes_of(arguments: Sequence[Traced]) -> dict[str, tuple[int, ...]]:
     return {one.marked.name: one.marked.shape for one in arguments if one.dtype is not None}
 
 
-def _expression(size: Any) -> Any:
+def symbolic(size: Any) -> Any:
+    """A traced size as a sympy expression."""
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
@@ -181,7 +215,7 @@ def _capture(
     shapes = shapes_of(arguments)
     first = gears.of(shapes)
     _log.info("Compiling concrete graph 0 with options:")
-    for name, value in options(marked, gears).items():
+    for name, value in graph_options(marked, gears).items():
         _log.info("    %s = %s", name, value)
     solver = _Solver(arguments, gears, _shape_env(gm))
     values: dict[Gear, Mapping[str, int]] = {}
@@ -192,7 +226,7 @@ def _capture(
             unfit[gear] = solution
         else:
             values[gear] = solution
-    found = CaptureGears(arguments, gears, values, unfit)
+    found = CaptureGears(arguments, gears, values, unfit, solver.guards)
     _report_unfit(found, config)
     if first not in values and config.inference_config.gear_miss == "error":
         raise ShownGearError(found.refusal_text(shapes))
@@ -200,12 +234,14 @@ def _capture(
 
 
 def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
+    options = config.inference_config
     reason: Any = getattr(gm, "compile_subgraph_reason", None)
-    if getattr(reason, "graph_break", False):
+    if getattr(reason, "graph_break", False) and not options.gears_with_graph_breaks:
         raise ShownGearError(
             "gears are for a model that is one graph, and this one breaks in two: "
             f"{reason.reason.splitlines()[0]}{_where(reason.user_stack)}; "
-            "torch.compile(..., fullgraph=True) tells more"
+            "torch.compile(..., fullgraph=True) tells more; or set "
+            "config.inference_config.gears_with_graph_breaks = True"
         )
     if dynamo_config.assume_static_by_default and not dynamo_config.automatic_dynamic_shapes:
         raise ShownGearError(
@@ -244,7 +280,7 @@ class _Solver:
     """Values of torch's symbols for a gear; or why the trace does not hold for it."""
 
     def __init__(self, arguments: Sequence[Traced], gears: GearSet, shape_env: Any) -> None:
-        self.gears, self.env = gears, shape_env
+        self.gears, self.guards = gears, Guards(shape_env)
         by_name = {argument.marked.name: argument for argument in arguments}
         self.axes = [(axis, by_name[axis.argument].dims[axis.dim]) for axis in gears.axes]
         for axis, expression in self.axes:
@@ -271,24 +307,8 @@ class _Solver:
             elif expression.xreplace(values) != size:
                 named = f"{axis.argument}[{axis.dim}]"
                 return f"{named} is {expression.xreplace(values)} where it should be {size}"
-        return self._broken_guard(values) or {str(s): value for s, value in values.items()}
-
-    def _broken_guard(self, values: Mapping[Any, int]) -> str:
-        if self.env is None:
-            return ""
-        for symbol, size in values.items():
-            allowed = self.env.var_to_range.get(symbol)
-            if allowed is not None and not allowed.lower <= size <= allowed.upper:
-                return f"the trace takes that size for one in [{allowed.lower}, {allowed.upper}]"
-        guards = [(guard.expr, guard.sloc) for guard in self.env.guards]
-        for asserts in self.env.deferred_runtime_asserts.values():
-            guards += [(one.expr, None) for one in asserts]
-        for expression, place in guards:
-            if self.env.replace(expression).xreplace(values) == sympy.false:
-                return (
-                    f"it takes {expression} for granted{_where(getattr(place, 'user_stack', None))}"
-                )
-        return ""
+        named = {str(symbol): value for symbol, value in values.items()}
+        return self.guards.broken(named) or named
 
 
 def _where(stack: Any) -> str:

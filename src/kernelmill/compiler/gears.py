@@ -40,9 +40,13 @@ def compile_gears(
         for number, entry in enumerate(graph.inputs)
         if isinstance(entry, Input) or entry.symbol.name not in gears[0]
     )
-    sources = tuple(source for source, _ in read)
-    table = dict(zip(by_sizes, programs, strict=True))
-    return GearedProgram(sources, table, kept, len(graph.inputs))
+    return GearedProgram(
+        tuple(source for source, _ in read),
+        tuple(str(dim) for _, dim in read),
+        dict(zip(by_sizes, programs, strict=True)),
+        kept,
+        len(graph.inputs),
+    )
 
 
 def _name(graph: Graph, sizes: tuple[int, ...]) -> str:

@@ -6,7 +6,7 @@ runs unchanged; `kernel_meta_dir` is our own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kernelmill.config.option import Choice, Group, Instance, Number, Path, Sub, Switch, Text
@@ -317,11 +317,19 @@ class InferenceConfig(Group):
     )
     gear_miss = Choice(
         "error",
-        ("error", "dynamic"),
-        "A size that is no gear: an error, or run by a program for all sizes.",
+        ("error", "pad", "dynamic"),
+        "A size that is no gear: an error, padded to one, or run by a program for all sizes.",
+        in_key=True,
+    )
+    gear_pad_masks = Instance[Sequence[str]](
+        (),
+        _is_text_list,
+        "list of str",
+        "Arguments that hide padding where they are zero: the user's word for it is taken.",
         in_key=True,
     )
     allow_small_gears = Switch(False, "Let 0 and 1 be gears.", in_key=True)
+    gears_with_graph_breaks = Switch(False, "Gears for each graph of a model that breaks.")
 
 
 class GeConfig(Group):

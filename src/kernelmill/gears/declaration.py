@@ -17,8 +17,8 @@ ATTRIBUTE = "_kernelmill_gears"
 
 @dataclass(frozen=True)
 class Link:
-    """Says that the gears of several tensors belong together, value by value: the sizes that one
-    set of combinations gives to what a graph took and made. Compared by identity."""
+    """Says that the gears of several tensors belong together, value by value: the sizes that the
+    combinations of one graph give to what it took and made. Compared by identity."""
 
     __hash__ = object.__hash__
 
@@ -30,11 +30,13 @@ class Link:
 class DimGears:
     """The gears of one tensor: (dim, values) in the order of the dims.
 
-    `link` joins it with the other tensors that have the same one.
+    `link` joins it with the other tensors that have the same one: `linked` then has a value of
+    each dim for each combination that the link stands for.
     """
 
     dims: tuple[tuple[int, tuple[int, ...]], ...]
     link: Link | None = None
+    linked: tuple[tuple[int, tuple[int, ...]], ...] = ()
 
     @property
     def smallest(self) -> int:

@@ -82,8 +82,10 @@ def combine(arguments: Sequence[Marked], policy: str) -> GearSet:
     for argument in arguments:
         if argument.gears is None:
             continue
-        group = linked.setdefault(id(argument.gears.link), []) if argument.gears.link else loose
-        group += [(Axis(argument.name, dim), values) for dim, values in argument.gears.dims]
+        gears = argument.gears
+        group = linked.setdefault(id(gears.link), []) if gears.link else loose
+        dims = gears.linked if gears.link else gears.dims
+        group += [(Axis(argument.name, dim), values) for dim, values in dims]
     blocks = [*linked.values()]
     if policy == "zip":
         blocks += [loose] if loose else []
@@ -144,7 +146,7 @@ def check_small(arguments: Sequence[Marked], allowed: bool) -> None:
             )
 
 
-def options(arguments: Sequence[Marked], found: GearSet) -> dict[str, str]:
+def graph_options(arguments: Sequence[Marked], found: GearSet) -> dict[str, str]:
     """The options that the graph is compiled with, by the names of Ascend's graph engine.
 
     `ge.inputShape` has -1 for each dim with gears; `ge.dynamicDims` the sizes of those dims, gear

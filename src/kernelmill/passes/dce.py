@@ -13,8 +13,9 @@ from kernelmill.passes.rewriter import live_values
 
 @dataclass(frozen=True)
 class DropUnused:
-    """Keeps ATen calls that do more than compute: assertions, random numbers (dropping one would
-    shift those of the next), sizes read from tensors, and operators we know nothing of."""
+    """Keeps ATen calls that do more than compute: assertions (but those that folding has found to
+    hold), random numbers (dropping one would shift those of the next), sizes read from tensors, and
+    operators we know nothing of."""
 
     name: str = "drop-unused"
 
@@ -22,12 +23,25 @@ class DropUnused:
         needed: set[Value] = set(live_values(graph))
         kept: list[Node] = []
         for node in reversed(graph.nodes):
+            if _holds(node):
+                continue
             if has_effect(node) or any(value in needed for value in node.results):
                 needed.update(node.operands)
                 kept.append(node)
         if len(kept) == len(graph.nodes):
             return graph
         return replace(graph, nodes=kept[::-1])
+
+
+def is_assertion(node: Node) -> bool:
+    """Whether the node raises an error unless its first operand is true."""
+    return node.op == "aten" and str(node.attrs["target"]).startswith("aten._assert_async.")
+
+
+def _holds(node: Node) -> bool:
+    """Whether it asserts what folding has found to be true."""
+    condition = node.operands[0].node if is_assertion(node) else None
+    return condition is not None and condition.op == "full" and condition.attrs["value"] is True
 
 
 def has_effect(node: Node) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 from kernelmill.core.errors import InputError
-from kernelmill.runtime.calls import Call, argument_picker
+from kernelmill.runtime.calls import Call, Pick, argument_picker
 
 
 class Callee(Protocol):
@@ -33,10 +34,12 @@ class SizeSource:
 
 @dataclass(frozen=True, eq=False)
 class GearedProgram:
-    """`table` has the program for the sizes that `sources` give, as a tuple; `arguments` are the
-    positions of those arguments that the programs take."""
+    """`table` has the program for the sizes that `sources` give, as a tuple; `symbols` are the dims
+    that those are (one symbol each, as a rule). `arguments` are the positions of those arguments,
+    of `count`, that programs take."""
 
     sources: tuple[SizeSource, ...]
+    symbols: tuple[str, ...]
     table: Mapping[tuple[int, ...], Callee]
     arguments: tuple[int, ...]
     count: int
@@ -45,21 +48,28 @@ class GearedProgram:
         """The function to call: a look into a table and the call of a static program, however many
         gears there are."""
         calls = {key: program.call for key, program in self.table.items()}
-        pick = argument_picker(self.arguments)
-        if list(self.arguments) == list(range(self.count)):
-            pick = _all
+        pick = self.pick
         if len(self.sources) == 1 and self.sources[0].axis < 0:
             single = {key[0]: call for key, call in calls.items()}
             return _by_one_integer(single, self.sources[0].argument, pick, refuse)
-        return _by_sizes(calls, size_reader(self.sources), pick, refuse)
+        return _by_sizes(calls, self.read, pick, refuse)
 
+    @cached_property
+    def pick(self) -> Pick:
+        """Gives the arguments of a call that the programs take."""
+        if list(self.arguments) == list(range(self.count)):
+            return lambda args: args
+        return argument_picker(self.arguments)
 
-def _all(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    return args
+    @cached_property
+    def read(self) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
+        """Gives the sizes of a call. Raises TypeError, AttributeError or IndexError for odd
+        arguments."""
+        return size_reader(self.sources)
 
 
 def size_reader(sources: Sequence[SizeSource]) -> Callable[[tuple[Any, ...]], tuple[int, ...]]:
-    """Reads the sizes of a call. Raises TypeError, AttributeError or IndexError for odd ones."""
+    """Reads the sizes of a call from its arguments."""
     if len(sources) > 1 and all(source.axis < 0 for source in sources):
         return operator.itemgetter(*(source.argument for source in sources))
     places = [(source.argument, source.axis) for source in sources]

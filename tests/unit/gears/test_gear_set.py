@@ -6,7 +6,7 @@ import pytest
 
 from kernelmill.core.errors import GearError
 from kernelmill.gears.declaration import DimGears, Link, declare
-from kernelmill.gears.gear_set import Axis, GearSet, Marked, check_small, combine, options
+from kernelmill.gears.gear_set import Axis, GearSet, Marked, check_small, combine, graph_options
 
 
 def marked(name: str, shape: tuple[int, ...], **gears: list[int]) -> Marked:
@@ -55,8 +55,8 @@ def test_no_more_than_a_hundred() -> None:
 def test_linked_arguments_go_together() -> None:
     link = Link()
     linked = [
-        Marked("a", (2,), DimGears(((0, (2, 4)),), link)),
-        Marked("b", (6,), DimGears(((0, (6, 12)),), link)),
+        Marked("a", (2,), DimGears(((0, (2, 4, 9)),), link, ((0, (2, 4)),))),
+        Marked("b", (6,), DimGears(((0, (6, 12)),), link, ((0, (6, 12)),))),
     ]
     loose = marked("c", (5,), _0=[5, 7])
     assert combine([*linked, loose], "product").gears == (
@@ -89,7 +89,7 @@ def test_the_options_of_the_graph() -> None:
         marked("input1", (2, 2), _0=[2, 4]),
         marked("input2", (2, 2), _0=[2, 4]),
     ]
-    assert options(arguments, combine(arguments, "zip")) == {
+    assert graph_options(arguments, combine(arguments, "zip")) == {
         "ge.dynamicDims": "2,2;4,4",
         "ge.dynamicNodeType": "1",
         "ge.inputShape": "arg1_1:-1,2;arg2_1:-1,2",

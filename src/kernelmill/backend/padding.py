@@ -1,0 +1,117 @@
+"""Calls whose sizes are no gear, padded to the smallest gear that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from kernelmill.backend.gears import CaptureGears
+from kernelmill.core.dim import evaluate
+from kernelmill.core.errors import InputError, PaddingError
+from kernelmill.graph.ir import Graph, Input
+from kernelmill.passes.padding import padding_of
+from kernelmill.passes.size_checks import DropSizeChecks
+from kernelmill.plan.padding import Padding
+from kernelmill.runtime.geared import GearedProgram
+from kernelmill.runtime.padding import check_sizes, pad_arguments, slice_results
+
+Call = Callable[..., Any]
+Sizes = Mapping[str, int]
+
+_MOST_SIZES = 4096
+"""How many true sizes a program remembers the gear of."""
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """What calls of one set of true sizes do: `sizes` and `gear` are values of all symbols."""
+
+    sizes: Sizes
+    gear: Sizes
+    call: Call
+
+
+class PaddedCalls:
+    """Runs calls at the smallest gear that holds their sizes, and cuts the results.
+
+    Raises PaddingError when padding could change a result.
+    """
+
+    def __init__(
+        self, graph: Graph, gears: CaptureGears, program: GearedProgram, masks: frozenset[str]
+    ) -> None:
+        self._gears = gears
+        self._program = program
+        # The sizes of a call are held against the trace (`broken_guard`), those of gears were.
+        self._fixed = next(iter(gears.values.values()))
+        for symbol in program.symbols:
+            if symbol not in graph.symbols:
+                raise PaddingError(f'gear_miss="pad": no argument tells {symbol} apart')
+        self._padding: Padding = padding_of(
+            DropSizeChecks().apply(graph), frozenset(program.symbols), masks
+        )
+        self._tensors = [
+            (number, entry.value)
+            for number, entry in enumerate(graph.inputs)
+            if isinstance(entry, Input)
+        ]
+        self._known: dict[tuple[int, ...], _Chosen] = {}
+
+    def __call__(self, args: tuple[Any, ...]) -> list[Any] | None:
+        """The results; None when no gear holds the arguments.
+
+        InputError when the model was not traced for such sizes.
+        """
+        key = self._program.read(args)
+        chosen = self._known.get(key)
+        if chosen is None:
+            chosen = self._choose(key)
+            if chosen is None:
+                return None
+        if not self._fit(args, chosen.sizes):
+            return None
+        padded = pad_arguments(self._padding, args, chosen.gear)
+        results = chosen.call(*self._program.pick(tuple(padded)))
+        return slice_results(self._padding, results, chosen.sizes, chosen.gear)
+
+    def _choose(self, key: tuple[int, ...]) -> _Chosen | None:
+        fitting = [
+            gear
+            for gear in self._program.table
+            if all(large >= small for large, small in zip(gear, key, strict=True))
+        ]
+        if not fitting:
+            return None
+        gear = min(fitting, key=lambda sizes: (prod(sizes), sizes))
+        names = self._program.symbols
+        sizes = {**self._fixed, **dict(zip(names, key, strict=True))}
+        check_sizes(self._padding, sizes)
+        broken = self._gears.broken_guard(sizes)
+        if broken:
+            raise InputError(f"the sizes {sizes} cannot be padded: {broken}")
+        made = _Chosen(
+            sizes,
+            {**self._fixed, **dict(zip(names, gear, strict=True))},
+            self._program.table[gear].call,
+        )
+        while len(self._known) >= _MOST_SIZES:
+            self._known.pop(next(iter(self._known)), None)
+        self._known[key] = made
+        return made
+
+    def _fit(self, args: tuple[Any, ...], sizes: Sizes) -> bool:
+        """Whether every tensor has the shape that the sizes give it."""
+        for number, value in self._tensors:
+            argument = args[number]
+            if not isinstance(argument, torch.Tensor) or argument.dim() != len(value.shape):
+                return False
+            if any(
+                size != (dim if isinstance(dim, int) else evaluate(dim, sizes))
+                for size, dim in zip(argument.shape, value.shape, strict=True)
+            ):
+                return False
+        return True

@@ -1,0 +1,76 @@
+"""Gears across graph breaks: what one graph makes has gears for the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+from torch._dynamo import mark_dynamic
+
+from kernelmill.backend.gears import CaptureGears, symbolic
+from kernelmill.gears.declaration import ATTRIBUTE, DimGears, Link, gears_of
+
+Call = Callable[..., Any]
+
+
+def linked_results(gm: fx.GraphModule, gears: CaptureGears | None) -> Callable[[Call], Call]:
+    """A wrapper for the call of Dynamo's graph that sets gears on the tensors it returns.
+
+    The gears of a result's dim are its sizes for each gear of the graph. They are linked with those
+    of the graph's arguments, which the next graph may take too.
+    """
+    assert gears is not None
+    link = Link()
+    for node in gm.graph.find_nodes(op="placeholder"):
+        example = getattr(node.meta.get("grapharg"), "example", None)
+        fake = node.meta.get("example_value")
+        if isinstance(example, torch.Tensor) and isinstance(fake, torch.Tensor):
+            declared = gears_of(example)
+            rows = _rows(fake, gears)
+            if declared is not None and rows:
+                setattr(example, ATTRIBUTE, DimGears(declared.dims, link, rows))
+    marks: list[DimGears | None] = []
+    results: Any = gm.graph.output_node().args[0]
+    for node in results:
+        fake = node.meta.get("example_value") if isinstance(node, fx.Node) else None
+        rows = _rows(fake, gears) if isinstance(fake, torch.Tensor) else ()
+        marks.append(DimGears(rows, link, rows) if rows else None)
+
+    def wrap(call: Call) -> Call:
+        def run(*args: Any) -> Any:
+            made = call(*args)
+            _mark(made, marks)
+            return made
+
+        return run
+
+    return wrap
+
+
+def _rows(fake: torch.Tensor, gears: CaptureGears) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """The dims whose size depends on the gear: (dim, size for each gear)."""
+    found: list[tuple[int, tuple[int, ...]]] = []
+    for dim, size in enumerate(fake.shape):
+        expression = symbolic(size)
+        names = {symbol: str(symbol) for symbol in expression.free_symbols}
+        if not names or not all(
+            name in gear for gear in gears.values.values() for name in names.values()
+        ):
+            continue
+        sizes = tuple(
+            int(expression.xreplace({symbol: gear[name] for symbol, name in names.items()}))
+            for gear in gears.values.values()
+        )
+        if len(set(sizes)) > 1:
+            found.append((dim, sizes))
+    return tuple(found)
+
+
+def _mark(results: Sequence[Any], marks: Sequence[DimGears | None]) -> None:
+    for result, mark in zip(results, marks, strict=True):
+        if mark is not None and isinstance(result, torch.Tensor):
+            setattr(result, ATTRIBUTE, mark)
+            for dim, _ in mark.dims:
+                mark_dynamic(result, dim)
