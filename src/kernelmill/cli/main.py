@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from kernelmill.cli.gears import add_gears
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.knobs import KNOBS
 from kernelmill.core.version import VERSION
@@ -24,18 +25,22 @@ from kernelmill.store.upkeep import (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit code: 0 good, 1 damage found, 2 could not be done."""
     options = _parser().parse_args(arguments)
+    try:
+        return options.command(options)
+    except (KernelmillError, OSError) as error:
+        print(f"kernelmill: {error}", file=sys.stderr)
+        return 2
+
+
+def _on_folders(options: argparse.Namespace) -> int:
+    """A command on the folders of compiled kernels."""
     folders = (options.folder,) if options.folder else default_folders()
     if options.run not in (list_entries, verify):
         folders = folders[-1:]  # read-only ones in front are somebody else's
     if options.folder and options.run is not import_kernels and not os.path.isdir(options.folder):
         print(f"kernelmill: no folder {options.folder}", file=sys.stderr)
         return 2
-    try:
-        codes = [options.run(folder, options) for folder in folders]
-    except (KernelmillError, OSError) as error:
-        print(f"kernelmill: {error}", file=sys.stderr)
-        return 2
-    return max(codes)
+    return max([options.run(folder, options) for folder in folders])
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -43,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     knobs = "\n".join(f"  {knob.name:{width}}  {knob.summary}" for knob in KNOBS)
     parser = argparse.ArgumentParser(
         prog="kernelmill",
-        description="A torch.compile backend; this command looks after its compiled kernels.",
+        description="A torch.compile backend; this command looks after what it keeps.",
         epilog=f"environment variables:\n{knobs}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -61,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     ):
         action = actions.add_parser(name, help=summary)
         action.add_argument("--folder", help="default: KERNELMILL_KERNEL_META, else ./kernel_meta")
-        action.set_defaults(run=run)
+        action.set_defaults(command=_on_folders, run=run)
         if name == "gc":
             action.add_argument("--max-size", required=True, type=_size, help="2G, 500M, ...")
         if name in ("export", "import"):
@@ -69,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
         if name == "why":
             action.add_argument("first", help="name, or the beginning of its digest")
             action.add_argument("second", help="the same of the other one")
+    add_gears(commands)
     return parser
 
 

@@ -1,0 +1,66 @@
+"""`record_shapes`: writes down the shapes that a model is called with."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.gears.shape_log import line_of
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@contextmanager
+def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None]:
+    """Within the `with`, append one line to the file for every call of `model`: the shapes of its
+    tensors, by the names of `forward`'s parameters. `kernelmill gears suggest` reads such files.
+
+    Tensors in lists, tuples, dicts and dataclasses are named as Python would reach them:
+    `inputs[0]`, `batch["mask"]`. The model may be compiled or not; several processes may write to
+    one file. OSError when the file cannot be written.
+    """
+    import torch
+
+    inner: Any = getattr(model, "_orig_mod", model)
+    signature = inspect.signature(inner.forward)
+
+    def write(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        shapes: dict[str, list[int]] = {}
+        for name, value in signature.bind(*args, **kwargs).arguments.items():
+            _collect(shapes, name, value)
+        log.write(line_of(shapes))
+
+    # One write a line, at the end of the file: lines of several processes do not mix.
+    kept_out: Any = torch.compiler.disable(write)
+    with open(path, "a", encoding="utf-8", buffering=1) as log:
+        hook = model.register_forward_pre_hook(kept_out, prepend=True, with_kwargs=True)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+
+def _collect(shapes: dict[str, list[int]], name: str, value: object) -> None:
+    """Add every tensor in `value`, which is reached as `name`."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        shapes[name] = list(value.shape)
+    elif isinstance(value, Mapping):
+        entries: Mapping[Any, Any] = value  # type: ignore[reportUnknownVariableType]
+        for key, item in entries.items():
+            spelled = json.dumps(key) if isinstance(key, str) else repr(key)
+            _collect(shapes, f"{name}[{spelled}]", item)
+    elif isinstance(value, (list, tuple)):
+        items: list[Any] | tuple[Any, ...] = value  # type: ignore[reportUnknownVariableType]
+        for number, item in enumerate(items):
+            _collect(shapes, f"{name}[{number}]", item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            _collect(shapes, f"{name}.{field.name}", getattr(value, field.name))
