@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from kernelmill.backend import capture
 from kernelmill.config import CompilerConfig
+from kernelmill.core.errors import PaddingError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import DimInput, Graph
 from kernelmill.passes.padding import padding_of
@@ -24,7 +25,7 @@ MULTIPLE = 16
 class PaddedProgram:
     """A program that pads every size to a multiple of 16, and runs its graph node by node."""
 
-    def __init__(self, graph: Graph, config: CompilerConfig) -> None:
+    def __init__(self, graph: Graph, masks: frozenset[str]) -> None:
         self.graph = graph
         self.symbols = [
             (number, entry.symbol.name)
@@ -32,7 +33,7 @@ class PaddedProgram:
             if isinstance(entry, DimInput)
         ]
         names = frozenset(name for _, name in self.symbols)
-        self.padding = padding_of(graph, names, frozenset())
+        self.padding = padding_of(graph, names, masks)
         self.gears: list[dict[str, int]] = []
 
     def call(self, *args: Any) -> Any:
@@ -63,8 +64,8 @@ class Logits(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, input_ids: Tensor) -> Tensor:
-        return self.model(input_ids, use_cache=False).logits
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        return self.model(input_ids, attention_mask=attention_mask, use_cache=False).logits
 
 
 def _sentences(batch: int, length: int) -> tuple[Tensor, Tensor]:
@@ -76,23 +77,32 @@ def _tokens(batch: int, length: int) -> tuple[Tensor]:
     return (torch.randint(1, 99, (batch, length)),)
 
 
-CASES: dict[str, tuple[Callable[[], nn.Module], Callable[[int, int], tuple[Tensor, ...]]]] = {
-    "bert with a mask and mean pooling": (lambda: MeanPooling(zoo.bert().model), _sentences),
-    "causal gpt2": (lambda: Logits(zoo.gpt2().model), _tokens),
-}
+Inputs = Callable[[int, int], tuple[Tensor, ...]]
+CASES: dict[str, tuple[Callable[[], nn.Module], Inputs, list[str]]] = {
+    "bert with a mask and mean pooling": (lambda: MeanPooling(zoo.bert().model), _sentences, []),
+    "bert whose mask is a large number": (
+        lambda: MeanPooling(zoo.bert(attention="eager").model), _sentences, ["attention_mask"]
+    ),
+    "causal gpt2": (lambda: Logits(zoo.gpt2().model), _tokens, []),
+    "causal gpt2 with a mask": (lambda: Logits(zoo.gpt2().model), _sentences, []),
+}  # fmt: skip
+"""Name: the model, its arguments, and the masks that have to be named."""
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_padded_calls_equal_eager(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[PaddedProgram] = []
+    build, inputs, masks = CASES[name]
 
-    def padded(graph: Graph, config: CompilerConfig) -> PaddedProgram:
-        made.append(PaddedProgram(graph, config))
+    def padded(graph: Graph, _: CompilerConfig) -> PaddedProgram:
+        if masks:
+            with pytest.raises(PaddingError, match="name the argument that masks padding"):
+                PaddedProgram(graph, frozenset())
+        made.append(PaddedProgram(graph, frozenset(masks)))
         return made[-1]
 
     monkeypatch.setattr(capture, "compile_graph", padded)
     monkeypatch.setenv("KERNELMILL_STRICT", "1")
-    build, inputs = CASES[name]
     model = build()
     compiled = torch.compile(model, backend="kernelmill", fullgraph=True)
     with torch.no_grad():

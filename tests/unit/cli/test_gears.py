@@ -8,6 +8,7 @@ import pytest
 
 from kernelmill.cli.main import main
 from kernelmill.gears.shape_log import line_of
+from tests.repo.source import ROOT
 
 
 @pytest.fixture
@@ -51,3 +52,14 @@ def test_a_bad_log_is_said(
 def test_a_missing_log_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gears", "suggest", str(tmp_path / "none")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+def test_the_document_shows_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "shapes.jsonl"
+    path.write_text("".join(line_of({"input": (n, 8)}) for n in (1, 3, 4, 4, 9, 16)))
+    assert main(["gears", "suggest", str(path), "--max", "3"]) == 0
+    printed = capsys.readouterr().out
+    document = (ROOT / "docs" / "gears.md").read_text()
+    assert "".join(f"    {line}\n" for line in printed.splitlines()) in document
