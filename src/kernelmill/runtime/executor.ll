@@ -14,7 +14,7 @@
 %Arena    = type { i64, i64 }
 %Launch   = type { ptr, i64, ptr, i64, ptr, i64, i64 }
 %Table    = type { i64, ptr, i64, ptr, i64, ptr, i64, ptr, i64, i64, i64 }
-%Cell     = type { ptr, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64, ptr }
+%Cell     = type { ptr, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr }
 %Packed   = type { i64, ptr }
 %Binding  = type { i64, ptr, i64, ptr }
 %Frame    = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr, [0 x ptr] }
@@ -292,6 +292,10 @@ entry:
   %rank = extractvalue %Cell %record, 6
   %dtype = extractvalue %Cell %record, 7
   %layout = extractvalue %Cell %record, 8
+  %pieces = extractvalue %Cell %record, 11
+  %piece.bytes = extractvalue %Cell %record, 12
+  %pitch = extractvalue %Cell %record, 13
+  %contents = extractvalue %Cell %record, 14
   %tensor = getelementptr %Cell, ptr %cell, i32 0, i32 2
   %out = alloca i64
   %strides.out = alloca ptr
@@ -344,7 +348,25 @@ compare:
 ask.version:
   %its.version = call i64 @_ZNK2at10TensorBase8_versionEv(ptr %tensor)
   %same.version = icmp eq i64 %its.version, %version
-  ret i1 %same.version
+  br i1 %same.version, label %piece.head, label %changed
+
+piece.head:
+  %piece = phi i64 [ 0, %ask.version ], [ %piece.next, %piece.same ]
+  %piece.more = icmp ult i64 %piece, %pieces
+  br i1 %piece.more, label %piece.compare, label %done
+
+piece.compare:
+  %its.offset = mul i64 %piece, %pitch
+  %its.piece = getelementptr i8, ptr %data, i64 %its.offset
+  %known.offset = mul i64 %piece, %piece.bytes
+  %known.piece = getelementptr i8, ptr %contents, i64 %known.offset
+  %piece.order = call i32 @memcmp(ptr %its.piece, ptr %known.piece, i64 %piece.bytes)
+  %piece.equal = icmp eq i32 %piece.order, 0
+  br i1 %piece.equal, label %piece.same, label %changed
+
+piece.same:
+  %piece.next = add i64 %piece, 1
+  br label %piece.head
 
 done:
   ret i1 %alike

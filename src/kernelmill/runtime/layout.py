@@ -78,6 +78,7 @@ class CellRecord(ctypes.Structure):
 
     `impl` is the address of its TensorImpl: a pointer to this field is what torch's C shims take
     for a tensor. `address` is what kernels get: `data`, or where a copy with fitting strides is.
+    `contents` holds the `pieces` of its data that are compared, one behind the other.
     """
 
     _fields_ = (
@@ -92,6 +93,10 @@ class CellRecord(ctypes.Structure):
         ("layout", pointer),
         ("buffer", word),
         ("address", pointer),
+        ("pieces", word),
+        ("piece_bytes", word),
+        ("pitch", word),
+        ("contents", pointer),
     )
 
 

@@ -35,6 +35,7 @@ from kernelmill.runtime.layout import (
     words,
 )  # fmt: skip
 from kernelmill.runtime.memory import empty_strided
+from kernelmill.runtime.samples import Sample, take_sample
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ class CellState:
     version: int | None
     dtype: int
     layout: tuple[int, ...]
+    sample: Sample
 
 
 @dataclass
@@ -154,7 +156,8 @@ def read_state(tensor: torch.Tensor) -> CellState:
     """The state of a parameter now."""
     version = None if tensor.is_inference() else tensor._version
     layout = (*tensor.shape, *tensor.stride())
-    return CellState(tensor._cdata, tensor.data_ptr(), version, scalar_type(tensor), layout)
+    sample = take_sample(tensor)
+    return CellState(tensor._cdata, tensor.data_ptr(), version, scalar_type(tensor), layout, sample)
 
 
 def scalar_type(tensor: torch.Tensor) -> int:
@@ -286,7 +289,8 @@ class Parameters:
     def _record(self, binding: Binding, cell: Cell) -> CellRecord:
         state = cell.state
         layout = words(state.layout)
-        binding.keep.append(layout)
+        contents = ctypes.create_string_buffer(state.sample.contents, len(state.sample.contents))
+        binding.keep += [layout, contents]
         watched = self._watched(cell) and state.version is not None
         return CellRecord(
             object=id(cell.reference()),
@@ -300,6 +304,10 @@ class Parameters:
             layout=ctypes.addressof(layout),
             buffer=self._places[cell.argument],
             address=cell.address,
+            pieces=state.sample.count if watched else 0,
+            piece_bytes=state.sample.width,
+            pitch=state.sample.pitch,
+            contents=ctypes.addressof(contents),
         )
 
 
