@@ -1,6 +1,6 @@
 """kernelmill: a torch.compile backend that makes machine code with LLVM, and keeps it."""
 
-from kernelmill import inference
+from kernelmill import inference, ops
 from kernelmill.backend import explain, get_backend, get_npu_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import (
@@ -32,4 +32,5 @@ __all__ = [
     "get_backend",
     "get_npu_backend",
     "inference",
+    "ops",
 ]

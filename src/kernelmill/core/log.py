@@ -29,6 +29,7 @@ ROOMS = (
     "inference",
     "kernel",
     "lower",
+    "ops",
     "passes",
     "plan",
     "runtime",

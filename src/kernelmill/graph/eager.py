@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelmill.core.dtype import to_torch
+from kernelmill.core.dtype import I32, to_torch
 
 Attrs = Mapping[str, Any]
 Meaning = Callable[[Sequence[Tensor], Attrs], Tensor]
@@ -198,7 +198,9 @@ def _summed(sums: Tensor, operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
 
 
 def _matmul(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
-    return _summed(torch.matmul(*map(_wide, operands)), operands, attrs)
+    exact = attrs.get("dtype") == I32
+    x, y = (x.to(torch.int32) if exact else _wide(x) for x in operands)
+    return _summed(torch.matmul(x, y), operands, attrs)
 
 
 def _conv(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:

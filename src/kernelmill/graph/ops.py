@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmill.core.dim import Dim, floordiv, mod
-from kernelmill.core.dtype import BOOL, I64, DType
+from kernelmill.core.dtype import BOOL, I8, I32, I64, DType
 from kernelmill.graph.ir import Attr, TensorType
 
 Attrs = Mapping[str, Any]
@@ -347,11 +347,12 @@ SCAN = _define("cumsum cumprod", "scan", 1, "dim", _scan)
 
 
 def _sums(op: str, operands: Sequence[TensorType], attrs: Attrs) -> DType:
-    """The dtype of a contraction's result: the operands', or the one that halves sum in."""
+    """The dtype of a contraction's result: the operands', or the one that narrow types sum in."""
     dtype = _same_dtype(operands)
     _require(dtype != BOOL, f"{op} needs numbers, not bool")
     wanted = attrs.get("dtype") or dtype
-    _require(wanted in (dtype, dtype.compute), f"{op} of {dtype} does not sum in {wanted}")
+    exact = (I32,) if dtype == I8 else ()
+    _require(wanted in (dtype, dtype.compute, *exact), f"{op} of {dtype} does not sum in {wanted}")
     return wanted
 
 
@@ -403,6 +404,7 @@ def _attention(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
 
 
 # matmul: (B..., M, K) x (B..., K, N). Halves sum in f32; with dtype=f32 the sum is not rounded.
+# Bytes wrap; i8 with dtype=i32 does not.
 _define("matmul", "contract", 2, "dtype?", _matmul)
 _define("conv", "contract", 2, "stride padding dilation groups dtype?", _conv)
 # attention: query (B, H, M, D), key (B, G, N, D), value (B, G, N, E), with H a multiple of G;

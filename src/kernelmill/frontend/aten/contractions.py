@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BOOL, DType
+from kernelmill.core.dtype import BOOL, I32, DType
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -36,6 +36,11 @@ def _unrounded(a: Value) -> dict[str, DType]:
 @translates("mm.default", "bmm.default")
 def mm(e: Emitter, a: Value, b: Value) -> Value:
     return matmul(e, a, b)
+
+
+@translates("_int_mm.default")
+def int_mm(e: Emitter, a: Value, b: Value) -> Value:
+    return e.emit("matmul", a, b, dtype=I32)
 
 
 @translates("addmm.default", "baddbmm.default")
