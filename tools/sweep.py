@@ -2,6 +2,8 @@
 
     python -m tools.sweep                        everything: about an hour on two cores
     python -m tools.sweep --ops add nn --first 2 a part of it, printed and not written
+    python -m tools.sweep --mend build/sweep-x.jsonl what failed in an earlier sweep, with all else
+                                                 taken from there; the table says what ran when
 
 A worker process checks one operator and dtype at a time. When it crashes or hangs, the sample
 counts as failed and another worker goes on with the next one. Finished operators are kept in build/
@@ -14,6 +16,7 @@ import argparse
 import hashlib
 import json
 import multiprocessing
+import subprocess
 import time
 import warnings
 from collections import Counter
@@ -38,12 +41,13 @@ KEPT_DETAILS = 5
 
 @dataclass
 class Outcome:
-    """What became of the samples of one operator and dtype."""
+    """What became of the samples of one operator and dtype, at a revision of the sources."""
 
     op: str
     dtype: str
     counts: dict[str, int] = field(default_factory=dict[str, int])
     details: list[str] = field(default_factory=list[str])
+    revision: str = ""
 
     def add(self, number: int, status: str, detail: str) -> None:
         self.counts[status] = self.counts.get(status, 0) + 1
@@ -61,6 +65,23 @@ class Worker:
     outcome: Outcome | None = None
     next_sample: int = 0
     deadline: float = 0.0
+
+
+def revision() -> str:
+    """The commit that is checked out; a + behind it says that files are changed."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    return git("rev-parse", "--short=10", "HEAD") + "+" * bool(git("diff", "HEAD", "--name-only"))
+
+
+def recorded(path: Path) -> dict[tuple[str, str], Outcome]:
+    """The outcomes in a file that a sweep has kept."""
+    rows = (json.loads(line) for line in path.read_text().splitlines() if line)
+    return {(row["op"], row["dtype"]): Outcome(**row) for row in rows}
 
 
 def _dtype_name(dtype: torch.dtype) -> str:
@@ -83,17 +104,20 @@ def _serve(pipe: Connection, backend: str, first: int | None) -> None:
 class Sweep:
     """The pool: hands out jobs, collects verdicts, replaces workers that die."""
 
-    def __init__(self, backend: str, first: int | None, record: Path) -> None:
+    def __init__(
+        self, backend: str, first: int | None, record: Path, earlier: Path | None = None
+    ) -> None:
         self.backend, self.first, self.record = backend, first, record
         self.context = multiprocessing.get_context("spawn")
-        self.outcomes = self._recorded()
+        self.revision = revision()
+        self.outcomes = {
+            job: outcome
+            for job, outcome in (recorded(earlier) if earlier else {}).items()
+            if not outcome.counts.get("failed")
+        }
+        if record.exists():
+            self.outcomes.update(recorded(record))
         self.remaining = 0
-
-    def _recorded(self) -> dict[tuple[str, str], Outcome]:
-        if not self.record.exists():
-            return {}
-        rows = (json.loads(line) for line in self.record.read_text().splitlines() if line)
-        return {(row["op"], row["dtype"]): Outcome(**row) for row in rows}
 
     def _start(self) -> Worker:
         ours, theirs = self.context.Pipe()
@@ -117,7 +141,7 @@ class Sweep:
         while pool:
             for worker in pool:
                 if worker.outcome is None and todo:
-                    self._give(worker, Outcome(*todo.pop()), 0)
+                    self._give(worker, Outcome(*todo.pop(), revision=self.revision), 0)
             for worker in [each for each in pool if each.outcome is None]:
                 pool.remove(worker)
                 worker.pipe.send(None)
@@ -181,6 +205,18 @@ def _cell(outcome: Outcome | None) -> str:
     return " / ".join(str(outcome.counts.get(status, 0)) for status in STATUSES)
 
 
+def _revisions(outcomes: Iterable[Outcome]) -> str:
+    """Which revisions the outcomes are of, the one of most of them first."""
+    found: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        found.setdefault(outcome.revision, []).append(f"{outcome.op} {outcome.dtype}")
+    (first, _), *rest = sorted(found.items(), key=lambda item: -len(item[1]))
+    text = f"Revision {first}"
+    for other, jobs in rest:
+        text += f"; at {other}, because they had failed: {', '.join(jobs)}"
+    return text + "."
+
+
 def document(outcomes: dict[tuple[str, str], Outcome]) -> str:
     """The whole of docs/coverage.md."""
     dtypes = [_dtype_name(dtype) for dtype in opinfo.DTYPES]
@@ -190,6 +226,8 @@ def document(outcomes: dict[tuple[str, str], Outcome]) -> str:
         "in values, dtype, shape and strides. *Passed*: compiled code alone. *Fell back*: at least "
         "one operator ran as ATen's own. *Uncaptured*: `torch.compile` itself cannot trace the "
         "sample and runs it in eager.",
+        "",
+        _revisions(outcomes.values()),
         "",
         "| dtype | samples | passed | fell back | uncaptured | failed |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
@@ -231,6 +269,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, help="only so many samples of each")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--backend", default="kernelmill")
+    parser.add_argument("--mend", type=Path, help="the record of an earlier sweep, in build/")
     options = parser.parse_args()
     jobs = [
         (name, dtype)
@@ -240,7 +279,7 @@ def main() -> None:
         and (not options.ops or any(word in name for word in options.ops))
     ]
     record = Path(f"build/sweep-{_digest(options.backend, options.first)}.jsonl")
-    sweep = Sweep(options.backend, options.first, record)
+    sweep = Sweep(options.backend, options.first, record, options.mend)
     sweep.run(jobs, options.workers)
     outcomes = {job: sweep.outcomes[job] for job in jobs}
     for outcome in outcomes.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from kernelmill.core.dtype import BOOL, F32, I32, DType
+from kernelmill.core.dtype import BOOL, F32, I16, I32, DType
 from kernelmill.graph.ir import Node
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
@@ -67,6 +67,8 @@ def apply(b: KernelBuilder, node: Node, args: list[Value]) -> Value:
         return from_memory(b, b.op("bitcast", raw, dtype=target), target)
     if source == BOOL and node.op in _ON_BOOL:
         return _ON_BOOL[node.op](b, *args)
+    if node.op == "nextafter" and target.compute != target:
+        return _next_half(b, target, *args)
     result = _OPERATORS[node.op](b, *args)
     if target == BOOL or node.op in _EXACT:
         return result
@@ -138,6 +140,24 @@ def _floordiv(b: KernelBuilder, x: Value, y: Value) -> Value:
     signed_zero = b.op("copysign", b.op("splat", 0.0, dtype=x.type.dtype, lanes=1), true_quotient)
     result = b.op("select", b.op("eq", quotient, 0.0), signed_zero, floor)
     return b.op("select", b.op("eq", y, 0.0), true_quotient, result)
+
+
+def _next_half(b: KernelBuilder, dtype: DType, x: Value, y: Value) -> Value:
+    """The neighbour of `x` towards `y` among the numbers of a half type: the one whose bits as an
+    integer are one apart."""
+
+    def bits(register: Value) -> Value:
+        return b.op("bitcast", to_memory(b, register, dtype), dtype=I16)
+
+    away = b.op("xor", b.op("lt", x, y), b.op("lt", x, 0.0))
+    one, minus = (b.op("splat", step, dtype=I16, lanes=1) for step in (1, -1))
+    moved = b.op("add", bits(x), b.op("select", away, one, minus))
+    smallest = b.op("or", b.op("and", bits(y), -(2**15)), 1)
+    moved = b.op("select", b.op("eq", x, 0.0), smallest, moved)
+    moved = b.op("select", b.op("eq", x, y), bits(y), moved)
+    moved = from_memory(b, b.op("bitcast", moved, dtype=dtype), dtype)
+    unordered = b.op("or", b.op("ne", x, x), b.op("ne", y, y))
+    return b.op("select", unordered, b.op("add", x, y), moved)
 
 
 def floor_integer(b: KernelBuilder, kind: str, x: Value, y: Value) -> Value:

@@ -28,7 +28,7 @@ from kernelmill.core.target import Target, x86_64
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.plan.ir import Launch
-from tests.compiled import check, graph, lowered, whole
+from tests.compiled import check, graph, lowered, program, whole
 
 OLDER = (x86_64(2), x86_64(3))
 FOLDS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
@@ -71,6 +71,19 @@ def test_integers_divided_by_zero_give_zero(dtype: DType) -> None:
     low = 0 if dtype == U8 else -9
     inputs = whole(dtype, 5, 18, low=low, high=9), whole(dtype, 5, 18, low=low // 9, high=2)
     check(made, *inputs, targets=OLDER, interpret=True)
+
+
+@pytest.mark.parametrize("dtype", [F64, F32, F16, BF16], ids=str)
+def test_neighbours_among_the_numbers_of_the_dtype(dtype: DType) -> None:
+    kind = to_torch(dtype)
+    least, most = torch.finfo(kind).smallest_normal, torch.finfo(kind).max
+    some = [0.0, 1.0, least, most, float("inf"), float("nan"), 3.1]
+    edges = torch.tensor([*some, *(-x for x in some)], dtype=kind)
+    x, y = (part.contiguous() for part in torch.meshgrid(edges, edges, indexing="ij"))
+    made = graph(lambda b, x, y: b.emit("nextafter", x, y), (dtype, (14, 14)), (dtype, (14, 14)))
+    check(made, x, y, targets=OLDER, interpret=True)
+    found = program(lowered(made))(x, y)[0]
+    assert torch.equal(found.nan_to_num(7.5), torch.nextafter(x, y).nan_to_num(7.5))
 
 
 def test_lanes_count_in_the_widest_type_of_a_mixed_map() -> None:
