@@ -328,6 +328,23 @@ def test_a_named_mask_must_have_gone_into_the_value() -> None:
         padding_of(graph, BOTH, frozenset(("m",)))
 
 
+def test_a_large_negative_mask_hides_padding_by_the_users_word() -> None:
+    body = """
+        %0 = iota() {dim=0, shape=(<s1>, <s1>)} : i64[s1, s1]
+        %1 = iota() {dim=1, shape=(<s1>, <s1>)} : i64[s1, s1]
+        %2 = le(%1, %0) : bool[s1, s1]
+        %3 = full() {dtype=f32, shape=(<s1>, <s1>), value=0.0} : f32[s1, s1]
+        %4 = full() {dtype=f32, shape=(<s1>, <s1>), value=-3e38} : f32[s1, s1]
+        %5 = where(%2, %3, %4) : f32[s1, s1]
+        %6 = attention(%x, %x, %x, %5) {causal=false, scale=0.5} : f32[s0, 2, s1, 4]
+        %7 = logical_not(%m) : bool[s0]
+        return %6, %7"""
+    graph = graph_of("%x: f32[s0, 2, s1, 4], %m: bool[s0]", body)
+    with pytest.raises(PaddingError, match="no mask hides"):
+        padding_of(graph, BOTH, frozenset())
+    assert differs(graph, padding_of(graph, BOTH, frozenset(("m",)))) is None
+
+
 def test_a_mask_must_be_an_argument() -> None:
     graph = graph_of(X, "%0 = neg(%x) : f32[s0, s1, 4]\nreturn %0")
     with pytest.raises(PaddingError, match=r"no argument is called mask: .* one of x"):

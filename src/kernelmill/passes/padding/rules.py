@@ -187,6 +187,9 @@ def conv(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
 
 # ---- attention ------------------------------------------------------------------------------
 
+_LARGE_NEGATIVE = -1e4
+"""exp of what is smaller by this much is zero in every dtype."""
+
 
 def attention(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     """Padded queries are rows of their own. Padded keys must be hidden from every kept row: by a
@@ -228,9 +231,17 @@ def _joined(scene: Scene, axes: Sequence[Axis]) -> Axis:
 
 
 def _hides(scene: Scene, node: Node, keys: Axis) -> bool:
-    """Whether the mask forbids every key that is not kept."""
-    nothing = False if node.operands[3].dtype.kind == "bool" else -inf
-    return _is(scene.dependent(keys), nothing)
+    """Whether the mask forbids every key that is not kept.
+
+    A large negative number does so only beside a key that is not hidden: by the user's word.
+    """
+    hidden = scene.dependent(keys)
+    if node.operands[3].dtype.kind == "bool":
+        return _is(hidden, False)
+    fill = hidden[0].fill if hidden else None
+    if fill is None or fill > (_LARGE_NEGATIVE if scene.trusted else -inf):
+        return False
+    return _is(hidden, fill)
 
 
 def _is_causal(scene: Scene, node: Node, rows: Axis, keys: Axis) -> bool:
