@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from kernelmill.cli.gears import add_gears
+from kernelmill.cli.static import add_static
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.knobs import KNOBS
 from kernelmill.core.version import VERSION
@@ -75,6 +76,7 @@ def _parser() -> argparse.ArgumentParser:
             action.add_argument("first", help="name, or the beginning of its digest")
             action.add_argument("second", help="the same of the other one")
     add_gears(commands)
+    add_static(commands)
     return parser
 
 

@@ -18,6 +18,7 @@ from kernelmill.compiler.trial import compare, example_arguments, repeated
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.core.target import Target, host
+from kernelmill.graph.ir import Input
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.operators import Operator
 from kernelmill.lower.program import Lowered
@@ -62,12 +63,17 @@ class Choices:
         self.target = target
         self.library = library(target)
 
-    def packaged(self, operator: Operator) -> tuple[Choice, Library] | None:
-        """What an installed package has chosen, and the kernels of its target."""
+    def packaged(self, operator: Operator) -> tuple[Operator, Choice, Library] | None:
+        """What an installed package has chosen, and the kernels of its target.
+
+        The operator that comes with it is the one asked for, or the same with its parameters taken
+        for ordinary arguments: who recorded it may not have known better.
+        """
         for package in self.store.packages:
-            entry = self.store.packaged(package, choice_key(operator, package.target), TYPE)
-            if entry is not None:
-                return _choice(entry), library(package.target)
+            for form in _forms(operator):
+                entry = self.store.packaged(package, choice_key(form, package.target), TYPE)
+                if entry is not None:
+                    return form, _choice(entry), library(package.target)
         return None
 
     def known(self, operator: Operator) -> Choice | None:
@@ -167,3 +173,12 @@ class Choices:
 def _choice(entry: Entry) -> Choice:
     times: Any = entry.launch
     return Choice(entry.object.decode(), int(times["static_ns"]), int(times["dynamic_ns"]))
+
+
+def _forms(operator: Operator) -> list[Operator]:
+    graph = operator.graph
+    assert graph is not None
+    if all(entry.role == "user" for entry in graph.tensor_inputs()):
+        return [operator]
+    inputs = [replace(e, role="user") if isinstance(e, Input) else e for e in graph.inputs]
+    return [operator, replace(operator, graph=replace(graph, inputs=inputs))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.linking import Draft, link
 from kernelmill.compiler.operators_lowered import Library
+from kernelmill.compiler.recording import note
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild
 from kernelmill.core.target import Target
@@ -43,7 +44,9 @@ class Operators:
             with report.stage("lower"):
                 lowered = lower_graph(graph, self.target, True, selection.choose)
         draft = Draft(lowered, graph, report, selection.targets)
-        return link(draft, self.store, self.target)
+        program = link(draft, self.store, self.target)
+        note(program, graph, fused=False)
+        return program
 
 
 class _Selection:
@@ -61,7 +64,8 @@ class _Selection:
             self.found.setdefault(print_graph(operator.graph, names=False), operator)
             packaged = choices.packaged(operator)
             if packaged is not None:
-                return self._from(operator, packaged[0].kernel, packaged[1])
+                form, choice, kernels = packaged
+                return self._from(form, choice.kernel, kernels)
             known = choices.known(operator) if self.operators.build is not None else None
             if known is not None:
                 return self._from(operator, known.kernel, choices.library)

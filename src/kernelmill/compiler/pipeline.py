@@ -9,6 +9,7 @@ from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.dump import GraphDump
 from kernelmill.compiler.linking import Draft, link_all
 from kernelmill.compiler.operators import Operators
+from kernelmill.compiler.recording import note
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild, build_folder
 from kernelmill.config.compiler_config import CompilerConfig
@@ -52,7 +53,10 @@ def compile_graphs(
     for graph, report in optimised:
         with report.stage("lower"):
             drafts.append(Draft(lower_graph(graph, target, separate), graph, report))
-    return link_all(drafts, store, target)
+    programs = link_all(drafts, store, target)
+    for program, draft in zip(programs, drafts, strict=True):
+        note(program, draft.graph, fused=not separate)
+    return programs
 
 
 def _optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileReport]:

@@ -73,6 +73,9 @@ STATIC_KERNELS = Knob(
     "",
     "Folder of installed static kernels; default ~/.local/share/kernelmill/static_kernels.",
 )
+RECORD_OPS = Knob(
+    "KERNELMILL_RECORD_OPS", str, "", "File to which the operators that run are appended."
+)
 DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
 STRICT = Knob(
     "KERNELMILL_STRICT", _switch, False, "1: raise where a graph would run in torch as a whole."
@@ -84,6 +87,7 @@ KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[tuple[str, ...]], ...] = 
     KERNEL_META,
     REMOTE,
     STATIC_KERNELS,
+    RECORD_OPS,
     DEBUG,
     STRICT,
     RANK,

@@ -33,6 +33,7 @@ ROOMS = (
     "passes",
     "plan",
     "runtime",
+    "static_kernels",
     "store",
 )
 """The components that KERNELMILL_LOGS may name, besides "all"."""

@@ -40,6 +40,11 @@ class Program:
         return self.call(*args)
 
     @property
+    def engine(self) -> Engine:
+        """What its calls share; it lives as long as somebody can call the program."""
+        return self._engine
+
+    @property
     def sources(self) -> tuple[SymbolSource, ...]:
         """Where each symbol that has a value when a call begins is read."""
         return self._engine.sources

@@ -1,0 +1,147 @@
+"""Which operators ran, at which shapes: noted beside the programs, with no run of its own.
+
+Every program that is loaded is known here with its graph, as long as it lives. A recording looks at
+the programs' counters when it begins and when it ends, so calls cost nothing more while it lasts.
+"""
+
+from __future__ import annotations
+
+import atexit
+import fcntl
+import json
+import os
+import threading
+import weakref
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+
+from kernelmill.compiler.operator_documents import Document, to_document
+from kernelmill.compiler.operators_lowered import library
+from kernelmill.core import knobs
+from kernelmill.core.log import get_logger
+from kernelmill.core.target import host
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.printer import print_graph
+from kernelmill.graph.sizes import at_sizes
+from kernelmill.lower.operators import Operator
+from kernelmill.lower.program import Chosen, lower_graph
+from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.program import Program
+
+_log = get_logger("compiler")
+_lock = threading.Lock()
+_graphs: weakref.WeakKeyDictionary[Engine, tuple[Graph, bool]] = weakref.WeakKeyDictionary()
+
+
+def note(program: Program, graph: Graph, fused: bool) -> None:
+    """Make a program known. `fused` programs have kernels of several operators."""
+    with _lock:
+        _graphs[program.engine] = (graph, fused)
+    path = knobs.RECORD_OPS.get()
+    if not path:
+        return
+    if graph.symbols:
+        _at_exit(path)  # whose sizes are known then
+    else:
+        append(path, documents_of(graph, fused))
+
+
+_AT_EXIT: set[str] = set()
+
+
+def _at_exit(path: str) -> None:
+    if path not in _AT_EXIT:
+        _AT_EXIT.add(path)
+        atexit.register(lambda: append(path, _documents(_symbolic())))
+
+
+def _symbolic() -> list[Engine]:
+    return [engine for engine, (graph, _) in list(_graphs.items()) if graph.symbols]
+
+
+@contextmanager
+def recording(path: str) -> Generator[None]:
+    """Append the operators of all programs that are called inside to the log at `path`."""
+    append(path, [])  # so that a path that cannot be written fails now
+    before: weakref.WeakKeyDictionary[Engine, int] = weakref.WeakKeyDictionary()
+    for engine in list(_graphs):
+        before[engine] = _calls(engine)
+        engine.sizes.clear()  # worked out again at the next call
+    try:
+        yield
+    finally:
+        called = [engine for engine in list(_graphs) if _calls(engine) != before.get(engine, 0)]
+        append(path, _documents(called))
+
+
+def _calls(engine: Engine) -> int:
+    return sum(frame.calls for frame in engine.pool.frames)
+
+
+def _documents(engines: Iterable[Engine]) -> list[Document]:
+    found: list[Document] = []
+    for engine in engines:
+        graph, fused = _graphs[engine]
+        names = [source.name for source in engine.sources]
+        if not names:
+            found += documents_of(graph, fused)
+        for sizes in list(engine.sizes):
+            found += documents_of(graph, fused, dict(zip(names, sizes, strict=True)))
+    return found
+
+
+def documents_of(graph: Graph, fused: bool, sizes: dict[str, int] | None = None) -> list[Document]:
+    """The documents of a graph's operators at these sizes, and with `fused` one of the graph."""
+    exact = at_sizes(graph, sizes or {}) if graph.symbols else graph
+    documents = [to_document(each) for each in operators_of(exact)]
+    if fused:
+        name = f"{graph.name}_program"
+        documents.append({"type": "Program", "name": name, "program": print_graph(graph, False)})
+    return documents
+
+
+def operators_of(graph: Graph) -> list[Operator]:
+    """The operators of a graph that have a form of their own, and sizes that are numbers."""
+    found: dict[str, Operator] = {}
+
+    def choose(operator: Operator) -> Chosen | None:
+        if operator.graph is not None:
+            found.setdefault(print_graph(operator.graph, names=False), operator)
+        return library(host()).dynamic(operator)
+
+    lower_graph(graph, host(), True, choose)
+    return list(found.values())
+
+
+# ---- logs ---------------------------------------------------------------------------------------
+
+
+def append(path: str, documents: Iterable[Document]) -> int:
+    """Append those documents that the log at `path` has not, one a line; returns how many.
+
+    Several processes may write to one log. OSError when it cannot be written.
+    """
+    with open(path, "a+b") as log:
+        fcntl.flock(log, fcntl.LOCK_EX)
+        log.seek(0)
+        lines = log.read().splitlines(keepends=True)
+        known = {_identity(line) for line in lines}
+        fresh = {_identity(text): text for text in map(_line, documents)}
+        new = [text for identity, text in fresh.items() if identity not in known]
+        # A line that a killed process left unfinished ends here.
+        start = b"\n" if lines and not lines[-1].endswith(b"\n") else b""
+        os.write(log.fileno(), start + b"".join(new))
+        return len(new)
+
+
+def _line(document: Document) -> bytes:
+    return json.dumps(document, sort_keys=True).encode() + b"\n"
+
+
+def _identity(line: bytes) -> object:
+    """What makes two documents the same: not their line in the user's program."""
+    try:
+        document = json.loads(line)
+        return (document.get("graph"), document.get("program"))
+    except (ValueError, AttributeError):
+        return line

@@ -1,0 +1,84 @@
+"""The public functions. Importing this loads neither torch._dynamo nor the compiler."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was done with a log.
+
+    operators  distinct ones in it
+    compiled   those for which nothing was known before
+    failures   (operator, reason) of those that got no static kernel
+    path       of the package, "" when none was asked for
+    """
+
+    operators: int
+    compiled: int
+    failures: tuple[tuple[str, str], ...]
+    path: str = ""
+
+
+@contextmanager
+def record(path: str | os.PathLike[str]) -> Generator[None]:
+    """Note the operators and shapes of all compiled programs that are called inside.
+
+    They are appended to the log at `path`, one JSON document a line, each once. Models run as they
+    do without it. OSError when the log cannot be written.
+
+    The environment variable KERNELMILL_RECORD_OPS does the same for a whole process.
+    """
+    from kernelmill.compiler.recording import recording
+
+    with recording(os.fspath(path)):
+        yield
+
+
+def from_profiler(profiler: Any, path: str | os.PathLike[str]) -> tuple[int, int]:
+    """Append the operators of a finished `torch.profiler.profile(record_shapes=True)` to a log.
+
+    Operators that ran inside of others are left out. Returns how many were new, and how many kinds
+    cannot be recorded (lists of tensors, operators that write into their arguments, and those that
+    have no kernel). ConfigError for a session without shapes.
+    """
+    from kernelmill.static_kernels.profiler import record_session
+
+    return record_session(profiler, os.fspath(path))
+
+
+def compile_log(
+    path: str | os.PathLike[str], jobs: int = 0, target: str = "native", folder: str | None = None
+) -> Built:
+    """Compile static kernels for the operators of a log, or of a folder of documents.
+
+    `jobs` operators at a time (0: one for each processor), into the kernel folder. Those for which
+    a choice is known are left alone. KernelmillError for what is no log.
+    """
+    from kernelmill.static_kernels.offline import Offline
+
+    return Offline(os.fspath(path), target, folder).compile(jobs)
+
+
+def build(
+    path: str | os.PathLike[str],
+    output: str | os.PathLike[str] = ".",
+    *,
+    wheel: bool = False,
+    name: str = "",
+    jobs: int = 0,
+    target: str = "native",
+    folder: str | None = None,
+) -> Built:
+    """Compile a log as `compile_log` does, and pack all it needs as a .run file or a wheel.
+
+    `name` is that of the package; static_kernel_{datetime} by default.
+    """
+    from kernelmill.static_kernels.offline import Offline
+
+    return Offline(os.fspath(path), target, folder).build(jobs, os.fspath(output), wheel, name)

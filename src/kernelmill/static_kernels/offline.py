@@ -1,0 +1,119 @@
+"""Logs of operators to kernels and packages, with no model at hand."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from kernelmill.compiler.choices import Choices
+from kernelmill.compiler.objects import obtain, requests_of
+from kernelmill.compiler.operator_documents import from_document
+from kernelmill.compiler.static_build import package_contents
+from kernelmill.core.errors import ConfigError, KernelmillError
+from kernelmill.core.log import get_logger
+from kernelmill.core.target import named_target
+from kernelmill.core.version import VERSION
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.printer import print_graph
+from kernelmill.graph.verifier import verify_graph
+from kernelmill.lower.operators import Operator
+from kernelmill.lower.program import lower_graph
+from kernelmill.static_kernels.entry import Built
+from kernelmill.store.packages import write_run, write_wheel
+from kernelmill.store.store import open_store
+
+_log = get_logger("static_kernels")
+
+
+class Offline:
+    """The operators and programs of one log. Raises KernelmillError for what is no log."""
+
+    def __init__(self, path: str, target: str, folder: str | None) -> None:
+        try:
+            self.target = named_target(target)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+        self.choices = Choices(open_store(folder), self.target)
+        operators: dict[str, Operator] = {}
+        programs: dict[str, Graph] = {}
+        for document in _documents(path):
+            if "program" in document:
+                programs.setdefault(document["program"], _program(document["program"]))
+            elif "aten" not in document:
+                operator = from_document(document)
+                assert operator.graph is not None
+                operators.setdefault(print_graph(operator.graph, names=False), operator)
+        self.operators = list(operators.values())
+        self.programs = list(programs.values())
+
+    def compile(self, jobs: int) -> Built:
+        """See `static_kernels.compile_log`."""
+        new = [operator for operator in self.operators if self.choices.known(operator) is None]
+        failed = self.choices.make(new, jobs or len(os.sched_getaffinity(0)))
+        failures = [(f"{f.operator.type} {f.operator.shape}", f.reason) for f in failed]
+        for graph in self.programs:
+            try:
+                self._compile_program(graph)
+            except KernelmillError as error:
+                failures.append((graph.name, str(error)))
+        return Built(len(self.operators), len(new), tuple(failures))
+
+    def build(self, jobs: int, output: str, wheel: bool, name: str) -> Built:
+        """See `static_kernels.build`."""
+        done = self.compile(jobs)
+        name = name or f"static_kernel_{datetime.now().strftime('%Y%m%d%H%M%S%f')}"
+        contents = package_contents(name, self.choices, self.operators)
+        files = dict(contents.files)
+        for graph in self.programs:
+            for entry in self._compile_program(graph):
+                files.update(self.choices.store.files(entry))
+        contents = replace(contents, files=files)
+        os.makedirs(output, exist_ok=True)
+        path = write_wheel(contents, output, VERSION) if wheel else write_run(contents, output)
+        return replace(done, path=path)
+
+    def _compile_program(self, graph: Graph) -> Iterator[Any]:
+        """The entries of a fused program's kernels."""
+        lowered = lower_graph(graph, self.target)
+        requests = requests_of(lowered.plan, lowered.kernels)
+        return iter(obtain(requests, self.choices.store, self.target).values())
+
+
+def _documents(path: str) -> Iterator[dict[str, Any]]:
+    """The documents of a log, or of all .json files in a folder."""
+    if os.path.isdir(path):
+        for file in sorted(Path(path).rglob("*.json")):
+            yield _document(file.read_bytes(), str(file))
+        return
+    try:
+        lines = Path(path).read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise KernelmillError(f"{path}: {error.strerror}") from None
+    for number, line in enumerate(lines, 1):
+        whole = line.endswith(b"}\n")
+        if not whole and line.startswith(b"{"):
+            _log.warning("%s:%d was not written to its end and is left out", path, number)
+        else:
+            yield _document(line, f"{path}:{number}")
+
+
+def _document(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise KernelmillError(f"{where}: no operator's document: {error}") from None
+    if not isinstance(document, dict):
+        raise KernelmillError(f"{where}: no operator's document")
+    return document
+
+
+def _program(text: str) -> Graph:
+    graph = parse_graph(text)
+    verify_graph(graph, "a recorded program")
+    return graph
