@@ -7,8 +7,10 @@ negative integer, and types narrower than 32 bits take the low bits of that. u8 
 from __future__ import annotations
 
 from kernelmill.codegen.code import Reg
+from kernelmill.codegen.spelling import llvm_type
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
 from kernelmill.core.errors import CodegenError
+from kernelmill.kernel.ir import VType
 
 
 def cast(value: Reg, dtype: DType) -> Reg:
@@ -63,11 +65,16 @@ def _from_integer(value: Reg, dtype: DType) -> Reg:
     return value.bits_as(dtype)
 
 
-def bitcast(value: Reg, dtype: DType) -> Reg:
-    """The same bits as another type of the same width."""
-    if value.dtype.bits != dtype.bits or BOOL in (value.dtype, dtype):
-        raise CodegenError(f"bitcast from {value.dtype} to {dtype}: widths differ")
-    return value.bits_as(dtype)
+def bitcast(value: Reg, type: VType) -> Reg:
+    """The same bits as another type, of the same width or with more or fewer lanes to match."""
+    have, want = value.dtype.bits * value.lanes, type.dtype.bits * type.lanes
+    if BOOL in (value.dtype, type.dtype):
+        raise CodegenError(f"bitcast from {value.type} to {type}")
+    if value.dtype.bits == type.dtype.bits:
+        return value.code.splat(value.bits_as(type.dtype), type.lanes)
+    if have != want:
+        raise CodegenError(f"bitcast from {value.type} to {type}: widths differ")
+    return value.code.result(f"bitcast {value.typed} to {llvm_type(type)}", type)
 
 
 # ---- half types ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmill.codegen import arithmetic, convert, masks, vectors
+from kernelmill.codegen import arithmetic, bytewise, convert, masks, vectors
 from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
@@ -140,6 +140,8 @@ class Body:
             return arithmetic.compare(op, a, b)
         if op == "fma":
             return arithmetic.fma(self.code, *(self.operand(arg, type) for arg in args))
+        if op == "dot4":
+            return bytewise.dot4(*(self.operand(arg, type) for arg in args))
         if op == "select":
             # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
             # as it does 0 / 0.
@@ -165,7 +167,7 @@ class Body:
         if op == "cast":
             return self.code.splat(convert.cast(source, type.dtype), type.lanes)
         if op == "bitcast":
-            return self.code.splat(convert.bitcast(source, type.dtype), type.lanes)
+            return convert.bitcast(source, type)
         if op == "splat":
             return self.operand(args[0], type)
         if op == "lane_mask":

@@ -66,7 +66,7 @@ def _apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array
     if op == "cast":
         return cast(args[0], types[0], type.dtype)
     if op == "bitcast":
-        return args[0].view(numpy_dtype(type.dtype))
+        return np.ascontiguousarray(args[0]).view(numpy_dtype(type.dtype))
     return _VECTOR[op](instr, args, type)
 
 
@@ -137,6 +137,12 @@ def _fma_f64(a: float, b: float, c: float) -> float:
         return inf if exact > 0 else -inf
 
 
+def _dot4(a: Array, b: Array, c: Array) -> Array:
+    left, right = map(np.ascontiguousarray, np.broadcast_arrays(a, b))
+    products = left.view(np.uint8).astype(np.int32) * right.view(np.int8).astype(np.int32)
+    return products.reshape(-1, 4).sum(axis=1, dtype=np.int32) + c
+
+
 def _shift(shift: Callable[..., Array], a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     valid = (b >= 0) & (b < bits)
@@ -176,6 +182,7 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
     "select": np.where,
+    "dot4": _dot4,
 }
 
 

@@ -5,13 +5,16 @@ arithmetic  add sub mul div neg abs min max fma sqrt floor ceil trunc round copy
             one rounding. min and max give NaN when either side is NaN. round is to nearest even.
             Integers wrap; div and rem truncate; shl and shr by the width or more give 0 (or the
             sign); division by zero and INT_MIN / -1 give 0 and never trap.
+dot4        dot4(a, b, c) on i32: c plus, in each lane, the four products of the bytes of a, taken
+            as unsigned, and of b, taken as signed; the sum wraps
 bits        and or xor not shl shr        (bool too for the first four)
 compare     eq ne lt le gt ge -> bool     (ordered: false with NaN, except ne: true)
 select      select(cond, a, b)
 convert     cast    to the result's dtype: floats to integers truncate, to bool is != 0, NaN and
                     out-of-range to integer as the hardware does for eager (INT_MIN for i32, i64;
                     narrower ones wrap from i64 or i32)
-            bitcast same width
+            bitcast the same bits as another type; its lanes may be fewer and wider, or more and
+                    narrower, the first ones lowest
 vectors     splat(x); iota() -> 0, 1, 2...; extract(v, lane); lane_mask(n) -> lanes < n (n: i64);
             reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or -> scalar,
             the upper half folded onto the lower until one lane is left (of an odd number the
@@ -36,4 +39,4 @@ MATH = frozenset(
     "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt".split()
 )
-ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | {"select", "check"}
+ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | {"select", "check", "dot4"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kernelmill.core.dtype import BOOL, F32, F64, I64, DType
+from kernelmill.core.dtype import BOOL, F32, F64, I32, I64, DType
 from kernelmill.kernel.ir import Instr, Operand, Value, VType
 from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
 
@@ -169,10 +169,20 @@ def _cast(instr: Instr) -> None:
 
 
 def _bitcast(instr: Instr) -> None:
-    _cast(instr)
-    source, target = _register(instr).type.dtype, instr.result.type.dtype
-    same = source.bits == target.bits and BOOL not in (source, target)
-    require(same, f"{source} and {target} differ in width")
+    _arity(instr, 1)
+    source, target = _register(instr).type, instr.result.type
+    same = source.dtype.bits * source.lanes == target.dtype.bits * target.lanes
+    same = same or (source.dtype.bits == target.dtype.bits and source.lanes == 1)
+    require(
+        same and BOOL not in (source.dtype, target.dtype), f"{source} has not the bits of {target}"
+    )
+
+
+def _dot4(instr: Instr) -> None:
+    _arity(instr, 3)
+    require(instr.result.type.dtype == I32, f"dot4 is on i32, not {instr.result.type.dtype}")
+    for arg in instr.args:
+        check_fits(arg, instr.result.type)
 
 
 def _splat(instr: Instr) -> None:
@@ -244,6 +254,7 @@ _RULES: dict[str, Callable[[Instr], None]] = {
     "select": _select,
     "cast": _cast,
     "bitcast": _bitcast,
+    "dot4": _dot4,
     "splat": _splat,
     "iota": _iota,
     "extract": _extract,

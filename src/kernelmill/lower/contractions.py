@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, product
-from kernelmill.core.dtype import F32, F64, I32, I64, DType
+from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, mod, product
+from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target import Target
 from kernelmill.graph.builder import GraphBuilder
@@ -33,6 +33,7 @@ from kernelmill.lower.groups import Group, fresh_axes, used_axes
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.loops import Loops
 from kernelmill.lower.views import Index, unravel
+from kernelmill.lower.words import BYTES, word_count, word_loader
 
 Pack = Callable[[Value], Location | None]
 """Asks for a constant value to be stored once; None when it depends on what changes."""
@@ -99,15 +100,37 @@ class ContractionEmitter:
         b = self._window(self.seed)
         if b is None:
             b = self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k)
+        a = self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k)
+        k = roles.k
+        if self._words:
+            a = self._in_words(a, roles.a, roles.a_index, k[0], shifted=True)
+            b = self._in_words(b, roles.b, roles.b_index, k[0], shifted=False)
+            k = (word_count(k[0]),)
         return Contraction(
-            roles.batch, roles.m, roles.n, roles.k,
-            self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k),
+            roles.batch, roles.m, roles.n, k,
+            a,
             b,
             accumulator(roles.a.dtype),
             lambda b, batch, m, n, lane, sums: self._store(
                 roles.result_index(batch, m, n), lane, sums
             ),
+            self._words,
         )  # fmt: skip
+
+    @property
+    def _words(self) -> bool:
+        """Whether bytes are multiplied four at a time."""
+        return self.seed.op == "matmul" and self._roles.a.dtype == I8 and self.target.is_x86
+
+    def _in_words(
+        self, operand: Operand, value: Value, at: Callable[[Dims, Dim, Dims], Index], k: Dim,
+        shifted: bool,
+    ) -> Operand:  # fmt: skip
+        def load(bi: Dims, oi: Dim, ki: Dim, lane: Lane | None) -> Register:
+            return self._element(value, at(bi, oi, (ki,)), lane, I8)
+
+        whole = operand.contiguous_along == "k" and mod(k, BYTES) == 0
+        return replace(operand, load=word_loader(load, k, shifted), direct=operand.direct and whole)
 
     def panel_widths(self) -> PanelWidths:
         """The same for groups of equal structure."""
@@ -124,7 +147,7 @@ class ContractionEmitter:
         roles = self._roles
         if widths.b is not None:
             self.packed_b = self._pack(roles.b, roles.b_index, roles.n, roles, widths.b)
-        if self.packed_b is None:
+        if self.packed_b is None and not self._words:
             self.packed_a = self._pack(roles.a, roles.a_index, roles.m, roles, widths.a)
 
     @property
@@ -208,7 +231,8 @@ class ContractionEmitter:
         if not all(isinstance(size, int) for size in (outer, *roles.k)):
             return None
         assert self.group.seed is not None
-        view = _panel_view(value, at, outer, roles, width, self.group.seed.origin)
+        group = BYTES if self._words else 1
+        view = _panel_view(value, at, outer, roles, width, group, self.group.seed.origin)
         location = None if view is None else self.pack(view)
         return None if location is None else self.e.param(location, "in")
 
@@ -402,9 +426,12 @@ def _window(node: Node) -> Value:
 
 def _panel_view(
     value: Value, at: Callable[[Dims, Dim, Dims], Index], outer: Dim, roles: _Roles, width: int,
-    origin: str,
+    group: int, origin: str,
 ) -> Value | None:  # fmt: skip
-    """A constant operand as a view in panel layout, by views alone; None where that cannot be."""
+    """A constant operand as a view in panel layout, by views alone; None where that cannot be.
+
+    `group` neighbours along k stay side by side, as one element of the panel.
+    """
     _, index = fresh_axes((*roles.batch, outer, *roles.k), "x", {})
     position = len(roles.batch)
     batch, wanted = index[:position], index[position:]
@@ -418,15 +445,19 @@ def _panel_view(
     builder.origin = origin
     shape = (outer, *roles.k)
     depth = product(roles.k)
-    panels, _, _ = panel_shape(outer, depth, width)
+    groups = ceildiv(depth, group)
+    panels, _, _ = panel_shape(outer, groups, width)
     kept = builder.emit("permute", value, dims=order)
     rows = builder.emit("reshape", kept, shape=shape)
     flat = builder.emit("reshape", rows, shape=(outer, depth))
-    missing = ceildiv(outer, width) * width - outer
-    if missing != 0:
-        flat = builder.emit("pad", flat, low=(0, 0), high=(missing, 0), value=0)
-    tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
-    return builder.emit("permute", tiles, dims=(0, 2, 1))
+    missing = (panels * width - outer, groups * group - depth)
+    if missing != (0, 0):
+        flat = builder.emit("pad", flat, low=(0, 0), high=missing, value=0)
+    if group == 1:
+        tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
+        return builder.emit("permute", tiles, dims=(0, 2, 1))
+    tiles = builder.emit("reshape", flat, shape=(panels, width, groups, group))
+    return builder.emit("permute", tiles, dims=(0, 2, 1, 3))
 
 
 def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:

@@ -15,6 +15,7 @@ from kernelmill.core.dtype import (
     F16,
     F32,
     F64,
+    I8,
     I16,
     I32,
     I64,
@@ -22,6 +23,8 @@ from kernelmill.core.dtype import (
     to_torch,
 )
 from kernelmill.core.errors import CodegenError
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
 from tests.unit.codegen.native import NUMPY, TARGETS, run_map
 
 
@@ -121,6 +124,19 @@ def test_bitcast_keeps_the_bits(source: DType, result: DType) -> None:
         lambda builder, x: builder.op("bitcast", x, dtype=result), [values], [source], result, 16
     )
     np.testing.assert_array_equal(got.view(np.uint8), values.view(np.uint8))
+
+
+def test_bitcast_takes_bytes_together_and_apart() -> None:
+    values = np.arange(-100, 100, dtype=np.int32) * 1234567
+
+    def apart_and_together(builder: KernelBuilder, x: Value) -> Value:
+        bytes = builder.op("bitcast", x, dtype=I8, lanes=4 * x.type.lanes)
+        turned = builder.op("not", bytes)
+        return builder.op("bitcast", turned, dtype=I32, lanes=x.type.lanes)
+
+    for lanes in (1, 8, 16):
+        got = run_map(apart_and_together, [values], [I32], I32, lanes)
+        np.testing.assert_array_equal(got, ~values)
 
 
 def test_bitcast_between_widths_is_refused() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.core.dim import Sym, maximum, minimum, of_atom
-from kernelmill.core.dtype import BF16, BOOL, F32, F64, I32, I64, U8
+from kernelmill.core.dtype import BF16, BOOL, F32, F64, I8, I32, I64, U8
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import STATUS, Kernel, VType
 from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
@@ -40,6 +40,8 @@ def operators() -> Kernel:
     b.op("select", True, 0, b.op("splat", 7, dtype=I64))
     b.op("cast", b.op("cast", x, dtype=BF16), dtype=U8)
     b.op("bitcast", x, dtype=I32)
+    b.op("bitcast", b.op("bitcast", i, dtype=I8, lanes=32), dtype=I32, lanes=8)
+    b.op("dot4", i, -3, b.op("splat", 5, dtype=I32))
     for op in sorted(REDUCE):
         b.op(op, i)
     lane = b.op("extract", x, 3)

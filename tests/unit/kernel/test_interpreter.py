@@ -177,9 +177,16 @@ def test_vectors() -> None:
     assert compute("iota", U8, lanes=4).tolist() == [0, 1, 2, 3]
     assert compute("lane_mask", BOOL, np.array([2]), lanes=4).tolist() == [True, True, False, False]
     assert compute("bitcast", I32, np.array([1.0], np.float32)).tolist() == [0x3F800000]
+    assert compute("bitcast", I8, np.array([-2], np.int32), lanes=4).tolist() == [-2, -1, -1, -1]
     assert compute("interleave", I32, x[:2], x[3:], half=1, lanes=2).tolist() == [2, 5]
     with pytest.raises(IndexError, match="lane 5 of 5"):
         compute("extract", I32, x, np.array([5]))
+
+
+def test_dot4_takes_unsigned_and_signed_bytes() -> None:
+    a = np.array([[255, 1, 0, 0], [0, 0, 2, 3]], np.uint8).view(np.int32).reshape(-1)
+    b = np.array([[-128, 5, 9, 9], [9, 9, -1, 127]], np.int8).view(np.int32).reshape(-1)
+    assert compute("dot4", I32, a, b, np.array([10, -10], np.int32)).tolist() == [-32625, 369]
 
 
 def test_reductions_fold_the_upper_half_onto_the_lower() -> None:

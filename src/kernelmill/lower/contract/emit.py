@@ -13,7 +13,7 @@ from kernelmill.lower.contract.operands import copy_a, copy_b, is_flat, rows_of_
 from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.site import Site
 from kernelmill.lower.contract.slide import slide
-from kernelmill.lower.contract.spec import Contraction
+from kernelmill.lower.contract.spec import WORD_OF_128, Contraction
 from kernelmill.lower.contract.strip import Strip
 from kernelmill.lower.contract.tile import Tile
 from kernelmill.lower.contract.windows import copy_windows, fill_strip
@@ -60,8 +60,11 @@ def _column_tile(site: Site, column: Dim, strip: Strip | None) -> None:
     """All of the task's tiles with these columns."""
     spec, block = site.spec, site.schedule.depth_block
     depth = Depth.whole(spec.k)
+    if spec.words:
+        _clear(site, site.scratch.shift, site.schedule.width)
     if not block:
         _pack_b(site, depth, column, strip)
+        _add_shift(site, depth, column)
         with site.row_tiles() as row:
             _sum_tile(site, depth, row, column)
             if not site.schedule.inline:
@@ -71,6 +74,7 @@ def _column_tile(site: Site, column: Dim, strip: Strip | None) -> None:
     with site.builder.loop(0, spec.k[0], block, prefix="block") as start:
         part = Depth(spec.k, start.index, minimum(spec.k[0], start.index + block))
         _pack_b(site, part, column, None)
+        _add_shift(site, part, column)
         with site.row_tiles() as row:
             _sum_tile(site, part, row, column)
     with site.row_tiles() as row:
@@ -147,7 +151,7 @@ def _register_tile(
     site: Site, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int, clamp: bool
 ) -> None:
     builder, schedule = site.builder, site.schedule
-    tile = Tile(rows, vectors, schedule.lanes, site.dtype, schedule.fused)
+    tile = Tile(rows, vectors, schedule.lanes, site.dtype, schedule.fused, site.spec.words)
     if is_flat(site):
         depth = depth.collapsed()
     a = rows_of_a(site, depth, row, clamp)
@@ -182,10 +186,29 @@ def _sums(site: Site, row: Dim) -> Dim:
 
 
 def _clear_sums(site: Site) -> None:
-    schedule, zeros = site.schedule, site.zeros()
-    size = schedule.row_tiles * schedule.rows * schedule.width
-    with site.builder.loop(0, size // schedule.lanes, prefix="v") as loop:
-        site.write(site.scratch.sums + loop.index * schedule.lanes, zeros)
+    schedule = site.schedule
+    _clear(site, site.scratch.sums, schedule.row_tiles * schedule.rows * schedule.width)
+
+
+def _clear(site: Site, start: int, size: int) -> None:
+    lanes, zeros = site.schedule.lanes, site.zeros()
+    with site.builder.loop(0, size // lanes, prefix="v") as loop:
+        site.write(start + loop.index * lanes, zeros)
+
+
+def _add_shift(site: Site, depth: Depth, column: Dim) -> None:
+    """With words: 128 times the sums of the tile's columns, which A's bytes add to every row."""
+    if not site.spec.words:
+        return
+    schedule, shift = site.schedule, site.scratch.shift
+    tile = Tile(1, schedule.vectors, schedule.lanes, site.dtype, schedule.fused, words=True)
+    b = vectors_of_b(site, depth, column, schedule.vectors)
+    places = [shift + v * schedule.lanes for v in range(schedule.vectors)]
+    known = [site.read(place, schedule.lanes) for place in places]
+    word = site.builder.op("splat", WORD_OF_128, dtype=site.dtype)
+    sums = tile.sum_products(site.builder, depth, lambda i, k: word, b, known)
+    for place, value in zip(places, sums, strict=True):
+        site.write(place, value)
 
 
 # ---- epilogue -------------------------------------------------------------------------------
@@ -203,6 +226,9 @@ def _finish_tile(site: Site, row: Dim, column: Dim) -> None:
     ):
         place = _sums(site, row) + i.index * schedule.width + v.index * schedule.lanes
         value = site.read(place, schedule.lanes)
+        if spec.words:
+            shift = site.read(site.scratch.shift + v.index * schedule.lanes, schedule.lanes)
+            value = builder.op("sub", value, shift)
         _store(site, first + i.index, column * schedule.width + v.index * schedule.lanes, value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.core.dtype import I8
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.depth import Depth, for_each_k, visit_each_k
 from kernelmill.lower.contract.panels import panel_index
@@ -68,6 +69,9 @@ def loader(operand: Operand) -> LoadElement:
 
 def _packed(site: Site, name: str, index: Dim, lanes: int) -> Value:
     builder = site.builder
+    if site.spec.words:
+        value = builder.load(name, index * 4, I8, lanes * 4)
+        return builder.op("bitcast", value, dtype=site.dtype, lanes=lanes)
     dtype = next(buffer.dtype for buffer in builder.kernel.buffers if buffer.name == name)
     value = builder.load(name, index, dtype, lanes)
     return value if dtype == site.dtype else builder.op("cast", value, dtype=site.dtype)

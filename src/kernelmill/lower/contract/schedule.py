@@ -21,12 +21,14 @@ class ScratchLayout:
     """Where things are in a thread's scratch, in elements of the accumulator's dtype.
 
     sums    finished tiles, each `rows` x `width`; before them one vector of zeros
+    shift   with words: for each column of a tile what A's bytes being 128 more adds to its sums
     strip   of the image that B is a window over
     b       a panel of B: [k][`panel_stride`]
     a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
     """
 
     sums: int
+    shift: int
     strip: Dim
     strip_shape: StripShape | None
     b: Dim
@@ -98,7 +100,8 @@ class Schedule:
         tiles = self.row_tiles if self.depth_block else 1
         sums = 0 if self.inline else tiles * self.rows * self.width
         first_sum = parts(self.lanes, line) * line
-        strip = first_sum + parts(sums, line) * line
+        shift = first_sum + parts(sums, line) * line
+        strip = shift + (parts(self.width, line) * line if spec.words else 0)
         shape = self.strip_shape(spec)
         b = strip + (ceildiv(shape.elements, line) * line if shape is not None else 0)
         depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
@@ -110,7 +113,8 @@ class Schedule:
         row_stride = parts(rows, self.lanes) * self.lanes
         packed = spec.depth * row_stride if self.pack_a else 0
         end = a + ceildiv(packed, line) * line
-        return ScratchLayout(first_sum, strip, shape, b, a, row_stride, end * spec.accumulate.bytes)
+        bytes = end * spec.accumulate.bytes
+        return ScratchLayout(first_sum, shift, strip, shape, b, a, row_stride, bytes)
 
     def strip_shape(self, spec: Contraction) -> StripShape | None:
         """The strip for a task's columns, or a tile's with `depth_block`; None for no window."""

@@ -19,6 +19,9 @@ from kernelmill.lower.lane import Lane
 _UNKNOWN_SIZE = 128
 """What a symbolic size is taken for, within its range."""
 
+WORD_OF_128 = 0x80808080 - (1 << 32)
+"""Four bytes of 128 as an i32."""
+
 Dims = tuple[Dim, ...]
 
 LoadElement = Callable[[KernelBuilder, Dims, Dim, Dims, Lane | None], Value]
@@ -77,6 +80,10 @@ class Operand:
 class Contraction:
     """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
 
+    With `words`, four bytes that are neighbours along k are one element, an i32 word: `k` counts
+    words, A's bytes are unsigned, 128 more than the numbers that they stand for, and B's are signed
+    (a packed B is a buffer of bytes). A word that is not whole has zeros in B.
+
     `accumulate` is f32, f64, i32 or i64. Any size may be symbolic, and any may be zero: with no k
     the sums are zero.
     """
@@ -89,6 +96,7 @@ class Contraction:
     b: Operand
     accumulate: DType
     store: StoreElement
+    words: bool = False
 
     @property
     def depth(self) -> Dim:

@@ -21,13 +21,17 @@ Fetch = Callable[[int, Dims], Value]
 
 @dataclass(frozen=True)
 class Tile:
-    """The shape of a tile, its element type, and whether a*b + c is one instruction."""
+    """The shape of a tile, its element type, and whether a*b + c is one instruction.
+
+    With `words` elements of A and B are words of four bytes; see Contraction.
+    """
 
     rows: int
     vectors: int
     lanes: int
     dtype: DType
     fused: bool
+    words: bool = False
 
     def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
         """So many vectors of zeros."""
@@ -36,6 +40,8 @@ class Tile:
 
     def multiply_add(self, builder: KernelBuilder, a: Value, b: Value, c: Value) -> Value:
         """a * b + c."""
+        if self.words:
+            return builder.op("dot4", a, b, c)
         if self.fused:
             return builder.op("fma", a, b, c)
         return builder.op("add", builder.op("mul", a, b), c)

@@ -1,0 +1,52 @@
+"""dot4 on every kind of processor, against the interpreter's formula."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from kernelmill.codegen.compile import assembly
+from kernelmill.core.dtype import I32
+from kernelmill.core.target import Target, host, x86_64
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from tests.unit.codegen.native import TARGETS, run_map
+
+VNNI = replace(x86_64(4), features=("avx512vnni",))
+
+
+def words(seed: int) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    edges = np.array([[255, 128, 127, 0], [128, 128, 128, 128], [255] * 4, [127] * 4], np.uint8)
+    random = rng.integers(0, 256, (60, 4), dtype=np.uint8)
+    return np.concatenate([edges, random]).view(np.int32).reshape(-1)
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
+@pytest.mark.parametrize("target", [*TARGETS.values(), host()], ids=str)
+def test_it_is_exact(target: Target, lanes: int) -> None:
+    a, b, c = words(1), words(2)[::-1].copy(), words(3)
+    got = run_map(
+        lambda builder, *args: builder.op("dot4", *args), [a, b, c], [I32] * 3, I32, lanes,
+        target,
+    )  # fmt: skip
+    products = a.view(np.uint8).astype(np.int64) * b.view(np.int8)
+    expected = products.reshape(-1, 4).sum(axis=1) + c
+    np.testing.assert_array_equal(got, expected.astype(np.int32))
+
+
+def instructions(target: Target, lanes: int) -> str:
+    builder = KernelBuilder("k", "Dot")
+    builder.buffer("x", I32, lanes, "inout")
+    value: Value = builder.load("x", 0, I32, lanes)
+    builder.store("x", 0, builder.op("dot4", value, value, value))
+    return assembly(builder.kernel, target)
+
+
+def test_it_is_one_instruction_where_there_is_one() -> None:
+    assert instructions(VNNI, 16).count("vpdpbusd") == 1
+    assert instructions(replace(x86_64(3), features=("avxvnni",)), 8).count("vpdpbusd") == 1
+    plain = instructions(x86_64(3), 8)
+    assert "vpdpbusd" not in plain and plain.count("vpmaddwd") == 2
