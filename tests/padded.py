@@ -10,7 +10,7 @@ import torch
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import DimInput, Graph, Input, Value
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
-from kernelmill.runtime.padding import pad_arguments, slice_results
+from kernelmill.runtime.padding import Resizing
 from tests.tolerances import mismatch
 
 
@@ -45,8 +45,8 @@ def padded_difference(
 ) -> str | None:
     """What differs between the graph at `sizes` and padded to `gear`; None when nothing does."""
     expected = run_graph(graph, list(arguments))
-    padded = run_graph(graph, pad_arguments(padding, arguments, gear))
-    actual = slice_results(padding, padded, sizes, gear)
+    resizing = Resizing(padding, sizes, gear)
+    actual = resizing.cut(run_graph(graph, resizing.pad(arguments)))
     for number, (mine, theirs) in enumerate(zip(actual, expected, strict=True)):
         wrong = _difference(mine, theirs)
         if wrong is not None:

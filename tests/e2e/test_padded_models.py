@@ -15,7 +15,7 @@ from kernelmill.core.errors import PaddingError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import DimInput, Graph
 from kernelmill.passes.padding import padding_of
-from kernelmill.runtime.padding import check_sizes, pad_arguments, slice_results
+from kernelmill.runtime.padding import Resizing
 from tests import zoo
 from tests.tolerances import assert_close
 
@@ -40,9 +40,8 @@ class PaddedProgram:
         sizes = {name: args[number] for number, name in self.symbols}
         gear = {name: -(-size // MULTIPLE) * MULTIPLE for name, size in sizes.items()}
         self.gears.append(gear)
-        check_sizes(self.padding, sizes)
-        results = run_graph(self.graph, pad_arguments(self.padding, args, gear))
-        return slice_results(self.padding, results, sizes, gear)
+        resizing = Resizing(self.padding, sizes, gear)
+        return resizing.cut(run_graph(self.graph, resizing.pad(args)))
 
 
 class MeanPooling(nn.Module):

@@ -17,7 +17,7 @@ from kernelmill.passes.padding import padding_of
 from kernelmill.passes.size_checks import DropSizeChecks
 from kernelmill.plan.padding import Padding
 from kernelmill.runtime.geared import GearedProgram
-from kernelmill.runtime.padding import check_sizes, pad_arguments, slice_results
+from kernelmill.runtime.padding import Resizing
 
 Call = Callable[..., Any]
 Sizes = Mapping[str, int]
@@ -28,10 +28,10 @@ _MOST_SIZES = 4096
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What calls of one set of true sizes do: `sizes` and `gear` are values of all symbols."""
+    """What calls of one set of true sizes do: `shapes` are those of all tensor arguments."""
 
-    sizes: Sizes
-    gear: Sizes
+    shapes: tuple[tuple[int, tuple[int, ...]], ...]
+    resizing: Resizing
     call: Call
 
 
@@ -72,11 +72,10 @@ class PaddedCalls:
             chosen = self._choose(key)
             if chosen is None:
                 return None
-        if not self._fit(args, chosen.sizes):
+        if not _fit(args, chosen.shapes):
             return None
-        padded = pad_arguments(self._padding, args, chosen.gear)
-        results = chosen.call(*self._program.pick(tuple(padded)))
-        return slice_results(self._padding, results, chosen.sizes, chosen.gear)
+        padded = chosen.resizing.pad(args)
+        return chosen.resizing.cut(chosen.call(*self._program.pick(tuple(padded))))
 
     def _choose(self, key: tuple[int, ...]) -> _Chosen | None:
         fitting = [
@@ -89,29 +88,26 @@ class PaddedCalls:
         gear = min(fitting, key=lambda sizes: (prod(sizes), sizes))
         names = self._program.symbols
         sizes = {**self._fixed, **dict(zip(names, key, strict=True))}
-        check_sizes(self._padding, sizes)
+        padded = {**self._fixed, **dict(zip(names, gear, strict=True))}
+        resizing = Resizing(self._padding, sizes, padded)
         broken = self._gears.broken_guard(sizes)
         if broken:
             raise InputError(f"the sizes {sizes} cannot be padded: {broken}")
-        made = _Chosen(
-            sizes,
-            {**self._fixed, **dict(zip(names, gear, strict=True))},
-            self._program.table[gear].call,
+        shapes = tuple(
+            (number, tuple(evaluate(dim, sizes) for dim in value.shape))
+            for number, value in self._tensors
         )
+        made = _Chosen(shapes, resizing, self._program.table[gear].call)
         while len(self._known) >= _MOST_SIZES:
             self._known.pop(next(iter(self._known)), None)
         self._known[key] = made
         return made
 
-    def _fit(self, args: tuple[Any, ...], sizes: Sizes) -> bool:
-        """Whether every tensor has the shape that the sizes give it."""
-        for number, value in self._tensors:
-            argument = args[number]
-            if not isinstance(argument, torch.Tensor) or argument.dim() != len(value.shape):
-                return False
-            if any(
-                size != (dim if isinstance(dim, int) else evaluate(dim, sizes))
-                for size, dim in zip(argument.shape, value.shape, strict=True)
-            ):
-                return False
-        return True
+
+def _fit(args: tuple[Any, ...], shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> bool:
+    """Whether every tensor argument has its shape."""
+    for number, shape in shapes:
+        argument = args[number]
+        if not isinstance(argument, torch.Tensor) or argument.shape != shape:
+            return False
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -14,11 +15,47 @@ from kernelmill.core.errors import InputError
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 
 Sizes = Mapping[str, int]
+Shape = tuple[int, ...]
 
 
-def check_sizes(padding: Padding, sizes: Sizes) -> None:
-    """Raises InputError for true sizes at which the traced program does not hold: padding them
-    would compute something else than the model does."""
+class Resizing:
+    """What is done around a program's calls of one set of true sizes, worked out once.
+
+    `sizes` and `gear` give every symbol its true and its padded value.
+    """
+
+    def __init__(self, padding: Padding, sizes: Sizes, gear: Sizes) -> None:
+        """InputError for true sizes at which the traced program does not hold: padding them would
+        compute something else than the model does."""
+        _check_ranges(padding, sizes)
+        self._sizes = [(number, gear[symbol]) for number, symbol in padding.sizes]
+        inputs = [_Room.of(entry, sizes, gear) for entry in padding.inputs]
+        self._inputs = [room for room in inputs if room.taken != room.shape]
+        self._size_results = [(n, evaluate(dim, sizes)) for n, dim in padding.size_results]
+        self._results = [_Cut.of(entry, sizes, gear) for entry in padding.results]
+
+    def pad(self, arguments: Sequence[Any]) -> list[Any]:
+        """The arguments at the gear's sizes. Tensors that are too small are copied into zeros; all
+        others are passed through. The tensors must have the shapes of the true sizes."""
+        found = list(arguments)
+        for number, size in self._sizes:
+            found[number] = size
+        for room in self._inputs:
+            found[room.number] = room.filled(found[room.number])
+        return found
+
+    def cut(self, results: Sequence[Any]) -> list[Any]:
+        """The results at the true sizes, with the strides that eager gives them: views of those
+        that lie in memory so already, and copies of the others."""
+        found = list(results)
+        for number, size in self._size_results:
+            found[number] = size
+        for cut in self._results:
+            found[cut.number] = cut.applied(found[cut.number])
+        return found
+
+
+def _check_ranges(padding: Padding, sizes: Sizes) -> None:
     for name, low, high in padding.ranges:
         most = None if high is None else evaluate(high, sizes)
         if sizes[name] < low or (most is not None and sizes[name] > most):
@@ -29,54 +66,61 @@ def check_sizes(padding: Padding, sizes: Sizes) -> None:
             )
 
 
-def pad_arguments(padding: Padding, arguments: Sequence[Any], gear: Sizes) -> list[Any]:
-    """The arguments at the gear's sizes: those that are too small as copies in zeros.
+@dataclass(frozen=True)
+class _Room:
+    """The zeros for argument `number`, and the shape that it takes of them."""
 
-    `gear` gives the padded size of every padded symbol, and the value of all others. A tensor that
-    already has the gear's shape is passed through.
-    """
-    found = list(arguments)
-    for number, symbol in padding.sizes:
-        found[number] = gear[symbol]
-    for entry in padding.inputs:
-        found[entry.number] = _padded(entry, found[entry.number], gear)
-    return found
+    number: int
+    taken: Shape
+    shape: Shape
+    strides: Shape
 
+    @staticmethod
+    def of(entry: PaddedInput, sizes: Sizes, gear: Sizes) -> _Room:
+        shapes = _evaluated(entry.shape, sizes), _evaluated(entry.shape, gear)
+        return _Room(entry.number, *shapes, _evaluated(entry.strides, gear))
 
-def _padded(entry: PaddedInput, tensor: Tensor, gear: Sizes) -> Tensor:
-    shape = _evaluated(entry.shape, gear)
-    if tuple(tensor.shape) == shape:
-        return tensor
-    strides = _evaluated(entry.strides, gear)
-    room = torch.empty_strided(shape, strides, dtype=tensor.dtype).zero_()
-    room[tuple(slice(size) for size in tensor.shape)] = tensor.detach()
-    return room
+    def filled(self, tensor: Tensor) -> Tensor:
+        room = torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype).zero_()
+        room.as_strided(self.taken, self.strides).copy_(tensor.detach())
+        return room
 
 
-def slice_results(padding: Padding, results: Sequence[Any], sizes: Sizes, gear: Sizes) -> list[Any]:
-    """The results at the true `sizes`, with the strides that eager gives them. `gear` as above.
+@dataclass(frozen=True)
+class _Cut:
+    """How result `number` is cut: viewed as `apart` where its dims have several factors, then
+    narrowed, and given its shape and strides."""
 
-    A result that lies in memory as eager's does is a view of the padded one; others are copies.
-    """
-    found = list(results)
-    for number, dim in padding.size_results:
-        found[number] = evaluate(dim, sizes)
-    for entry in padding.results:
-        found[entry.number] = _cut(entry, found[entry.number], sizes, gear)
-    return found
+    number: int
+    apart: Shape | None
+    narrowed: tuple[tuple[int, int], ...]
+    shape: Shape
+    strides: Shape
+
+    @staticmethod
+    def of(entry: PaddedResult, sizes: Sizes, gear: Sizes) -> _Cut:
+        whole = all(len(axis) == 1 for axis in entry.axes)
+        factors = [factor for axis in entry.axes for factor in axis]
+        padded, true = _evaluated(factors, gear), _evaluated(factors, sizes)
+        pairs = enumerate(zip(true, padded, strict=True))
+        return _Cut(
+            entry.number,
+            None if whole else padded,
+            tuple((d, size) for d, (size, larger) in pairs if size != larger),
+            tuple(prod(_evaluated(axis, sizes)) for axis in entry.axes),
+            _evaluated(entry.strides, sizes),
+        )
+
+    def applied(self, tensor: Tensor) -> Tensor:
+        kept = tensor if self.apart is None else tensor.reshape(self.apart)
+        for d, size in self.narrowed:
+            kept = kept.narrow(d, 0, size)
+        if self.apart is not None:
+            kept = kept.reshape(self.shape)
+        if kept.stride() == self.strides:
+            return kept
+        return torch.empty_strided(self.shape, self.strides, dtype=tensor.dtype).copy_(kept)
 
 
-def _cut(entry: PaddedResult, tensor: Tensor, sizes: Sizes, gear: Sizes) -> Tensor:
-    factors = [factor for axis in entry.axes for factor in axis]
-    apart = tensor.reshape(_evaluated(factors, gear))
-    kept = apart[tuple(slice(size) for size in _evaluated(factors, sizes))]
-    shape = tuple(prod(_evaluated(axis, sizes)) for axis in entry.axes)
-    strides = _evaluated(entry.strides, sizes)
-    kept = kept.reshape(shape)
-    if kept.stride() == strides:
-        return kept
-    return torch.empty_strided(shape, strides, dtype=tensor.dtype).copy_(kept)
-
-
-def _evaluated(dims: Sequence[Dim], sizes: Sizes) -> tuple[int, ...]:
+def _evaluated(dims: Sequence[Dim], sizes: Sizes) -> Shape:
     return tuple(evaluate(dim, sizes) for dim in dims)
