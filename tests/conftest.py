@@ -23,6 +23,7 @@ _FOLDER = "KERNELMILL_KERNEL_META"
 
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("kernelmill", deadline=None)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=3000)
 hypothesis.settings.load_profile("kernelmill")
 
 

@@ -69,7 +69,8 @@ class _Grower:
     # ---- inputs and results -----------------------------------------------------------------
 
     def inputs(self, count: int) -> None:
-        known = [sym("s0", 1, 7), sym("s1", 0, 5)] if self.symbolic else []
+        least = self.draw(st.integers(0, 1)) if self.symbolic else 0
+        known = [sym("s0", least, 7), sym("s1", 0, 5)] if self.symbolic else []
         for symbol in known:
             self.b.dim_input(symbol)
         size = st.one_of(_SIZES, st.sampled_from(known)) if known else _SIZES
@@ -416,7 +417,9 @@ class _Grower:
             y = self.cast(y, x.dtype)
             y = self.clamped(y, 4.0) if floats else y
             y = self.add("expand", y, shape=shape)
-        self.add("matmul", x, y, taint=Taint(int(floats), floats))
+        unrounded = x.dtype.compute != x.dtype and self.draw(st.booleans())
+        kept: dict[str, object] = {"dtype": x.dtype.compute} if unrounded else {}
+        self.add("matmul", x, y, taint=Taint(int(floats), floats), **kept)
 
     def conv(self) -> None:
         """Groups of one channel each, or one group."""

@@ -18,9 +18,11 @@ from tests.differential.opinfo import Flat, compile_flat
 from tests.strategies import arguments, graphs
 from tests.tolerances import mismatch
 
-QUICK = settings(
-    max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
-)
+ANY = settings(suppress_health_check=list(HealthCheck))
+"""With --hypothesis-profile=long other graphs each time, and many of them."""
+
+LONG = ANY.max_examples > 100
+QUICK = ANY if LONG else settings(ANY, max_examples=60, derandomize=True)
 CALLS = 2
 LOOKS_AT_DATA = {"gather", "scatter"}
 """Kinds of operators whose indices the interpreter checks, so that it cannot be traced."""
