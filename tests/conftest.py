@@ -24,6 +24,7 @@ _FOLDER = "KERNELMILL_KERNEL_META"
 # How long an example takes says nothing on a busy machine.
 hypothesis.settings.register_profile("kernelmill", deadline=None)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=3000)
+hypothesis.settings.register_profile("graphs", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("kernelmill")
 
 
@@ -32,6 +33,9 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-profile") == "long":
+        # Torch's test modules load profiles of their own, so the current one says nothing.
+        hypothesis.settings.register_profile("graphs", hypothesis.settings.get_profile("long"))
     if not _is_worker(config):
         os.environ[_FOLDER] = tempfile.mkdtemp(prefix="kernelmill-tests-")
         os.environ["KERNELMILL_STATIC_KERNELS"] = os.path.join(os.environ[_FOLDER], "packages")

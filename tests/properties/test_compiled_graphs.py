@@ -18,11 +18,9 @@ from tests.differential.opinfo import Flat, compile_flat
 from tests.strategies import arguments, graphs
 from tests.tolerances import mismatch
 
-ANY = settings(suppress_health_check=list(HealthCheck))
+GRAPHS = settings(settings.get_profile("graphs"), suppress_health_check=list(HealthCheck))
 """With --hypothesis-profile=long other graphs each time, and many of them."""
 
-LONG = ANY.max_examples > 100
-QUICK = ANY if LONG else settings(ANY, max_examples=60, derandomize=True)
 CALLS = 2
 LOOKS_AT_DATA = {"gather", "scatter"}
 """Kinds of operators whose indices the interpreter checks, so that it cannot be traced."""
@@ -53,37 +51,37 @@ def check(graph: Graph, seed: int, specials: bool = False, mode: str = "max-auto
         compare(ours, theirs)
 
 
-@QUICK
+@GRAPHS
 @given(graphs(), st.integers(0, 2**20))
 def test_static_graphs(graph: Graph, seed: int) -> None:
     check(graph, seed)
 
 
-@QUICK
+@GRAPHS
 @given(graphs(), st.integers(0, 2**20))
 def test_special_values(graph: Graph, seed: int) -> None:
     check(graph, seed, specials=True)
 
 
-@QUICK
+@GRAPHS
 @given(graphs(symbolic=True), st.integers(0, 2**20))
 def test_symbolic_graphs(graph: Graph, seed: int) -> None:
     check(graph, seed)
 
 
-@QUICK
+@GRAPHS
 @given(st.one_of(graphs(), graphs(symbolic=True)), st.integers(0, 2**20))
 def test_operators_one_by_one(graph: Graph, seed: int) -> None:
     check(graph, seed, mode="reduce-overhead")
 
 
-@QUICK
+@GRAPHS
 @given(graphs(max_nodes=20), st.integers(0, 2**20))
 def test_long_graphs(graph: Graph, seed: int) -> None:
     check(graph, seed)
 
 
-@QUICK
+@GRAPHS
 @given(graphs(), st.integers(0, 2**20))
 def test_through_the_frontend(graph: Graph, seed: int) -> None:
     """The interpreter itself is traced by AOTAutograd, imported, compiled and compared."""
