@@ -23,9 +23,9 @@ RESULT = Path("docs/performance-store.md")
 KERNELS = 200
 
 
-def child(call: str, folder: str) -> Any:
-    """What `tools.bench.store.{call}` returns in a fresh process whose kernels are in `folder`."""
-    script = f"import json, tools.bench.store as s; print(json.dumps(s.{call}))"
+def child(call: str, folder: str, module: str = "tools.bench.store") -> Any:
+    """What `{module}.{call}` returns in a fresh process whose kernels are in `folder`."""
+    script = f"import json, {module} as m; print(json.dumps(m.{call}))"
     environment = os.environ | {
         "KERNELMILL_KERNEL_META": folder,
         "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)),

@@ -1,0 +1,95 @@
+"""torch._dynamo.mark_static and mark_static_address, with dynamic=True around them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo import mark_static, mark_static_address
+
+from kernelmill import get_backend
+from kernelmill.backend import capture
+from kernelmill.compiler import CompileReport, collect_reports
+from kernelmill.runtime.program import Program
+from tests.tolerances import assert_close
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+
+@pytest.fixture
+def programs(monkeypatch: pytest.MonkeyPatch) -> list[Program]:
+    """The programs that are compiled from here on."""
+    found: list[Program] = []
+    compile_graph = capture.compile_graph
+
+    def spy(*args: object) -> object:
+        made = compile_graph(*args)  # type: ignore[arg-type]
+        assert isinstance(made, Program)
+        found.append(made)
+        return made
+
+    monkeypatch.setattr(capture, "compile_graph", spy)
+    return found
+
+
+def kinds(reports: list[CompileReport]) -> dict[str, bool]:
+    """For each operator whether it is in a kernel for all sizes."""
+    return {
+        operator: kernel.kind == "dynamic"
+        for report in reports
+        for kernel in report.kernels
+        for operator in kernel.operators
+    }
+
+
+def test_all_static_is_a_static_program(programs: list[Program]) -> None:
+    linear = nn.Linear(8, 8)
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.relu(linear(x)) + y.sum(0)
+
+    compiled = torch.compile(function, backend=get_backend(), dynamic=True, fullgraph=True)
+    x, y = torch.randn(4, 8), torch.randn(3, 8)
+    mark_static(x)
+    mark_static(y)
+    with torch.no_grad():
+        assert_close(compiled(x, y), function(x, y))
+    (program,) = programs
+    assert not program.plan.symbols
+
+
+def test_what_does_not_depend_on_data_is_static(programs: list[Program]) -> None:
+    linear = nn.Linear(8, 8)
+
+    def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        scores = torch.softmax(linear(x), -1) * 2
+        found = torch.nonzero(y).float() * 3 + 1
+        return scores, found, scores.sum() + torch.masked_select(y, y > 1).cos()
+
+    compiled = torch.compile(function, backend=get_backend(), dynamic=True, fullgraph=True)
+    x, y = torch.randn(4, 8), torch.tensor([[1, 0, 2], [0, 0, 3]])
+    mark_static(x)
+    mark_static(y)
+    with torch.no_grad(), collect_reports() as reports:
+        for ours, eager in zip(compiled(x, y), function(x, y), strict=True):
+            assert_close(ours, eager)
+    dynamic = kinds(reports)
+    assert not dynamic["matmul"] and not dynamic["exp"] and not dynamic["reduce_max"]
+    assert dynamic["cos"]
+    (program,) = programs
+    assert len(program.plan.symbols) == 2
+
+
+def test_a_static_address_is_packed(programs: list[Program]) -> None:
+    compiled = torch.compile(torch.matmul, backend=get_backend(), fullgraph=True)
+    x, weight = torch.randn(8, 256), torch.randn(256, 256) / 16
+    mark_static_address(weight)
+    with torch.no_grad():
+        for _ in range(3):
+            assert_close(compiled(x, weight), x @ weight)
+        (program,) = programs
+        assert program.report()["packed_bytes"] == weight.nbytes
+        assert program.report()["repacks"] == 1
+        weight.mul_(2)
+        assert_close(compiled(x, weight), x @ weight)
+        assert program.report()["repacks"] == 2
