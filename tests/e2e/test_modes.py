@@ -205,3 +205,19 @@ def test_results_of_earlier_calls_keep_their_values(backend: str) -> None:
     inputs = [torch.randn(6, 6) for _ in range(3)]
     results = [compiled(x) for x in inputs]
     assert_close(results, [x.exp().sum(1) for x in inputs])
+
+
+def test_marked_sizes_that_the_model_makes_equal(backend: str) -> None:
+    """Each of two equal sizes comes as an integer of its own, by a name with dots."""
+
+    def function(batch: dict[str, Tensor]) -> Tensor:
+        return (batch["left"] @ batch["right"].T) * batch["left"].shape[0]
+
+    counters.clear()
+    compiled = torch.compile(function, backend=backend, fullgraph=True, dynamic=True)
+    for rows, columns in ((3, 8), (5, 9)):
+        given = {"left": torch.randn(rows, columns), "right": torch.randn(4, columns)}
+        for tensor in given.values():
+            torch._dynamo.mark_dynamic(tensor, 1)
+        assert_close(compiled(given), function(given))
+    assert graphs_compiled() == 1

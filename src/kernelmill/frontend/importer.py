@@ -63,6 +63,7 @@ class _Importer:
         self.held: dict[str, Value] = {}
         self.constants: dict[Value, torch.Tensor] = {}
         self.names: set[str] = set()
+        self.bound: set[str] = set()
 
     def run(self, roles: Sequence[str], names: Sequence[str]) -> ImportedGraph:
         env, graph = self.context.env, self.builder.graph
@@ -96,8 +97,12 @@ class _Importer:
             if isinstance(value, torch.SymInt) and isinstance(value.node._hint, torch.SymInt):
                 raise UnsupportedError(f"argument {name} is the ragged size of a nested tensor")
             dim = self.context.env[node] = self.context.symbols.dim(value)
-            known = as_sym(dim) is not None
-            self.builder.dim_input(dim if known else self.context.symbols.fresh(name))
+            symbol = as_sym(dim)
+            # Sizes that the trace found to be equal come once each: torch's guards hold them so.
+            first = symbol is not None and symbol.name not in self.bound
+            self.builder.dim_input(dim if first else self.context.symbols.fresh(name))
+            if symbol is not None:
+                self.bound.add(symbol.name)
         else:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 

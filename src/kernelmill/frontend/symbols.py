@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -36,7 +37,7 @@ class SymbolTable:
 
     def fresh(self, name: str) -> Dim:
         """A symbol of its own for an integer argument that is not one symbol."""
-        return sym(f"arg_{name}", -_NO_BOUND)
+        return sym("arg_" + re.sub(r"\W+", "_", name), -_NO_BOUND)
 
     def of_expr(self, expr: Any, shape_env: Any) -> Dim:
         """The dim of a sympy expression over the symbols of `shape_env`."""
