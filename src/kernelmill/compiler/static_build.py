@@ -7,6 +7,7 @@ What is written has the layout of TorchAir's static kernel compile:
         {pid}_debug/*.json       all operators
         {pid}_opcompile/*.json   those that were compiled, with the choice made
         static_kernel_{datetime}.run
+        installed/               with several processes: the package, as all of them use it
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kernelmill.compiler.choices import TYPE, Choices, Failure
-from kernelmill.compiler.operator_documents import Document, aten_documents, to_document
+from kernelmill.compiler.operator_documents import (
+    Document,
+    aten_documents,
+    from_document,
+    to_document,
+)
+from kernelmill.compiler.team import Team, TeamLost, team
 from kernelmill.core.errors import ConfigPathError
 from kernelmill.core.log import get_logger
 from kernelmill.lower.operators import Operator
 from kernelmill.plan.ir import Plan
-from kernelmill.store.packages import Contents, write_run
+from kernelmill.store.installer import Refused, install
+from kernelmill.store.packages import Contents, packages_in, write_run
 
 OUTPUTS = "aclnn_static_shape_kernel_outputs"
 _log = get_logger("compiler")
@@ -53,7 +61,16 @@ class StaticBuild:
     folder: str
 
     def run(self, program: str, operators: list[Operator], plan: Plan) -> None:
-        """Compile for the operators of a program, and write what the file's docstring says."""
+        """Compile for the operators of a program, and write what the file's docstring says.
+
+        What cannot be written is a warning: the program runs without it.
+        """
+        try:
+            self._run(program, operators, plan)
+        except (OSError, Refused) as error:
+            _log.warning("static kernels of %s in %s: %s", program, self.folder, error)
+
+    def _run(self, program: str, operators: list[Operator], plan: Plan) -> None:
         now = datetime.now().strftime("%Y%m%d%H%M%S%f")
         pid = os.getpid()
         outputs = os.path.join(self.folder, OUTPUTS, f"{now}_{pid}_outputs")
@@ -61,25 +78,66 @@ class StaticBuild:
         write_documents(os.path.join(outputs, str(pid)), documents)
         everything = [*documents, *aten_documents(plan)]
         write_documents(os.path.join(outputs, f"{pid}_debug"), everything)
-        new = [operator for operator in operators if self.choices.known(operator) is None]
-        failures = self.choices.make(new, len(os.sched_getaffinity(0)))
-        report_failures(failures)
+        build = _Build(self.choices, f"static_kernel_{now}", outputs)
+        members = team()
+        try:
+            path = build.alone(operators) if members is None else build.together(operators, members)
+        except TeamLost as lost:
+            _log.warning("static kernels are compiled by this process alone: %s", lost)
+            path = build.alone(operators)
         chosen = [document for document in map(self._chosen, operators) if document is not None]
         write_documents(os.path.join(outputs, f"{pid}_opcompile"), chosen)
-        contents = package_contents(f"static_kernel_{now}", self.choices, operators)
-        path = write_run(contents, outputs)
         static = sum(document["kernel"] == "static" for document in chosen)
         _log.info(
-            "%s: %d of %d operators have static kernels, %d failed; %s",
-            program, static, len(operators), len(failures), path,
+            "%s: %d of %d operators have static kernels; %s",
+            program, static, len(operators), path,
         )  # fmt: skip
 
     def _chosen(self, operator: Operator) -> Document | None:
-        choice = self.choices.known(operator)
+        packaged = self.choices.packaged(operator)
+        choice = self.choices.known(operator) if packaged is None else packaged[1]
         if choice is None:
             return None
         times = {"static_ns": choice.static_ns, "dynamic_ns": choice.dynamic_ns}
         return {**to_document(operator), "kernel": choice.kernel, **times}
+
+
+@dataclass(frozen=True)
+class _Build:
+    """One build: what is compiled goes into the package `name` in the folder `outputs`."""
+
+    choices: Choices
+    name: str
+    outputs: str
+
+    def alone(self, operators: Iterable[Operator]) -> str:
+        """Compile all of it here; returns the package's path."""
+        self._make(operators)
+        return write_run(package_contents(self.name, self.choices, operators), self.outputs)
+
+    def together(self, operators: Iterable[Operator], members: Team) -> str:
+        """Compile the operators of all members, each a share, and use what the first installs.
+
+        The members may have folders of kernels of their own: the installed package is for all.
+        """
+        documents = members.gather("operators", [to_document(each) for each in operators])
+        distinct = {document["graph"]: document for document in documents}
+        everything = [from_document(distinct[text]) for text in sorted(distinct)]
+        self._make(everything[members.place :: members.size])
+        members.meet("compiled")
+        if members.place == 0:
+            package = self.alone(everything)  # finds the others' in the folder, where they share it
+            folder = os.path.join(self.outputs, "installed")
+            install(package, folder)
+            members.say("installed", folder)
+        folder = members.hear("installed")
+        for package in packages_in(folder):
+            self.choices.store.add_package(package)
+        return folder
+
+    def _make(self, operators: Iterable[Operator]) -> None:
+        new = [operator for operator in operators if self.choices.known(operator) is None]
+        report_failures(self.choices.make(new, len(os.sched_getaffinity(0))))
 
 
 def package_contents(name: str, choices: Choices, operators: Iterable[Operator]) -> Contents:

@@ -50,6 +50,12 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _positive(text: str) -> int | None:
+    if not text.isdecimal() or int(text) == 0:
+        raise ValueError("expected a whole number above 0")
+    return int(text)
+
+
 def _folders(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(os.pathsep) if part)
 
@@ -81,8 +87,14 @@ STRICT = Knob(
     "KERNELMILL_STRICT", _switch, False, "1: raise where a graph would run in torch as a whole."
 )
 RANK = Knob("RANK", _count, 0, "This process' number in a distributed job, for file names.")
+LOCAL_WORLD_SIZE = Knob(
+    "LOCAL_WORLD_SIZE",
+    _positive,
+    None,
+    "Processes of a distributed job on this machine, which share static kernel compiles.",
+)
 
-KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[tuple[str, ...]], ...] = (
+KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[str, ...]], ...] = (
     LOGS,
     KERNEL_META,
     REMOTE,
@@ -91,5 +103,6 @@ KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[tuple[str, ...]], ...] = 
     DEBUG,
     STRICT,
     RANK,
+    LOCAL_WORLD_SIZE,
 )
 """All of them, for `kernelmill --help` and the documents."""

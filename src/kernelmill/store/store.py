@@ -143,6 +143,13 @@ class Store:
             self._count(compiled=1)
             return self._keep(name, key, compiled)
 
+    def add_package(self, package: Package) -> None:
+        """Look into a package that was installed just now, before all others.
+
+        Raises StoreError for one that others can write to.
+        """
+        self.packages = {package: Folder(package.path), **self.packages}
+
     def packaged(self, package: Package, key: Key, type: str) -> Entry | None:
         """The entry in one of `packages`, or None."""
         return self._load_other(self.packages[package], entry_name(type, key))

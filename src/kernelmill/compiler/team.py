@@ -1,0 +1,95 @@
+"""The processes of one machine that compile static kernels together.
+
+They speak through the key-value store of torch.distributed, not through collectives: the program's
+own communication is left alone, and a process that has died is noticed as an answer that does not
+come. Whoever waits in vain goes on by itself; kernels and packages are safe without any of this.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from kernelmill.core import knobs
+from kernelmill.core.errors import ConfigError, KernelmillError
+
+PATIENCE_SECONDS = 120.0
+"""Longest wait for another process. Compiling its share takes seconds."""
+
+_meetings = itertools.count()
+_lost = [False]
+
+
+class TeamLost(KernelmillError):
+    """Another process did not answer in time."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """Process `place` of `size` on one machine; 0 leads. `store` holds what they say."""
+
+    place: int
+    size: int
+    store: Any
+
+    def gather(self, what: str, mine: list[Any]) -> list[Any]:
+        """The lists of all processes, one after the other, in each of them."""
+        self.say(f"{what}/{self.place}", mine)
+        if self.place == 0:
+            lists = [self.hear(f"{what}/{place}") for place in range(self.size)]
+            self.say(what, [item for each in lists for item in each])
+        return self.hear(what)
+
+    def meet(self, where: str) -> None:
+        """Wait until all have come here."""
+        self.gather(where, [])
+
+    def say(self, what: str, value: Any) -> None:
+        """Tell the others. The value must be JSON-able."""
+        try:
+            self.store.set(what, json.dumps(value))
+        except RuntimeError as error:
+            raise self._loss(what, error) from None
+
+    def hear(self, what: str) -> Any:
+        """What one of them told, or will tell. TeamLost when that does not come."""
+        try:
+            self.store.wait([what], timedelta(seconds=PATIENCE_SECONDS))
+            return json.loads(self.store.get(what))
+        except RuntimeError as error:
+            raise self._loss(what, error) from None
+
+    def _loss(self, what: str, error: Exception) -> TeamLost:
+        _lost[0] = True  # once is enough: the others would be waited for again and again
+        return TeamLost(f"{what}: {str(error).splitlines()[0]}")
+
+
+def team() -> Team | None:
+    """The processes of this machine, for one more build; None when this one works alone.
+
+    LOCAL_WORLD_SIZE says how many they are; without it, and without torch.distributed, nothing is
+    shared. ConfigError when it is no number above 0, or does not divide the world.
+    """
+    import torch.distributed as distributed
+
+    size = knobs.LOCAL_WORLD_SIZE.get()
+    if size is None:
+        return None
+    world = rank = 0
+    if distributed.is_available() and distributed.is_initialized():
+        world, rank = distributed.get_world_size(), distributed.get_rank()
+    if world % size:
+        raise ConfigError(
+            f"environment variable LOCAL_WORLD_SIZE={size} does not divide the {world} processes "
+            "of the job; every machine must run as many"
+        )
+    if world == 0 or size == 1 or _lost[0]:
+        return None
+    from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+
+    machine, place = divmod(rank, size)
+    prefix = f"kernelmill/static/{machine}/{next(_meetings)}"
+    return Team(place, size, PrefixStore(prefix, _get_default_store()))
