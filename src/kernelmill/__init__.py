@@ -1,6 +1,6 @@
 """kernelmill: a torch.compile backend that makes machine code with LLVM, and keeps it."""
 
-from kernelmill import inference, ops, static_kernels
+from kernelmill import inference, ops, scope, static_kernels
 from kernelmill.backend import explain, get_backend, get_npu_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import (
@@ -33,5 +33,6 @@ __all__ = [
     "get_npu_backend",
     "inference",
     "ops",
+    "scope",
     "static_kernels",
 ]

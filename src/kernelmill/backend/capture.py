@@ -19,6 +19,7 @@ from torch._functorch import config as aot_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
+from torch.fx.traceback import preserve_node_meta
 from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelmill.backend.arguments import (
@@ -97,7 +98,8 @@ def _through_autograd(
 ) -> Call:
     experimental = compilation.config.experimental_config
     # Effects (assertions inside linear algebra) are ordered by our ATen calls, not by tokens.
-    with aot_config.patch(unlift_effect_tokens=True):
+    # The marks of `kernelmill.scope` stay on the operators.
+    with aot_config.patch(unlift_effect_tokens=True), preserve_node_meta():
         return aot_module_simplified(
             compilation.gm,
             example_inputs,

@@ -56,6 +56,7 @@ class Explanation:
             "reused": sum(report.reused for report in self.reports),
             "fused": sum(report.fused for report in self.reports),
             "fallbacks": [entry for report in self.reports for entry in report.fallbacks],
+            "super_kernel_ranges": [asdict(one) for r in self.reports for one in r.ranges],
             "refused": [capture.refused for capture in self.captures if capture.refused],
             "arena_peak": [report.arena_bytes for report in self.reports],
             "stages": [dict(report.seconds) for report in self.reports],
@@ -93,6 +94,14 @@ def _describe(report: CompileReport) -> list[str]:
         lines.append(
             f"         {' '.join(kernel.operators)}  ({kernel.origin or 'origin unknown'})"
         )
+    for one in report.ranges:
+        lines.append(f"  super-kernel range {one.scope}: {len(one.supers)} super kernels")
+        for made in one.supers:
+            lines.append(
+                f"    {made.name}: {len(made.kernels)} sub-kernels, {made.barriers} barriers kept, "
+                f"{made.elided} elided, {made.streams} stream{'s' * (made.streams > 1)}"
+            )
+        lines += [f"    split: {reason}" for reason in one.splits]
     for operator, reason, origin in report.fallbacks:
         lines.append(f"  ATen {operator}: {reason}  ({origin or 'origin unknown'})")
     return lines

@@ -10,7 +10,7 @@ from kernelmill.codegen.compile import (
     external_symbols,
     llvm_ir,
 )  # fmt: skip
-from kernelmill.codegen.machine import llvm_version
+from kernelmill.codegen.machine import emit, llvm_version
 from kernelmill.codegen.version import GENERATOR_VERSION
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "assembly",
     "compile_kernel",
     "dims_function",
+    "emit",
     "external_symbols",
     "llvm_ir",
     "llvm_version",

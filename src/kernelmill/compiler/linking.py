@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from kernelmill import superkernel
+from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.objects import differences, obtain_all, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.core.log import get_logger
@@ -30,12 +32,14 @@ class Draft:
     """A graph after lowering, with its report so far: all that needs no objects.
 
     `others` are the targets of kernels that are not for this machine's, by kernel name.
+    With `automatic_ranges` everything becomes super kernels, not only what the model marks.
     """
 
     lowered: Lowered
     graph: Graph
     report: CompileReport
     others: Mapping[str, Target] = field(default_factory=dict[str, Target])
+    automatic_ranges: bool = False
 
 
 def link(draft: Draft, store: Store, target: Target) -> Program:
@@ -49,6 +53,7 @@ def link(draft: Draft, store: Store, target: Target) -> Program:
 
 def link_all(drafts: Sequence[Draft], store: Store, target: Target) -> list[Program]:
     """The programs of several drafts, which share the memory of their calls. Raises as `link`."""
+    drafts = [_with_super_kernels(draft) for draft in drafts]
     for draft in drafts:
         with draft.report.stage("verify"):
             for kernel in draft.lowered.kernels.values():
@@ -66,11 +71,21 @@ def link_all(drafts: Sequence[Draft], store: Store, target: Target) -> list[Prog
     return programs
 
 
+def _with_super_kernels(draft: Draft) -> Draft:
+    lowered = draft.lowered
+    with draft.report.stage("super kernels"):
+        formed = superkernel.form(lowered.plan, lowered.kernels, draft.automatic_ranges)
+    draft.report.ranges += formed.reports
+    return replace(draft, lowered=replace(lowered, plan=formed.plan))
+
+
 def _load(
     draft: Draft, entries: Mapping[str, Entry], store: Store, target: Target, pool: FramePool
 ) -> Program:
     plan = draft.lowered.plan
     objects = {name: entry.object for name, entry in entries.items()}
+    with draft.report.stage("codegen"):
+        objects.update(obtain_drivers(plan, store, target))
     if plan.symbols:
         with draft.report.stage("codegen"):
             dims = obtain_dims(plan.symbols, dims_needed(plan), store, target)

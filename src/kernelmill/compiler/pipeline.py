@@ -49,10 +49,12 @@ def compile_graphs(
         operators = Operators(store, target, _static_build(config, store, target))
         return [Captures(operators, *one, limit).program() for one in optimised]
     separate = not config.experimental_config.pattern_fusion_pass
+    automatic = config.experimental_config.super_kernel_optimize
     drafts: list[Draft] = []
     for graph, report in optimised:
         with report.stage("lower"):
-            drafts.append(Draft(lower_graph(graph, target, separate), graph, report))
+            lowered = lower_graph(graph, target, separate)
+        drafts.append(Draft(lowered, graph, report, automatic_ranges=automatic))
     programs = link_all(drafts, store, target)
     for program, draft in zip(programs, drafts, strict=True):
         note(program, draft.graph, fused=not separate)

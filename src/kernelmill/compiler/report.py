@@ -12,6 +12,8 @@ from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from kernelmill.superkernel import RangeReport
+
 
 @dataclass(frozen=True)
 class KernelReport:
@@ -38,6 +40,7 @@ class CompileReport:
     """One compiled graph. Times are in seconds by stage, sizes in bytes.
 
     fallbacks  (ATen operator, reason, user's line), one for each call in the program
+    ranges     super-kernel ranges: what became of each
     """
 
     name: str
@@ -47,6 +50,7 @@ class CompileReport:
     fallbacks: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     arena_bytes: str = "0"
     seconds: dict[str, float] = field(default_factory=dict[str, float])
+    ranges: list[RangeReport] = field(default_factory=list[RangeReport])
 
     @property
     def compiled(self) -> int:

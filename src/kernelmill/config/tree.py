@@ -300,6 +300,11 @@ class ExperimentalConfig(Group):
         mode=MAX_AUTOTUNE,
         inert="tiles are always chosen at compile time here",
     )
+    super_kernel_optimize = Switch(
+        False,
+        "Make super kernels of all of a static program, where that is estimated to be faster.",
+        in_key=True,
+    )
     aot_config_enable_joint_graph = Switch(
         False, "Compile forward and backward as one.", pending="the joint graph", in_key=True
     )

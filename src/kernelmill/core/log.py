@@ -33,8 +33,10 @@ ROOMS = (
     "passes",
     "plan",
     "runtime",
+    "scope",
     "static_kernels",
     "store",
+    "superkernel",
 )
 """The components that KERNELMILL_LOGS may name, besides "all"."""
 

@@ -13,6 +13,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from kernelmill.config.ranges import mark_of
 from kernelmill.core.dim import as_sym
 from kernelmill.core.dtype import F64, I64
 from kernelmill.core.errors import UnsupportedError
@@ -72,6 +73,7 @@ class _Importer:
             self._input(node, role, self._unique(name))
         for node in self.gm.graph.nodes:
             self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
+            self.builder.scope = mark_of(node.meta.get("custom") or {})
             if node.op == "get_attr":
                 env[node] = self._constant(str(node.target))
             elif node.op == "call_function":

@@ -18,6 +18,7 @@ from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse, inline_costs
 from kernelmill.lower.groups import Group, fresh_axes, is_view
 from kernelmill.lower.kernels import STATUS_BUFFER, KernelMaker
+from kernelmill.lower.marks import launch_mark
 from kernelmill.lower.operators import Operator, isolate
 from kernelmill.lower.splice import Splice
 from kernelmill.lower.storage import Storage, base_of, layout_of
@@ -238,7 +239,7 @@ class _Lowering:
         splice = Splice(chosen.lowered.plan, chosen.values, operator.inputs, operator.outputs)
         self.storage.buffers += splice.buffers(len(self.storage.buffers))
         self.prepare += splice.launches(chosen.lowered.plan.prepare)
-        launches = splice.launches(chosen.lowered.plan.steps)
+        launches = splice.launches(chosen.lowered.plan.steps, launch_mark(nodes))
         if any(STATUS_BUFFER in launch.buffers for launch in launches):
             self._note_check(nodes)
         for name, kernel in chosen.lowered.kernels.items():
@@ -255,7 +256,15 @@ class _Lowering:
             self._note_check(nodes)
         kernel = self._named(made.kernel, nodes)
         dims = tuple(of_atom(symbol) for symbol in kernel.dims)
-        return Launch(kernel.name, made.buffers, dims, kernel.tasks, kernel.scratch, made.work)
+        return Launch(
+            kernel.name,
+            made.buffers,
+            dims,
+            kernel.tasks,
+            kernel.scratch,
+            made.work,
+            launch_mark(nodes),
+        )
 
     def _note_check(self, nodes: Iterable[Node]) -> None:
         self.checked = True
@@ -338,6 +347,7 @@ class _Lowering:
                 tuple(results),
                 attrs["binds"] or (),
                 node.origin,
+                launch_mark([node]),
             )
         )
 

@@ -45,8 +45,8 @@ class Splice:
                 )
         return own
 
-    def launches(self, steps: Iterable[Step]) -> list[Launch]:
-        """These steps of the plan as steps of the program."""
+    def launches(self, steps: Iterable[Step], mark: str = "") -> list[Launch]:
+        """These steps of the plan as steps of the program, in the range of `mark`."""
         found: list[Launch] = []
         for step in steps:
             if not isinstance(step, Launch):
@@ -59,6 +59,7 @@ class Splice:
                     self._dim(step.tasks),
                     self._dim(step.scratch),
                     self._dim(step.work),
+                    mark,
                 )
             )
         return found

@@ -58,7 +58,8 @@ class BufferSpec:
 class Launch:
     """Run a kernel's tasks. `buffers` are numbers in `Plan.buffers`, in the kernel's order; -1 is
     the status word. `dims` are values for the kernel's dims. `work` is the estimated time of all
-    tasks on one core in nanoseconds: below a threshold no parallel region is opened."""
+    tasks on one core in nanoseconds: below a threshold no parallel region is opened. `mark` says
+    which super-kernel range it is in, as config/ranges.py writes it."""
 
     kernel: str
     buffers: tuple[int, ...]
@@ -66,6 +67,7 @@ class Launch:
     tasks: Dim
     scratch: Dim
     work: Dim
+    mark: str = ""
 
 
 Literal = Union[None, bool, int, float, str, tuple["Literal", ...]]
@@ -78,6 +80,7 @@ class AtenCall:
     Arguments are literals; ("tensor", n) is buffer n, ("dim", text) a dim, ("dtype", name),
     ("layout", name), ("device", name), ("memory_format", name) and ("list", ...) what they say.
     `results` are buffer numbers (-1: dropped); `binds` are (symbol, result, dim) as in the graph.
+    `mark` is as for a launch.
     """
 
     target: str
@@ -86,6 +89,7 @@ class AtenCall:
     results: tuple[int, ...]
     binds: tuple[tuple[str, int, int], ...] = ()
     origin: str = ""
+    mark: str = ""
 
 
 Step = Union[Launch, AtenCall]
@@ -106,6 +110,37 @@ class DimResult:
 
 
 Result = Union[TensorResult, DimResult, None]
+
+Part = tuple[int, int]
+"""A part of a team of threads, from one 64th to another; equal ones are the thread there."""
+
+TEAM_PARTS = 64
+WHOLE_TEAM: Part = (0, TEAM_PARTS)
+
+
+def team_part(part: Part, threads: int) -> range:
+    """The threads of a part, at least one, in a team of so many. The driver of a super kernel does
+    the same arithmetic."""
+    first = part[0] * threads // TEAM_PARTS
+    return range(first, max(first + 1, part[1] * threads // TEAM_PARTS))
+
+
+@dataclass(frozen=True)
+class SuperKernel:
+    """Launches `first` up to `last` of the plan's steps as one launch by one team of threads.
+
+    Every thread walks them in order. Launch i is split over the threads of `parts[i]`; these wait
+    first until the launches `waits[i]` (numbers from `first` on) are done by all of their threads.
+    `name` is the driver's among the objects, `scope` the range's. With no waits and one part for
+    all, each thread runs from the first launch to the last without looking at the others.
+    """
+
+    name: str
+    scope: str
+    first: int
+    last: int
+    parts: tuple[Part, ...]
+    waits: tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -137,3 +172,4 @@ class Plan:
     kernels: tuple[KernelRef, ...]
     arena_bytes: Dim = 0
     checks: tuple[str, ...] = ()
+    supers: tuple[SuperKernel, ...] = ()

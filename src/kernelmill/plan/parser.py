@@ -15,9 +15,11 @@ from kernelmill.plan.ir import (
     KernelRef,
     Launch,
     Literal,
+    Part,
     Plan,
     Result,
     Step,
+    SuperKernel,
     SymbolInput,
     TensorInput,
     TensorResult,
@@ -60,15 +62,18 @@ class _Parser:
             prepare = self._while("launch", self._launch)
             reader.expect("}")
         steps: list[Step] = []
-        while not reader.accept("return"):
+        while not reader.at("return", "super"):
             steps.append(self._launch() if reader.accept("launch") else self._aten())
+        supers = self._while("super", self._super)
+        reader.expect("return")
         reader.expect("(")
         results = tuple(reader.listed(self._result, ")"))
         reader.expect("}")
         reader.expect_end()
         return Plan(
-            name, symbols, inputs, buffers, prepare, tuple(steps), results, kernels, arena, checks
-        )
+            name, symbols, inputs, buffers, prepare, tuple(steps), results, kernels, arena,
+            checks, supers,
+        )  # fmt: skip
 
     # ---- pieces -----------------------------------------------------------------------------
 
@@ -172,7 +177,33 @@ class _Parser:
         tasks = self._bracketed(self._dim)
         scratch = self._bracketed(self._dim) if reader.accept("scratch") else 0
         reader.expect("work")
-        return Launch(kernel, buffers, dims, tasks, scratch, self._bracketed(self._dim))
+        work = self._bracketed(self._dim)
+        return Launch(kernel, buffers, dims, tasks, scratch, work, self._mark())
+
+    def _mark(self) -> str:
+        return self._reader.string() if self._reader.accept("mark") else ""
+
+    def _super(self) -> SuperKernel:
+        reader = self._reader
+        name = reader.name("a driver")
+        reader.expect("scope")
+        scope = reader.string()
+        reader.expect("from")
+        first = reader.integer()
+        reader.expect("{")
+        subs = self._while("part", self._sub)
+        reader.expect("}")
+        parts, waits = tuple(part for part, _ in subs), tuple(waits for _, waits in subs)
+        return SuperKernel(name, scope, first, first + len(subs), parts, waits)
+
+    def _sub(self) -> tuple[Part, tuple[int, ...]]:
+        reader = self._reader
+        reader.expect("(")
+        begin = reader.integer()
+        reader.expect(",")
+        end = reader.integer()
+        reader.expect(")")
+        return (begin, end), self._group("waits", reader.integer)
 
     def _operand(self) -> int:
         return -1 if self._reader.accept("status") else self._number()
@@ -186,7 +217,7 @@ class _Parser:
         kwargs = tuple(reader.listed(self._keyword, "}")) if reader.accept("{") else ()
         results = self._group("gives", self._aten_result)
         binds = self._group("binds", self._bind)
-        return AtenCall(target, args, kwargs, results, binds, self._origin())
+        return AtenCall(target, args, kwargs, results, binds, self._origin(), self._mark())
 
     def _keyword(self) -> tuple[str, Literal]:
         name = self._reader.name("an argument's name")

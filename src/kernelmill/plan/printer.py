@@ -2,7 +2,7 @@
 
 plan    = "plan" STRING ["symbols" "(" symbol {"," symbol} ")"] "inputs" "(" [input {"," input}]
           ")" ["arena" "(" dim ")"] ["checks" "(" STRING {"," STRING} ")"]
-          "{" {kernel} {buffer} ["prepare" "{" {launch} "}"] {step} return "}"
+          "{" {kernel} {buffer} ["prepare" "{" {launch} "}"] {step} {super} return "}"
 symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"]
 input   = STRING ":" type ["param" | "buffer"] ["updated"]   (neither: a user's argument)
         | NAME ":" "dim"
@@ -11,10 +11,13 @@ buffer  = "buffer" BUFFER "=" place ":" type
 place   = "input" "(" INT ")" | "arena" "(" dim ")" | "tensor" | "packed"
 step    = launch | aten
 launch  = "launch" NAME "(" [operand {"," operand}] ")" ["dims" "(" dim {"," dim} ")"]
-          "tasks" "(" dim ")" ["scratch" "(" dim ")"] "work" "(" dim ")"
+          "tasks" "(" dim ")" ["scratch" "(" dim ")"] "work" "(" dim ")" ["mark" STRING]
+super   = "super" NAME "scope" STRING "from" INT "{" {sub} "}"        (its first step; one sub each)
+sub     = "part" "(" INT "," INT ")" ["waits" "(" INT {"," INT} ")"]
 operand = BUFFER | "status"
 aten    = "aten" STRING "(" [literal {"," literal}] ")" ["{" NAME "=" literal {"," ...} "}"]
           ["gives" "(" result {"," result} ")"] ["binds" "(" bind {"," bind} ")"] [at]
+          ["mark" STRING]
 result  = BUFFER | "_"
 bind    = NAME "=" INT "dim" INT                 (the result's number, its dim; -1: its value)
 literal = "none" | "true" | "false" | INT | FLOAT | STRING | BUFFER | "<" dim ">"
@@ -27,7 +30,7 @@ BUFFER  = "%" INT                                 (the buffers are numbered from
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kernelmill.core.dim import Dim, range_text
 from kernelmill.core.dtype import DType
@@ -42,6 +45,7 @@ from kernelmill.plan.ir import (
     Plan,
     Result,
     Step,
+    SuperKernel,
     SymbolInput,
     TensorInput,
     TensorResult,
@@ -68,6 +72,7 @@ def print_plan(plan: Plan) -> str:
     if plan.prepare:
         lines += ["  prepare {", *(f"    {_launch(step)}" for step in plan.prepare), "  }"]
     lines += [f"  {print_step(step)}" for step in plan.steps]
+    lines += [line for super_kernel in plan.supers for line in _super(super_kernel)]
     lines += [f"  return({_listed(map(_result, plan.results))})", "}"]
     return "\n".join(lines) + "\n"
 
@@ -128,7 +133,21 @@ def _launch(launch: Launch) -> str:
     text += f" tasks({launch.tasks})"
     if launch.scratch != 0:
         text += f" scratch({launch.scratch})"
-    return text + f" work({launch.work})"
+    text += f" work({launch.work})"
+    return text + _mark(launch.mark)
+
+
+def _mark(mark: str) -> str:
+    return f" mark {string_text(mark)}" if mark else ""
+
+
+def _super(super_kernel: SuperKernel) -> Iterator[str]:
+    head = f"super {super_kernel.name} scope {string_text(super_kernel.scope)}"
+    yield f"  {head} from {super_kernel.first} {{"
+    for part, waits in zip(super_kernel.parts, super_kernel.waits, strict=True):
+        awaited = f" waits({_listed(map(str, waits))})" if waits else ""
+        yield f"    part({part[0]}, {part[1]}){awaited}"
+    yield "  }"
 
 
 def _aten(step: AtenCall) -> str:
@@ -140,7 +159,7 @@ def _aten(step: AtenCall) -> str:
     if step.binds:
         binds = (f"{symbol} = {result} dim {axis}" for symbol, result, axis in step.binds)
         text += f" binds({_listed(binds)})"
-    return text + _at(step.origin)
+    return text + _at(step.origin) + _mark(step.mark)
 
 
 def _literal(literal: Literal) -> str:

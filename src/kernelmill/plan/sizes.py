@@ -35,8 +35,9 @@ def plan_at_sizes(plan: Plan, values: Mapping[str, Dim]) -> Plan:
             raise UnsupportedError(f"plan {plan.name} calls {step.target}")
         dims = tuple(map(at, step.dims))
         return Launch(
-            step.kernel, step.buffers, dims, at(step.tasks), at(step.scratch), at(step.work)
-        )
+            step.kernel, step.buffers, dims, at(step.tasks), at(step.scratch), at(step.work),
+            step.mark,
+        )  # fmt: skip
 
     for number, entry in enumerate(plan.inputs):
         if not isinstance(entry, SymbolInput):

@@ -14,11 +14,13 @@ from kernelmill.core.dim import Dim, as_sym, product, symbols
 from kernelmill.core.errors import VerificationError
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import (
+    TEAM_PARTS,
     AtenCall,
     BufferSpec,
     DimResult,
     Launch,
     Plan,
+    SuperKernel,
     SymbolInput,
     TensorInput,
     TensorResult,
@@ -62,6 +64,7 @@ class _Verifier:
         for step in plan.steps:
             check = self._launch(step) if isinstance(step, Launch) else self._aten(step)
             yield from _about(f"step `{print_step(step)}`", check)
+        yield from self._supers()
         for number, result in enumerate(plan.results):
             yield from _about(f"result {number}", self._result(result))
         for name in sorted(self.known - self.bound):
@@ -196,6 +199,37 @@ class _Verifier:
             yield f"%{number} is in the arena: ATen takes tensors of their own"
         elif kind != "input" and number not in self.touched:
             yield f"%{number} has no contents yet"
+
+    def _supers(self) -> Iterator[str]:
+        free = 0
+        names: set[str] = set()
+        for super_kernel in self.plan.supers:
+            what = f"super kernel {super_kernel.name}"
+            if _IDENTIFIER.fullmatch(super_kernel.name) is None or super_kernel.name in (
+                names | self.kernels
+            ):
+                yield f"{what}: its name is no name, or that of another"
+            names.add(super_kernel.name)
+            if not free <= super_kernel.first < super_kernel.last <= len(self.plan.steps):
+                yield f"{what}: its steps are not there, or not its own"
+            free = super_kernel.last
+            yield from _about(what, self._super(super_kernel))
+
+    def _super(self, super_kernel: SuperKernel) -> Iterator[str]:
+        steps = self.plan.steps[super_kernel.first : super_kernel.last]
+        if not len(steps) == len(super_kernel.parts) == len(super_kernel.waits):
+            yield "it has not one part and one list of waits for each launch"
+        for step in steps:
+            if not isinstance(step, Launch):
+                yield f"`{print_step(step)}` is no launch"
+            elif step.dims or not isinstance(step.tasks, int) or not isinstance(step.work, int):
+                yield f"`{print_step(step)}` has no constant size"
+        for begin, end in super_kernel.parts:
+            if not (0 <= begin <= end <= TEAM_PARTS and begin < TEAM_PARTS):
+                yield f"({begin}, {end}) is no part of a team"
+        for number, waits in enumerate(super_kernel.waits):
+            if any(not 0 <= awaited < number for awaited in waits):
+                yield f"launch {number} waits for one that does not come before it"
 
     def _result(self, result: object) -> Iterator[str]:
         if isinstance(result, DimResult):

@@ -21,6 +21,7 @@ from kernelmill.plan.ir import (
     TensorInput,
 )  # fmt: skip
 from kernelmill.plan.literals import dims_in
+from kernelmill.plan.supers import whole_launch
 from kernelmill.runtime.layout import word
 
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
@@ -52,6 +53,9 @@ def plan_dims(plan: Plan) -> Iterator[Dim]:
             yield from step.dims
         else:
             yield from dims_in((step.args, step.kwargs), plan.symbols)
+    for super_kernel in plan.supers:
+        whole = whole_launch(plan, super_kernel)
+        yield from (whole.tasks, whole.work)
     for result in plan.results:
         if isinstance(result, DimResult):
             yield result.value

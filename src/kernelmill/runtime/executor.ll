@@ -12,12 +12,12 @@
                                                             ; dtype, shape, strides, byte offset
 %Input    = type { i64, i64, i32, i32, ptr }
 %Arena    = type { i64, i64 }
-%Launch   = type { ptr, i64, ptr, i64, ptr, i64, i64 }
+%Launch   = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64 }
 %Table    = type { i64, ptr, i64, ptr, i64, ptr, i64, ptr, i64, i64, i64 }
 %Cell     = type { ptr, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr }
 %Packed   = type { i64, ptr }
 %Binding  = type { i64, ptr, i64, ptr }
-%Frame    = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr, [0 x ptr] }
+%Frame    = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr, ptr, [0 x ptr] }
 %Region   = type { ptr, ptr, ptr, i64, ptr, i64 }           ; kernel, buffers, dims, tasks, scratch,
                                                             ; scratch bytes of one thread
 
@@ -33,6 +33,7 @@ declare i32 @aoti_torch_get_sizes(ptr, ptr)
 declare i32 @aoti_torch_get_strides(ptr, ptr)
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare i32 @memcmp(ptr, ptr, i64)
+declare ptr @memset(ptr, i32, i64)
 
 ; ---- launches ------------------------------------------------------------------------------------
 
@@ -60,6 +61,23 @@ define internal void @share(ptr %region) {
   ret void
 }
 
+; The same for the driver of a super kernel, which splits the tasks of its sub-kernels itself.
+define internal void @walk(ptr %region) {
+  %r = load %Region, ptr %region
+  %driver = extractvalue %Region %r, 0
+  %buffers = extractvalue %Region %r, 1
+  %scratch = extractvalue %Region %r, 4
+  %scratch.bytes = extractvalue %Region %r, 5
+  %number.32 = call i32 @omp_get_thread_num()
+  %threads.32 = call i32 @omp_get_num_threads()
+  %number = zext i32 %number.32 to i64
+  %threads = zext i32 %threads.32 to i64
+  %own.offset = mul i64 %scratch.bytes, %number
+  %own = getelementptr i8, ptr %scratch, i64 %own.offset
+  call void %driver(ptr %buffers, ptr null, i64 %number, i64 %threads, ptr %own)
+  ret void
+}
+
 ; Launches number %first up to %last of the frame's table.
 define internal void @run(ptr %frame, i64 %first, i64 %last) {
 entry:
@@ -72,7 +90,7 @@ entry:
   %scratch.bytes = load i64, ptr %scratch.bytes.at
   %most.threads.at = getelementptr %Frame, ptr %frame, i32 0, i32 5
   %most.threads = load i64, ptr %most.threads.at
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 9
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
   %launches.at = getelementptr %Table, ptr %table, i32 0, i32 7
   %launches = load ptr, ptr %launches.at
   %widest.at = getelementptr %Table, ptr %table, i32 0, i32 8
@@ -101,6 +119,9 @@ launch:
   %dim.numbers = extractvalue %Launch %record, 4
   %tasks.number = extractvalue %Launch %record, 5
   %work.number = extractvalue %Launch %record, 6
+  %span = extractvalue %Launch %record, 7
+  %super.word = extractvalue %Launch %record, 8
+  %super = icmp ne i64 %super.word, 0
   %tasks.at = getelementptr i64, ptr %values, i64 %tasks.number
   %tasks = load i64, ptr %tasks.at
   %work.at = getelementptr i64, ptr %values, i64 %work.number
@@ -164,15 +185,26 @@ together:
   %r5 = insertvalue %Region %r4, i64 %scratch.bytes, 5
   store %Region %r5, ptr %region
   %threads.32 = trunc i64 %threads to i32
+  br i1 %super, label %together.super, label %together.plain
+
+together.plain:
   call void @GOMP_parallel(ptr @share, ptr %region, i32 %threads.32, i32 0)
   br label %launch.done
 
+together.super:
+  %lines = load ptr, ptr %buffers                           ; a cache line for each thread
+  %lines.bytes = mul i64 %most.threads, 64
+  %cleared = call ptr @memset(ptr %lines, i32 0, i64 %lines.bytes)
+  call void @GOMP_parallel(ptr @walk, ptr %region, i32 %threads.32, i32 0)
+  br label %launch.done
+
 alone:
-  call void %kernel(ptr %buffers, ptr %dims, i64 0, i64 %tasks, ptr %scratch)
+  %alone.end = select i1 %super, i64 1, i64 %tasks          ; of a team of one
+  call void %kernel(ptr %buffers, ptr %dims, i64 0, i64 %alone.end, ptr %scratch)
   br label %launch.done
 
 launch.done:
-  %i.next = add i64 %i, 1
+  %i.next = add i64 %i, %span
   br label %launch.head
 
 exit:
@@ -381,7 +413,7 @@ entry:
   %table = load ptr, ptr %frame
   %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
   %values = load ptr, ptr %values.at
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 9
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
   %input.count = load i64, ptr %table
   %inputs.at = getelementptr %Table, ptr %table, i32 0, i32 1
   %inputs = load ptr, ptr %inputs.at
@@ -561,7 +593,7 @@ refused:
 
 outputs:
   %table = load ptr, ptr %frame
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 9
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
   %input.count = load i64, ptr %table
   %output.count.at = getelementptr %Table, ptr %table, i32 0, i32 2
   %output.count = load i64, ptr %output.count.at

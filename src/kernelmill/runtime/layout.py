@@ -38,7 +38,11 @@ class ArenaRecord(ctypes.Structure):
 
 
 class LaunchRecord(ctypes.Structure):
-    """A launch. `buffers` are buffer numbers, `dims` the numbers of the kernel's dims."""
+    """A launch. `buffers` are buffer numbers, `dims` the numbers of the kernel's dims.
+
+    `span` is how many launches it stands for: 1, or with `super` those of a super kernel, whose
+    driver is `kernel` and whose first buffer is the frame's `lines`.
+    """
 
     _fields_ = (
         ("kernel", pointer),
@@ -48,6 +52,8 @@ class LaunchRecord(ctypes.Structure):
         ("dims", pointer),
         ("tasks", word),
         ("work", word),
+        ("span", word),
+        ("super", word),
     )
 
 
@@ -120,7 +126,8 @@ class BindingTable(ctypes.Structure):
 class FrameHeader(ctypes.Structure):
     """The memory of one call at a time; the addresses of all buffers come directly behind it.
 
-    The last field is the address of `status`, so that it is buffer number -1.
+    The last field is the address of `status`, so that it is buffer number -1; before it, as number
+    -2, that of one cache line for each thread, in which the threads of a super kernel meet.
     """
 
     _fields_ = (
@@ -132,6 +139,7 @@ class FrameHeader(ctypes.Structure):
         ("threads", word),
         ("calls", word),
         ("status", word),
+        ("lines", pointer),
         ("status_address", pointer),
     )
 

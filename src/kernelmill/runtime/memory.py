@@ -13,6 +13,8 @@ import torch
 from kernelmill.runtime.layout import FrameHeader, word
 from kernelmill.runtime.sizes import Sizes
 
+_CACHE_LINE = 64
+
 Allocate = Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]
 
 _HEADER_WORDS = ctypes.sizeof(FrameHeader) // ctypes.sizeof(word)
@@ -73,7 +75,7 @@ class FramePool:
 class Frame:
     """What one call at a time works in: addresses of buffers, status word, arena and scratch."""
 
-    __slots__ = ("_arena", "_header", "_scratch", "_words", "address", "sizes")
+    __slots__ = ("_arena", "_header", "_lines", "_scratch", "_words", "address", "sizes")
 
     def __init__(self, slots: int, threaded: bool) -> None:
         self._words: ctypes.Array[ctypes.c_int64] = (word * (_HEADER_WORDS + slots))()
@@ -82,6 +84,8 @@ class Frame:
         self._arena = self._scratch = empty_bytes(0)
         self._header = FrameHeader.from_buffer(self._words)
         self._header.threads = _most_threads() if threaded else 1
+        self._lines = empty_bytes(_CACHE_LINE * self._header.threads)
+        self._header.lines = self._lines.data_ptr()
         self._header.status_address = self.address + FrameHeader.status.offset
 
     @property

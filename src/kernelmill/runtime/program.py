@@ -61,8 +61,11 @@ class Program:
         all calls together."""
         engine, parameters = self._engine, self._engine.parameters
         steps = self.plan.steps
+        # A super kernel is one launch.
+        fused = sum(s.last - s.first - 1 for s in self.plan.supers)
         return {
-            "launches": sum(isinstance(step, Launch) for step in steps),
+            "launches": sum(isinstance(step, Launch) for step in steps) - fused,
+            "super_kernels": len(self.plan.supers),
             "aten_calls": sum(isinstance(step, AtenCall) for step in steps),
             "arena_bytes": sum(frame.arena_bytes for frame in engine.pool.frames),
             "packed_bytes": 0 if parameters is None else parameters.packed_bytes,
@@ -89,6 +92,12 @@ def load(plan: Plan, objects: Mapping[str, bytes], pool: FramePool | None = None
             raise KernelmillError(f"plan {plan.name}: no object for kernel {kernel.name}")
         linked = linker.link_once(kernel.name, objects[kernel.name])
         kernels[kernel.name] = linked[kernel.name]
+        keep.append(linked)
+    for super_kernel in plan.supers:
+        if super_kernel.name not in objects:
+            raise KernelmillError(f"plan {plan.name}: no object for {super_kernel.name}")
+        linked = linker.link([super_kernel.name], objects[super_kernel.name], kernels)
+        kernels[super_kernel.name] = linked[super_kernel.name]
         keep.append(linked)
     dims_function: DimsFunction | None = None
     if DIMS_OBJECT in objects:

@@ -9,6 +9,7 @@ from typing import Any
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 from kernelmill.plan.ir import Launch, Plan, TensorInput
+from kernelmill.plan.supers import LINES_BUFFER, whole_launch
 from kernelmill.runtime.dims import DimTable
 from kernelmill.runtime.executor import PARALLEL_THRESHOLD_NS
 from kernelmill.runtime.layout import (
@@ -54,13 +55,14 @@ class NativeTables:
         # One more for arguments that no step reads; -1 is the status word and stays itself.
         self.slots = len(plan.buffers) + 1
         self._argument_places = _argument_places(plan)
-        self._places = {-1: -1}
+        self._places = {-1: -1, LINES_BUFFER: LINES_BUFFER}
         for i, buffer in enumerate(plan.buffers):
             shared = buffer.kind == "input"
             self._places[i] = self._argument_places[buffer.source] if shared else i
         launches = [step for step in plan.steps if isinstance(step, Launch)]
         self.first_prepare = len(launches)
         launches += plan.prepare
+        self._supers = _supers_by_launch(plan)
         arena = [i for i, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
         table = Table(
             input_count=len(self.tensor_arguments),
@@ -75,10 +77,10 @@ class NativeTables:
                 [ArenaRecord(i, dims.number(plan.buffers[i].offset)) for i in arena],
             ),
             launch_count=self.first_prepare,
-            launches=self._records(
-                LaunchRecord, [self._launch(step, kernels) for step in launches]
+            launches=self._records(LaunchRecord, self._with_supers(plan, launches, kernels)),
+            widest_launch=max(
+                (len(launch.buffers) for launch in (*launches, *self._supers.values())), default=0
             ),
-            widest_launch=max((len(launch.buffers) for launch in launches), default=0),
             most_dims=max((len(launch.dims) for launch in launches), default=0),
             threshold=PARALLEL_THRESHOLD_NS,
         )
@@ -108,7 +110,23 @@ class NativeTables:
             dims=self._numbers(launch.dims),
             tasks=self._dims.number(launch.tasks),
             work=self._dims.number(launch.work),
+            span=1,
+            super=0,
         )
+
+    def _with_supers(
+        self, plan: Plan, launches: Sequence[Launch], kernels: Mapping[str, int]
+    ) -> list[LaunchRecord]:
+        """A record for each launch; the first of a super kernel stands for all of them."""
+        found: list[LaunchRecord] = []
+        spans = {s.name: s.last - s.first for s in plan.supers}
+        for number, launch in enumerate(launches):
+            whole = self._supers.get(number)
+            record = self._launch(launch if whole is None else whole, kernels)
+            if whole is not None:
+                record.span, record.super = spans[whole.kernel], 1
+            found.append(record)
+        return found
 
     def _numbers(self, dims: Sequence[Dim]) -> int:
         return self._words(self._dims.numbers(dims))
@@ -122,6 +140,16 @@ class NativeTables:
     def _kept(self, array: ctypes.Array[Any]) -> int:
         self._keep.append(array)
         return ctypes.addressof(array)
+
+
+def _supers_by_launch(plan: Plan) -> dict[int, Launch]:
+    """The super kernels as launches of their drivers, by the number of their first launch."""
+    found: dict[int, Launch] = {}
+    for super_kernel in plan.supers:
+        before = plan.steps[: super_kernel.first]
+        number = sum(isinstance(step, Launch) for step in before)
+        found[number] = whole_launch(plan, super_kernel)
+    return found
 
 
 def is_cell(entry: TensorInput) -> bool:

@@ -1,0 +1,56 @@
+"""The drivers of a plan's super kernels, through the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kernelmill import codegen
+from kernelmill.compiler.objects import key_of
+from kernelmill.core.target import Target
+from kernelmill.plan.ir import Plan, SuperKernel
+from kernelmill.plan.supers import sub_launches
+from kernelmill.store.entry import Compiled
+from kernelmill.store.store import Store
+from kernelmill.superkernel import driver_ir
+
+MOST_CHARACTERS = 120
+"""Of a type in the store; longer names are cut, the digest tells them apart."""
+
+
+def obtain_drivers(plan: Plan, store: Store, target: Target) -> dict[str, bytes]:
+    """The objects of a plan's drivers by name.
+
+    They are kept as `sk_{scope}_start_{op}_end_{op}_{digest}`.
+    """
+    found: dict[str, bytes] = {}
+    for super_kernel in plan.supers:
+        text = driver_ir(super_kernel, list(sub_launches(plan, super_kernel)), target.triple)
+        type = super_kernel.name[:MOST_CHARACTERS]
+        compile = _compiler(plan, super_kernel, text, target)
+        found[super_kernel.name] = store.get_or_compile(
+            key_of(target, driver=text), type, compile
+        ).object
+    return found
+
+
+def _compiler(
+    plan: Plan, super_kernel: SuperKernel, text: str, target: Target
+) -> Callable[[], Compiled]:
+    def compile() -> Compiled:
+        launches = list(sub_launches(plan, super_kernel))
+        kernels = {ref.name: ref.digest for ref in plan.kernels}
+        info: dict[str, Any] = {
+            "scope": super_kernel.scope,
+            "sub_kernels": [
+                {"kernel": kernels[launch.kernel], "tasks": launch.tasks, "part": part,
+                 "waits": waits}
+                for launch, part, waits in zip(
+                    launches, super_kernel.parts, super_kernel.waits, strict=True
+                )
+            ],
+            "driver": text,
+        }  # fmt: skip
+        return Compiled(codegen.emit(text, target), info, {"kernelName": super_kernel.name})
+
+    return compile

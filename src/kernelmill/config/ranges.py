@@ -1,0 +1,139 @@
+"""Marks of super-kernel ranges: what `kernelmill.scope` puts on operators, as text and as data.
+
+    mark    = NAME ["?" options] ["#" TAG "," PRIORITY]
+    options = OPTION "=" VALUE {":" OPTION "=" VALUE}
+
+The text travels with each operator through tracing, the graph and the plan.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill.core.errors import ConfigError
+
+MARK_KEY = "kernelmill.scope"
+STREAM_KEY = "kernelmill.stream"
+"""Where torch's tracing keeps the marks, in a node's `meta["custom"]`."""
+
+TAKEN_OUT = "!"
+"""The mark of an operator in a block whose range is None or ""."""
+
+_NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
+_CHOICES = {
+    "stream-fusion": ("0", "1"),
+    "strict-scope-check": ("bypass", "abort"),
+    "feed-sync-all": ("0", "1"),
+    "debug-sync-all": ("0", "1"),
+}
+_OTHERS = ("split-mode", "preload-code", "early-start", "dcci-before-kernel-start",
+           "dcci-after-kernel-end", "dcci-disable-on-kernel")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RangeOptions:
+    """stream_fusion      as many streams as the graph offers, not two at most
+    abort              what cannot be fused is an error; else it splits the range
+    sync_all           the whole team meets after every sub-kernel
+    """
+
+    stream_fusion: bool = False
+    abort: bool = False
+    sync_all: bool = False
+
+
+def parse_options(text: str) -> RangeOptions:
+    """The options in "name=value:name=value". ConfigError names what is wrong and what is not."""
+    values: dict[str, str] = {}
+    for part in text.split(":") if text else ():
+        name, equals, value = part.partition("=")
+        if not equals or not name or not value:
+            raise ConfigError(
+                f"super_kernel options {text!r}: {part!r} is not <name>=<value>; write "
+                "'<name>=<value>:<name>=<value>'"
+            )
+        if name in values:
+            raise ConfigError(f"super_kernel options {text!r}: {name} is given twice")
+        _check(name, value)
+        values[name] = value
+    return RangeOptions(
+        values.get("stream-fusion") == "1",
+        values.get("strict-scope-check") == "abort",
+        "1" in (values.get("feed-sync-all"), values.get("debug-sync-all")),
+    )
+
+
+def _check(name: str, value: str) -> None:
+    if name in _OTHERS:
+        raise ConfigError(
+            f"super_kernel option {name!r} has no meaning on a CPU; those that have: "
+            f"{', '.join(_CHOICES)}"
+        )
+    if name not in _CHOICES:
+        raise ConfigError(
+            f"super_kernel has no option {name!r}; its options: {', '.join(_CHOICES)}"
+        )
+    if value not in _CHOICES[name]:
+        raise ConfigError(
+            f"super_kernel option {name}={value}: the values are {', '.join(_CHOICES[name])}"
+        )
+
+
+@dataclass(frozen=True)
+class Mark:
+    """An operator's place: the range's name, its options, its stream's tag ("": none), priority."""
+
+    scope: str
+    options: str = ""
+    stream: str = ""
+    priority: int = 0
+
+    def __str__(self) -> str:
+        text = self.scope + (f"?{self.options}" if self.options else "")
+        return text + (f"#{self.stream},{self.priority}" if self.stream else "")
+
+
+def check_range(scope: object, options: object) -> None:
+    """ConfigError when these are no range's name (or None) and options."""
+    if not isinstance(options, str):
+        raise ConfigError(f"super_kernel options {options!r} are no text")
+    if scope is not None and scope != "":
+        _check_name("super_kernel scope", scope)
+    parse_options(options)
+
+
+def check_stream(tag: object, priority: object) -> None:
+    """ConfigError when these are no stream's tag and priority."""
+    _check_name("stream_switch tag", tag)
+    if type(priority) is not int or not -8 <= priority <= 8:
+        raise ConfigError(f"stream_switch priority {priority!r} is no whole number from -8 to 8")
+
+
+def _check_name(what: str, name: object) -> None:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None:
+        raise ConfigError(f"{what} {name!r}: a name has up to 64 letters, digits, '_', '-', '.'")
+
+
+def read_mark(text: str) -> Mark:
+    """The mark that a text stands for."""
+    rest, _, stream = text.partition("#")
+    scope, _, options = rest.partition("?")
+    tag, _, priority = stream.partition(",")
+    return Mark(scope, options, tag, int(priority or 0))
+
+
+def mark_of(custom: Mapping[str, Any]) -> str:
+    """The text of the mark that tracing has kept for an operator, "" for none. ConfigError when
+    what the model says there is wrong: code that is being traced cannot raise it itself."""
+    scope, options = custom.get(MARK_KEY, (None, ""))
+    check_range(scope, options)
+    tag, priority = "", 0
+    if STREAM_KEY in custom:
+        tag, priority = custom[STREAM_KEY]
+        check_stream(tag, priority)
+    if not scope:
+        return TAKEN_OUT if MARK_KEY in custom else ""
+    return str(Mark(scope, options, tag, priority))

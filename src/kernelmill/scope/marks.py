@@ -1,0 +1,38 @@
+"""Context managers that mark the operators inside; Dynamo traces through them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import torch
+from torch.fx.traceback import annotate
+
+from kernelmill.config.ranges import MARK_KEY, STREAM_KEY, check_range, check_stream
+
+
+@contextmanager
+def super_kernel(scope: str | None, options: str = "") -> Generator[None]:
+    """The kernels of the operators inside become one launch, a super kernel.
+
+    `with` blocks of one name are one range, and the inner one of nested blocks counts; `None` or
+    "" takes operators out. `options` is "<name>=<value>:<name>=<value>": stream-fusion 0 or 1,
+    strict-scope-check bypass or abort, feed-sync-all and debug-sync-all 0 or 1. Outside of compiled
+    code this does nothing but check its arguments: ConfigError for one that is wrong.
+    """
+    if not torch.compiler.is_compiling():
+        check_range(scope, options)
+    with annotate({MARK_KEY: (scope or "", options)}):
+        yield
+
+
+@contextmanager
+def stream_switch(tag: str, priority: int = 0) -> Generator[None]:
+    """The operators inside, within a range, run on the stream `tag`: beside those of other streams
+    that they do not depend on. The higher the priority, the larger the stream's part of the team
+    (by one half for each step). ConfigError for a tag that is no name.
+    """
+    if not torch.compiler.is_compiling():
+        check_stream(tag, priority)
+    with annotate({STREAM_KEY: (tag, priority)}):
+        yield

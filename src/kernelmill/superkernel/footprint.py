@@ -1,0 +1,146 @@
+"""What each task of a launch touches, as far as the kernel's index expressions tell.
+
+A footprint is `stride * task + [low, high]` in bytes of one memory: buffers that may share memory
+have the same memory's name, and places in the arena count from its beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, bounds, evaluate, linear_part, product, substitute, symbols
+from kernelmill.kernel.ir import (
+    SCRATCH,
+    TASK,
+    For,
+    Gather,
+    If,
+    IndexValue,
+    Kernel,
+    Let,
+    Load,
+    Scatter,
+    Stmt,
+    Store,
+    Value,
+)
+from kernelmill.plan.ir import Launch, Plan
+
+Memory = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Bytes that task t touches at most: from stride * t + low up to stride * t + high.
+
+    `stride` 0 is the whole buffer, for every task.
+    """
+
+    memory: Memory
+    writes: bool
+    stride: int
+    low: int
+    high: int
+
+    def of_tasks(self, first: int, last: int) -> tuple[int, int]:
+        """The first byte of tasks `first` up to (not including) `last`, and that behind them."""
+        return self.stride * first + self.low, self.stride * (last - 1) + self.high
+
+
+def footprints(plan: Plan, launch: Launch, kernel: Kernel) -> tuple[Footprint, ...]:
+    """What the tasks of a launch of constant size touch. The status word is left out: tasks only
+    ever set it to the same value."""
+    found: list[Footprint] = []
+    ranges = _Ranges(kernel)
+    for number, buffer in zip(launch.buffers, kernel.buffers, strict=True):
+        if number < 0:
+            continue
+        memory, start = _memory(plan, number)
+        spec = plan.buffers[number]
+        size = buffer.dtype.bytes
+        whole = max(evaluate(buffer.elements, {}), evaluate(product(spec.shape), {})) * size
+        own = ranges.of(buffer.name)
+        stride, low, high = (0, 0, whole) if own is None else tuple(part * size for part in own)
+        found.append(Footprint(memory, buffer.access != "in", stride, start + low, start + high))
+    return tuple(found)
+
+
+def _memory(plan: Plan, number: int) -> tuple[Memory, int]:
+    buffer = plan.buffers[number]
+    if buffer.kind == "input":
+        return ("input", buffer.source), 0
+    if buffer.kind == "arena":
+        return ("arena", 0), evaluate(buffer.offset, {})
+    return (buffer.kind, number), 0
+
+
+class _Ranges:
+    """Elements of each buffer that one task touches: (stride, low, high) or None."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._values: dict[Value, Dim] = {}
+        self._lets: dict[str, Dim] = {}
+        self._ambiguous: set[str] = set()
+        self._spans: dict[str, list[tuple[int, int, int] | None]] = {}
+        for statement in _statements(kernel.body):
+            self._note(statement)
+
+    def of(self, buffer: str) -> tuple[int, int, int] | None:
+        spans = self._spans.get(buffer, [])
+        known = [span for span in spans if span is not None]
+        if not known or len(known) < len(spans):
+            return None
+        strides = {stride for stride, _, _ in known}
+        low, high = min(low for _, low, _ in known), max(high for _, _, high in known)
+        (stride, *others) = strides
+        # Tasks whose pieces overlap or interleave share everything.
+        return None if others or stride <= 0 or high - low > stride else (stride, low, high)
+
+    def _note(self, statement: Stmt) -> None:
+        if isinstance(statement, IndexValue):
+            self._values[statement.result] = statement.dim
+        elif isinstance(statement, Let):
+            self._let(statement)
+        elif isinstance(statement, (Gather, Scatter)):
+            self._spans.setdefault(statement.buffer, []).append(None)
+        elif isinstance(statement, (Load, Store)) and statement.buffer != SCRATCH:
+            value = statement.result if isinstance(statement, Load) else statement.value
+            self._spans.setdefault(statement.buffer, []).append(
+                self._span(statement.index, value.type.lanes, statement.stride)
+            )
+
+    def _let(self, statement: Let) -> None:
+        name = statement.symbol.name
+        dim = self._values.get(statement.value)
+        known = name in self._lets or name in self._ambiguous
+        if dim is None or known:
+            # Its range holds in any case; which of two values it has is not followed.
+            self._lets.pop(name, None)
+            self._ambiguous.add(name)
+        else:
+            self._lets[name] = self._resolved(dim)
+
+    def _resolved(self, dim: Dim) -> Dim:
+        known = {name: self._lets[name] for name in symbols(dim) if name in self._lets}
+        return substitute(dim, known)
+
+    def _span(self, index: Dim, lanes: int, step: Dim) -> tuple[int, int, int] | None:
+        parts = linear_part(self._resolved(index), TASK)
+        if parts is None or not isinstance(parts[0], int) or not isinstance(step, int):
+            return None
+        low, high = bounds(parts[1])
+        if low is None or high is None:
+            return None
+        reach = (lanes - 1) * step
+        return parts[0], low + min(reach, 0), high + max(reach, 0) + 1
+
+
+def _statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
+    for statement in body:
+        yield statement
+        if isinstance(statement, For):
+            yield from _statements(statement.body)
+        elif isinstance(statement, If):
+            yield from _statements(statement.then)
+            yield from _statements(statement.otherwise)

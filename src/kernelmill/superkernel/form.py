@@ -1,0 +1,222 @@
+"""Super kernels for the ranges of a plan: parts of the team, the arena, what waits for what."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kernelmill.config.ranges import read_mark
+from kernelmill.core.dim import evaluate, product
+from kernelmill.kernel.ir import Kernel
+from kernelmill.plan.arena import ArenaBuffer, assign
+from kernelmill.plan.ir import WHOLE_TEAM, Launch, Part, Plan, SuperKernel
+from kernelmill.superkernel.footprint import footprints
+from kernelmill.superkernel.ranges import AUTOMATIC, Range, Segment, automatic_ranges, ranges_of
+from kernelmill.superkernel.streams import branch_parts, narrowed, saves, tagged_parts
+from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
+
+_NAME_PART = 24
+"""Characters of an operator's name in a super kernel's."""
+
+
+@dataclass(frozen=True)
+class SuperReport:
+    """One super kernel. `barriers` sub-kernels wait for other threads; `elided` depend on earlier
+    ones too and need not."""
+
+    name: str
+    kernels: tuple[str, ...]
+    barriers: int
+    elided: int
+    streams: int
+
+
+@dataclass(frozen=True)
+class RangeReport:
+    """What became of a range, with the reason for every split."""
+
+    scope: str
+    supers: tuple[SuperReport, ...]
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Formed:
+    """The plan with its super kernels."""
+
+    plan: Plan
+    reports: tuple[RangeReport, ...]
+
+
+def form(
+    plan: Plan, kernels: Mapping[str, Kernel], automatic: bool = False, threads: int | None = None
+) -> Formed:
+    """Make super kernels of a plan's ranges, and with `automatic` of what is in none where that is
+    estimated to be faster.
+
+    `threads` is the size of team to expect; any size runs correctly. ConfigError as `ranges_of`.
+    """
+    ranges = ranges_of(plan) + (automatic_ranges(plan) if automatic else [])
+    if not ranges:
+        return Formed(plan, ())
+    threads = threads or len(os.sched_getaffinity(0))
+    drafts = [
+        _Draft(plan, kernels, segment, one, threads)
+        for one in ranges
+        for segment in one.segments
+        if segment.last - segment.first > 1
+    ]
+    drafts = [draft for draft in drafts if draft.scope != AUTOMATIC or draft.saves(threads)]
+    drafts.sort(key=lambda draft: draft.segment.first)
+    if any(draft.apart for draft in drafts):
+        plan = _placed_apart(plan, [draft.segment for draft in drafts if draft.apart])
+    supers: list[SuperKernel] = []
+    reports: dict[str, list[SuperReport]] = {}
+    for draft in drafts:
+        made, report = draft.finish(plan, kernels, {s.name for s in supers})
+        supers.append(made)
+        reports.setdefault(made.scope, []).append(report)
+    return Formed(
+        replace(plan, supers=tuple(supers)),
+        tuple(
+            RangeReport(r.scope, tuple(reports.get(r.scope, ())), r.splits)
+            for r in ranges
+            if r.scope != AUTOMATIC or r.scope in reports
+        ),
+    )
+
+
+class _Draft:
+    """A super kernel in the making."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        kernels: Mapping[str, Kernel],
+        segment: Segment,
+        range_: Range,
+        threads: int,
+    ) -> None:
+        self.segment = segment
+        self.scope = range_.scope
+        self.options = range_.options
+        steps = plan.steps[segment.first : segment.last]
+        self.launches = [step for step in steps if isinstance(step, Launch)]
+        self.tasks = [evaluate(launch.tasks, {}) for launch in self.launches]
+        self.work = [evaluate(launch.work, {}) for launch in self.launches]
+        wide = self._wide(plan, kernels, threads)
+        self.apart = len(set(wide)) > 1
+        self.streams = len(set(wide) - {WHOLE_TEAM}) or 1
+        self.parts = wide
+        if not self.options.sync_all:
+            self.parts = tuple(map(narrowed, wide, self.tasks, self.work))
+
+    def saves(self, threads: int) -> bool:
+        """Whether one launch is estimated to be faster than several."""
+        return saves(self.tasks, self.work, self.parts, threads)
+
+    def _wide(self, plan: Plan, kernels: Mapping[str, Kernel], threads: int) -> tuple[Part, ...]:
+        options = self.options
+        marks = [read_mark(launch.mark) for launch in self.launches]
+        if options.sync_all:
+            return (WHOLE_TEAM,) * len(marks)
+        tags = [mark.stream for mark in marks]
+        if any(tags):
+            priorities = {mark.stream: mark.priority for mark in marks}
+            most = len(tags) if options.stream_fusion else 2
+            return tagged_parts(tags, priorities, self.work, threads, most)
+        if not options.stream_fusion:
+            return (WHOLE_TEAM,) * len(marks)
+        return branch_parts(self.tasks, self.work, _needs(plan, self.launches, kernels), threads)
+
+    def finish(
+        self, plan: Plan, kernels: Mapping[str, Kernel], taken: set[str]
+    ) -> tuple[SuperKernel, SuperReport]:
+        """The super kernel over the final places in the arena, and its report."""
+        refs = {ref.name: ref for ref in plan.kernels}
+        types = [refs[launch.kernel].type for launch in self.launches]
+        subs = [
+            SubKernel(tasks, part, footprints(plan, launch, kernels[launch.kernel]))
+            for tasks, part, launch in zip(self.tasks, self.parts, self.launches, strict=True)
+        ]
+        if self.options.sync_all:
+            waits = tuple((n - 1,) if n else () for n in range(len(subs)))
+        else:
+            waits = waits_of(subs)
+        name = _free_name(self.scope, types[0], types[-1], taken)
+        made = SuperKernel(
+            name, self.scope, self.segment.first, self.segment.last, self.parts, waits
+        )
+        depending = sum(
+            any(conflicting(before, sub) for before in subs[:n]) for n, sub in enumerate(subs)
+        )
+        barriers = sum(map(bool, waits))
+        return made, SuperReport(
+            name, tuple(types), barriers, max(0, depending - barriers), self.streams
+        )
+
+
+def _free_name(scope: str, first: str, last: str, taken: set[str]) -> str:
+    name = f"sk_{scope}_start_{first[:_NAME_PART]}_end_{last[:_NAME_PART]}"
+    name = unique = re.sub(r"\W", "_", name)
+    number = 1
+    while unique in taken:
+        number += 1
+        unique = f"{name}_{number}"
+    return unique
+
+
+def _needs(
+    plan: Plan, launches: Sequence[Launch], kernels: Mapping[str, Kernel]
+) -> list[frozenset[int]]:
+    """For each launch the earlier ones that write what it touches, or touch what it writes: memory
+    that is shared because one came after the other does not count, it can be placed apart."""
+    readers: dict[object, list[int]] = {}
+    writers: dict[object, list[int]] = {}
+    found: list[frozenset[int]] = []
+    for number, launch in enumerate(launches):
+        own = zip(launch.buffers, kernels[launch.kernel].buffers, strict=True)
+        access = [(_identity(plan, n), buffer.access) for n, buffer in own if n >= 0]
+        needed = {i for name, _ in access for i in writers.get(name, ())}
+        needed |= {i for name, how in access if how != "in" for i in readers.get(name, ())}
+        found.append(frozenset(needed))
+        for name, how in access:
+            (readers if how == "in" else writers).setdefault(name, []).append(number)
+    return found
+
+
+def _identity(plan: Plan, buffer: int) -> object:
+    spec = plan.buffers[buffer]
+    return ("input", spec.source) if spec.kind == "input" else buffer
+
+
+def _placed_apart(plan: Plan, segments: Sequence[Segment]) -> Plan:
+    """The plan with an arena in which buffers of launches that run side by side do not overlap:
+    inside of a segment everything is alive all the time."""
+    extent = {
+        number: (segment.first, segment.last - 1)
+        for segment in segments
+        for number in range(segment.first, segment.last)
+    }
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, step in enumerate(plan.steps):
+        begin, end = extent.get(number, (number, number))
+        for buffer in step.buffers if isinstance(step, Launch) else ():
+            if buffer >= 0 and plan.buffers[buffer].kind == "arena":
+                first.setdefault(buffer, begin)
+                last[buffer] = end
+    arena = assign([
+        ArenaBuffer(
+            product(plan.buffers[b].shape) * plan.buffers[b].dtype.bytes, first[b], last[b]
+        )
+        for b in first
+    ])  # fmt: skip
+    offsets = dict(zip(first, arena.offsets, strict=True))
+    buffers = tuple(
+        replace(spec, offset=offsets[number]) if number in offsets else spec
+        for number, spec in enumerate(plan.buffers)
+    )
+    return replace(plan, buffers=buffers, arena_bytes=arena.bytes)

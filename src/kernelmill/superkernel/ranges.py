@@ -1,0 +1,114 @@
+"""Which steps of a plan become super kernels, and why a range falls into several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelmill.config.ranges import RangeOptions, parse_options, read_mark
+from kernelmill.core.errors import ConfigError
+from kernelmill.plan.ir import AtenCall, Launch, Plan, Step
+
+AUTOMATIC = "(automatic)"
+"""The name of the range that is not in the model: no name for a user's."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps `first` up to `last`: launches of one range with nothing else in between."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Range:
+    """A range: its name, its options, what of it is together, the reasons for each split."""
+
+    scope: str
+    options: RangeOptions
+    segments: tuple[Segment, ...]
+    splits: tuple[str, ...]
+
+
+def ranges_of(plan: Plan) -> list[Range]:
+    """The ranges of a plan in the order in which they begin.
+
+    ConfigError when the graph is dynamic, when a range is given two sets of options, or when it
+    splits although it must not.
+    """
+    scopes = [read_mark(step.mark).scope if step.mark else "" for step in plan.steps]
+    found: list[Range] = []
+    for scope in dict.fromkeys(scope for scope in scopes if scope):
+        if plan.symbols:
+            names = ", ".join(symbol.name for symbol in plan.symbols)
+            raise ConfigError(
+                f"super_kernel range {scope!r} is in a graph with dynamic shapes ({names}); "
+                "compile with dynamic=False, or declare gears with set_dim_gears"
+            )
+        options = _options(plan, scope)
+        segments = _segments(plan.steps, scopes, scope)
+        splits = _splits(plan, scopes, scope)
+        if options.abort and splits:
+            raise ConfigError(
+                f"super_kernel range {scope!r} (strict-scope-check=abort): {splits[0]}"
+            )
+        found.append(Range(scope, options, segments, splits))
+    return found
+
+
+def automatic_ranges(plan: Plan) -> list[Range]:
+    """All launches of a static plan that are in no range, as one range."""
+    if plan.symbols:
+        return []
+    scopes = ["" if s.mark or isinstance(s, AtenCall) else AUTOMATIC for s in plan.steps]
+    segments = _segments(plan.steps, scopes, AUTOMATIC)
+    splits = _splits(plan, scopes, AUTOMATIC)
+    return [Range(AUTOMATIC, RangeOptions(stream_fusion=True), segments, splits)]
+
+
+def _options(plan: Plan, scope: str) -> RangeOptions:
+    marks = [read_mark(step.mark) for step in plan.steps if step.mark]
+    texts = dict.fromkeys(mark.options for mark in marks if mark.scope == scope and mark.options)
+    if len(texts) > 1:
+        raise ConfigError(
+            f"super_kernel range {scope!r} is given different options: "
+            f"{' and '.join(map(repr, texts))}"
+        )
+    return parse_options(next(iter(texts), ""))
+
+
+def _segments(steps: Sequence[Step], scopes: Sequence[str], scope: str) -> tuple[Segment, ...]:
+    found: list[Segment] = []
+    first = 0
+    for number in range(len(steps) + 1):
+        if number < len(steps) and scopes[number] == scope and _can_be_fused(steps[number]):
+            continue
+        if number > first:
+            found.append(Segment(first, number))
+        first = number + 1
+    return tuple(found)
+
+
+def _can_be_fused(step: Step) -> bool:
+    """Whether this launches a kernel of constant size."""
+    return isinstance(step, Launch) and not step.dims and isinstance(step.tasks, int)
+
+
+def _splits(plan: Plan, scopes: Sequence[str], scope: str) -> tuple[str, ...]:
+    """A reason for each step that ends a super kernel of the range before the range ends."""
+    own = [number for number, name in enumerate(scopes) if name == scope]
+    reasons: list[str] = []
+    for number in range(own[0], own[-1] + 1) if own else ():
+        step = plan.steps[number]
+        where = f" at {step.origin}" if isinstance(step, AtenCall) and step.origin else ""
+        if isinstance(step, AtenCall):
+            reasons.append(f"{step.target} runs in ATen and cannot be fused{where}")
+            continue
+        kernel = next(ref for ref in plan.kernels if ref.name == step.kernel)
+        at = f" at {kernel.origin}" if kernel.origin else ""
+        if scopes[number] != scope:
+            reasons.append(f"{kernel.type} in between is not in the range{at}")
+        elif not _can_be_fused(step):
+            reasons.append(f"{kernel.type} is a kernel for all sizes and cannot be fused{at}")
+    return tuple(reasons)

@@ -1,0 +1,208 @@
+"""Super-kernel ranges through torch.compile: what fuses, what splits, and that results stay."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import kernelmill
+from kernelmill.core import knobs
+from kernelmill.scope import stream_switch, super_kernel
+
+
+class Layers(nn.Module):
+    """Eight kernels in a range."""
+
+    def __init__(self, scope: str | None, options: str = "") -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(128, 128) for _ in range(4))
+        self.scope, self.options = scope, options
+
+    def forward(self, x: Tensor) -> Tensor:
+        with super_kernel(self.scope, self.options):
+            for layer in self.layers:
+                x = torch.softmax(layer(x), -1)
+            return x
+
+
+def run(model: nn.Module, *args: Tensor) -> Tensor:
+    with torch.no_grad():
+        compiled = torch.compile(model, backend=kernelmill.get_backend(), fullgraph=True)
+        compiled(*args)
+        return compiled(*args)
+
+
+def ranges(model: nn.Module, *args: Tensor) -> list[dict[str, object]]:
+    with torch.no_grad():
+        return kernelmill.explain(model, *args).as_dict()["super_kernel_ranges"]
+
+
+X = torch.randn(64, 128, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("options", ["", "stream-fusion=1", "debug-sync-all=1"])
+def test_bit_identical(options: str) -> None:
+    assert torch.equal(run(Layers("sp1", options), X), run(Layers(None), X))
+
+
+def test_explain() -> None:
+    (one,) = ranges(Layers("sp1"), X)
+    (made,) = one["supers"]  # type: ignore[misc]
+    assert one["scope"] == "sp1" and not one["splits"]
+    assert made["name"].startswith("sk_sp1_start_MatMul")
+    assert len(made["kernels"]) == 8
+    assert made["barriers"] + made["elided"] == 7
+    assert ranges(Layers(None), X) == []
+
+
+def test_driver_is_kept() -> None:
+    run(Layers("kept"), X)
+    kept = Path(knobs.KERNEL_META.get()[-1]).glob("sk_kept_start_*")
+    assert {path.suffix for path in kept} >= {".o", ".info", ".json"}
+
+
+class Sorted(nn.Module):
+    """ATen sorts between two parts that can be fused."""
+
+    def __init__(self, options: str = "") -> None:
+        super().__init__()
+        self.options = options
+
+    def forward(self, x: Tensor) -> Tensor:
+        with super_kernel("sp1", self.options):
+            x = torch.softmax(torch.softmax(x, -1), 0)
+            x = torch.sort(x, dim=-1, stable=True)[0]
+            return torch.softmax(torch.softmax(x, -1), 0)
+
+
+def test_an_aten_operator_splits_the_range() -> None:
+    (one,) = ranges(Sorted(), X)
+    assert len(one["supers"]) == 2  # type: ignore[arg-type]
+    (reason,) = one["splits"]  # type: ignore[misc]
+    assert "sort" in reason and "runs in ATen" in reason
+    torch.testing.assert_close(run(Sorted(), X), Sorted()(X))
+
+
+def test_abort_refuses_a_split() -> None:
+    with pytest.raises(Exception, match=r"strict-scope-check=abort.*sort"):
+        run(Sorted("strict-scope-check=abort"), X)
+
+
+def test_taken_out_and_inner_scopes() -> None:
+    def both(x: Tensor) -> Tensor:
+        return torch.softmax(torch.softmax(x @ x, -1) @ x, -1)
+
+    def model(x: Tensor) -> Tensor:
+        with super_kernel("outer"):
+            x = both(x)
+            with super_kernel(None):
+                x = both(x)
+            x = both(x)
+            with super_kernel("inner"):
+                x = both(x)
+        with super_kernel("outer"):
+            return both(x)
+
+    x = torch.randn(64, 64)
+    outer, inner = ranges(model, x)  # type: ignore[arg-type]
+    assert (outer["scope"], inner["scope"]) == ("outer", "inner")
+    assert [len(s["kernels"]) for s in outer["supers"]] == [4, 4, 4]  # type: ignore[attr-defined]
+    assert [len(s["kernels"]) for s in inner["supers"]] == [4]  # type: ignore[attr-defined]
+    assert len(outer["splits"]) == 8  # type: ignore[arg-type]
+    assert all("is not in the range" in reason for reason in outer["splits"])  # type: ignore
+
+
+def test_a_dynamic_graph_is_an_error() -> None:
+    with torch.no_grad():
+        compiled = torch.compile(
+            Layers("sp1"), backend=kernelmill.get_backend(), dynamic=True, fullgraph=True
+        )
+        with pytest.raises(Exception, match="range 'sp1' is in a graph with dynamic shapes"):
+            compiled(X)
+
+
+@pytest.mark.parametrize("options", ["stream-fusion", "fusion=1", "stream-fusion=7"])
+def test_bad_options_are_errors(options: str) -> None:
+    with pytest.raises(Exception, match="super_kernel"):
+        run(Layers("sp1", options), X)
+
+
+class Towers(nn.Module):
+    """Two towers that meet at the end."""
+
+    def __init__(self, options: str, tagged: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.towers = nn.ModuleList(
+            nn.ModuleList(nn.Linear(256, 256) for _ in range(3)) for _ in range(2)
+        )
+        self.options, self.tagged = options, tagged
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        with super_kernel("towers", self.options):
+            if not self.tagged:
+                return self.tower(0, x) + self.tower(1, y)
+            with stream_switch("a"):
+                x = self.tower(0, x)
+            with stream_switch("b", 1):
+                y = self.tower(1, y)
+            return x + y
+
+    def tower(self, number: int, x: Tensor) -> Tensor:
+        for layer in self.towers[number]:  # type: ignore[union-attr]
+            x = torch.softmax(layer(x), -1)
+        return x
+
+
+def test_streams() -> None:
+    x, y = torch.randn(2, 4, 256)
+    plain = run(Towers(""), x, y)
+    assert torch.equal(run(Towers("stream-fusion=1"), x, y), plain)
+    assert ranges(Towers(""), x, y)[0]["supers"][0]["streams"] == 1  # type: ignore[index]
+    expected = min(2, len(os.sched_getaffinity(0)))
+    fused = ranges(Towers("stream-fusion=1"), x, y)[0]["supers"]
+    assert fused[0]["streams"] == expected  # type: ignore[index]
+    tagged = ranges(Towers("", tagged=True), x, y)[0]["supers"]
+    assert tagged[0]["streams"] == expected  # type: ignore[index]
+
+
+STOPPED = """
+import torch, kernelmill
+from tests.e2e.test_super_kernel import Layers
+torch.set_num_threads(8)
+model = Layers("sp1", "debug-sync-all=1")
+x = torch.randn(512, 128)
+with torch.no_grad():
+    compiled = torch.compile(model, backend=kernelmill.get_backend(), fullgraph=True)
+    wanted = compiled(x)
+    print("ready", flush=True)
+    for _ in range(300):
+        assert torch.equal(compiled(x), wanted)
+print("done", flush=True)
+"""
+
+
+def test_more_threads_than_cores_and_stopped_in_between() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for _ in range(5):
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(0.02)
+            process.send_signal(signal.SIGCONT)
+            time.sleep(0.01)
+        assert process.stdout.readline() == "done\n"
+        assert process.wait(60) == 0
+    finally:
+        process.kill()

@@ -1,0 +1,64 @@
+"""Marks and options of super-kernel ranges."""
+
+import pytest
+
+from kernelmill.config.ranges import (
+    MARK_KEY,
+    STREAM_KEY,
+    TAKEN_OUT,
+    Mark,
+    RangeOptions,
+    mark_of,
+    parse_options,
+    read_mark,
+)
+from kernelmill.core.errors import ConfigError
+
+
+def test_options() -> None:
+    assert parse_options("") == RangeOptions()
+    text = "stream-fusion=1:strict-scope-check=abort:debug-sync-all=1"
+    assert parse_options(text) == RangeOptions(True, True, True)
+    assert parse_options("stream-fusion=0:feed-sync-all=1") == RangeOptions(sync_all=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stream-fusion", "is not <name>=<value>"),
+        ("stream-fusion=1:", "is not <name>=<value>"),
+        ("=1", "is not <name>=<value>"),
+        ("stream-fusion=2", "the values are 0, 1"),
+        ("stream-fusion=0:stream-fusion=1", "given twice"),
+        ("fusion=1", "no option 'fusion'; its options: stream-fusion"),
+        ("split-mode=4", "no meaning on a CPU; those that have: stream-fusion"),
+    ],
+)
+def test_bad_options(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_options(text)
+
+
+@pytest.mark.parametrize(
+    "mark",
+    [Mark("a"), Mark("a.b", "stream-fusion=1"), Mark("a", "", "t", -2), Mark("a", "x=1", "t")],
+)
+def test_marks_read_back(mark: Mark) -> None:
+    assert read_mark(str(mark)) == mark
+
+
+def test_what_tracing_keeps() -> None:
+    assert mark_of({}) == mark_of({STREAM_KEY: ("t", 1)}) == ""
+    assert mark_of({MARK_KEY: ("", "")}) == TAKEN_OUT
+    kept = {MARK_KEY: ("sp1", "stream-fusion=1"), STREAM_KEY: ("t", 1)}
+    assert read_mark(mark_of(kept)) == Mark("sp1", "stream-fusion=1", "t", 1)
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [{MARK_KEY: ("a b", "")}, {MARK_KEY: (3, "")}, {MARK_KEY: ("a", 7)}, {MARK_KEY: ("a", "b")},
+     {MARK_KEY: ("a", ""), STREAM_KEY: ("", 0)}, {STREAM_KEY: ("t", 99)}],
+)  # fmt: skip
+def test_bad_marks(kept: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        mark_of(kept)
