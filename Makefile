@@ -24,6 +24,8 @@ check: .venv/stamp-dev          ## style, types, architecture, sizes
 
 bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
 	$(PY) -m tools.bench
+	$(PY) -m tools.bench.store
+	$(PY) -m tools.bench.gears
 
 sweep: .venv/stamp-dev          ## every operator of torch's database; writes docs/coverage.md
 	$(PY) -m tools.sweep

@@ -11,6 +11,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,48 @@ def hits(count: int) -> dict[str, float]:
     end = time.perf_counter()
     assert len(linked) == count == store.counts.hits
     return {"lookup": (looked_up - start) / count, "address": (end - start) / count}
+
+
+def hold(folder: str) -> None:
+    """Begin to compile a kernel, say so, and never end."""
+    from kernelmill.store import Key, Store
+
+    def compile() -> Any:
+        print("compiling", flush=True)
+        time.sleep(3600)
+
+    Store(folder).get_or_compile(Key.of({"kernel": "taken over"}), "Bench", compile)
+
+
+def takeover() -> float:
+    """Seconds from the death of a process that compiles a kernel until another, which has waited,
+    begins to compile it; what a SIGKILL takes is part of it."""
+    from kernelmill.store import Compiled, Key, Store
+
+    begun: list[float] = []
+
+    def compile() -> Compiled:
+        begun.append(time.perf_counter())
+        return Compiled(b"\x7fELF", {}, {})
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = f"{temporary}/kernel_meta"
+        script = f"import tools.bench.store as m; m.hold({folder!r})"
+        owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
+        assert owner.stdout is not None
+        owner.stdout.readline()
+        key = Key.of({"kernel": "taken over"})
+        waiting = threading.Thread(
+            target=lambda: Store(folder).get_or_compile(key, "Bench", compile)
+        )
+        waiting.start()
+        time.sleep(0.3)
+        assert not begun
+        killed = time.perf_counter()
+        owner.kill()
+        waiting.join()
+        owner.wait()
+    return begun[0] - killed
 
 
 def decoder(layers: int, backend: str) -> float:
@@ -153,6 +196,8 @@ def main() -> None:
         for what, goal in (("lookup", "50 us"), ("address", "0.3 ms")):
             spent = statistics.median(run[what] for run in runs)
             rows.append((f"hit, digest to {what}, a kernel of {KERNELS}", duration(spent), goal))
+        spent = statistics.median(takeover() for _ in range(5))
+        rows.append(("takeover from a killed owner", duration(spent), "100 ms"))
         folder = f"{temporary}/bert"
         child("edited_bert('gelu')", folder)
         edited = child("edited_bert('sigmoid')", folder)

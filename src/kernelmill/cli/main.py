@@ -114,8 +114,9 @@ def collect_garbage(folder: str, options: argparse.Namespace) -> int:
     """Remove least recently used kernels down to --max-size, and print how many."""
     done = collect(folder, options.max_size)
     print(
-        f"removed {done.removed} kernels, {done.removed_bytes} bytes; {done.left_bytes} bytes left "
-        f"({done.in_use} kernels in use) in {os.path.abspath(folder)}"
+        f"removed {done.removed} kernels, {done.removed_bytes} bytes, and {done.leftovers} "
+        f"leftovers; {done.left_bytes} bytes left ({done.in_use} kernels in use) in "
+        f"{os.path.abspath(folder)}"
     )
     return 0
 

@@ -42,13 +42,7 @@ def describe(
     inputs = [_tensor(b, shape) for b, shape in tensors if b.access != "out"]
     outputs = [_tensor(b, shape) for b, shape in tensors if b.access != "in"]
     info: dict[str, Any] = {
-        "SocInfo": {
-            "socVersion": target.cpu,
-            "triple": target.triple,
-            "features": list(target.features),
-            "vectorBits": target.vector_bits,
-            "coreType": "CPU",
-        },
+        "SocInfo": _processor(target),
         "op_info": {
             "Type": kernel.type,
             "attrs": {"operators": list(operators), "origin": use.origin},
@@ -80,6 +74,27 @@ def describe(
         "scratch": kernel.scratch if isinstance(kernel.scratch, int) else str(kernel.scratch),
     }
     return info, launch
+
+
+def _processor(target: Target) -> dict[str, Any]:
+    """The fields of MindSpore's SocInfo, and ours. Those about buffers and modes that only an
+    Ascend core has say what holds here: tiles are chosen by rules (no tuning bank), nothing is
+    fused into an L1 or L2 buffer by hand, and there is one implementation of each operator."""
+    return {
+        "autoTilingMode": "NO_TUNE",
+        "coreNum": "",
+        "coreType": "CPU",
+        "l1Fusion": "false",
+        "l2Fusion": "false",
+        "l2Mode": "0",
+        "op_debug_level": "",
+        "op_impl_mode": "",
+        "op_impl_mode_list": [],
+        "socVersion": target.cpu,
+        "triple": target.triple,
+        "features": list(target.features),
+        "vectorBits": target.vector_bits,
+    }
 
 
 def _trailing_number(graph: str) -> int:

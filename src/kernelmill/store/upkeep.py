@@ -10,6 +10,7 @@ import os
 import re
 import tarfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ LARGEST_FILE = 1 << 28
 _MEMBER = re.compile(rf"({NAME.pattern})(\.o|\.info|\.json)")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _PATIENCE_SECONDS = 5.0
+_LEFTOVER_SECONDS = 24 * 3600.0
+_SET_ASIDE, _TEMPORARY = ".bad-", ".tmp-"
 
 
 def parse_size(text: str) -> int:
@@ -38,23 +41,28 @@ def parse_size(text: str) -> int:
 
 @dataclass(frozen=True)
 class Collected:
-    """What `collect` did: entries and bytes removed, bytes left, and how many are in use now."""
+    """What `collect` did: entries and bytes removed, bytes left, and how many are in use now.
+    `leftovers` counts removed files of interrupted writes and of entries that were set aside."""
 
     removed: int
     removed_bytes: int
     left_bytes: int
     in_use: int
+    leftovers: int
 
 
 def collect(path: str, max_bytes: int) -> Collected:
     """Remove least recently used entries until the folder holds at most `max_bytes`.
 
-    What a live process uses stays, even when that is more. StoreError when the folder is not
-    trusted, OSError when it cannot be written.
+    What a live process uses stays, even when that is more. Files of interrupted writes, and of
+    damaged entries that were set aside for a person to look at, go when they are a day old, or
+    when there is no room. StoreError when the folder is not trusted, OSError when it cannot be
+    written.
     """
     folder = Folder(path)
     entries = sorted(_Stored.of(folder, name) for name in folder.names())
     total = sum(entry.bytes for entry in entries)
+    leftovers = _remove_leftovers(folder, max_bytes - total)
     used = names_in_use(folder)
     removed = freed = 0
     for entry in entries:
@@ -63,7 +71,29 @@ def collect(path: str, max_bytes: int) -> Collected:
         if entry.name not in used and _remove_unused(folder, entry.name):
             removed += 1
             freed += entry.bytes
-    return Collected(removed, freed, total - freed, len(used))
+    return Collected(removed, freed, total - freed, len(used), leftovers)
+
+
+def _remove_leftovers(folder: Folder, room: int) -> int:
+    """How many were removed. `room` is how many bytes may stay."""
+    found = [(status.st_mtime, name, status.st_size) for name, status in _leftovers(folder)]
+    removed = 0
+    for written, name, size in sorted(found, reverse=True):
+        # A temporary file that is younger may be one that somebody is writing.
+        old = time.time() - written > _LEFTOVER_SECONDS
+        room -= size
+        if old or (room < 0 and _SET_ASIDE in name):
+            folder.discard(name)
+            removed += 1
+    return removed
+
+
+def _leftovers(folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
+    for name in folder.files():
+        if _SET_ASIDE in name or _TEMPORARY in name:
+            status = folder.status(name)
+            if status is not None:
+                yield name, status
 
 
 def _remove_unused(folder: Folder, name: str) -> bool:

@@ -42,6 +42,20 @@ def names(folder):
     return Folder(folder).names()
 
 
+def test_leftovers_go_when_they_are_old_or_in_the_way(filled):
+    young, old = filled / f"{name(0)}.o.bad-1", filled / f"{name(0)}.json.bad-2"
+    writing, dead = filled / f"{name(1)}.o.tmp-1-1", filled / f"{name(2)}.o.tmp-2-2"
+    for file in (young, old, writing, dead):
+        file.write_bytes(b"x" * 1000)
+    for file in (old, dead):
+        os.utime(file, (1, 1))
+    assert collect(str(filled), 1 << 30).leftovers == 2
+    assert young.exists() and writing.exists() and not old.exists() and not dead.exists()
+    done = collect(str(filled), 0)
+    assert (done.leftovers, done.removed) == (1, 4)
+    assert writing.exists() and not young.exists()
+
+
 @pytest.mark.parametrize(
     ("text", "size"), [("2G", 2 << 30), ("1.5k", 1536), ("7", 7), ("3MiB", 3 << 20), ("0", 0)]
 )
