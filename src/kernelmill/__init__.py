@@ -1,6 +1,10 @@
 """kernelmill: a torch.compile backend that makes machine code with LLVM, and keeps it."""
 
-from kernelmill import inference, ops, scope, static_kernels
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from kernelmill import inference, static_kernels
 from kernelmill.backend import explain, get_backend, get_npu_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import (
@@ -15,6 +19,9 @@ from kernelmill.core.errors import (
     VerificationError,
 )
 from kernelmill.core.version import VERSION as __version__
+
+if TYPE_CHECKING:
+    from kernelmill import ops, scope
 
 __all__ = [
     "CodegenError",
@@ -36,3 +43,10 @@ __all__ = [
     "scope",
     "static_kernels",
 ]
+
+
+def __getattr__(name: str) -> ModuleType:
+    # These import torch, which the command line and installers do without.
+    if name in ("ops", "scope"):
+        return import_module(f"kernelmill.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -44,6 +44,10 @@ def test_package_files_hold_a_docstring_and_exports_only():
             return node is body[0]
         if isinstance(node, ast.Assign):
             return [ast.unparse(target) for target in node.targets] == ["__all__"]
+        if isinstance(node, ast.FunctionDef):
+            return node.name == "__getattr__"
+        if isinstance(node, ast.If):
+            return ast.unparse(node.test) == "TYPE_CHECKING"
         return isinstance(node, (ast.Import, ast.ImportFrom))
 
     for path in PACKAGE.rglob("__init__.py"):
