@@ -27,7 +27,7 @@ def choose(self, operator):
     if sys.argv[3:] == ["killed"] and rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     compiled_here.append(operator.type)
-    measured(self, operator)
+    return measured(self, operator)
 
 choices.Choices._choose = choose
 config = kernelmill.CompilerConfig()

@@ -7,7 +7,7 @@ Installed packages bring their choices along.
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -102,11 +102,17 @@ class Choices:
                     progress.show(done)
         finally:
             progress.close()
-        for operator in good:
-            try:
-                self._choose(operator)
-            except (KernelmillError, RuntimeError) as error:
-                failures.append(Failure(operator, str(error)))
+        with ThreadPoolExecutor(
+            1
+        ) as keeping:  # the disk is slow, and measuring is not its business
+            kept: list[Future[None]] = []
+            for operator in good:
+                try:
+                    kept.append(keeping.submit(self._keep, operator, self._choose(operator)))
+                except (KernelmillError, RuntimeError) as error:
+                    failures.append(Failure(operator, str(error)))
+            for each in kept:
+                each.result()  # raises what the store raised
         return failures
 
     def entries(self, operator: Operator) -> list[Entry]:
@@ -141,11 +147,13 @@ class Choices:
         if dynamic is not None:
             self._obtain(dynamic)
 
-    def _choose(self, operator: Operator) -> None:
+    def _choose(self, operator: Operator) -> Choice:
         dynamic = self._dynamic(operator)
-        choice = Choice("static", 0, 0)
         if dynamic is not None and self.target == host():
-            choice = self._measured(operator, dynamic)
+            return self._measured(operator, dynamic)
+        return Choice("static", 0, 0)
+
+    def _keep(self, operator: Operator, choice: Choice) -> None:
         made = Compiled(
             choice.kernel.encode(),
             {"op_info": {"Type": operator.type, "attrs": {"origin": operator.origin}}},
