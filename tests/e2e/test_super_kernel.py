@@ -206,3 +206,48 @@ def test_more_threads_than_cores_and_stopped_in_between() -> None:
         assert process.wait(60) == 0
     finally:
         process.kill()
+
+
+@pytest.mark.parametrize("rows", [1, 512])
+def test_automatic_ranges_only_where_it_pays(rows: int) -> None:
+    config = kernelmill.CompilerConfig()
+    config.experimental_config.super_kernel_optimize = True
+    x = torch.randn(rows, 128)
+    with torch.no_grad():
+        found = kernelmill.explain(Layers(None), x, compiler_config=config)
+        fused = found.as_dict()["super_kernel_ranges"]
+        assert [one["scope"] for one in fused] == (["(automatic)"] if rows > 1 else [])
+        backend = kernelmill.get_backend(compiler_config=config)
+        assert torch.equal(torch.compile(Layers(None), backend=backend)(x), run(Layers(None), x))
+
+
+def test_gradients() -> None:
+    model = Layers("trained")
+    torch.compile(model, backend=kernelmill.get_backend())(X).square().sum().backward()
+    got = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    model(X).square().sum().backward()
+    for parameter, gradient in zip(model.parameters(), got, strict=True):
+        torch.testing.assert_close(gradient, parameter.grad)
+
+
+def test_quantised_operators_in_a_range() -> None:
+    """Matmul of int8 and what follows it, with and without a range."""
+    m, k, n = 54, 448, 256
+    x1 = torch.randint(-10, 10, (m, k), dtype=torch.int8)
+    x2 = torch.randint(-10, 10, (n, k), dtype=torch.int8)
+    x2 = kernelmill.ops.format_cast(x2.transpose(1, 0).contiguous(), 29)
+    scale, per_token, weight_scale = torch.randn(n), torch.randn(m), torch.randn(m, n)
+
+    def model(scope: str | None) -> list[Tensor]:
+        def run(x1: Tensor, x2: Tensor) -> tuple[Tensor, ...]:
+            with super_kernel(scope):
+                product = kernelmill.ops.quant_matmul(
+                    x1, x2, scale, pertoken_scale=per_token, output_dtype=torch.bfloat16
+                )
+                swiglu = kernelmill.ops.dequant_swiglu_quant(product, weight_scale=weight_scale)
+                return (*swiglu, product)
+
+        return list(torch.compile(run, backend=kernelmill.get_backend(), dynamic=False)(x1, x2))
+
+    assert all(map(torch.equal, model("sp1"), model(None)))
