@@ -56,6 +56,7 @@ from kernelmill.core.errors import (
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.frontend import ImportedGraph, decomposition_table, import_fx
+from kernelmill.runtime.geared import GearedProgram
 
 _log = get_logger("backend")
 _numbers = itertools.count()
@@ -71,9 +72,11 @@ def compile_capture(
     config: CompilerConfig,
     decompositions: Mapping[Any, Call],
     record: Callable[[Capture], None],
+    observe: Callable[[Traced], None] | None = None,
 ) -> Call:
-    """The function that Dynamo calls in place of `gm`."""
-    compilation = _Compilation(gm, config, record, _gears(gm, config))
+    """The function that Dynamo calls in place of `gm`. `observe` gets what each compiled graph was
+    made of."""
+    compilation = _Compilation(gm, config, record, _gears(gm, config), observe)
     regions = compilation.gears is not None and config.inference_config.gears_with_graph_breaks
     pass_on = linked_results(gm, compilation.gears) if regions else None
     try:
@@ -123,6 +126,22 @@ def _gears(gm: fx.GraphModule, config: CompilerConfig) -> CaptureGears | None:
     return gears
 
 
+@dataclass(frozen=True)
+class Traced:
+    """A graph that was compiled. `geared` are its programs where it has gears.
+
+    `metadata` is AOTAutograd's ViewAndMutationMeta (None where there is none), `whole` whether the
+    graph takes Dynamo's arguments, all and as they are.
+    """
+
+    kind: str
+    imported: ImportedGraph
+    geared: GearedProgram | None
+    metadata: Any
+    whole: bool
+    results: Sequence[Any]
+
+
 @dataclass
 class _Compilation:
     """What belongs to one graph of Dynamo's: one inference graph, or a forward and a backward."""
@@ -131,6 +150,7 @@ class _Compilation:
     config: CompilerConfig
     record: Callable[[Capture], None]
     gears: CaptureGears | None
+    observe: Callable[[Traced], None] | None
     direct: Call | None = None
     refused: bool = False
 
@@ -175,16 +195,23 @@ class _Compilation:
         middle = time.perf_counter()
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
         with _disable_current_modes():
+            geared: GearedProgram | None = None
             if self.gears is None:
                 call = compile_graph(imported.graph, self.config).call
             else:
                 if capture.kind != "inference" and self.config.inference_config.gear_miss == "pad":
                     raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
-                call = geared_call(imported.graph, self.gears, self.config)
+                call, geared = geared_call(imported.graph, self.gears, self.config)
         end = time.perf_counter()
         call = _with_constants(call, imported.constants)
         if capture.kind == "inference" and self._needs_no_wrapper(gm):
             self.direct = call
+        if self.observe is not None:
+            whole = in_order(_placeholders(gm), len(self.sources))
+            context = TracingContext.try_get()
+            metadata = None if context is None else context.fw_metadata
+            results = [getattr(node, "meta", {}).get("val") for node in _results(gm)]
+            self.observe(Traced(capture.kind, imported, geared, metadata, whole, results))
         if capture.kind == "forward":
             report_output_strides(gm, imported.graph)
         self.record(

@@ -12,14 +12,17 @@ from kernelmill.backend.padding import PaddedCalls
 from kernelmill.compiler import compile_gears, compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.ir import Graph, Input
+from kernelmill.runtime.geared import GearedProgram
 
 Call = Callable[..., Any]
 Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
 """Runs a call that no gear takes, or gives None when it cannot either."""
 
 
-def geared_call(graph: Graph, gears: CaptureGears, config: CompilerConfig) -> Call:
-    """The function that runs `graph`, compiled for each gear. For sizes that no gear has it raises
+def geared_call(
+    graph: Graph, gears: CaptureGears, config: CompilerConfig
+) -> tuple[Call, GearedProgram]:
+    """The function that runs `graph`, compiled for each gear, and those programs. For sizes that no gear has it raises
     GearError, pads the arguments, or runs a program for all sizes, as
     config.inference_config.gear_miss says. PaddingError when padding could change a result."""
     options = config.inference_config
@@ -30,7 +33,7 @@ def geared_call(graph: Graph, gears: CaptureGears, config: CompilerConfig) -> Ca
     program = compile_gears(graph, list(gears.values.values()), config)
     if options.gear_miss == "pad":
         otherwise = PaddedCalls(graph, gears, program, frozenset(options.gear_pad_masks))
-    return program.caller(_refuser(graph, gears, otherwise))
+    return program.caller(_refuser(graph, gears, otherwise)), program
 
 
 def _refuser(graph: Graph, gears: CaptureGears, otherwise: Otherwise | None) -> Call:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from kernelmill import superkernel
@@ -51,6 +53,21 @@ def link(draft: Draft, store: Store, target: Target) -> Program:
     return program
 
 
+_drafts: ContextVar[list[Draft] | None] = ContextVar("drafts", default=None)
+
+
+@contextmanager
+def collect_drafts() -> Generator[list[Draft]]:
+    """Inside, the drafts of all programs that this thread of control links are appended to the
+    list, for who wants to keep more of them than the programs."""
+    drafts: list[Draft] = []
+    token = _drafts.set(drafts)
+    try:
+        yield drafts
+    finally:
+        _drafts.reset(token)
+
+
 def link_all(drafts: Sequence[Draft], store: Store, target: Target) -> list[Program]:
     """The programs of several drafts, which share the memory of their calls. Raises as `link`."""
     drafts = [_with_super_kernels(draft) for draft in drafts]
@@ -68,6 +85,9 @@ def link_all(drafts: Sequence[Draft], store: Store, target: Target) -> list[Prog
         programs.append(_load(draft, entries, store, target, pool))
         _fill(draft, entries, store)
         publish(draft.report)
+    collected = _drafts.get()
+    if collected is not None:
+        collected += drafts
     return programs
 
 

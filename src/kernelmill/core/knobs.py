@@ -82,6 +82,9 @@ STATIC_KERNELS = Knob(
 RECORD_OPS = Knob(
     "KERNELMILL_RECORD_OPS", str, "", "File to which the operators that run are appended."
 )
+CACHE_HOME = Knob(
+    "KERNELMILL_CACHE_HOME", str, "", "Folder of cache_compile; unset: ./.kernelmill_cache."
+)
 DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
 STRICT = Knob(
     "KERNELMILL_STRICT", _switch, False, "1: raise where a graph would run in torch as a whole."
@@ -100,6 +103,7 @@ KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[
     REMOTE,
     STATIC_KERNELS,
     RECORD_OPS,
+    CACHE_HOME,
     DEBUG,
     STRICT,
     RANK,

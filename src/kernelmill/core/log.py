@@ -33,6 +33,7 @@ ROOMS = (
     "passes",
     "plan",
     "runtime",
+    "saved",
     "scope",
     "static_kernels",
     "store",

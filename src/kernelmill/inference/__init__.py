@@ -1,6 +1,30 @@
-"""What serving needs: gears for a finite set of sizes."""
+"""What serving needs: gears for a finite set of sizes, and methods compiled once for all processes.
+
+`cache_compile` and `readable_cache` are imported when they are asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from kernelmill.inference.dim_gears import set_dim_gears
 from kernelmill.inference.record_shapes import record_shapes
 
-__all__ = ["record_shapes", "set_dim_gears"]
+if TYPE_CHECKING:
+    from kernelmill.inference.cached_method import cache_compile
+    from kernelmill.inference.cached_text import readable_cache
+
+__all__ = ["cache_compile", "readable_cache", "record_shapes", "set_dim_gears"]
+
+
+def __getattr__(name: str) -> Any:
+    # The runtime takes 0.1 s to import, which scripts that compile nothing need not wait for.
+    if name == "cache_compile":
+        from kernelmill.inference.cached_method import cache_compile
+
+        return cache_compile
+    if name == "readable_cache":
+        from kernelmill.inference.cached_text import readable_cache
+
+        return readable_cache
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

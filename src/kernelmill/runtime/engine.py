@@ -33,10 +33,14 @@ _MOST_ATTEMPTS = 1000
 Admitted = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
 """Arguments that the entry takes, their sizes, the binding of the long-lived ones."""
 
+CheckSizes = Callable[[Mapping[str, int]], None]
+"""Raises InputError for values of the symbols that a program is not right for."""
+
 
 class Engine:
     """See the file's docstring. `kernels` are addresses by name, in memory that `keep` holds; the
-    programs of one `pool` share the memory of their calls."""
+    programs of one `pool` share the memory of their calls. `check_sizes` sees each new set of
+    values of the symbols before the first call with it."""
 
     def __init__(
         self,
@@ -45,8 +49,10 @@ class Engine:
         dims_function: DimsFunction | None,
         keep: Sequence[object],
         pool: FramePool | None = None,
+        check_sizes: CheckSizes | None = None,
     ) -> None:
         self.plan = plan
+        self._check_sizes = check_sizes
         self._keep = keep
         self.dims = DimTable(plan, dims_function)
         self.tables = NativeTables(plan, self.dims, kernels)
@@ -102,6 +108,8 @@ class Engine:
         InputError when one is outside its symbol's range.
         """
         values = {source.name: value for source, value in zip(self.sources, key, strict=True)}
+        if self._check_sizes is not None:
+            self._check_sizes(values)
         found = work_out(self.plan, self.dims, values, self.tables.address)
         while len(self.sizes) >= _MOST_SIZES:
             self.sizes.pop(next(iter(self.sizes)), None)

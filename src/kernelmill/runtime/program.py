@@ -12,7 +12,7 @@ from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import linker
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
 from kernelmill.runtime.dims import DimsFunction, SymbolSource
-from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.engine import CheckSizes, Engine
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.stepped import stepped_call
 
@@ -75,13 +75,19 @@ class Program:
         }
 
 
-def load(plan: Plan, objects: Mapping[str, bytes], pool: FramePool | None = None) -> Program:
+def load(
+    plan: Plan,
+    objects: Mapping[str, bytes],
+    pool: FramePool | None = None,
+    check_sizes: CheckSizes | None = None,
+) -> Program:
     """Make a plan callable. `objects` are ELF images by kernel name.
 
     A dynamic plan may bring one more under the name "dims": `void dims(const i64* symbols, i64*
     out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python
-    does. Programs of one `pool` share the memory of their calls. Raises VerificationError when the
-    plan breaks its rules, CodegenError when an object does not link, KernelmillError when one is
+    does. Programs of one `pool` share the memory of their calls. `check_sizes` raises InputError
+    for values of the symbols that the program is not for. Raises VerificationError when the plan
+    breaks its rules, CodegenError when an object does not link, KernelmillError when one is
     missing or this torch lacks an operator.
     """
     verify_plan(plan)
@@ -105,7 +111,7 @@ def load(plan: Plan, objects: Mapping[str, bytes], pool: FramePool | None = None
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         dims_function = prototype(linked[DIMS_OBJECT])
         keep.append(linked)
-    engine = Engine(plan, kernels, dims_function, keep, pool)
+    engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes)
     only_launches = all(isinstance(step, Launch) for step in plan.steps)
     call = native_call(engine) if only_launches else stepped_call(engine)
     return Program(engine, call)

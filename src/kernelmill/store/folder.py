@@ -14,7 +14,7 @@ import stat
 import threading
 import time
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from kernelmill.core.errors import StoreError
@@ -208,10 +208,10 @@ class Folder:
             file.flush()
             os.fsync(descriptor)
 
-    def set_aside(self, name: str) -> None:
+    def set_aside(self, name: str, suffixes: Sequence[str] = SUFFIXES) -> None:
         """Rename the files of a bad entry to *.bad-TIME, where nothing looks but a person."""
         folder = self._made()
-        for suffix in reversed(SUFFIXES):
+        for suffix in reversed(suffixes):
             filename = f"{name}{suffix}"
             bad = f"{filename}.bad-{time.time_ns()}"
             try:
@@ -219,9 +219,9 @@ class Folder:
             except FileNotFoundError:
                 continue
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, suffixes: Sequence[str] = SUFFIXES) -> None:
         """Remove an entry: the .json first, without which there is none."""
-        for suffix in reversed(SUFFIXES):
+        for suffix in reversed(suffixes):
             _remove(self._made(), f"{name}{suffix}")
 
     def _remove_temporaries(self, name: str) -> None:

@@ -1,0 +1,131 @@
+"""Dynamo's guards as reads: what a trace depended on, in a form that can be kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import sympy
+
+from kernelmill.backend.sources import SourceReader
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.frontend.symbols import SymbolTable
+from kernelmill.saved.paths import Gone, Roots
+from kernelmill.saved.reads import Read
+
+_ELSEWHERE = frozenset(
+    "SHAPE_ENV GRAD_MODE GLOBAL_STATE TORCH_FUNCTION_STATE DETERMINISTIC_ALGORITHMS "
+    "DEFAULT_DEVICE AUTOGRAD_SAVED_TENSORS_HOOKS FSDP_TRAINING_STATE DUAL_LEVEL "
+    "FUNCTORCH_STACK_MATCH TENSOR_MATCH WEAKREF_ALIVE DISPATCH_KEY_SET_MATCH".split()
+)
+"""Tensors are the native entry's to check, settings are compared as a whole."""
+
+_KINDS = {
+    "TYPE_MATCH": "class",
+    "CONSTANT_SUBCLASS_MATCH": "class",
+    "NN_MODULE": "class",
+    "NOT_NONE_MATCH": "class",
+    "NOT_PRESENT_IN_GENERIC_DICT": "absent",
+    "HASATTR": "has",
+    "DICT_CONTAINS": "contains",
+    "DICT_NOT_CONTAINS": "contains",
+    "SET_CONTAINS": "contains",
+    "SET_NOT_CONTAINS": "contains",
+    "SEQUENCE_LENGTH": "shape",
+    "TUPLE_ITERATOR_LEN": "shape",
+    "MAPPING_KEYS_CHECK": "shape",
+    "DICT_KEYS_MATCH": "shape",
+    "EMPTY_NN_MODULE_HOOKS_DICT": "shape",
+    "DUPLICATE_INPUT": "same",
+}
+_UNKNOWN = ("TENSOR_SUBCLASS_METADATA_MATCH", "DTENSOR_SPEC_MATCH", "OPAQUE_OBJ_GUARD_FN_MATCH")
+_NAMED = ("absent", "has", "contains")
+
+
+def reads_of(
+    guards: Iterable[Any], reader: SourceReader, roots: Roots, names: frozenset[str]
+) -> tuple[Read, ...]:
+    """The reads behind Dynamo's guards, with what is found now.
+
+    UnsupportedError names what cannot be kept.
+    """
+    found: dict[tuple[Any, ...], Read] = {}
+    for guard in guards:
+        what = guard.create_fn_name()
+        if what in _ELSEWHERE:
+            continue
+        if what in _UNKNOWN:
+            raise UnsupportedError(f"it depends on {guard.name} ({what})")
+        read = _read(what, guard, reader)
+        try:
+            read = Read(read.kind, read.path, read.now(roots, names), read.name, read.other)
+        except Gone as gone:
+            raise UnsupportedError(f"it reads {gone}, which is gone after the call") from gone
+        found[read.kind, read.path, read.name, read.other] = read
+    return tuple(found.values())
+
+
+def _read(what: str, guard: Any, reader: SourceReader) -> Read:
+    kind = _KINDS.get(what, "value")
+    path = reader.path(guard.originating_source)
+    if kind == "same":
+        return Read(kind, path, other=reader.path(_parameter(guard, "source_b")))
+    if kind in _NAMED:
+        name = _parameter(guard, "attr" if kind != "contains" else "key")
+        if not isinstance(name, str):
+            raise UnsupportedError(f"it looks for {name!r} in {guard.name}")
+        return Read(kind, path, name=name)
+    return Read(kind, path)
+
+
+def _parameter(guard: Any, name: str) -> Any:
+    create: Any = guard.create_fn
+    if not isinstance(create, partial):
+        raise UnsupportedError(f"it depends on {guard.name} ({guard.create_fn_name()})")
+    return create.keywords.get(name, create.args[0] if create.args else None)
+
+
+# ---- conditions on sizes --------------------------------------------------------------------
+
+_RELATIONS = (
+    (sympy.Eq, "==", False),
+    (sympy.Ne, "!=", False),
+    (sympy.StrictLessThan, "<", False),
+    (sympy.LessThan, "<=", False),
+    (sympy.StrictGreaterThan, "<", True),
+    (sympy.GreaterThan, "<=", True),
+)
+
+
+def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[tuple[str, str, str], ...]:
+    """What torch's guards ask of the symbols `known` to a program.
+
+    UnsupportedError for a condition that dims cannot express, or on symbols that are not known.
+    """
+    table = SymbolTable()
+    found: dict[tuple[str, str, str], None] = {}
+    for guard in shape_env.guards:
+        for part in _conjuncts(guard.expr):
+            if part in (sympy.true, True):
+                continue
+            free = {str(symbol) for symbol in part.free_symbols}
+            replaced = part.xreplace(shape_env.replacements) if free - known else part
+            if replaced in (sympy.true, True):
+                continue
+            if {str(symbol) for symbol in replaced.free_symbols} - known:
+                raise UnsupportedError(f"the condition {part} is on sizes that no argument shows")
+            found[_condition(replaced, table, shape_env)] = None
+    return tuple(found)
+
+
+def _conjuncts(expr: Any) -> Sequence[Any]:
+    return expr.args if isinstance(expr, sympy.And) else (expr,)
+
+
+def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> tuple[str, str, str]:
+    for kind, relation, turned in _RELATIONS:
+        if isinstance(expr, kind):
+            left, right = (str(table.of_expr(arg, shape_env)) for arg in expr.args)
+            return (relation, right, left) if turned else (relation, left, right)
+    raise UnsupportedError(f"the condition {expr} on sizes")

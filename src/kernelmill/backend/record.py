@@ -1,0 +1,380 @@
+"""One trace of a whole function, kept: what is needed to run it in another process.
+
+The function is run once through torch.compile. What Dynamo knows then (where inputs come from, what
+it guards, which code it went through) and what the compiler made become an entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._dynamo import config as dynamo_config
+from torch._dynamo import source as dynamo_source
+from torch._dynamo.symbolic_convert import InstructionTranslator
+from torch._dynamo.variables.base import AttributeMutationExisting, ValueMutationExisting
+from torch._functorch._aot_autograd.schemas import OutputType
+
+from kernelmill import codegen
+from kernelmill.backend.capture import Traced, compile_capture
+from kernelmill.backend.guards import conditions_of, reads_of
+from kernelmill.backend.report import Capture
+from kernelmill.backend.sources import SourceReader
+from kernelmill.compiler.linking import Draft, collect_drafts
+from kernelmill.compiler.objects import ABI_VERSION
+from kernelmill.config import CompilerConfig
+from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.target import host
+from kernelmill.graph.printer import print_graph
+from kernelmill.kernel.printer import print_kernel
+from kernelmill.plan.ir import Plan, TensorInput
+from kernelmill.plan.printer import print_plan
+from kernelmill.runtime.dims import dims_needed, symbol_sources
+from kernelmill.runtime.program import Program
+from kernelmill.saved.bind import Target
+from kernelmill.saved.code import names_in, uses_of
+from kernelmill.saved.entry import Saved, SavedKernel
+from kernelmill.saved.fingerprint import name_of
+from kernelmill.saved.ingredients import state
+from kernelmill.saved.manifest import ConstantTensor, Gears, Manifest, path_of
+from kernelmill.saved.paths import Path, Roots, follow
+from kernelmill.saved.reads import Read
+from kernelmill.saved.results import Shaper, View
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a recorded call returned, and its entry, or why it has none."""
+
+    returned: Any
+    saved: Saved | None
+    reason: str = ""
+    compiled: Callable[..., Any] | None = None
+
+
+def record(
+    target: Target,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    config: CompilerConfig,
+    dynamic: bool,
+    decompositions: Decompositions,
+    ingredients: Mapping[str, str],
+) -> Recording:
+    """Trace, compile and run `target.function` once, without gradients.
+
+    Raises what tracing raises for a function that is no whole graph. `Recording.compiled` is what
+    torch.compile made: it serves calls in this process where there is no entry.
+    """
+    trace = _Trace(config, decompositions)
+    values = target.values(args, kwargs)
+    compiled = torch.compile(target.function, backend=trace, fullgraph=True, dynamic=dynamic)
+    # Floats are part of the program, not tensors made from them at each call.
+    with torch.no_grad(), dynamo_config.patch(specialize_float=True, guard_nn_modules=True):
+        returned = compiled(*args, **kwargs)
+    arguments = dict(zip(target.signature.parameters, values, strict=True))
+    roots = Roots(target.owner, arguments, target.free)
+    try:
+        saved = _Writer(target, trace, roots, returned, ingredients).saved()
+    except UnsupportedError as error:
+        return Recording(trace.plain(returned), None, str(error), compiled)
+    return Recording(trace.plain(returned), saved, compiled=compiled)
+
+
+class _Integer(int):
+    """An integer that is a result of the program, told from others of the same value."""
+
+
+class _Trace:
+    """A backend that remembers its one graph."""
+
+    def __init__(self, config: CompilerConfig, decompositions: Decompositions) -> None:
+        self.config, self.decompositions = config, decompositions
+        self.traced: list[Traced] = []
+        self.captures: list[Capture] = []
+        self.drafts: list[Draft] = []
+        self.output: Any = None
+        self.guards: list[Any] = []
+        self.sources: list[Any] = []
+        self.results: list[Any] = []
+        self.globals = ""
+        self.changed: list[str] = []
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+        tx: Any = InstructionTranslator.current_tx()
+        if self.output is not None:  # traced anew, by the function that serves in this process
+            return compile_capture(
+                gm, example_inputs, self.config, self.decompositions, self.captures.append
+            )
+        self.output = tx.output
+        self.globals = str(tx.f_globals.get("__name__", ""))
+        placeholders = gm.graph.find_nodes(op="placeholder")
+        self.sources = [getattr(node, "_dynamo_source", None) for node in placeholders]
+        self.changed = _side_effects(tx.output.side_effects)
+        with collect_drafts() as drafts:
+            call = compile_capture(
+                gm, example_inputs, self.config, self.decompositions,
+                self.captures.append, self.traced.append,
+            )  # fmt: skip
+        self.drafts = drafts
+        self.guards = list(tx.output.guards)  # Dynamo empties its own set when it has made code
+
+        def run(*args: Any) -> Any:
+            results = list(call(*args))
+            if not self.results:
+                results = [_Integer(r) if type(r) is int else r for r in results]
+                self.results = results
+            return results
+
+        return run
+
+    def plain(self, returned: Any) -> Any:
+        """What was returned, without our mark on integers."""
+        marked = any(isinstance(result, _Integer) for result in self.results)
+        return _unmarked(returned) if marked else returned
+
+
+def _unmarked(value: Any) -> Any:
+    if isinstance(value, _Integer):
+        return int(value)
+    if isinstance(value, dict):
+        for key in list(value):
+            value[key] = _unmarked(value[key])
+        return value
+    if type(value) in (list, tuple):
+        return type(value)(_unmarked(part) for part in value)
+    if isinstance(value, tuple):
+        return type(value)(*[_unmarked(part) for part in value])
+    return value
+
+
+def _side_effects(effects: Any) -> list[str]:
+    """Names of what the traced code changes besides tensors."""
+    existing = (AttributeMutationExisting, ValueMutationExisting)
+    return [
+        "" if var.source is None else var.source.name
+        for var in effects.id_to_variable.values()
+        if isinstance(var.mutation_type, existing) and effects.is_modified(var)
+    ]
+
+
+@dataclass
+class _Writer:
+    """Makes the entry of a trace that has run. UnsupportedError says why there can be none."""
+
+    target: Target
+    trace: _Trace
+    roots: Roots
+    returned: Any
+    ingredients: Mapping[str, str]
+    exact: dict[str, int] = field(default_factory=dict[str, int])
+
+    def saved(self) -> Saved:
+        trace = self.trace
+        if trace.output is None:
+            raise UnsupportedError("it computes nothing with tensors")
+        traced = self._whole()
+        codes = list(trace.output.tracing_context.traced_code)
+        names = names_in(codes)
+        reader = self._reader()
+        inputs = self._inputs(reader)
+        reads = reads_of(trace.guards, reader, self.roots, names)
+        manifest = Manifest(
+            function=name_of(self.target.function),
+            parameters=tuple(self.target.signature.parameters),
+            inputs=inputs,
+            result=self._result(inputs, traced),
+            reads=(*reads, *self._constants(inputs)),
+            code=uses_of(codes),
+            conditions=self._conditions(),
+            exact=self.exact,
+            names=tuple(sorted(names)),
+            state=state(),
+            ingredients={**self.ingredients, **_kernel_parts()},
+            plans=len(trace.drafts),
+            constants=_layouts(traced.imported.constants),
+            gears=self._gears(),
+            updates=self._updates(),
+        )
+        return Saved(
+            manifest,
+            "".join(print_plan(draft.lowered.plan) for draft in trace.drafts),
+            "".join(print_graph(draft.graph) for draft in trace.drafts),
+            tuple(_kernels(trace.drafts)),
+            b"".join(_bytes(constant) for constant in traced.imported.constants),
+        )
+
+    def _whole(self) -> Traced:
+        trace = self.trace
+        if trace.changed:
+            raise UnsupportedError(f"it changes {', '.join(trace.changed)} besides tensors")
+        refused = [capture.refused for capture in trace.captures if capture.refused]
+        if refused or len(trace.traced) != 1:
+            raise UnsupportedError(refused[0] if refused else "it is traced in several graphs")
+        (traced,) = trace.traced
+        if traced.kind != "inference":
+            raise UnsupportedError("it needs a backward pass")
+        if traced.geared is not None and trace.config.inference_config.gear_miss == "pad":
+            raise UnsupportedError("padding to a gear is decided by the trace")
+        if trace.config.mode == REDUCE_OVERHEAD:
+            raise UnsupportedError("mode reduce-overhead compiles for the shapes of each call")
+        meta = traced.metadata
+        if (
+            meta is None
+            or not traced.whole
+            or meta.mutated_inp_runtime_indices
+            or meta.num_intermediate_bases
+            or meta.grad_enabled_mutation is not None
+            or meta.tokens
+            or len(traced.results) != meta.num_outputs
+        ):
+            raise UnsupportedError("torch does more around its graph than calling it")
+        return traced
+
+    def _reader(self) -> SourceReader:
+        parameters = frozenset(self.target.signature.parameters)
+        code = self.target.function.__code__
+        own = code.co_varnames[0] if self.target.owner is not None else ""
+        return SourceReader(own, parameters, self.trace.globals, self.trace.output.import_sources)
+
+    def _inputs(self, reader: SourceReader) -> tuple[Any, ...]:
+        found: list[Any] = []
+        for source in self.trace.sources:
+            if isinstance(source, dynamo_source.TensorPropertySource):
+                if source.idx is None or source.prop.name != "SIZE":
+                    raise UnsupportedError(f"it reads {source.name}")
+                found.append(("size", reader.path(source.base), source.idx))
+            elif source is None:
+                raise UnsupportedError("Dynamo does not say where an input comes from")
+            else:
+                found.append(reader.path(source))
+        return tuple(found)
+
+    def _result(self, inputs: Sequence[Any], traced: Traced) -> Any:
+        tensors: dict[Path, Any] = {}
+        for entry in inputs:
+            if entry[0] != "size":
+                tensors[entry] = follow(entry, self.roots)
+        aliases: dict[int, View] = {}
+        for number, info in enumerate(traced.metadata.output_info):
+            if info.output_type in (OutputType.alias_of_input, OutputType.is_input):
+                aliases[number] = _view(path_of(inputs[info.base_idx]), traced.results[number])
+            elif info.output_type not in (
+                OutputType.non_alias, OutputType.unsafe_view_alias
+            ):  # fmt: skip
+                raise UnsupportedError("a result is a view of another")
+        shaper = Shaper(self.trace.results, tensors, aliases)
+        shape = shaper.describe(self.returned)
+        # They may be sizes that Dynamo took from an argument: right for these sizes alone.
+        sizes = self._sizes() if shaper.integers else {}
+        self.exact = {name: size for name, size in sizes.items() if size in shaper.integers}
+        return shape
+
+    def _sizes(self) -> dict[str, int]:
+        plan = self._dynamic_plan()
+        if plan is None:
+            raise UnsupportedError("it has gears, and what it returns may be a size of them")
+        found: dict[str, int] = {}
+        shape_env = self.trace.output.shape_env
+        for source in symbol_sources(plan):
+            hint = next(v for s, v in shape_env.backed_var_to_val.items() if str(s) == source.name)
+            found[source.name] = int(hint)
+        return found
+
+    def _conditions(self) -> tuple[tuple[str, str, str], ...]:
+        plan = self._dynamic_plan()
+        if plan is None:  # each gear has its sizes in its plan
+            return ()
+        known = {symbol.name for symbol in plan.symbols}
+        try:
+            return conditions_of(self.trace.output.shape_env, frozenset(known))
+        except UnsupportedError:
+            self.exact = self._sizes()
+            return ()
+
+    def _constants(self, inputs: Sequence[Any]) -> list[Read]:
+        """Arguments that are data and no input: the program is for these values."""
+        taken = {path_of(entry) for entry in inputs}
+        found: list[Read] = []
+        for name, value in self.roots.arguments.items():
+            path: Path = (("argument", name),)
+            if isinstance(value, (bool, int, float, str, type(None))) and path not in taken:
+                read = Read("value", path)
+                found.append(Read("value", path, read.now(self.roots, frozenset())))
+        return found
+
+    def _updates(self) -> bool:
+        inputs = self.trace.drafts[0].lowered.plan.inputs
+        return any(isinstance(entry, TensorInput) and entry.updated for entry in inputs)
+
+    def _dynamic_plan(self) -> Plan | None:
+        """The plan that calls of any size reach: the only one, or that beside the gears."""
+        plan, gears = self.trace.drafts[0].lowered.plan, self._gears()
+        return plan if gears is None or gears.otherwise == 0 else None
+
+    def _gears(self) -> Gears | None:
+        geared = self.trace.traced[0].geared
+        if geared is None:
+            return None
+        plans = [id(draft.lowered.plan) for draft in self.trace.drafts]
+        numbers = {
+            sizes: plans.index(id(program.plan))
+            for sizes, program in geared.table.items()
+            if isinstance(program, Program)
+        }
+        otherwise = 0 if 0 not in numbers.values() else -1
+        sources = tuple((source.argument, source.axis) for source in geared.sources)
+        return Gears(sources, tuple(numbers.items()), geared.arguments, geared.count, otherwise)
+
+
+def _view(base: Path, result: Any) -> View:
+    offset = result.storage_offset()
+    layout = (*result.shape, *result.stride(), offset)
+    if not all(isinstance(size, int) for size in layout):
+        raise UnsupportedError("a result is a view of an argument, of a size that varies")
+    return base, tuple(result.shape), tuple(result.stride()), offset
+
+
+def _kernel_parts() -> dict[str, str]:
+    return {
+        "kernel.target": str(host()),
+        "kernel.generator": codegen.GENERATOR_VERSION,
+        "kernel.llvm": codegen.llvm_version(),
+        "kernel.abi": ABI_VERSION,
+    }
+
+
+def _kernels(drafts: Sequence[Draft]) -> list[SavedKernel]:
+    found: dict[str, SavedKernel] = {}
+    for number, draft in enumerate(drafts):
+        plan = draft.lowered.plan
+        for ref in plan.kernels:
+            text = print_kernel(draft.lowered.kernels[ref.name], name=False)
+            found[ref.name] = SavedKernel(ref.name, ref.type, text)
+        if plan.symbols:
+            dims = ", ".join(map(str, dims_needed(plan)))
+            text = f"({', '.join(s.name for s in plan.symbols)}) -> ({dims})"
+            found[f"dims{number}"] = SavedKernel(f"dims{number}", "Dims", text)
+    return list(found.values())
+
+
+def _bytes(constant: torch.Tensor) -> bytes:
+    dense = constant.detach().contiguous().reshape(-1)
+    return bytes(dense.view(torch.uint8).numpy()) if dense.numel() else b""
+
+
+def _layouts(constants: Sequence[torch.Tensor]) -> tuple[ConstantTensor, ...]:
+    found: list[ConstantTensor] = []
+    offset = 0
+    for constant in constants:
+        size = constant.numel() * constant.element_size()
+        dtype = str(constant.dtype).removeprefix("torch.")
+        found.append(ConstantTensor(dtype, tuple(constant.shape), offset, size))
+        offset += size
+    return tuple(found)

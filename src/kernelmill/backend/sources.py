@@ -1,0 +1,92 @@
+"""Dynamo's sources as paths that another process can follow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch._dynamo import source as dynamo
+
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.saved.paths import Path
+
+_KEYS = (str, int, bool, type(None))
+
+
+class SourceReader:
+    """Sources of one trace. `own` is the name of the module argument ("" without one), `parameters`
+    the names of the function's others, `module` where its globals are, `imports` Dynamo's names for
+    modules that inlined code comes from."""
+
+    def __init__(
+        self, own: str, parameters: frozenset[str], module: str, imports: Mapping[str, str]
+    ) -> None:
+        self._own, self._parameters = own, parameters
+        self._module, self._imports = module, imports
+
+    def path(self, source: Any) -> Path:
+        """The path of a source. UnsupportedError for one that has none."""
+        if isinstance(source, dynamo.LocalSource):
+            return (self._local(source.local_name),)
+        if isinstance(source, dynamo.LocalCellSource):
+            return (("free", source.local_name),)
+        if isinstance(source, dynamo.GlobalSource):
+            return self._global(source.global_name)
+        base = getattr(source, "base", None)
+        if base is None:
+            raise UnsupportedError(f"it reads {source.name}, which no other process can find")
+        return (*self.path(base), *self._steps(source))
+
+    def _global(self, name: str) -> Path:
+        if name in self._imports:
+            return (("module", self._imports[name]),)
+        if name.startswith("__builtins_dict__"):
+            return (("module", "builtins"), ("namespace",))
+        return (("global", self._module, name),)
+
+    def _local(self, name: str) -> tuple[str, ...]:
+        if name == self._own:
+            return ("self",)
+        return ("argument" if name in self._parameters else "free", name)
+
+    def _steps(self, source: Any) -> tuple[tuple[Any, ...], ...]:
+        if isinstance(source, dynamo.NNModuleSource):
+            return ()
+        if isinstance(source, dynamo.DefaultsSource):
+            return (("attribute", source.field), self._item(source, source.idx_key))
+        if isinstance(source, dynamo.CellContentsSource):
+            return (("attribute", "cell_contents"),)
+        if isinstance(source, dynamo.ClosureSource):
+            return (("attribute", "__closure__"),)
+        if isinstance(source, dynamo.CodeSource):
+            return (("attribute", "__code__"),)
+        if isinstance(source, (dynamo.AttrSource, dynamo.GenericAttrSource)):
+            return (("attribute", source.member),)
+        if isinstance(source, dynamo.ConstDictKeySource):
+            return (("key", source.index),)
+        if isinstance(source, dynamo.TypeSource):
+            return (("type",),)
+        if isinstance(source, dynamo.TypeMROSource):
+            return (("attribute", "__mro__"),)
+        if isinstance(source, dynamo.TypeDictSource):
+            return (("namespace",),)
+        if isinstance(source, dynamo.GetItemSource) and source.index_is_slice:
+            part = source.unpack_slice()
+            return (("slice", part.start, part.stop, part.step),)
+        if isinstance(
+            source,
+            (dynamo.GetItemSource, dynamo.DictGetItemSource, dynamo.DictSubclassGetItemSource),
+        ):
+            return (self._item(source, source.index),)
+        if isinstance(source, (dynamo.SkipGuardSource, dynamo.FloatTensorSource)):
+            return ()
+        raise UnsupportedError(
+            f"it reads {source.name} ({type(source).__name__}), which no other process can find"
+        )
+
+    def _item(self, source: Any, key: Any) -> tuple[Any, ...]:
+        if isinstance(key, dynamo.ConstDictKeySource):
+            raise UnsupportedError(f"it reads {source.name}, whose key is an object")
+        if type(key) not in _KEYS:
+            raise UnsupportedError(f"it reads {source.name}, whose key is no text or integer")
+        return ("item", key)

@@ -1,0 +1,272 @@
+"""`cache_compile`: a method that is traced and compiled once, and loaded by every later process.
+
+The first call looks for an entry whose dependences are as they were (saved/bind.py says which);
+it is loaded, or the method is traced and an entry made. Later calls try the programs bound so far,
+the one of the last call first, then entries on disk, then a trace.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import torch
+
+from kernelmill.config import CompilerConfig
+from kernelmill.core.digest import Key
+from kernelmill.core.errors import ConfigTypeError, InputError
+from kernelmill.core.log import get_logger
+from kernelmill.inference.cache_places import Ranks, class_folder
+from kernelmill.saved import entry as entries
+from kernelmill.saved.bind import Mismatch, Target, arguments_differ, bind, refuse_gradients, stale
+from kernelmill.saved.entry import Saved
+from kernelmill.saved.fingerprint import name_of
+from kernelmill.saved.ingredients import of_decompositions, versions
+from kernelmill.saved.load import keep_objects, program_of
+from kernelmill.store.folder import Folder
+from kernelmill.store.store import Store, open_store
+
+Decompositions = Mapping[Any, Callable[..., Any]]
+
+MOST_ENTRIES = 16
+PATIENCE_SECONDS = 600.0
+"""Longest wait for another process' trace of the same method."""
+
+_log = get_logger("inference")
+
+
+def cache_compile(
+    func: Callable[..., Any],
+    *,
+    config: object = None,
+    dynamic: bool = True,
+    cache_dir: str | None = None,
+    global_rank: int | None = None,
+    tp_rank: int | None = None,
+    pp_rank: int | None = None,
+    custom_decompositions: Decompositions | None = None,
+    ge_cache: bool = False,
+    max_entries: int = MOST_ENTRIES,
+) -> CachedMethod:
+    """A function that computes what the method `func` of a module does, for inference.
+
+    dynamic       trace for all sizes; False: for the sizes of the call, an entry for each
+    cache_dir     folder of the cache; else $KERNELMILL_CACHE_HOME, else ./.kernelmill_cache
+    *_rank        this process' place in a distributed job; the global one is asked of torch
+    ge_cache      keep the compiled objects beside the plan, so that a load compiles nothing
+    max_entries   how many traces (other dtypes, ranks, constants) are kept of the method
+
+    Raises InputError (a ValueError) when `func` is no plain method of a module, ConfigTypeError for
+    a config that is none. The first call raises what torch.compile does when the method is no whole
+    graph, and StoreError when others can write to the cache folder.
+    """
+    _check_method(func)
+    config = CompilerConfig() if config is None else config
+    if not isinstance(config, CompilerConfig):
+        raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
+    if max_entries < 1:
+        raise InputError(f"max_entries is {max_entries}, and at least 1 entry is needed")
+    return CachedMethod(
+        func, config, dynamic, cache_dir, (global_rank, tp_rank, pp_rank),
+        dict(custom_decompositions or {}), ge_cache, max_entries,
+    )  # fmt: skip
+
+
+def _check_method(func: Any) -> None:
+    owner = getattr(func, "__self__", None)
+    plain = getattr(func, "__func__", None)
+    if not isinstance(owner, torch.nn.Module) or plain is None:
+        raise InputError(
+            f"cache_compile takes a method of a torch.nn.Module object (self.method), got {func!r}"
+        )
+    name = getattr(func, "__name__", "")
+    code = getattr(plain, "__code__", None)
+    if hasattr(plain, "__wrapped__") or code is None or code.co_name != name:
+        raise InputError(
+            f"the method {name_of(func)} is decorated: put its body into a plain method, and call "
+            "that one through cache_compile"
+        )
+
+
+class CachedMethod:
+    """What `cache_compile` gives. `statistics` counts entries loaded, traces, and calls that no
+    entry serves. It can be copied and pickled with its module."""
+
+    def __init__(
+        self,
+        func: Callable[..., Any],
+        config: CompilerConfig,
+        dynamic: bool,
+        cache_dir: str | None,
+        ranks: tuple[int | None, int | None, int | None],
+        decompositions: dict[Any, Callable[..., Any]],
+        ge_cache: bool,
+        max_entries: int,
+    ) -> None:
+        self._options = (
+            func, config, dynamic, cache_dir, ranks, decompositions, ge_cache, max_entries
+        )  # fmt: skip
+        self._prepare()
+
+    def _prepare(self) -> None:
+        func, self._config, self._dynamic, _, _, self._decompositions, _, _ = self._options
+        self._function = func
+        self._bound: list[Callable[..., Any]] = []
+        self._uncached: Callable[..., Any] | None = None
+        self._lock = threading.RLock()
+        self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
+        # Now, while the model is being built, not at the first call.
+        self._ingredients = self._find_ingredients()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._options = state["_options"]
+        self._prepare()
+
+    def _find_ingredients(self) -> dict[str, str]:
+        return {
+            **versions(),
+            **dict(self._config.ingredients()),
+            "class": name_of(type(getattr(self._function, "__self__", None))),
+            "dynamic": str(self._dynamic),
+            "decompositions": of_decompositions(self._decompositions),
+        }
+
+    # ---- calls ------------------------------------------------------------------------------
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the method. InputError names an argument that cannot be taken."""
+        for number, bound in enumerate(self._bound):
+            try:
+                result = bound(*args, **kwargs)
+            except (Mismatch, InputError):
+                continue
+            if number:
+                self._bound.insert(0, self._bound.pop(number))
+            return result
+        with self._lock:
+            return self._first_call(args, kwargs)
+
+    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that no bound program takes: from the folder, else by a trace."""
+        target = Target.of(self._function)
+        target.values(args, kwargs)  # TypeError for arguments that the method does not have
+        if torch.is_grad_enabled():
+            refuse_gradients((*args, *kwargs.values()))
+        if self._uncached is not None:
+            with torch.no_grad():
+                return self._uncached(*args, **kwargs)
+        folder = Folder(self.folder)
+        found, result = self._from_folder(folder, target, args, kwargs)
+        if found:
+            return result
+        with ExitStack() as turn:
+            with suppress(OSError):
+                waited = turn.enter_context(folder.turn("trace", PATIENCE_SECONDS))
+                if waited:
+                    found, result = self._from_folder(folder, target, args, kwargs)
+            return result if found else self._trace(folder, target, args, kwargs)
+
+    def _from_folder(
+        self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[bool, Any]:
+        for saved in entries.entries(folder):
+            if reason := stale(saved.manifest, target):
+                _log.info("%s: not %s: %s", saved.manifest.function, saved.name, reason)
+                continue
+            if not self._may_fit(saved, target, args, kwargs):
+                continue
+            bound = bind(saved.manifest, program_of(saved, self._stores()), target)
+            try:
+                result = bound(*args, **kwargs)
+            except (Mismatch, InputError) as error:
+                _log.info("%s: not %s: %s", saved.manifest.function, saved.name, error)
+                continue
+            self._bound.insert(0, bound)
+            del self._bound[self._options[-1] :]
+            self.statistics["loaded"] += 1
+            with suppress(OSError):
+                folder.touch(f"{saved.name}.json")
+            return True, result
+        return False, None
+
+    def _may_fit(
+        self, saved: Saved, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """Whether the program is worth loading for these arguments."""
+        return not arguments_differ(saved.manifest, target, target.values(args, kwargs))
+
+    def _trace(
+        self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        # The only way here that imports torch._dynamo and the compiler.
+        from kernelmill.backend.record import record
+
+        recording = record(
+            target, args, kwargs, config=self._config, dynamic=self._dynamic,
+            decompositions=self._decompositions, ingredients=self._ingredients,
+        )  # fmt: skip
+        self.statistics["traced"] += 1
+        if recording.saved is None:
+            self._uncached = recording.compiled
+            self.statistics["uncached"] += 1
+            _log.warning(
+                "%s cannot be cached: %s. It runs as torch.compile compiles it, and every process "
+                "traces it anew", name_of(self._function), recording.reason,
+            )  # fmt: skip
+            return recording.returned
+        self._keep(folder, recording.saved)
+        run = program_of(recording.saved, self._stores())
+        self._bound.insert(0, bind(recording.saved.manifest, run, target))
+        del self._bound[self._options[-1] :]
+        return recording.returned
+
+    def _keep(self, folder: Folder, saved: Saved) -> None:
+        most = self._options[-1]
+        try:
+            entries.save(folder, saved)
+            folder = Folder(self.folder)
+            for old in entries.names(folder)[most:]:
+                entries.remove(folder, old)
+                _log.warning(
+                    "%s has more than %d entries: the least recently used is removed. Pass other "
+                    "max_entries, or a module that is traced less often",
+                    saved.manifest.function, most,
+                )  # fmt: skip
+            if self._options[-2]:
+                keep_objects(saved, self._stores()[-1], self._stores()[0])
+        except OSError as error:
+            _log.warning(
+                "%s cannot be written (%s): %s is traced again by the next process",
+                folder.path, error.strerror, saved.manifest.function,
+            )  # fmt: skip
+
+    # ---- places -----------------------------------------------------------------------------
+
+    @property
+    def folder(self) -> str:
+        """The folder of this method's entries."""
+        ranks = Ranks.of(*self._options[4])
+        name = getattr(self._function, "__name__", "")
+        return os.path.join(self._class_folder(), ranks.folder, name)
+
+    def _class_folder(self) -> str:
+        kind = type(getattr(self._function, "__self__", None)).__name__
+        return class_folder(self._options[3], kind, self._dynamic, self._ingredients)
+
+    def _stores(self) -> list[Store]:
+        """Where compiled objects are: beside the plans with ge_cache, and in kernel_meta."""
+        store = open_store(self._config.experimental_config.kernel_meta_dir)
+        if not self._options[-2]:
+            return [store]
+        return [Store(os.path.join(self._class_folder(), "kernel_meta")), store]
+
+    @property
+    def key(self) -> Key:
+        """The named ingredients of the folder."""
+        return Key.of(self._ingredients)

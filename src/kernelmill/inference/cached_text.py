@@ -1,0 +1,54 @@
+"""`readable_cache`: what a cache holds, as text."""
+
+from __future__ import annotations
+
+import os
+from typing import TextIO
+
+from kernelmill.core.errors import StoreError
+from kernelmill.saved.entry import load, names
+from kernelmill.saved.readable import readable
+from kernelmill.store.entry import BadEntry
+from kernelmill.store.folder import Folder
+
+
+def readable_cache(
+    path: str | os.PathLike[str],
+    print_output: bool = True,
+    file: str | os.PathLike[str] | TextIO | None = None,
+) -> str:
+    """The entries under `path` as text: signature, key, dependences, graph, kernels, plan.
+
+    `path` is one entry's .json, the folder of a method, or any folder above. The text is printed,
+    and written to `file` (a name or an open file) if that is given. Raises StoreError when there is
+    no entry, a damaged one, or files that others can write to.
+    """
+    parts: list[str] = []
+    for folder, name in _entries(os.fspath(path)):
+        try:
+            saved = load(Folder(folder), name)
+        except BadEntry as bad:
+            raise StoreError(f"{folder}: {bad}; the next call makes it again") from bad
+        if saved is not None:
+            parts.append(f"# {os.path.join(folder, name)}\n\n{readable(saved)}")
+    if not parts:
+        raise StoreError(f"{path} has no entry of a compile cache")
+    text = "\n".join(parts)
+    if print_output:
+        print(text)
+    if isinstance(file, (str, os.PathLike)):
+        with open(file, "w", encoding="utf-8") as opened:
+            opened.write(text)
+    elif file is not None:
+        file.write(text)
+    return text
+
+
+def _entries(path: str) -> list[tuple[str, str]]:
+    if path.endswith(".json"):
+        return [(os.path.dirname(path) or ".", os.path.basename(path).removesuffix(".json"))]
+    found: list[tuple[str, str]] = []
+    for folder, _, files in sorted(os.walk(path)):
+        if any(name.endswith(".plan") for name in files):
+            found += [(folder, name) for name in names(Folder(folder))]
+    return found

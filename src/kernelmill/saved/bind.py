@@ -1,0 +1,240 @@
+"""A saved program bound to the module, globals and closure that it reads: a function to call.
+
+Each call looks at what may have changed without tracing: torch's settings, what was read outside of
+the arguments (by identity), the arguments that are no tensors. Tensors are checked by the native
+entry. Nothing is run when something does not fit: Mismatch says what.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import getitem
+from typing import Any
+
+import torch
+
+from kernelmill.saved.arguments import check_of, getter
+from kernelmill.saved.ingredients import quick_state, state
+from kernelmill.saved.manifest import Manifest, path_of
+from kernelmill.saved.paths import Gone, Path, Roots, follow, text_of
+from kernelmill.saved.reads import changes
+from kernelmill.saved.results import Builder
+from kernelmill.saved.watch import Place, Watch
+
+Run = Callable[..., list[Any]]
+
+
+class Mismatch(Exception):
+    """A program is not right for this call, or any more; the text says why."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a traced function is bound to: itself, the module it is a method of, its signature
+    (without self), the variables of the functions around it."""
+
+    function: Callable[..., Any]
+    owner: object
+    signature: inspect.Signature
+    free: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Target:
+        """The target of a function or bound method."""
+        plain: Any = getattr(function, "__func__", function)
+        free: dict[str, Any] = {}
+        cells = getattr(plain, "__closure__", None) or ()
+        for name, cell in zip(plain.__code__.co_freevars, cells, strict=True):
+            try:
+                free[name] = cell.cell_contents
+            except ValueError:
+                continue
+        owner = getattr(function, "__self__", None)
+        return cls(function, owner, inspect.signature(function), free)
+
+    def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """A value for each parameter, defaults filled in. TypeError as Python raises it."""
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return tuple(bound.arguments[name] for name in self.signature.parameters)
+
+    def roots(self) -> Roots:
+        """The roots of all paths but those of arguments."""
+        return Roots(self.owner, {}, self.free)
+
+
+def stale(manifest: Manifest, target: Target) -> str:
+    """Why an entry is not for this target now, in words; empty when it is."""
+    now = state()
+    for name, value in manifest.state.items():
+        if now.get(name) != value:
+            return f"{name}: was {value}, is {now.get(name)}"
+    if tuple(target.signature.parameters) != manifest.parameters:
+        return "the parameters of the function"
+    for use in manifest.code:
+        if differs := use.differs():
+            return differs
+    reads = [read for read in manifest.reads if not read.of_argument]
+    return next(changes(reads, target.roots(), frozenset(manifest.names)), "")
+
+
+def arguments_differ(manifest: Manifest, target: Target, values: Sequence[Any]) -> str:
+    """What of these arguments, tensors aside, the program is not for; empty when all is right."""
+    arguments = dict(zip(target.signature.parameters, values, strict=True))
+    roots = Roots(target.owner, arguments, target.free)
+    reads = [read for read in manifest.reads if read.of_argument]
+    return next(changes(reads, roots, frozenset(manifest.names)), "")
+
+
+def bind(manifest: Manifest, run: Run, target: Target) -> Callable[..., Any]:
+    """The function to call. Mismatch when the entry is stale (see `stale`)."""
+    watched = _Watched(manifest, target)
+    gather = _gatherer(manifest, watched)
+    checks = _checks(manifest)
+    builder = Builder()
+    build = builder.build(manifest.result)
+    passed = [_finder(path, manifest, target) for path in builder.paths]
+    plain = _is_plain(target.signature)
+    simple_result = manifest.result == {"result": 0}
+    expected_state = quick_state()
+    count, is_grad = len(manifest.parameters), torch.is_grad_enabled
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        values = (
+            args if plain and len(args) == count and not kwargs else target.values(args, kwargs)
+        )
+        if quick_state() != expected_state:
+            raise Mismatch("torch's settings (autocast, determinism, default dtype)")
+        if not watched.watch.unchanged():
+            watched.look_again()
+        for check, text in checks:
+            try:
+                right = check(values)
+            except (AttributeError, KeyError, IndexError, TypeError):
+                right = False
+            if not right:
+                raise Mismatch(text)
+        inputs = gather(values)
+        if is_grad():
+            refuse_gradients(inputs[1])
+        results = run(*inputs[0])
+        if simple_result:
+            return results[0]
+        return build(results, [find(values) for find in passed] if passed else ())
+
+    return call
+
+
+def _is_plain(signature: inspect.Signature) -> bool:
+    by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return all(parameter.kind in by_position for parameter in signature.parameters.values())
+
+
+def refuse_gradients(tensors: Iterable[Any]) -> None:
+    """RuntimeError when one of these requires grad."""
+    for tensor in tensors:
+        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+            raise RuntimeError(
+                "an argument requires grad, and a cached method is for inference only: call it "
+                "under torch.no_grad() or torch.inference_mode(), or pass argument.detach()"
+            )
+
+
+class _Watched:
+    """The watch over what lies outside of the arguments, made anew when something has moved."""
+
+    def __init__(self, manifest: Manifest, target: Target) -> None:
+        self._manifest, self._target = manifest, target
+        self.places: list[Place] = []
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Mismatch when what was read is not the same any more."""
+        if reason := stale(self._manifest, self._target):
+            raise Mismatch(reason)
+        roots = self._target.roots()
+        watch = Watch(roots)
+        places: list[Place] = []
+        try:
+            for read in self._manifest.reads:
+                if not read.of_argument:
+                    watch.add_read(read)
+            for entry in self._manifest.inputs:
+                path = path_of(entry)
+                if path[0][0] != "argument":
+                    place = watch.add_input(path)
+                    places.append(place or ([follow(path, roots)], 0))
+        except Gone as gone:
+            raise Mismatch(f"{gone} is not there") from gone
+        self.watch = watch
+        self.places[:] = places
+
+
+Gather = Callable[[Sequence[Any]], tuple[list[Any], Sequence[Any]]]
+
+
+def _gatherer(manifest: Manifest, watched: _Watched) -> Gather:
+    """Gives the program's arguments from a call's values, and those that are the call's own."""
+    outside = [n for n, entry in enumerate(manifest.inputs) if path_of(entry)[0][0] != "argument"]
+    own = [n for n in range(len(manifest.inputs)) if n not in set(outside)]
+    gets = [_input_getter(manifest.inputs[n], manifest.parameters) for n in own]
+    positions = [0] * len(manifest.inputs)
+    for place, n in enumerate((*own, *outside)):
+        positions[n] = place
+    in_order = positions == list(range(len(positions)))
+    whole = [path_of(manifest.inputs[n]) for n in own] == [
+        (("argument", name),) for name in manifest.parameters
+    ]
+    places, updates = watched.places, manifest.updates
+
+    def gather(values: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
+        try:
+            mine = values if whole else [get(values) for get in gets]
+        except (AttributeError, KeyError, IndexError, TypeError) as error:
+            raise Mismatch(f"an argument is built otherwise: {error!r}") from error
+        if updates:
+            _refuse_shared(mine)
+        try:
+            found = [*mine, *[getitem(owner, key) for owner, key in places]]
+        except (KeyError, IndexError) as error:
+            raise Mismatch(f"{error} is not there") from error
+        return found if in_order else [found[n] for n in positions], mine
+
+    return gather
+
+
+def _refuse_shared(tensors: Sequence[Any]) -> None:
+    storages = [
+        t.untyped_storage()._cdata for t in tensors if isinstance(t, torch.Tensor) and t.numel()
+    ]
+    if len(set(storages)) != len(storages):
+        raise Mismatch("arguments share memory, and some are written to")
+
+
+def _input_getter(entry: Any, parameters: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
+    if entry[0] == "size":
+        _, path, axis = entry
+        get = getter(path, parameters)
+        return lambda values: get(values).shape[axis]
+    return getter(entry, parameters)
+
+
+def _finder(path: Path, manifest: Manifest, target: Target) -> Callable[[Sequence[Any]], Any]:
+    if path[0][0] == "argument":
+        return getter(path, manifest.parameters)
+    roots = target.roots()
+    return lambda values: follow(path, roots)
+
+
+def _checks(manifest: Manifest) -> list[tuple[Callable[[Sequence[Any]], bool], str]]:
+    names = frozenset(manifest.names)
+    return [
+        (
+            check_of(read, manifest.parameters, names),
+            f"argument {text_of(read.path)}: the program was compiled for {read.found}",
+        )
+        for read in manifest.reads
+        if read.of_argument
+    ]

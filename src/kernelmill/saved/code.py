@@ -1,0 +1,176 @@
+"""The code that a trace went through: found again by name in another process, and compared.
+
+A function is found by its module and qualified name, or by the name that its module or class has
+for it (lambdas, methods of dataclasses). One that is defined inside another is covered by the code
+of the outer one, which holds it. What cannot be found by name (a function that its decorator hides)
+is covered by the text of its file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.saved.fingerprint import code_digest, fingerprint, is_atom, name_of
+
+_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parent.parent)
+
+
+@dataclass(frozen=True)
+class CodeUse:
+    """One function, and what it was: `digest` of its code and defaults. `globals` are the names in
+    its module that its code may read, with what they are when they are data, functions or classes.
+    `name` is empty when the whole file stands for it."""
+
+    module: str
+    name: str
+    digest: str
+    globals: Mapping[str, str]
+
+    def differs(self) -> str:
+        """What is different now, in words; empty when nothing is."""
+        module = sys.modules.get(self.module)
+        if module is None:
+            return f"module {self.module} is not imported"
+        now = _use(module, self.name, list(self.globals))
+        if now is None:
+            return f"there is no {self.module}.{self.name}"
+        if now.digest != self.digest:
+            return f"the code of {self.module}.{self.name}" if self.name else f"{module.__file__}"
+        changed = [name for name, value in self.globals.items() if now.globals[name] != value]
+        return f"the global {self.module}.{changed[0]}" if changed else ""
+
+
+def uses_of(codes: Iterable[types.CodeType]) -> tuple[CodeUse, ...]:
+    """What there is to remember of traced code. Torch's own is known by its version.
+
+    UnsupportedError for code that no file holds.
+    """
+    files = {
+        file: module
+        for module in list(sys.modules.values())
+        if (file := getattr(module, "__file__", None))
+    }
+    own = [code for code in codes if not code.co_filename.startswith((_TORCH, _OURS, "<frozen"))]
+    modules = {m.__name__: m for code in own if (m := files.get(code.co_filename)) is not None}
+    found: dict[tuple[str, str], CodeUse] = {}
+    for code in own:
+        use = _use_of(code, files.get(code.co_filename), modules)
+        known = found.get((use.module, use.name))
+        if known is not None:
+            use = CodeUse(use.module, use.name, use.digest, {**known.globals, **use.globals})
+        found[use.module, use.name] = use
+    return tuple(found.values())
+
+
+def _use_of(
+    code: types.CodeType, module: types.ModuleType | None, modules: Mapping[str, types.ModuleType]
+) -> CodeUse:
+    globals = sorted(_names(code))
+    if module is not None:
+        name = code.co_qualname.partition(".<locals>")[0]
+        if use := _use(module, name, globals):
+            return use
+    for holder, name in _holders(code, modules):
+        if use := _use(holder, name, globals):
+            return use
+    whole = None if module is None else _use(module, "", [])
+    if whole is None:
+        raise UnsupportedError(
+            f"{code.co_qualname} comes from {code.co_filename}, which is no module's file"
+        )
+    return whole
+
+
+def _holders(
+    code: types.CodeType, modules: Mapping[str, types.ModuleType]
+) -> Iterator[tuple[types.ModuleType, str]]:
+    """Where modules hold a function with this code: a lambda, or what a decorator generated."""
+    for module in modules.values():
+        for name, value in list(vars(module).items()):
+            if getattr(value, "__code__", None) is code:
+                yield module, name
+            elif isinstance(value, type):
+                home = sys.modules.get(value.__module__)
+                for inner, function in list(vars(value).items()):
+                    if home is not None and getattr(function, "__code__", None) is code:
+                        yield home, f"{value.__qualname__}.{inner}"
+
+
+def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
+    """All names of attributes and globals in these."""
+    return frozenset[str]().union(*(_names(code) for code in codes))
+
+
+def _names(code: types.CodeType) -> frozenset[str]:
+    inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return frozenset(code.co_names).union(*inner)
+
+
+def _use(module: types.ModuleType, name: str, globals: Sequence[str]) -> CodeUse | None:
+    if not name:
+        text = Path(str(module.__file__)).read_bytes()
+        digest = hashlib.blake2b(text, digest_size=DIGEST_BYTES).hexdigest()
+        return CodeUse(module.__name__, "", digest, {})
+    function = _find(module, name)
+    if function is None:
+        return None
+    defaults = fingerprint((function.__defaults__, function.__kwdefaults__))
+    digest = f"{code_digest([function.__code__])} {defaults}"
+    space = vars(module)
+    return CodeUse(module.__name__, name, digest, {n: _known(space, n) for n in globals})
+
+
+def _known(space: Mapping[str, Any], name: str) -> str:
+    """What a global is, as far as names and plain data say it. Others have paths of their own."""
+    if name not in space:
+        return "absent"
+    value = space[name]
+    if is_atom(value):
+        return fingerprint(value)
+    if isinstance(value, types.ModuleType):
+        return value.__name__
+    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
+        return name_of(value)
+    return name_of(type(value))
+
+
+def _find(module: types.ModuleType, name: str) -> types.FunctionType | None:
+    """The function of this qualified name, behind wrappers too; else what is there."""
+    value: Any = module
+    for part in name.split("."):
+        space = getattr(value, "__dict__", {})
+        if part not in space:
+            return None
+        value = space[part]
+    for candidate in _behind(value, 5):
+        if candidate.__code__.co_qualname.partition(".<locals>")[0] == name:
+            return candidate
+    plain = isinstance(value, types.FunctionType) and not hasattr(value, "__wrapped__")
+    return value if plain else None
+
+
+def _behind(value: Any, deep: int) -> Iterator[types.FunctionType]:
+    if isinstance(value, types.FunctionType):
+        yield value
+    if not deep:
+        return
+    inner = [getattr(value, name, None) for name in ("__wrapped__", "__func__", "fget", "func")]
+    for cell in getattr(value, "__closure__", None) or ():
+        try:
+            inner.append(cell.cell_contents)
+        except ValueError:
+            continue
+    for part in inner:
+        if part is not None and (callable(part) or isinstance(part, (property, staticmethod))):
+            yield from _behind(part, deep - 1)

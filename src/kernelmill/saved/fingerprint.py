@@ -1,0 +1,151 @@
+"""What a value or a piece of code is, as text that is the same in every process that has the same.
+
+Code is its bytecode with its constants and names, so that comments, blank lines and line numbers do
+not matter. Values are plain data, names of classes and functions, or only their class.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import types
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+import torch
+
+from kernelmill.core.digest import DIGEST_BYTES
+
+_ATOMS = (type(None), bool, int, str, bytes, complex, torch.dtype, torch.device, torch.layout,
+          torch.memory_format, type(Ellipsis))  # fmt: skip
+_FUNCTIONS = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+)
+
+
+def is_atom(value: object) -> bool:
+    """Whether a value is plain data of one piece."""
+    return isinstance(value, (*_ATOMS, float, enum.Enum))
+
+
+def name_of(value: Any) -> str:
+    """Module and qualified name of a class or function."""
+    module = getattr(value, "__module__", None) or ""
+    return f"{module}.{getattr(value, '__qualname__', type(value).__name__)}"
+
+
+def fingerprint(value: Any, deep: int = 4) -> str:
+    """Text that changes when the value does. Objects that are no data are known by their class
+    alone: what a trace reads of them has a path and a fingerprint of its own."""
+    if isinstance(value, enum.Enum):
+        return f"{name_of(type(value))}.{value.name}"
+    if isinstance(value, float):
+        return f"float {value.hex()}"
+    if type(value) in _ATOMS:
+        return f"{type(value).__name__} {value!r}"
+    if isinstance(value, type):
+        return f"class {name_of(value)}"
+    if isinstance(value, types.MethodType):
+        return f"method {fingerprint(value.__func__)} of {name_of(type(value.__self__))}"
+    if isinstance(value, types.FunctionType):
+        return f"function {name_of(value)} {function_digest(value)}"
+    if isinstance(value, _FUNCTIONS):
+        return f"function {name_of(value)}"
+    if isinstance(value, types.ModuleType):
+        return f"module {value.__name__}"
+    if isinstance(value, partial) and deep:
+        parts = (value.func, value.args, value.keywords)
+        return f"partial {[fingerprint(part, deep - 1) for part in parts]}"
+    if isinstance(value, (torch.nn.Module, torch.Tensor)) or not deep:
+        return name_of(type(value))
+    return _container(value, deep)
+
+
+def _container(value: Any, deep: int) -> str:
+    name = name_of(type(value))
+    if isinstance(value, dict):
+        items = (f"{fingerprint(k, 1)}: {fingerprint(v, deep - 1)}" for k, v in value.items())
+        return f"{name} {{{', '.join(items)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"{name} [{', '.join(fingerprint(part, deep - 1) for part in value)}]"
+    if isinstance(value, (set, frozenset)):
+        return f"{name} {sorted(fingerprint(part, deep - 1) for part in value)}"
+    return name
+
+
+def shape_of(value: Any) -> str:
+    """The class of a container, and its length or its keys."""
+    name = name_of(type(value))
+    if isinstance(value, dict):
+        return f"{name} of {[fingerprint(key, 1) for key in value]}"
+    return f"{name} of {len(value)}" if hasattr(value, "__len__") else name
+
+
+def class_text(kind: type, names: frozenset[str]) -> str:
+    """A class as its methods are found: for each class it is made of the defined among `names`."""
+    found = ""
+    for part in kind.__mro__:
+        if not _known_by_version(part.__module__):
+            defined = sorted(n for n in vars(part) if n in names or n in _RESOLVING)
+            found += f"{name_of(part)} {defined};"
+        else:
+            found += f"{name_of(part)};"
+    return found
+
+
+_RESOLVING = frozenset(
+    {"forward", "__call__", "__getattr__", "__getattribute__", "__iter__", "__len__"}
+)
+
+
+def _known_by_version(module: str) -> bool:
+    return module.partition(".")[0] in ("torch", "builtins", "kernelmill")
+
+
+# ---- code -----------------------------------------------------------------------------------
+
+
+def code_digest(codes: Iterable[types.CodeType]) -> str:
+    """Over what the code does."""
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for code in codes:
+        _feed(code, state.update)
+    return state.hexdigest()
+
+
+def _feed(code: types.CodeType, feed: Callable[[bytes], None]) -> None:
+    names = (
+        code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_argcount,
+        code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_name,
+    )  # fmt: skip
+    feed(code.co_code)
+    feed(code.co_exceptiontable)
+    feed(repr(names).encode())
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            _feed(constant, feed)
+        else:
+            feed(fingerprint(constant).encode())
+        feed(b"\0")
+
+
+def function_digest(function: types.FunctionType) -> str:
+    """Code, defaults and what the closure holds."""
+    cells: list[str] = []
+    for cell in function.__closure__ or ():
+        try:
+            inner = cell.cell_contents
+        except ValueError:
+            cells.append("empty")
+            continue
+        own = isinstance(inner, types.FunctionType) and inner is not function
+        cells.append(code_digest([inner.__code__]) if own else fingerprint(inner, 2))
+    data = (fingerprint(function.__defaults__), fingerprint(function.__kwdefaults__), cells)
+    return hashlib.blake2b(
+        f"{code_digest([function.__code__])} {data}".encode(), digest_size=DIGEST_BYTES
+    ).hexdigest()

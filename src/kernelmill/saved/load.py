@@ -1,0 +1,168 @@
+"""From an entry to programs that can be called: objects come from a store, or are compiled from the
+kernels' saved text. Only then is the code generator imported."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernelmill.core.digest import Key
+from kernelmill.core.dim import evaluate, of_atom, parse
+from kernelmill.core.errors import InputError
+from kernelmill.core.target import host
+from kernelmill.plan.ir import Plan
+from kernelmill.plan.parser import parse_plan
+from kernelmill.runtime.dims import dims_needed
+from kernelmill.runtime.engine import CheckSizes
+from kernelmill.runtime.geared import GearedProgram, Refuse, SizeSource
+from kernelmill.runtime.memory import FramePool
+from kernelmill.runtime.program import DIMS_OBJECT, Program, load
+from kernelmill.saved.entry import Saved, SavedKernel
+from kernelmill.store.entry import Compiled
+from kernelmill.store.store import Store
+
+Call = Callable[..., list[Any]]
+
+_PLAN = re.compile(r"^(?=plan \")", re.MULTILINE)
+_RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+
+KEY_PARTS = ("target", "generator", "llvm", "abi")
+"""Ingredients of a kernel's key that the manifest keeps, as "kernel.target" and so on."""
+
+
+def split_plans(text: str) -> list[str]:
+    """The texts of the plans in a .plan file."""
+    return _PLAN.split(text)[1:]
+
+
+def program_of(saved: Saved, stores: Sequence[Store]) -> Call:
+    """The function that runs an entry, with the tensors it holds behind its arguments.
+
+    Objects are looked for in all stores; what is in none is compiled into the last.
+    """
+    manifest = saved.manifest
+    plans = [parse_plan(text) for text in split_plans(saved.plans)]
+    objects = _objects(saved, plans, stores)
+    pool = FramePool()
+    programs: list[Program] = []
+    for number, plan in enumerate(plans):
+        own = {kernel.name: objects[kernel.name] for kernel in plan.kernels}
+        if plan.symbols:
+            own[DIMS_OBJECT] = objects[f"{DIMS_OBJECT}{number}"]
+        programs.append(load(plan, own, pool, _check(saved, plan)))
+    gears = manifest.gears
+    call = programs[0].call
+    if gears is not None:
+        sources = tuple(SizeSource(*source) for source in gears.sources)
+        table = {sizes: programs[number] for sizes, number in gears.table}
+        call = GearedProgram(sources, table, gears.kept, gears.count).caller(
+            _refuser(None if gears.otherwise < 0 else programs[gears.otherwise].call)
+        )
+    held = constants_of(saved)
+    return (lambda *args: call(*args, *held)) if held else call
+
+
+def _refuser(otherwise: Call | None) -> Refuse:
+    def refuse(arguments: tuple[Any, ...], error: Exception | None) -> Any:
+        if otherwise is not None:
+            return otherwise(*arguments)
+        shapes = [list(a.shape) for a in arguments if isinstance(a, torch.Tensor)]
+        raise InputError(f"no gear has the sizes {shapes}") from error
+
+    return refuse
+
+
+def constants_of(saved: Saved) -> tuple[torch.Tensor, ...]:
+    """The tensors that the traced code held."""
+    made: list[torch.Tensor] = []
+    for constant in saved.manifest.constants:
+        dtype: Any = getattr(torch, constant.dtype)
+        data = saved.constants[constant.offset : constant.offset + constant.bytes]
+        flat = (
+            torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        )
+        made.append(flat.clone().reshape(constant.shape))
+    return tuple(made)
+
+
+def key_of(kernel: SavedKernel, ingredients: Mapping[str, str]) -> Key:
+    """The key under which stores keep the kernel's object."""
+    parts = {part: ingredients[f"kernel.{part}"] for part in KEY_PARTS}
+    return Key.of({**parts, "dims" if kernel.type == "Dims" else "kernel": kernel.text})
+
+
+def keep_objects(saved: Saved, source: Store, target: Store) -> None:
+    """Copy the objects of an entry's kernels into another store."""
+    for kernel in saved.kernels:
+        key = key_of(kernel, saved.manifest.ingredients)
+        found = source.get(key, kernel.type)
+        if found is not None and target.get(key, kernel.type) is None:
+            target.put(key, kernel.type, Compiled(found.object, found.info, found.launch))
+
+
+def _objects(saved: Saved, plans: Sequence[Plan], stores: Sequence[Store]) -> dict[str, bytes]:
+    objects: dict[str, bytes] = {}
+    missing: list[SavedKernel] = []
+    for kernel in saved.kernels:
+        key = key_of(kernel, saved.manifest.ingredients)
+        entries = (store.get(key, kernel.type) for store in stores)
+        entry = next((entry for entry in entries if entry is not None), None)
+        if entry is None:
+            missing.append(kernel)
+        else:
+            objects[kernel.name] = entry.object
+    if missing:
+        objects.update(_compiled(missing, plans, stores[-1]))
+    return objects
+
+
+def _compiled(
+    missing: Sequence[SavedKernel], plans: Sequence[Plan], store: Store
+) -> dict[str, bytes]:
+    # Imported here: most loads find all kernels and need no code generator.
+    from kernelmill.compiler.objects import Request, obtain, obtain_dims
+    from kernelmill.kernel.parser import parse_kernel
+
+    objects: dict[str, bytes] = {}
+    requests: list[Request] = []
+    refs = {ref.name: ref for plan in plans for ref in plan.kernels}
+    for saved in missing:
+        if saved.type == "Dims":
+            plan = plans[int(saved.name.removeprefix(DIMS_OBJECT))]
+            entry = obtain_dims(plan.symbols, dims_needed(plan), store, host())
+            objects[saved.name] = entry.object
+            continue
+        kernel = parse_kernel(saved.text.replace("kernel _(", f"kernel {saved.name}(", 1))
+        kernel.type = saved.type
+        ref = refs[saved.name]
+        requests.append(Request(kernel, ref.operators, ref.origin))
+    found = obtain(requests, store, host()) if requests else {}
+    return {**objects, **{name: entry.object for name, entry in found.items()}}
+
+
+def _check(saved: Saved, plan: Plan) -> CheckSizes | None:
+    """What holds the sizes of a call against the conditions of the trace."""
+    manifest = saved.manifest
+    if not plan.symbols or not (manifest.conditions or manifest.exact):
+        return None
+    scope = {symbol.name: of_atom(symbol) for symbol in plan.symbols}
+    conditions = [
+        (relation, parse(left, scope), parse(right, scope))
+        for relation, left, right in manifest.conditions
+    ]
+
+    def check(values: Mapping[str, int]) -> None:
+        for name, value in manifest.exact.items():
+            if values.get(name, value) != value:
+                raise InputError(f"size {name} is {values[name]}, and {value} when it was compiled")
+        for relation, left, right in conditions:
+            if not _RELATIONS[relation](evaluate(left, values), evaluate(right, values)):
+                raise InputError(f"sizes do not fit: {left} {relation} {right} does not hold")
+
+    return check

@@ -1,0 +1,120 @@
+"""The document that says what an entry is: how it is called, what it depends on, what it holds."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kernelmill.core.errors import StoreError
+from kernelmill.saved.code import CodeUse
+from kernelmill.saved.paths import Path
+from kernelmill.saved.reads import Read
+
+FORMAT = 1
+"""Raised when an entry of an older kernelmill could be misunderstood."""
+
+
+@dataclass(frozen=True)
+class ConstantTensor:
+    """A tensor that the traced code held: its bytes begin at `offset` of the .constants file."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Gears:
+    """How one of several plans is chosen: by integers read from arguments (axis -1) or their sizes.
+
+    `table` maps those to plans by number; `kept` of `count` arguments are those that they take.
+    `otherwise` is the number of the plan for all other sizes, -1 where there is none.
+    """
+
+    sources: tuple[tuple[int, int], ...]
+    table: tuple[tuple[tuple[int, ...], int], ...]
+    kept: tuple[int, ...]
+    count: int
+    otherwise: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All of an entry but the texts of plans, graphs and kernels.
+
+    function    "module.Class.method"
+    parameters  names of the function's parameters, without self
+    inputs      where each argument of the program is found; ("size", PATH, AXIS) for an integer
+                that is a size
+    result      how results become what the function returns (results.py)
+    reads, code what the trace depended on
+    conditions  on sizes besides what the plan says: ("==", "s0 % 8", "0")
+    exact       sizes at which alone the program is right, by symbol
+    names       names that the traced code uses: a class is compared by those of its methods
+    state       torch's global settings by name
+    ingredients what the folder of the entry stands for, by name
+    plans       how many plans the .plan file has
+    updates     whether arguments are written to
+    """
+
+    function: str
+    parameters: tuple[str, ...]
+    inputs: tuple[Any, ...]
+    result: Any
+    reads: tuple[Read, ...]
+    code: tuple[CodeUse, ...]
+    conditions: tuple[tuple[str, str, str], ...]
+    exact: Mapping[str, int]
+    names: tuple[str, ...]
+    state: Mapping[str, str]
+    ingredients: Mapping[str, str]
+    plans: int
+    constants: tuple[ConstantTensor, ...] = ()
+    gears: Gears | None = None
+    updates: bool = False
+    format: int = FORMAT
+
+    def text(self) -> str:
+        """The manifest as JSON."""
+        return json.dumps(asdict(self), indent=1, sort_keys=True)
+
+
+def read_manifest(text: str | bytes) -> Manifest:
+    """The inverse of `Manifest.text`. StoreError when it is of another format."""
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT:
+            raise StoreError(f"an entry of format {data['format']}, not {FORMAT}")
+        gears = data["gears"]
+        fields: dict[str, Any] = {
+            **data,
+            "parameters": tuple(data["parameters"]),
+            "inputs": frozen(data["inputs"]),
+            "reads": tuple(
+                Read(**{**r, "path": frozen(r["path"]), "other": frozen(r["other"])})
+                for r in data["reads"]
+            ),
+            "code": tuple(CodeUse(**use) for use in data["code"]),
+            "conditions": frozen(data["conditions"]),
+            "names": tuple(data["names"]),
+            "constants": tuple(
+                ConstantTensor(**{**c, "shape": frozen(c["shape"])}) for c in data["constants"]
+            ),
+            "gears": None if gears is None else Gears(**{k: frozen(v) for k, v in gears.items()}),
+        }
+        return Manifest(**fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"no manifest of an entry: {error!r}") from error
+
+
+def frozen(value: Any) -> Any:
+    """JSON's lists as tuples, all the way down."""
+    return tuple(frozen(part) for part in value) if isinstance(value, list) else value
+
+
+def path_of(value: Any) -> Path:
+    """The path in an entry of `inputs`."""
+    return value[1] if value[0] == "size" else value

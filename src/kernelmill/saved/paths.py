@@ -1,0 +1,113 @@
+"""Where a traced function found a value: a root and the steps from it, as data.
+
+A path is a JSON list. Its root is one of
+
+    ["self"]                    the module whose method was traced
+    ["argument", NAME]          a parameter of the traced function
+    ["free", NAME]              a variable of a function around it
+    ["global", MODULE, NAME]    a name in an imported module
+    ["module", NAME]            that module itself
+
+and each step one of
+
+    ["attribute", NAME]         o.NAME
+    ["item", KEY]               o[KEY]
+    ["key", N]                  the key number N of a dict
+    ["slice", START, STOP, STEP]
+    ["field", NAME]             what o.__dict__ holds under NAME
+    ["type"], ["namespace"]     its class; the __dict__ of a class
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Path = tuple[tuple[Any, ...], ...]
+"""The root, then the steps."""
+
+
+class Gone(Exception):
+    """A path leads nowhere any more; the text says where it ends."""
+
+
+class Roots:
+    """What the roots of paths stand for: a module or None, arguments, free variables."""
+
+    def __init__(
+        self,
+        owner: object,
+        arguments: Mapping[str, Any],
+        free: Mapping[str, Any],
+    ) -> None:
+        self.owner, self.arguments, self.free = owner, arguments, free
+
+    def find(self, root: Sequence[Any]) -> Any:
+        """The value of a root. Gone when there is none."""
+        kind, *names = root
+        try:
+            if kind == "self":
+                return self.owner
+            if kind == "argument":
+                return self.arguments[names[0]]
+            if kind == "free":
+                return self.free[names[0]]
+            module = sys.modules[names[0]]
+            return module if kind == "module" else vars(module)[names[1]]
+        except KeyError as error:
+            raise Gone(text_of((tuple(root),))) from error
+
+
+_STEPS: dict[str, Callable[..., Any]] = {
+    "attribute": getattr,
+    "item": lambda o, key: dict.__getitem__(o, key) if isinstance(o, dict) else o[key],
+    "key": lambda o, number: list(o)[number],
+    "slice": lambda o, start, stop, step: o[start:stop:step],
+    "field": lambda o, name: vars(o)[name],
+    "type": type,
+    "namespace": vars,
+}
+
+
+def step_into(value: Any, step: Sequence[Any]) -> Any:
+    """One step. Raises what the lookup raises when there is nothing."""
+    return _STEPS[step[0]](value, *step[1:])
+
+
+def follow(path: Path, roots: Roots) -> Any:
+    """The value at the end of a path. Gone says how far it goes."""
+    value = roots.find(path[0])
+    for number, step in enumerate(path[1:], 2):
+        try:
+            value = step_into(value, step)
+        except (AttributeError, KeyError, IndexError, TypeError) as error:
+            raise Gone(text_of(path[:number])) from error
+    return value
+
+
+def text_of(path: Path) -> str:
+    """A path as its user would write it.
+
+    >>> text_of((("self",), ("attribute", "layers"), ("item", 0)))
+    'self.layers[0]'
+    """
+    kind, *names = path[0]
+    text = "self" if kind == "self" else ".".join(names)
+    for kind, *parts in path[1:]:
+        if kind == "attribute":
+            text += f".{parts[0]}"
+        elif kind in ("item", "key"):
+            text += f"[{parts[0]!r}]"
+        elif kind == "slice":
+            text += f"[{':'.join(str(part) for part in parts)}]"
+        elif kind == "field":
+            text += f".{parts[0]}"
+        else:
+            text = f"{'type' if kind == 'type' else 'vars'}({text})"
+    for holder in ("._modules[", "._parameters[", "._buffers["):
+        while holder in text:
+            before, _, after = text.partition(holder)
+            name, _, rest = after.partition("]")
+            text = f"{before}.{name.strip(chr(39))}{rest}"
+    return text

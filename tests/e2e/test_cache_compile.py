@@ -1,0 +1,252 @@
+"""`cache_compile` in one process: entries, arguments, weights, errors, damage."""
+
+import copy
+import io
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
+from kernelmill.inference import cache_compile, readable_cache
+
+
+@dataclass
+class Pair:
+    first: torch.Tensor
+    second: torch.Tensor | None = None
+
+
+class Model(nn.Module):
+    def __init__(self, folder, **options):
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.scale = 2.0
+        self.cached = cache_compile(self.run, cache_dir=str(folder), **options)
+        self.eval()
+
+    def run(self, x, pair=None, times=1, *, mode="add"):
+        y = self.linear(x) * self.scale
+        if pair is not None:
+            y = y + pair.first if mode == "add" else y - pair.first
+        return Pair(y * times), [x.shape[0] * 2, None, "text"], {"y": (y.sum(-1),)}
+
+
+class Writer(nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.register_buffer("state", torch.zeros(4))
+        self.calls = 0
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+        self.counted = cache_compile(self.count, cache_dir=str(folder))
+
+    def run(self, x):
+        self.state.add_(x)
+        return self.state * 2.0
+
+    def count(self, x):
+        self.calls += 1
+        return x + self.calls
+
+
+def check(model, *args, **kwargs):
+    with torch.no_grad():
+        expected, got = model.run(*args, **kwargs), model.cached(*args, **kwargs)
+    assert type(got[0]) is Pair and got[0].second is None
+    assert got[1] == expected[1] and type(got[1][0]) is int
+    torch.testing.assert_close(got[0].first, expected[0].first, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(got[2], expected[2], atol=1e-5, rtol=1e-5)
+
+
+def counts(model):
+    found = model.cached.statistics
+    return found["loaded"], found["traced"], found["uncached"]
+
+
+def test_one_entry_serves_all_sizes_and_later_objects(tmp_path):
+    torch.manual_seed(0)
+    first = Model(tmp_path)
+    for rows in (3, 5, 9):
+        check(first, torch.randn(rows, 6))
+    assert counts(first) == (0, 1, 0)
+    second = Model(tmp_path)
+    check(second, torch.randn(4, 6))
+    assert counts(second) == (1, 0, 0)
+
+
+def test_other_constants_structures_and_dtypes_are_entries_beside_it(tmp_path):
+    torch.manual_seed(0)
+    model, x = Model(tmp_path, dynamic=False), torch.randn(3, 6)
+    for _ in range(2):
+        check(model, x)
+        check(model, x, Pair(x))
+        check(model, x, Pair(x), mode="sub")
+        check(model, x, times=3)
+    assert counts(model) == (0, 4, 0)
+    check(Model(tmp_path, dynamic=False), x, Pair(x), mode="sub")
+    other = Model(tmp_path, dynamic=False)
+    check(other, x, times=3)
+    assert counts(other) == (1, 0, 0)
+
+
+def test_what_the_method_reads_is_noticed_when_it_changes_in_the_process(tmp_path):
+    torch.manual_seed(0)
+    model, x = Model(tmp_path), torch.randn(3, 6)
+    check(model, x)
+    model.scale = 3.0
+    check(model, x)
+    model.scale = 2.0
+    check(model, x)
+    assert counts(model)[1] == 2
+    handle = model.linear.register_forward_hook(lambda module, args, result: result + 1.0)
+    check(model, x)
+    handle.remove()
+    check(model, x)
+
+
+def test_weights_may_change_in_every_way(tmp_path):
+    torch.manual_seed(0)
+    model, x = Model(tmp_path), torch.randn(3, 6)
+    check(model, x)
+    model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()})
+    check(model, x)
+    with torch.no_grad():
+        model.linear.weight.mul_(2.0)
+    check(model, x)
+    model.linear.weight = nn.Parameter(torch.randn(6, 6))
+    check(model, x)
+    model.linear = nn.Linear(6, 6)
+    check(model, x)
+    check(copy.deepcopy(model), x)
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    check(torch.load(file, weights_only=False), x)
+    assert counts(model)[1] == 1
+    model.double()
+    check(model, x.double())
+    assert counts(model)[1] == 2
+
+
+def test_buffers_are_updated_in_place(tmp_path):
+    for _ in range(2):
+        model = Writer(tmp_path)
+        state = model.state
+        with torch.no_grad():
+            assert model.cached(torch.ones(4)).tolist() == [2.0] * 4
+            assert model.cached(torch.ones(4)).tolist() == [4.0] * 4
+        assert state is model.state and state.tolist() == [2.0] * 4
+
+
+def test_what_cannot_be_kept_runs_with_a_warning(tmp_path, caplog):
+    model = Writer(tmp_path)
+    with torch.no_grad():
+        assert model.counted(torch.zeros(2)).tolist() == [1.0, 1.0]
+        assert model.counted(torch.zeros(2)).tolist() == [2.0, 2.0]
+    assert model.counted.statistics["uncached"] == 1
+    assert "cannot be cached: it changes" in caplog.text
+
+
+def test_the_number_of_entries_is_bounded(tmp_path, caplog):
+    model = Model(tmp_path, dynamic=False, max_entries=2)
+    for rows in (2, 3, 4):
+        check(model, torch.randn(rows, 6))
+    assert len([n for n in os.listdir(model.cached.folder) if n.endswith(".json")]) == 2
+    assert "more than 2 entries" in caplog.text
+
+
+def test_arguments_that_require_grad_are_refused(tmp_path):
+    with pytest.raises(RuntimeError, match="inference only"):
+        Model(tmp_path).cached(torch.randn(3, 6, requires_grad=True))
+
+
+def test_a_method_that_is_no_whole_graph_is_an_error(tmp_path):
+    class Broken(nn.Module):
+        def run(self, x):
+            torch._dynamo.graph_break()
+            return x + 1
+
+    cached = cache_compile(Broken().run, cache_dir=str(tmp_path))
+    with pytest.raises(Exception, match="graph_break"):
+        cached(torch.ones(2))
+
+
+class Decorated(nn.Module):
+    @torch.inference_mode()
+    def run(self, x):
+        return x
+
+
+@pytest.mark.parametrize("func", [torch.sin, lambda x: x, nn.Linear(2, 2), Decorated().run])
+def test_what_is_no_plain_method_is_refused(func):
+    with pytest.raises(InputError, match="method"):
+        cache_compile(func)
+
+
+def test_a_config_of_another_kind_is_refused(tmp_path):
+    with pytest.raises(ConfigTypeError, match="CompilerConfig"):
+        Model(tmp_path, config={})
+
+
+@pytest.mark.parametrize("suffix", [".json", ".plan", ".graph", ".kernels"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
+def test_damaged_entries_are_set_aside_and_made_again(tmp_path, suffix, damage, caplog):
+    model, x = Model(tmp_path), torch.randn(3, 6)
+    check(model, x)
+    (file,) = Path(model.cached.folder).glob(f"*{suffix}")
+    data = file.read_bytes()
+    if damage == "remove":
+        file.unlink()
+    else:
+        file.write_bytes(data[:-9] if damage == "cut" else data[:40] + b"~" + data[41:])
+    again = Model(tmp_path)
+    check(again, x)
+    assert counts(again) == (0, 1, 0)
+    last = Model(tmp_path)
+    check(last, x)
+    assert counts(last) == (1, 0, 0)
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path):
+    model = Model(tmp_path)
+    check(model, torch.randn(3, 6))
+    os.chmod(model.cached.folder, 0o777)
+    with pytest.raises(StoreError, match="chmod"):
+        check(Model(tmp_path), torch.randn(3, 6))
+
+
+def test_ranks_have_folders_of_their_own(tmp_path):
+    model = Model(tmp_path, global_rank=1, tp_rank=0, pp_rank=3)
+    assert Path(model.cached.folder).parts[-2:] == ("world2global_rank1_tp_rank0_pp_rank3", "run")
+    assert Path(model.cached.folder).parts[-3].startswith("Model_dynamic_")
+
+
+def test_objects_lie_beside_the_plan_when_asked(tmp_path, monkeypatch):
+    model, x = Model(tmp_path, ge_cache=True), torch.randn(3, 6)
+    check(model, x)
+    assert list(Path(model.cached.folder).parent.glob("kernel_meta/*.o"))
+    monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "empty"))
+    check(Model(tmp_path, ge_cache=True), x)
+    assert not (tmp_path / "empty").exists()
+    # Without them the kernels are compiled from their text.
+    check(Model(tmp_path, ge_cache=False), x)
+
+
+def test_a_cache_can_be_read(tmp_path, capsys):
+    model = Model(tmp_path)
+    check(model, torch.randn(3, 6))
+    file = io.StringIO()
+    text = readable_cache(model.cached.folder, file=file)
+    assert capsys.readouterr().out.strip() == text.strip() == file.getvalue().strip()
+    for part in (
+        "input 0: self.linear.weight",
+        "graph graph_",
+        "self.scale: value float 0x1",
+        "plan ",
+    ):
+        assert part in text
+    with pytest.raises(StoreError, match="no entry"):
+        readable_cache(tmp_path / "nothing")
