@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from kernelmill import CompilerConfig
 from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
-from kernelmill.inference import cache_compile, readable_cache
+from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
 
 
 @dataclass
@@ -250,3 +251,29 @@ def test_a_cache_can_be_read(tmp_path, capsys):
         assert part in text
     with pytest.raises(StoreError, match="no entry"):
         readable_cache(tmp_path / "nothing")
+
+
+class Geared(nn.Module):
+    def __init__(self, folder, miss):
+        super().__init__()
+        config = CompilerConfig()
+        config.inference_config.gear_miss = miss
+        self.linear = nn.Linear(6, 6)
+        self.cached = cache_compile(self.run, config=config, cache_dir=str(folder))
+
+    def run(self, x):
+        return torch.relu(self.linear(x))
+
+
+@pytest.mark.parametrize("miss", ["error", "dynamic"])
+def test_gears_survive_the_round_trip(tmp_path, miss):
+    torch.manual_seed(0)
+    for loaded in (0, 1):
+        model = Geared(tmp_path, miss)
+        with torch.no_grad():
+            for rows in (2, 4, 2) if miss == "error" else (2, 4, 7):
+                x = torch.randn(rows, 6)
+                if rows == 2 and not loaded:
+                    set_dim_gears(x, {0: [2, 4]})
+                torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
+        assert counts(model) == (loaded, 1 - loaded, 0)

@@ -22,8 +22,8 @@ Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
 def geared_call(
     graph: Graph, gears: CaptureGears, config: CompilerConfig
 ) -> tuple[Call, GearedProgram]:
-    """The function that runs `graph`, compiled for each gear, and those programs. For sizes that no gear has it raises
-    GearError, pads the arguments, or runs a program for all sizes, as
+    """The function that runs `graph`, compiled for each gear, and those programs. For sizes
+    that no gear has it raises GearError, pads the arguments, or runs a program for all sizes, as
     config.inference_config.gear_miss says. PaddingError when padding could change a result."""
     options = config.inference_config
     otherwise: Otherwise | None = None

@@ -330,7 +330,8 @@ class _Writer:
         }
         otherwise = 0 if 0 not in numbers.values() else -1
         sources = tuple((source.argument, source.axis) for source in geared.sources)
-        return Gears(sources, tuple(numbers.items()), geared.arguments, geared.count, otherwise)
+        table = tuple(numbers.items())
+        return Gears(sources, geared.symbols, table, geared.arguments, geared.count, otherwise)
 
 
 def _view(base: Path, result: Any) -> View:

@@ -61,7 +61,7 @@ def program_of(saved: Saved, stores: Sequence[Store]) -> Call:
     if gears is not None:
         sources = tuple(SizeSource(*source) for source in gears.sources)
         table = {sizes: programs[number] for sizes, number in gears.table}
-        call = GearedProgram(sources, table, gears.kept, gears.count).caller(
+        call = GearedProgram(sources, gears.symbols, table, gears.kept, gears.count).caller(
             _refuser(None if gears.otherwise < 0 else programs[gears.otherwise].call)
         )
     held = constants_of(saved)

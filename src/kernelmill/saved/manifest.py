@@ -35,6 +35,7 @@ class Gears:
     """
 
     sources: tuple[tuple[int, int], ...]
+    symbols: tuple[str, ...]
     table: tuple[tuple[tuple[int, ...], int], ...]
     kept: tuple[int, ...]
     count: int
