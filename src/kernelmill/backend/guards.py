@@ -61,7 +61,7 @@ def reads_of(
         try:
             read = Read(read.kind, read.path, read.now(roots, names), read.name, read.other)
         except Gone as gone:
-            raise UnsupportedError(f"it reads {gone}, which is gone after the call") from gone
+            raise UnsupportedError(f"it reads {gone}, which is not found again by that name") from gone
         found[read.kind, read.path, read.name, read.other] = read
     return tuple(found.values())
 
