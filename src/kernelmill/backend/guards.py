@@ -11,7 +11,8 @@ import sympy
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import SymbolTable
-from kernelmill.saved.paths import Gone, Roots
+from kernelmill.saved.fingerprint import is_process_group
+from kernelmill.saved.paths import Gone, Roots, follow
 from kernelmill.saved.reads import Read
 
 _ELSEWHERE = frozenset(
@@ -39,7 +40,8 @@ _KINDS = {
     "EMPTY_NN_MODULE_HOOKS_DICT": "shape",
     "DUPLICATE_INPUT": "same",
 }
-_UNKNOWN = ("TENSOR_SUBCLASS_METADATA_MATCH", "DTENSOR_SPEC_MATCH", "OPAQUE_OBJ_GUARD_FN_MATCH")
+_UNKNOWN = ("TENSOR_SUBCLASS_METADATA_MATCH", "DTENSOR_SPEC_MATCH")
+_OPAQUE = "OPAQUE_OBJ_GUARD_FN_MATCH"
 _NAMED = ("absent", "has", "contains")
 
 
@@ -55,15 +57,20 @@ def reads_of(
         what = guard.create_fn_name()
         if what in _ELSEWHERE:
             continue
-        if what in _UNKNOWN:
+        if what in _UNKNOWN or (what == _OPAQUE and not _is_group(guard, reader, roots)):
             raise UnsupportedError(f"it depends on {guard.name} ({what})")
         read = _read(what, guard, reader)
         try:
             read = Read(read.kind, read.path, read.now(roots, names), read.name, read.other)
         except Gone as gone:
-            raise UnsupportedError(f"it reads {gone}, which is not found again by that name") from gone
+            raise UnsupportedError(f"it reads {gone}, which no name finds again") from gone
         found[read.kind, read.path, read.name, read.other] = read
     return tuple(found.values())
+
+
+def _is_group(guard: Any, reader: SourceReader, roots: Roots) -> bool:
+    """Process groups have names; other opaque objects can only be compared by their own code."""
+    return is_process_group(follow(reader.path(guard.originating_source), roots))
 
 
 def _read(what: str, guard: Any, reader: SourceReader) -> Read:

@@ -33,6 +33,11 @@ def is_atom(value: object) -> bool:
     return isinstance(value, (*_ATOMS, float, enum.Enum))
 
 
+def is_process_group(value: Any) -> bool:
+    """Whether it is one of torch.distributed's."""
+    return torch.distributed.is_available() and isinstance(value, torch.distributed.ProcessGroup)
+
+
 def name_of(value: Any) -> str:
     """Module and qualified name of a class or function."""
     module = getattr(value, "__module__", None) or ""
@@ -61,6 +66,8 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if isinstance(value, partial) and deep:
         parts = (value.func, value.args, value.keywords)
         return f"partial {[fingerprint(part, deep - 1) for part in parts]}"
+    if is_process_group(value):
+        return f"process group {value.group_name}, rank {value.rank()} of {value.size()}"
     if isinstance(value, (torch.nn.Module, torch.Tensor)) or not deep:
         return name_of(type(value))
     return _container(value, deep)
