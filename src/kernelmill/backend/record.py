@@ -7,7 +7,7 @@ it guards, which code it went through) and what the compiler made become an entr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -72,14 +72,14 @@ def record(
     Raises what tracing raises for a function that is no whole graph. `Recording.compiled` is what
     torch.compile made: it serves calls in this process where there is no entry.
     """
-    trace = _Trace(config, decompositions)
     values = target.values(args, kwargs)
+    arguments = dict(zip(target.signature.parameters, values, strict=True))
+    roots = Roots(target.owner, arguments, target.free)
+    trace = _Trace(config, decompositions, target, roots)
     compiled = torch.compile(target.function, backend=trace, fullgraph=True, dynamic=dynamic)
     # Floats are part of the program, not tensors made from them at each call.
     with torch.no_grad(), dynamo_config.patch(specialize_float=True, guard_nn_modules=True):
         returned = compiled(*args, **kwargs)
-    arguments = dict(zip(target.signature.parameters, values, strict=True))
-    roots = Roots(target.owner, arguments, target.free)
     try:
         saved = _Writer(target, trace, roots, returned, ingredients).saved()
     except UnsupportedError as error:
@@ -94,8 +94,11 @@ class _Integer(int):
 class _Trace:
     """A backend that remembers its one graph."""
 
-    def __init__(self, config: CompilerConfig, decompositions: Decompositions) -> None:
+    def __init__(
+        self, config: CompilerConfig, decompositions: Decompositions, target: Target, roots: Roots
+    ) -> None:
         self.config, self.decompositions = config, decompositions
+        self.target, self.roots = target, roots
         self.traced: list[Traced] = []
         self.captures: list[Capture] = []
         self.drafts: list[Draft] = []
@@ -104,7 +107,7 @@ class _Trace:
         self.sources: list[Any] = []
         self.results: list[Any] = []
         self.globals = ""
-        self.changed: list[str] = []
+        self.changed: list[_Change] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         tx: Any = InstructionTranslator.current_tx()
@@ -116,7 +119,10 @@ class _Trace:
         self.globals = str(tx.f_globals.get("__name__", ""))
         placeholders = gm.graph.find_nodes(op="placeholder")
         self.sources = [getattr(node, "_dynamo_source", None) for node in placeholders]
-        self.changed = _side_effects(tx.output.side_effects)
+        reader = self.reader()
+        self.changed = _side_effects(
+            tx.output.side_effects, lambda source: follow(reader.path(source), self.roots)
+        )
         with collect_drafts() as drafts:
             call = compile_capture(
                 gm, example_inputs, self.config, self.decompositions,
@@ -133,6 +139,13 @@ class _Trace:
             return results
 
         return run
+
+    def reader(self) -> SourceReader:
+        """Reads the sources of this trace."""
+        parameters = frozenset(self.target.signature.parameters)
+        code = self.target.function.__code__
+        own = code.co_varnames[0] if self.target.owner is not None else ""
+        return SourceReader(own, parameters, self.globals, self.output.import_sources)
 
     def plain(self, returned: Any) -> Any:
         """What was returned, without our mark on integers."""
@@ -154,14 +167,30 @@ def _unmarked(value: Any) -> Any:
     return value
 
 
-def _side_effects(effects: Any) -> list[str]:
-    """Names of what the traced code changes besides tensors."""
-    existing = (AttributeMutationExisting, ValueMutationExisting)
-    return [
-        "" if var.source is None else var.source.name
-        for var in effects.id_to_variable.values()
-        if isinstance(var.mutation_type, existing) and effects.is_modified(var)
-    ]
+@dataclass(frozen=True)
+class _Change:
+    """Something besides tensors that traced code changes: attributes, which have the values
+    `before` the call, or (None) the contents of a container."""
+
+    source: Any
+    before: Mapping[str, Any] | None
+
+
+_NOTHING = object()
+
+
+def _side_effects(effects: Any, find: Callable[[Any], Any]) -> list[_Change]:
+    found: list[_Change] = []
+    for var in effects.id_to_variable.values():
+        existing = (AttributeMutationExisting, ValueMutationExisting)
+        if isinstance(var.mutation_type, existing) and effects.is_modified(var):
+            names = effects.store_attr_mutations.get(var)
+            before = None
+            if names and var.source is not None:
+                value = find(var.source)
+                before = {str(name): getattr(value, name, _NOTHING) for name in names}
+            found.append(_Change(var.source, before))
+    return found
 
 
 @dataclass
@@ -182,7 +211,7 @@ class _Writer:
         traced = self._whole()
         codes = list(trace.output.tracing_context.traced_code)
         names = names_in(codes)
-        reader = self._reader()
+        reader = self.trace.reader()
         inputs = self._inputs(reader)
         reads = reads_of(trace.guards, reader, self.roots, names)
         manifest = Manifest(
@@ -190,7 +219,7 @@ class _Writer:
             parameters=tuple(self.target.signature.parameters),
             inputs=inputs,
             result=self._result(inputs, traced),
-            reads=(*reads, *self._constants(inputs)),
+            reads=(*reads, *self._restored(), *self._constants(inputs)),
             code=uses_of(codes),
             conditions=self._conditions(),
             exact=self.exact,
@@ -212,8 +241,8 @@ class _Writer:
 
     def _whole(self) -> Traced:
         trace = self.trace
-        if trace.changed:
-            raise UnsupportedError(f"it changes {', '.join(trace.changed)} besides tensors")
+        if changed := self._lasting_changes():
+            raise UnsupportedError(f"it changes {', '.join(changed)} besides tensors")
         refused = [capture.refused for capture in trace.captures if capture.refused]
         if refused or len(trace.traced) != 1:
             raise UnsupportedError(refused[0] if refused else "it is traced in several graphs")
@@ -237,11 +266,31 @@ class _Writer:
             raise UnsupportedError("torch does more around its graph than calling it")
         return traced
 
-    def _reader(self) -> SourceReader:
-        parameters = frozenset(self.target.signature.parameters)
-        code = self.target.function.__code__
-        own = code.co_varnames[0] if self.target.owner is not None else ""
-        return SourceReader(own, parameters, self.trace.globals, self.trace.output.import_sources)
+    def _lasting_changes(self) -> list[str]:
+        """What the code has changed and not set back at its end."""
+        found: list[str] = []
+        for change in self.trace.changed:
+            name = "something" if change.source is None else change.source.name
+            if change.before is None:
+                found.append(name)
+                continue
+            value = follow(self.trace.reader().path(change.source), self.roots)
+            found += [
+                f"{name}.{attribute}"
+                for attribute, before in change.before.items()
+                if getattr(value, attribute, _NOTHING) is not before
+            ]
+        return found
+
+    def _restored(self) -> list[Read]:
+        """What it sets back has to be the same to begin with."""
+        reads: list[Read] = []
+        for change in self.trace.changed:
+            path = self.trace.reader().path(change.source)
+            for name in change.before or ():
+                read = Read("value", (*path, ("attribute", name)))
+                reads.append(replace(read, found=read.now(self.roots, frozenset())))
+        return reads
 
     def _inputs(self, reader: SourceReader) -> tuple[Any, ...]:
         found: list[Any] = []

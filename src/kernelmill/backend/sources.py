@@ -86,7 +86,7 @@ class SourceReader:
 
     def _item(self, source: Any, key: Any) -> tuple[Any, ...]:
         if isinstance(key, dynamo.ConstDictKeySource):
-            raise UnsupportedError(f"it reads {source.name}, whose key is an object")
+            return ("nth", key.index)
         if type(key) not in _KEYS:
             raise UnsupportedError(f"it reads {source.name}, whose key is no text or integer")
         return ("item", key)

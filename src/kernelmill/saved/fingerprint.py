@@ -55,10 +55,10 @@ def fingerprint(value: Any, deep: int = 4) -> str:
         return f"{type(value).__name__} {value!r}"
     if isinstance(value, type):
         return f"class {name_of(value)}"
-    if isinstance(value, types.MethodType):
-        return f"method {fingerprint(value.__func__)} of {name_of(type(value.__self__))}"
-    if isinstance(value, types.FunctionType):
-        return f"function {name_of(value)} {function_digest(value)}"
+    if isinstance(value, types.MethodType) and deep:
+        return f"method {fingerprint(value.__func__, deep - 1)} of {name_of(type(value.__self__))}"
+    if isinstance(value, types.FunctionType) and deep:
+        return f"function {name_of(value)} {function_digest(value, deep - 1)}"
     if isinstance(value, _FUNCTIONS):
         return f"function {name_of(value)}"
     if isinstance(value, types.ModuleType):
@@ -67,7 +67,8 @@ def fingerprint(value: Any, deep: int = 4) -> str:
         parts = (value.func, value.args, value.keywords)
         return f"partial {[fingerprint(part, deep - 1) for part in parts]}"
     if is_process_group(value):
-        return f"process group {value.group_name}, rank {value.rank()} of {value.size()}"
+        group: Any = value
+        return f"process group {group.group_name}, rank {group.rank()} of {group.size()}"
     if isinstance(value, (torch.nn.Module, torch.Tensor)) or not deep:
         return name_of(type(value))
     return _container(value, deep)
@@ -141,8 +142,8 @@ def _feed(code: types.CodeType, feed: Callable[[bytes], None]) -> None:
         feed(b"\0")
 
 
-def function_digest(function: types.FunctionType) -> str:
-    """Code, defaults and what the closure holds."""
+def function_digest(function: types.FunctionType, deep: int = 3) -> str:
+    """Code, defaults and what the closure holds, down to functions `deep` levels below."""
     cells: list[str] = []
     for cell in function.__closure__ or ():
         try:
@@ -150,9 +151,9 @@ def function_digest(function: types.FunctionType) -> str:
         except ValueError:
             cells.append("empty")
             continue
-        own = isinstance(inner, types.FunctionType) and inner is not function
-        cells.append(code_digest([inner.__code__]) if own else fingerprint(inner, 2))
-    data = (fingerprint(function.__defaults__), fingerprint(function.__kwdefaults__), cells)
+        cells.append("itself" if inner is function else fingerprint(inner, deep))
+    defaults = fingerprint(function.__defaults__, deep), fingerprint(function.__kwdefaults__, deep)
+    data = (*defaults, cells)
     return hashlib.blake2b(
         f"{code_digest([function.__code__])} {data}".encode(), digest_size=DIGEST_BYTES
     ).hexdigest()

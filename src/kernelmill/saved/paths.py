@@ -12,7 +12,7 @@ and each step one of
 
     ["attribute", NAME]         o.NAME
     ["item", KEY]               o[KEY]
-    ["key", N]                  the key number N of a dict
+    ["key", N], ["nth", N]      the key number N of a dict, and what it holds under that key
     ["slice", START, STOP, STEP]
     ["field", NAME]             what o.__dict__ holds under NAME
     ["type"], ["namespace"]     its class; the __dict__ of a class
@@ -63,6 +63,7 @@ _STEPS: dict[str, Callable[..., Any]] = {
     "attribute": getattr,
     "item": lambda o, key: dict.__getitem__(o, key) if isinstance(o, dict) else o[key],
     "key": lambda o, number: list(o)[number],
+    "nth": lambda o, number: list(o.values())[number],
     "slice": lambda o, start, stop, step: o[start:stop:step],
     "field": lambda o, name: vars(o)[name],
     "type": type,
@@ -97,7 +98,7 @@ def text_of(path: Path) -> str:
     for kind, *parts in path[1:]:
         if kind == "attribute":
             text += f".{parts[0]}"
-        elif kind in ("item", "key"):
+        elif kind in ("item", "key", "nth"):
             text += f"[{parts[0]!r}]"
         elif kind == "slice":
             text += f"[{':'.join(str(part) for part in parts)}]"
