@@ -251,6 +251,8 @@ class _Writer:
             raise UnsupportedError("it needs a backward pass")
         if traced.geared is not None and trace.config.inference_config.gear_miss == "pad":
             raise UnsupportedError("padding to a gear is decided by the trace")
+        if any(draft.lowered.plan.supers for draft in trace.drafts):
+            raise UnsupportedError("its super kernels are made for this process")
         if trace.config.mode == REDUCE_OVERHEAD:
             raise UnsupportedError("mode reduce-overhead compiles for the shapes of each call")
         meta = traced.metadata
