@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import logging
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,18 @@ def kernelmill(case: Case) -> Call:
 
 def inductor(case: Case) -> Call:
     return _compiled(case, "inductor")
+
+
+def dynamo_alone(case: Case) -> Call:
+    """No contestant but a floor: a backend whose program returns what is ready, at no cost. What is
+    left is the price of calling anything through torch.compile."""
+
+    def ready(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        kept = tuple(gm(*example_inputs))
+        return lambda *args: kept
+
+    compiled = torch.compile(case.model, backend=ready, dynamic=False)
+    return _warm(lambda: compiled(*case.args))
 
 
 def inductor_tuned(case: Case) -> Call:
@@ -131,5 +143,6 @@ CONTESTANTS: dict[str, Callable[[Case], Call]] = {
     "AOTInductor": aot_inductor,
     "ONNX Runtime": onnx_runtime,
     "OpenVINO": open_vino,
+    "Dynamo alone": dynamo_alone,
 }
-"""By name, in the order of the report's columns."""
+"""By name, in the order of the report's columns. The last one computes nothing at its calls."""
