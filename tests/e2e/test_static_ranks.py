@@ -19,7 +19,11 @@ team.PATIENCE_SECONDS = float(os.environ["PATIENCE"])
 rank = int(os.environ["RANK"])
 folder = sys.argv[1]
 os.environ["KERNELMILL_KERNEL_META"] = os.path.join(folder, sys.argv[2].format(rank=rank))
-distributed.init_process_group("gloo")
+store = os.environ.get("STORE")
+if store:
+    distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+else:
+    distributed.init_process_group("gloo")
 compiled_here = []
 measured = choices.Choices._choose
 
@@ -97,7 +101,7 @@ def test_processes_with_folders_of_their_own_share_the_package(tmp_path: Path) -
 
 
 def test_when_one_is_killed_the_other_compiles_for_itself(tmp_path: Path) -> None:
-    knobs = {**environment(tmp_path, 3), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": _free_port()}
+    knobs = {**environment(tmp_path, 3), "STORE": str(tmp_path / "store")}
     started = [
         subprocess.Popen(
             [sys.executable, str(tmp_path / "script.py"), str(tmp_path), "meta", "killed"],
@@ -110,11 +114,3 @@ def test_when_one_is_killed_the_other_compiles_for_itself(tmp_path: Path) -> Non
     assert set(found(tmp_path, 0)["kinds"]) <= {"dynamic", "static (this run)"}
     torchrun(tmp_path, "meta")  # on what the killed one left behind
     assert found(tmp_path, 1)["kinds"]
-
-
-def _free_port() -> str:
-    import socket
-
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return str(listening.getsockname()[1])

@@ -1,5 +1,6 @@
 """Cached methods over several processes: ranks, a language model, eight at once, kills."""
 
+import json
 import os
 import subprocess
 import sys
@@ -30,12 +31,22 @@ def output_of(process):
     return output
 
 
+def ranks(folder):
+    """What each rank of a job of two wrote."""
+    job = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    output_of(start(folder, *job, HERE / "tensor_parallel.py"))
+    files = [folder / f"rank{rank}.json" for rank in range(2)]
+    found = [json.loads(file.read_text()) for file in files]
+    for file in files:
+        file.unlink()
+    return found
+
+
 def test_ranks_trace_once_each_and_then_load(tmp_path):
-    launch = ("-m", "torch.distributed.run", "--nproc-per-node", "2", HERE / "tensor_parallel.py")
-    first = sorted(output_of(start(tmp_path, *launch)).splitlines())
-    assert first == ["rank 0: loaded 0, dynamo True", "rank 1: loaded 0, dynamo True"]
-    second = sorted(output_of(start(tmp_path, *launch)).splitlines())
-    assert second == ["rank 0: loaded 1, dynamo False", "rank 1: loaded 1, dynamo False"]
+    traced = {"loaded": 0, "traced": 1, "uncached": 0, "dynamo": True}
+    loaded = {"loaded": 1, "traced": 0, "uncached": 0, "dynamo": False}
+    assert ranks(tmp_path) == [traced, traced]
+    assert ranks(tmp_path) == [loaded, loaded]
 
 
 @pytest.mark.parametrize("expected", ["'loaded': 1, 'traced': 0, 'uncached': 0"])
