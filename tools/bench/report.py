@@ -51,6 +51,33 @@ def steady(standings: Sequence[Standing]) -> str:
     return table(head, rows)
 
 
+FLOOR = "Dynamo alone"
+
+
+def floors(standings: Sequence[Standing]) -> str:
+    """What part of a short call is the price of torch.compile, which no backend can lower."""
+    lines: list[str] = []
+    for standing in standings:
+        ours, floor = standing.seconds.get(OURS), standing.seconds.get(FLOOR)
+        inductor = standing.seconds.get("Inductor")
+        if ours is None or floor is None or inductor is None or floor < 0.1 * ours:
+            continue
+        lines.append(
+            f"- {standing.model}: of {duration(ours)} a call, {duration(floor)} is Dynamo's own: "
+            "guards, the module's call, the gathering of parameters. A program that costs nothing "
+            f"would be {inductor / floor:.2f}x as fast as Inductor here; without that part ours is "
+            f"{(inductor - floor) / max(ours - floor, 1e-9):.1f}x as fast."
+        )
+    if not lines:
+        return ""
+    head = (
+        f"*{FLOOR}* is a backend that returns ready results. What was tried to pay less of it: "
+        "handing Dynamo our function without AOTAutograd's wrapper, checking parameters natively "
+        "in place of passing them, one closure in place of a call object."
+    )
+    return "\n".join([head, "", *lines])
+
+
 def refusals(standings: Sequence[Standing]) -> str:
     """A line for every contestant that did not run."""
     return "\n".join(
@@ -112,6 +139,7 @@ def document(
         "process. The last two columns say how many times faster kernelmill is.",
         steady(standings),
         refusals(standings),
+        floors(standings),
         "## First calls",
         "Time of the first call in a fresh process less capture (Dynamo and AOTAutograd alone, "
         "measured with `aot_eager`). The full store or cache is the one an earlier process left.",
