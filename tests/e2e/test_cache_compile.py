@@ -253,6 +253,24 @@ def test_a_cache_can_be_read(tmp_path, capsys):
         readable_cache(tmp_path / "nothing")
 
 
+class Typed(nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x):
+        return x * 2.0 if type(x) is torch.Tensor else x
+
+
+def test_what_the_tracer_itself_puts_among_the_globals_is_found_by_other_processes(tmp_path):
+    model = Typed(tmp_path)
+    with torch.no_grad():
+        assert model.cached(torch.ones(2)).tolist() == [2.0, 2.0]
+    text = readable_cache(tmp_path, print_output=False)
+    assert f"{__name__}.torch.Tensor and torch.Tensor: same True" in text
+    assert str(id(torch)) not in text
+
+
 class Geared(nn.Module):
     def __init__(self, folder, miss):
         super().__init__()

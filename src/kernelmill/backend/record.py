@@ -145,7 +145,9 @@ class _Trace:
         parameters = frozenset(self.target.signature.parameters)
         code = self.target.function.__code__
         own = code.co_varnames[0] if self.target.owner is not None else ""
-        return SourceReader(own, parameters, self.globals, self.output.import_sources)
+        space = self.output.global_scope
+        installed = {name: space.get(name) for name in self.output.installed_globals}
+        return SourceReader(own, parameters, self.globals, self.output.import_sources, installed)
 
     def plain(self, returned: Any) -> Any:
         """What was returned, without our mark on integers."""

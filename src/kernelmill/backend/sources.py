@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,13 +17,19 @@ _KEYS = (str, int, bool, type(None))
 class SourceReader:
     """Sources of one trace. `own` is the name of the module argument ("" without one), `parameters`
     the names of the function's others, `module` where its globals are, `imports` Dynamo's names for
-    modules that inlined code comes from."""
+    modules that inlined code comes from, `installed` what else Dynamo put among the globals, under
+    names that are different in each trace."""
 
     def __init__(
-        self, own: str, parameters: frozenset[str], module: str, imports: Mapping[str, str]
+        self,
+        own: str,
+        parameters: frozenset[str],
+        module: str,
+        imports: Mapping[str, str],
+        installed: Mapping[str, Any],
     ) -> None:
         self._own, self._parameters = own, parameters
-        self._module, self._imports = module, imports
+        self._module, self._imports, self._installed = module, imports, installed
 
     def path(self, source: Any) -> Path:
         """The path of a source. UnsupportedError for one that has none."""
@@ -42,6 +49,11 @@ class SourceReader:
             return (("module", self._imports[name]),)
         if name.startswith("__builtins_dict__"):
             return (("module", "builtins"), ("namespace",))
+        if name in self._installed:
+            value = self._installed[name]
+            if not isinstance(value, types.ModuleType):
+                raise UnsupportedError(f"it reads {name}, which no other process can find")
+            return (("module", value.__name__),)
         return (("global", self._module, name),)
 
     def _local(self, name: str) -> tuple[str, ...]:
