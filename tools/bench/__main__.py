@@ -1,53 +1,95 @@
-"""Runs the benchmark.
+"""Runs the benchmark, and writes docs/performance.md with its figures and its plot.
 
-python -m tools.bench                                  everything: some twenty minutes
-python -m tools.bench --models mlp bert --seconds 5    a quick look, printed and not written
+python -m tools.bench                            every row, each in a process of its own
+python -m tools.bench --only bert first-bert     these rows; the others stay as they were measured
+python -m tools.bench --only bert --prepare      what takes long the first time, but no measuring
+python -m tools.bench --only bert --contestants kernelmill eager       printed, not written
 """
 
 from __future__ import annotations
 
 import argparse
+import subprocess
+import sys
 from pathlib import Path
 
-import torch
+from tools.bench import record, report
+from tools.bench.cold import first_calls
+from tools.bench.contestants import CONTESTANTS, FLOOR
+from tools.bench.fixed import fixed_cost
+from tools.bench.models import BUILDERS
+from tools.bench.plot import plot
+from tools.bench.profile import profile
+from tools.bench.rows import NAMES, STEADY
+from tools.bench.steady import prepare, race
 
-from tools.bench import report
-from tools.bench.cold import FirstCalls, first_calls
-from tools.bench.contestants import CONTESTANTS
-from tools.bench.fixed import FixedCost, fixed_cost
-from tools.bench.models import NAMES, build
-from tools.bench.steady import Standing, race
-
-RESULT = Path("docs/performance.md")
-COLD_MODELS = ("mlp", "minilm", "bert", "resnet50", "decoder_step")
+DOCUMENT, PLOT = Path("docs/performance.md"), Path("docs/performance.svg")
+_STEADY = {row.name: row for row in STEADY}
 
 
 def main() -> None:
-    """Measures, prints, and writes the result when the whole benchmark was asked for."""
-    parser = argparse.ArgumentParser(prog="python -m tools.bench", description=__doc__)
-    parser.add_argument("--models", nargs="+", choices=NAMES, default=list(NAMES))
-    parser.add_argument("--contestants", nargs="+", choices=[*CONTESTANTS], default=[*CONTESTANTS])
-    parser.add_argument("--seconds", type=float, default=20.0, help="of steady calls a model")
+    """Measures what was asked for."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.bench",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--only", nargs="+", choices=NAMES, metavar="ROW", help=", ".join(NAMES))
+    parser.add_argument("--contestants", nargs="+", choices=[*CONTESTANTS], metavar="NAME")
+    parser.add_argument("--prepare", action="store_true")
+    parser.add_argument("--profile", action="store_true", help="by kernel, in place of measuring")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of steady calls a row")
     parser.add_argument("--runs", type=int, default=3, help="fresh processes for each first call")
-    parser.add_argument("--skip", nargs="+", choices=("steady", "cold", "fixed"), default=[])
     options = parser.parse_args()
-    standings: list[Standing] = []
-    starts: list[FirstCalls] = []
-    cost: FixedCost | None = None
-    for name in options.models if "steady" not in options.skip else ():
-        standings.append(race(build(name), options.contestants, options.seconds))
-        print(report.steady(standings[-1:]), report.refusals(standings[-1:]), sep="\n", flush=True)
-    for name in [n for n in COLD_MODELS if n in options.models and "cold" not in options.skip]:
-        starts.append(first_calls(name, ("kernelmill", "inductor"), options.runs))
-        print(report.first(starts[-1:]), flush=True)
-    if "fixed" not in options.skip:
-        cost = fixed_cost()
-        print(report.fixed(cost))
-    text = report.document(standings, starts, cost, torch.get_num_threads())
-    complete = options.models == list(NAMES) and not options.skip
-    if complete:
-        RESULT.write_text(text)
-        print(f"written to {RESULT}")
+    if options.only is None:
+        _every_row(sys.argv[1:])
+        return
+    for name in options.only:
+        _row(name, options)
+
+
+def _every_row(arguments: list[str]) -> None:
+    failed: list[str] = []
+    for name in NAMES:
+        command = [sys.executable, "-W", "ignore", "-m", "tools.bench", "--only", name, *arguments]
+        if subprocess.run(command).returncode:
+            failed.append(name)
+    if failed:
+        sys.exit(f"not measured: {', '.join(failed)}")
+
+
+def _row(name: str, options: argparse.Namespace) -> None:
+    known = record.load()
+    if name == "fixed":
+        known.fixed = fixed_cost()
+    elif name.startswith("first-"):
+        model = name.removeprefix("first-")
+        known.first[model] = first_calls(model, ("kernelmill", "inductor"), options.runs)
+    elif not _steady(name, options, known):
+        return
+    known.note(name)
+    record.save(known)
+    DOCUMENT.write_text(report.document(known))
+    PLOT.write_text(plot(known.steady))
+    print(f"{name}: written to {DOCUMENT}", flush=True)
+
+
+def _steady(name: str, options: argparse.Namespace, known: record.Record) -> bool:
+    """Measures a model; False when that is not to be written."""
+    everyone = [n for n in CONTESTANTS if n != FLOOR or _STEADY[name].floor]
+    names = options.contestants or everyone
+    if options.profile:
+        known.profiles[name] = profile(BUILDERS[name]())
+        print(report.profile(known.profiles[name]))
+        return True
+    if options.prepare:
+        for contestant, reason in prepare(BUILDERS[name](), names).items():
+            print(f"{name}, {contestant}: {reason}")
+        return False
+    standing = race(BUILDERS[name](), names, options.seconds)
+    print(report.standing(name, standing), flush=True)
+    known.steady[name] = standing
+    return options.contestants is None
 
 
 if __name__ == "__main__":

@@ -1,13 +1,18 @@
 """The contestants: each turns a model into a call that takes nothing and returns the result.
 
-Each compiles for the arguments of the case and makes the first call. A peer that is not installed,
-or cannot take the model, raises; the report shows a dash and the reason.
+Each compiles for the arguments of the subject and makes the first call. A peer that is not
+installed, or cannot take the model, raises; the report shows a dash and the reason. What a peer
+has exported or built ahead of time is kept in a folder of its own, so that measuring again begins
+soon (`kept`).
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import logging
+import os
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr
@@ -17,9 +22,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.zoo import Case
+from tools.bench.limits import HALVES
+from tools.bench.subject import Subject
 
 Call = Callable[[], Any]
+KEPT = Path(tempfile.gettempdir()) / "kernelmill-bench-kept"
+_SOURCES = [
+    Path("tests/zoo.py"),
+    *(
+        Path(__file__).with_name(f"{name}.py")
+        for name in ("models", "low_precision", "contestants")
+    ),
+]
 
 
 class FirstResult(nn.Module):
@@ -38,29 +52,49 @@ def first_tensor(result: Any) -> Tensor:
     return result if isinstance(result, Tensor) else result[0]
 
 
+def kept(subject: Subject, kind: str, make: Callable[[Path], None]) -> Path:
+    """The folder that `make` filled for this model, now or in an earlier run: its name has a digest
+    of the model's parameters, the builders' sources and torch's version."""
+    digest = hashlib.sha256(torch.__version__.encode())
+    for source in _SOURCES:
+        digest.update(source.read_bytes())
+    for value in (*subject.case.model.state_dict().values(), *subject.args):
+        digest.update(f"{value.dtype}{tuple(value.shape)}{value.double().sum().item()}".encode())
+    folder = KEPT / f"{subject.name}-{digest.hexdigest()[:16]}-{kind}"
+    if not folder.is_dir():
+        KEPT.mkdir(exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(dir=KEPT))
+        try:
+            make(scratch)
+            os.replace(scratch, folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    return folder
+
+
 def _warm(call: Call) -> Call:
     call()
     return call
 
 
-def eager(case: Case) -> Call:
-    return _warm(lambda: case.model(*case.args))
+def eager(subject: Subject) -> Call:
+    return _warm(lambda: subject.case.model(*subject.args))
 
 
-def _compiled(case: Case, backend: str) -> Call:
-    compiled = torch.compile(case.model, backend=backend, dynamic=False)
-    return _warm(lambda: compiled(*case.args))
+def _compiled(subject: Subject, backend: str) -> Call:
+    compiled = torch.compile(subject.case.model, backend=backend, dynamic=False)
+    return _warm(lambda: compiled(*subject.args))
 
 
-def kernelmill(case: Case) -> Call:
-    return _compiled(case, "kernelmill")
+def kernelmill(subject: Subject) -> Call:
+    return _compiled(subject, "kernelmill")
 
 
-def inductor(case: Case) -> Call:
-    return _compiled(case, "inductor")
+def inductor(subject: Subject) -> Call:
+    return _compiled(subject, "inductor")
 
 
-def dynamo_alone(case: Case) -> Call:
+def dynamo_alone(subject: Subject) -> Call:
     """No contestant but a floor: a backend whose program returns what is ready, at no cost. What is
     left is the price of calling anything through torch.compile."""
 
@@ -68,65 +102,93 @@ def dynamo_alone(case: Case) -> Call:
         kept = tuple(gm(*example_inputs))
         return lambda *args: kept
 
-    compiled = torch.compile(case.model, backend=ready, dynamic=False)
-    return _warm(lambda: compiled(*case.args))
+    compiled = torch.compile(subject.case.model, backend=ready, dynamic=False)
+    return _warm(lambda: compiled(*subject.args))
 
 
-def inductor_tuned(case: Case) -> Call:
+def inductor_tuned(subject: Subject) -> Call:
     """Inductor with max-autotune and frozen weights."""
     import torch._inductor.config as config
 
     with config.patch(max_autotune=True, freezing=True), redirect_stderr(io.StringIO()):
-        return _compiled(case, "inductor")
+        return _compiled(subject, "inductor")
 
 
-def aot_inductor(case: Case) -> Call:
+def aot_inductor(subject: Subject) -> Call:
     """AOTInductor: exported, compiled to a shared library, loaded."""
-    program = torch.export.export(FirstResult(case.model), case.args, strict=False)
-    folder = Path(tempfile.mkdtemp(prefix="aot-inductor-"))
-    package = torch._inductor.aoti_compile_and_package(
-        program, package_path=str(folder / "model.pt2")
-    )
-    runner = torch._inductor.aoti_load_package(package)
+    case = subject.case
+
+    def make(folder: Path) -> None:
+        program = torch.export.export(FirstResult(case.model), case.args, strict=False)
+        torch._inductor.aoti_compile_and_package(program, package_path=str(folder / "model.pt2"))
+
+    package = kept(subject, "aot-inductor", make) / "model.pt2"
+    runner = torch._inductor.aoti_load_package(str(package))
     return _warm(lambda: runner(*case.args))
 
 
-def onnx_runtime(case: Case) -> Call:
+def _exported(subject: Subject) -> tuple[nn.Module, tuple[Tensor, ...]]:
+    """Model and arguments as the exporters are to see them."""
+    if subject.twin is None:
+        return FirstResult(subject.case.model), subject.args
+    args = tuple(a.float() if a.dtype == torch.bfloat16 else a for a in subject.args)
+    return FirstResult(subject.twin), args
+
+
+def onnx_runtime(subject: Subject) -> Call:
     import onnxruntime
 
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    program = torch.onnx.export(
-        FirstResult(case.model), case.args, dynamo=True, optimize=True, verbose=False
-    )
-    assert program is not None
-    buffer = io.BytesIO()
-    program.save(buffer)
+    if subject.kind == HALVES:
+        raise NotImplementedError("no products of bfloat16 on CPUs")
+    model, args = _exported(subject)
+
+    def make(folder: Path) -> None:
+        path = folder / "model.onnx"
+        if subject.onnx is not None:
+            path.write_bytes(subject.onnx())
+            return
+        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+        program = torch.onnx.export(model, args, dynamo=True, optimize=True, verbose=False)
+        assert program is not None
+        program.save(str(path))
+
+    path = kept(subject, "onnx", make) / "model.onnx"
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(buffer.getvalue(), options)
+    session = onnxruntime.InferenceSession(str(path), options)
     names = [entry.name for entry in session.get_inputs()]
-    feeds = dict(zip(names, (arg.numpy() for arg in case.args), strict=True))
+    feeds = dict(zip(names, (arg.numpy() for arg in args), strict=True))
     return _warm(lambda: torch.from_numpy(session.run(None, feeds)[0]))
 
 
-def open_vino(case: Case) -> Call:
+def open_vino(subject: Subject) -> Call:
     import openvino
 
-    model = openvino.convert_model(FirstResult(case.model), example_input=case.args)
-    for entry, arg in zip(model.inputs, case.args, strict=True):
-        entry.get_node().set_partial_shape(openvino.PartialShape(list(arg.shape)))
-    model.validate_nodes_and_infer_types()
-    compiled = openvino.compile_model(
-        model,
+    module, args = _exported(subject)
+
+    def make(folder: Path) -> None:
+        if subject.onnx is not None:
+            (folder / "model.onnx").write_bytes(subject.onnx())
+            model = openvino.convert_model(folder / "model.onnx")
+        else:
+            model = openvino.convert_model(module, example_input=args)
+        for entry, arg in zip(model.inputs, args, strict=True):
+            entry.get_node().set_partial_shape(openvino.PartialShape(list(arg.shape)))
+        model.validate_nodes_and_infer_types()
+        openvino.save_model(model, folder / "model.xml", compress_to_fp16=False)
+
+    path = kept(subject, "openvino", make) / "model.xml"
+    compiled = openvino.Core().compile_model(
+        path,
         "CPU",
         {
             "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": "f32",
+            "INFERENCE_PRECISION_HINT": "bf16" if subject.kind == HALVES else "f32",
             "INFERENCE_NUM_THREADS": torch.get_num_threads(),
         },
     )
     request = compiled.create_infer_request()
-    feeds = [arg.numpy() for arg in case.args]
+    feeds = [arg.numpy() for arg in args]
 
     def call() -> Tensor:
         request.infer(feeds, share_inputs=True, share_outputs=True)
@@ -135,7 +197,9 @@ def open_vino(case: Case) -> Call:
     return _warm(call)
 
 
-CONTESTANTS: dict[str, Callable[[Case], Call]] = {
+FLOOR = "Dynamo alone"
+
+CONTESTANTS: dict[str, Callable[[Subject], Call]] = {
     "eager": eager,
     "Inductor": inductor,
     "kernelmill": kernelmill,
@@ -143,6 +207,6 @@ CONTESTANTS: dict[str, Callable[[Case], Call]] = {
     "AOTInductor": aot_inductor,
     "ONNX Runtime": onnx_runtime,
     "OpenVINO": open_vino,
-    "Dynamo alone": dynamo_alone,
+    FLOOR: dynamo_alone,
 }
 """By name, in the order of the report's columns. The last one computes nothing at its calls."""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tools.bench.report import duration, table
 from tools.bench.store import child
+from tools.bench.tables import duration, table
 from tools.machine import description
 
 RESULT = Path("docs/performance-gears.md")

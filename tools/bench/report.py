@@ -2,71 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tools.bench.cold import FirstCalls
-from tools.bench.contestants import CONTESTANTS
+from tools.bench.contestants import CONTESTANTS, FLOOR
 from tools.bench.fixed import FixedCost
+from tools.bench.limits import BYTES, FLOATS, HALVES
+from tools.bench.rows import FIRST, FIRST_SECONDS, FIRST_TIMES, STEADY, TITLES, Row
 from tools.bench.steady import Standing
-from tools.machine import description
+from tools.bench.tables import duration, table
+
+if TYPE_CHECKING:
+    from tools.bench.record import Record
 
 OURS = "kernelmill"
-UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table; every column but the first is right-aligned."""
-    lines = [" | ".join(head), " | ".join(["---", *["---:"] * (len(head) - 1)])]
-    lines += [" | ".join(row) for row in rows]
-    return "\n".join(f"| {line} |" for line in lines)
+def ours(standing: Standing) -> str | None:
+    """Our fastest way to run the model; None when there is none."""
+    own = [name for name in standing.seconds if name.startswith(OURS)]
+    return min(own, key=standing.seconds.__getitem__, default=None)
 
 
-def duration(seconds: float | None) -> str:
-    """Three digits with a unit; a dash for None."""
-    if seconds is None:
-        return "-"
-    factor, unit = next(((f, u) for f, u in UNITS if seconds >= f), UNITS[-1])
-    return f"{seconds / factor:.3g} {unit}"
+def best_other(standing: Standing) -> str | None:
+    """The fastest contestant that is not ours."""
+    others = [n for n in standing.seconds if not n.startswith(OURS) and n != FLOOR]
+    return min(others, key=standing.seconds.__getitem__, default=None)
 
 
-def _ratio(standing: Standing, other: str) -> str:
-    ours, theirs = standing.seconds.get(OURS), standing.seconds.get(other)
-    return "-" if ours is None or theirs is None else f"{theirs / ours:.2f}x"
+def limit(standing: Standing) -> float:
+    """The seconds below which this machine cannot do it."""
+    limits = standing.limits
+    if standing.copies:
+        return limits.copy_seconds
+    rate = limits.operations.get(standing.kind, limits.operations[FLOATS])
+    return max(standing.operations / rate, standing.bytes / limits.read)
 
 
-def steady(standings: Sequence[Standing]) -> str:
-    """Median time of a call by model and contestant, and how many times faster ours is."""
-    names = [name for name in CONTESTANTS if any(name in s.seconds for s in standings)]
-    head = ["model", "arguments", *names, "over eager", "over Inductor"]
-    rows = [
+def standing(name: str, found: Standing) -> str:
+    """One row as it is printed when it has been measured."""
+    lines = [f"{TITLES[name]} ({found.shape}), limit {duration(limit(found))}"]
+    for contestant, seconds in found.seconds.items():
+        error = found.errors.get(contestant)
+        errors = f"errors {error.largest:.1e}, {error.mean:.1e}" if error else ""
+        lines.append(f"  {contestant:<16} {duration(seconds):>9}  {errors}")
+    lines += [f"  {contestant:<16} {reason}" for contestant, reason in found.refused.items()]
+    return "\n".join(lines)
+
+
+def _goal(reached: float, wanted: float, text: str) -> str:
+    if not wanted:
+        return text
+    return f"**{text}**" if reached >= wanted else text
+
+
+def against(rows: Sequence[tuple[Row, Standing]]) -> str:
+    """What is to be reached, and what is: bold where it is."""
+    head = ["model", OURS, "best other", "", "times faster", "to reach", "limit", "of it"]
+    lines: list[list[str]] = []
+    for row, found in rows:
+        own, other, least = ours(found), best_other(found), limit(found)
+        seconds = found.seconds.get(own or "")
+        times = found.seconds[other] / seconds if seconds and other else 0.0
+        share = least / seconds if seconds else 0.0
+        lines.append(
+            [
+                row.title,
+                duration(seconds),
+                duration(found.seconds.get(other or "")),
+                other or "-",
+                _goal(times, row.times, f"{times:.2f}"),
+                f"{row.times:.1f}" if row.times else "-",
+                duration(least),
+                _goal(share, row.share, f"{share:.0%}"),
+                f"{row.share:.0%}" if row.share else "-",
+            ]
+        )
+    return table([*head, "to reach"], lines)
+
+
+def times(rows: Sequence[tuple[Row, Standing]]) -> str:
+    """Median time of a call by model and contestant."""
+    names = [name for name in CONTESTANTS if any(name in found.seconds for _, found in rows)]
+    return table(
+        ["model", "arguments", *names],
         [
-            standing.model,
-            standing.shape,
-            *(duration(standing.seconds.get(name)) for name in names),
-            _ratio(standing, "eager"),
-            _ratio(standing, "Inductor"),
-        ]
-        for standing in standings
-    ]
-    return table(head, rows)
+            [row.title, found.shape, *(duration(found.seconds.get(name)) for name in names)]
+            for row, found in rows
+        ],
+    )
 
 
-FLOOR = "Dynamo alone"
-
-
-def floors(standings: Sequence[Standing]) -> str:
+def floors(rows: Sequence[tuple[Row, Standing]]) -> str:
     """What part of a short call is the price of torch.compile, which no backend can lower."""
     lines: list[str] = []
-    for standing in standings:
-        ours, floor = standing.seconds.get(OURS), standing.seconds.get(FLOOR)
-        inductor = standing.seconds.get("Inductor")
-        if ours is None or floor is None or inductor is None or floor < 0.1 * ours:
+    for row, found in rows:
+        own, floor = found.seconds.get(OURS), found.seconds.get(FLOOR)
+        inductor = found.seconds.get("Inductor")
+        if own is None or floor is None or inductor is None or floor < 0.1 * own:
             continue
         lines.append(
-            f"- {standing.model}: of {duration(ours)} a call, {duration(floor)} is Dynamo's own: "
+            f"- {row.title}: of {duration(own)} a call, {duration(floor)} is Dynamo's own: "
             "guards, the module's call, the gathering of parameters. A program that costs nothing "
             f"would be {inductor / floor:.2f}x as fast as Inductor here; without that part ours is "
-            f"{(inductor - floor) / max(ours - floor, 1e-9):.1f}x as fast."
+            f"{(inductor - floor) / max(own - floor, 1e-9):.1f}x as fast."
         )
     if not lines:
         return ""
@@ -78,44 +118,51 @@ def floors(standings: Sequence[Standing]) -> str:
     return "\n".join([head, "", *lines])
 
 
-def refusals(standings: Sequence[Standing]) -> str:
+def refusals(rows: Sequence[tuple[Row, Standing]]) -> str:
     """A line for every contestant that did not run."""
     return "\n".join(
-        f"- {standing.model}, {name}: {reason}"
-        for standing in standings
-        for name, reason in standing.refused.items()
+        f"- {row.title}, {name}: {reason}"
+        for row, found in rows
+        for name, reason in found.refused.items()
     )
 
 
-def accuracy(standings: Sequence[Standing]) -> str:
+def accuracy(rows: Sequence[tuple[Row, Standing]]) -> str:
     """Largest and mean error against float64, relative to the largest element of that."""
-    head = ["model", "kernelmill largest", "eager largest", "kernelmill mean", "eager mean"]
-    rows: list[list[str]] = []
-    for standing in standings:
-        if OURS in standing.errors and "eager" in standing.errors:
-            ours, eager = standing.errors[OURS], standing.errors["eager"]
-            figures = (ours.largest, eager.largest, ours.mean, eager.mean)
-            rows.append([standing.model, *(f"{figure:.1e}" for figure in figures)])
-    return table(head, rows)
+    head = ["model", f"{OURS} largest", "eager largest", f"{OURS} mean", "eager mean"]
+    lines: list[list[str]] = []
+    for row, found in rows:
+        if OURS in found.errors and "eager" in found.errors:
+            own, eager = found.errors[OURS], found.errors["eager"]
+            figures = (own.largest, eager.largest, own.mean, eager.mean)
+            lines.append([row.title, *(f"{figure:.1e}" for figure in figures)])
+    return table(head, lines)
 
 
 def first(starts: Sequence[FirstCalls]) -> str:
     """First call by model, capture taken off."""
-    head = ["model", "capture", "kernelmill, empty store", "kernelmill, full store"]
-    head += ["Inductor, empty caches", "Inductor, full caches"]
-    rows = [
-        [
-            start.model,
-            duration(start.capture),
-            *(
-                duration(max(0.0, times[backend] - start.capture))
-                for backend in (OURS, "inductor")
-                for times in (start.cold, start.warm)
-            ),
-        ]
-        for start in starts
-    ]
-    return table(head, rows)
+    head = ["model", "capture", "empty store", "to reach", "full store"]
+    head += ["Inductor, empty caches", "full caches", "times quicker", "to reach"]
+    lines: list[list[str]] = []
+    for start in starts:
+        goal = FIRST.index(start.model) < 3 if start.model in FIRST else False
+        own = {k: max(0.0, t[OURS] - start.capture) for k, t in start.by_state.items()}
+        their = {k: max(0.0, t["inductor"] - start.capture) for k, t in start.by_state.items()}
+        quicker = their["cold"] / max(own["cold"], 1e-9)
+        lines.append(
+            [
+                TITLES[start.model],
+                duration(start.capture),
+                _goal(-own["cold"], -FIRST_SECONDS if goal else 0, duration(own["cold"])),
+                duration(FIRST_SECONDS) if goal else "-",
+                duration(own["warm"]),
+                duration(their["cold"]),
+                duration(their["warm"]),
+                _goal(quicker, FIRST_TIMES if goal else 0, f"{quicker:.0f}"),
+                f"{FIRST_TIMES:.0f}" if goal else "-",
+            ]
+        )
+    return table(head, lines)
 
 
 def fixed(cost: FixedCost) -> str:
@@ -124,30 +171,85 @@ def fixed(cost: FixedCost) -> str:
     return table(["a call of two inputs and one output (4 floats)", "time"], rows)
 
 
-def document(
-    standings: Sequence[Standing],
-    starts: Sequence[FirstCalls],
-    cost: FixedCost | None,
-    threads: int,
-) -> str:
+def profile(kernels: Sequence[Sequence[Any]]) -> str:
+    """Kernels with the time that a call is shorter without them."""
+    return table(
+        ["kernel", "does", "launches", "of a call", "share"],
+        [
+            [name, what, str(launches), duration(seconds), f"{share:.0%}"]
+            for name, what, launches, seconds, share in kernels
+        ],
+    )
+
+
+def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
+    """The best figures of all rows."""
+    every = [found.limits for _, found in rows]
+    if not every:
+        return ""
+    parts: list[str] = []
+    for kind, unit in ((FLOATS, "FLOP/s"), (HALVES, "FLOP/s"), (BYTES, "OP/s")):
+        rates = [one.operations[kind] for one in every if kind in one.operations]
+        if rates:
+            parts.append(f"{max(rates) / 1e9:.0f} G{unit} in {kind}")
+    copies = sorted({one.copied: one.copy_seconds for one in every if one.copied}.items())
+    parts.append(f"{max(one.read for one in every) / 1e9:.1f} GB/s read from memory")
+    parts += [
+        f"{2 * size / seconds / 1e9:.1f} GB/s copying {size >> 20} MB" for size, seconds in copies
+    ]
+    return (
+        f"Measured peaks: {', '.join(parts)}. They are measured before and after each row, the "
+        "better figure counts. The limit of a row is what its multiply-adds take at the peak of "
+        "their type, or what reading its weights, arguments and buffers once takes, whichever is "
+        "longer; where nothing but memory is moved, a copy of that size."
+    )
+
+
+def document(record: Record) -> str:
     """The whole of docs/performance.md."""
+    rows = [(row, record.steady[row.name]) for row in STEADY if row.name in record.steady]
+    starts = [record.first[name] for name in FIRST if name in record.first]
     parts = [
         "# Performance",
-        "Written by `make bench`. " + description(),
-        "## Steady calls",
-        f"Median time of a call, {threads} threads, float32. The contestants take turns within one "
-        "process. The last two columns say how many times faster kernelmill is.",
-        steady(standings),
-        refusals(standings),
-        floors(standings),
+        "Written by `make bench`; figures in [performance.json](performance.json). The contestants "
+        "take turns within one process; a time is the median of the turns, a ratio one of medians.",
+        _limits(rows),
+        "![Time of each contestant over ours](performance.svg)",
+        "## Against the best contestant and against the machine",
+        "Bold: reached.",
+        against(rows),
+        "## All times",
+        times(rows),
+        refusals(rows),
+        floors(rows),
+        "## Accuracy",
+        "Distance from the float64 result on fresh random data, as a part of its largest element. "
+        "The memory of results holds NaN before the call.",
+        accuracy(rows),
         "## First calls",
         "Time of the first call in a fresh process less capture (Dynamo and AOTAutograd alone, "
-        "measured with `aot_eager`). The full store or cache is the one an earlier process left.",
+        "measured with `aot_eager`). The full store or cache is the one an earlier process left. "
+        "Ours and capture are medians of three processes, Inductor's of one.",
         first(starts),
-        "## Accuracy",
-        "Distance from the float64 result, as a part of its largest element.",
-        accuracy(standings),
     ]
-    if cost is not None:
-        parts += ["## Fixed cost of a call", fixed(cost)]
+    if record.fixed is not None:
+        parts += ["## Fixed cost of a call", fixed(record.fixed)]
+    profiles = {n: record.profiles[n] for n in TITLES if n in record.profiles}
+    if profiles:
+        parts += [
+            "## What the time goes to",
+            "How much shorter a call is without the launches of one kernel. The shares need not "
+            "add up: what a kernel reads may be in the cache only because of the one before it.",
+        ]
+    for name, kernels in profiles.items():
+        parts += [f"### {TITLES[name]}", profile(kernels)]
+    parts += ["## When and where", _measured(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _measured(record: Record) -> str:
+    """The rows by the occasion they were measured on."""
+    by_occasion: dict[str, list[str]] = {}
+    for name, occasion in record.measured.items():
+        by_occasion.setdefault(occasion, []).append(name)
+    return "\n".join(f"- {', '.join(names)}: {text}" for text, names in by_occasion.items())

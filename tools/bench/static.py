@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tools.bench.report import duration, table
+from tools.bench.tables import duration, table
 from tools.machine import description
 
 RESULT = Path("docs/performance-static.md")

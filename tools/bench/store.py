@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tools.bench.report import duration, table
+from tools.bench.tables import duration, table
 from tools.machine import description
 
 RESULT = Path("docs/performance-store.md")

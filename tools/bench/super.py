@@ -24,7 +24,8 @@ from kernelmill.superkernel import driver_ir, form
 from tests import zoo
 from tests.unit.runtime.kernels import buffer, tensor_input
 from tools.bench.contestants import aot_inductor, inductor
-from tools.bench.report import duration, table
+from tools.bench.subject import Subject
+from tools.bench.tables import duration, table
 from tools.machine import description
 
 RESULT = Path("docs/performance-superkernel.md")
@@ -100,8 +101,8 @@ def mlp() -> dict[str, float]:
     """24 layers, 64 wide, batch 4."""
     case = zoo.mlp(24)
     return in_turns({
-        "Inductor": inductor(case),
-        "AOTInductor": aot_inductor(case),
+        "Inductor": inductor(Subject(case)),
+        "AOTInductor": aot_inductor(Subject(case)),
         "launches": compiled(case.model, case.args, False),
         "super kernel": _scoped(case.model, case.args),
     })  # fmt: skip
