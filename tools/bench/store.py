@@ -177,8 +177,7 @@ def stages(run: Callable[[], object]) -> dict[str, float]:
 def growth(backend: str, runs: int) -> tuple[float, float]:
     """Median seconds for 1 and for 24 layers, taking turns, each from empty caches."""
     turns = [
-        [float(_cold(f"decoder({layers}, {backend!r})")) for layers in (1, 24)]
-        for _ in range(runs)
+        [float(_cold(f"decoder({layers}, {backend!r})")) for layers in (1, 24)] for _ in range(runs)
     ]
     one, many = zip(*turns, strict=True)
     return statistics.median(one), statistics.median(many)
