@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmill.codegen import arithmetic, bytewise, convert, masks, vectors
+from kernelmill.codegen import arithmetic, bytewise, convert, masks, pairwise, vectors
 from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
 from kernelmill.codegen.spelling import llvm_type
 from kernelmill.core.dim import Dim, Sym, provably_less
-from kernelmill.core.dtype import BOOL, F64, I64, DType
+from kernelmill.core.dtype import BOOL, F64, I32, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.kernel.ir import (
     SCRATCH,
@@ -142,6 +142,9 @@ class Body:
             return arithmetic.fma(self.code, *(self.operand(arg, type) for arg in args))
         if op == "dot4":
             return bytewise.dot4(*(self.operand(arg, type) for arg in args))
+        if op == "dot2":
+            words = [self.operand(arg, VType(I32, type.lanes)) for arg in args[:2]]
+            return pairwise.dot2(*words, self.operand(args[2], type))
         if op == "select":
             # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
             # as it does 0 / 0.

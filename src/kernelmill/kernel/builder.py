@@ -52,6 +52,7 @@ class KernelBuilder:
         self.kernel = Kernel(name, type, [], [], tasks, 0, [])
         self.task: Expr = of_atom(Sym(TASK, 0, tasks - 1))
         self._blocks: list[list[Stmt]] = [self.kernel.body]
+        self._narrow: dict[Value, Value] = {}
         self._count = 0
 
     def set_tasks(self, tasks: Dim) -> None:
@@ -81,8 +82,15 @@ class KernelBuilder:
         self, op: str, *args: Operand, dtype: DType | None = None, lanes: int | None = None,
         **attrs: int | str,
     ) -> Value:  # fmt: skip
-        """Append `op`. Lanes and dtype default to those of the widest register among `args`."""
+        """Append `op`. Lanes and dtype default to those of the widest register among `args`.
+
+        A half type that was widened is not rounded again but taken as it was.
+        """
         registers = [arg for arg in args if isinstance(arg, Value)]
+        if op == "cast" and registers[0] in self._narrow:
+            narrow = self._narrow[registers[0]]
+            if narrow.type.dtype == dtype and lanes in (None, narrow.type.lanes):
+                return narrow
         if lanes is None:
             widths = [register.type.lanes for register in registers]
             lanes = sum(widths) if op == "concat2" else max(widths, default=1)
@@ -95,6 +103,8 @@ class KernelBuilder:
                 dtype = typed[0].type.dtype
         result = self.fresh(dtype, lanes)
         self.append(Instr(result, op, args, attrs))
+        if op == "cast" and registers[0].type.dtype.compute == dtype != registers[0].type.dtype:
+            self._narrow[result] = registers[0]
         return result
 
     def index(self, dim: Dim) -> Value:

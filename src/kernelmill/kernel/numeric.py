@@ -46,6 +46,8 @@ def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DT
         return registers[0]
     if instr.op in ("extract", "lane_mask"):
         return I64
+    if instr.op == "dot2" and position < 2:
+        return I32
     return BOOL if instr.op == "select" and position == 0 else instr.result.type.dtype
 
 
@@ -143,6 +145,20 @@ def _dot4(a: Array, b: Array, c: Array) -> Array:
     return products.reshape(-1, 4).sum(axis=1, dtype=np.int32) + c
 
 
+def _dot2(a: Array, b: Array, c: Array) -> Array:
+    words = [np.ascontiguousarray(x).view(np.uint32) for x in (a, b)]
+    total = _flushed(c)
+    for halves in ([x & 0xFFFF0000 for x in words], [x << 16 for x in words]):
+        x, y = (_flushed(half.view(np.float32)) for half in halves)
+        total = _flushed(_fma(x, y, total))
+    return total
+
+
+def _flushed(x: Array) -> Array:
+    """Denormals as zeros of their sign."""
+    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
+
+
 def _shift(shift: Callable[..., Array], a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     valid = (b >= 0) & (b < bits)
@@ -183,6 +199,7 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "ge": np.greater_equal,
     "select": np.where,
     "dot4": _dot4,
+    "dot2": _dot2,
 }
 
 

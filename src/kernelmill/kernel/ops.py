@@ -7,6 +7,8 @@ arithmetic  add sub mul div neg abs min max fma sqrt floor ceil trunc round copy
             sign); division by zero and INT_MIN / -1 give 0 and never trap.
 dot4        dot4(a, b, c) on i32: c plus, in each lane, the four products of the bytes of a, taken
             as unsigned, and of b, taken as signed; the sum wraps
+dot2        dot2(a, b, c) on f32, a and b i32: in each lane fma(a0, b0, fma(a1, b1, c)), where a0 is
+            the lower half of a as bf16 and a1 the upper; f32 and bf16 denormals may count as zero
 bits        and or xor not shl shr        (bool too for the first four)
 compare     eq ne lt le gt ge -> bool     (ordered: false with NaN, except ne: true)
 select      select(cond, a, b)
@@ -39,4 +41,4 @@ MATH = frozenset(
     "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt".split()
 )
-ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | {"select", "check", "dot4"}
+ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | {"select", "check", "dot4", "dot2"}

@@ -185,6 +185,15 @@ def _dot4(instr: Instr) -> None:
         check_fits(arg, instr.result.type)
 
 
+def _dot2(instr: Instr) -> None:
+    _arity(instr, 3)
+    type = instr.result.type
+    require(type.dtype == F32, f"dot2 is on f32, not {type.dtype}")
+    for arg in instr.args[:2]:
+        check_fits(arg, VType(I32, type.lanes))
+    check_fits(instr.args[2], type)
+
+
 def _splat(instr: Instr) -> None:
     _arity(instr, 1)
     check_fits(instr.args[0], VType(instr.result.type.dtype))
@@ -255,6 +264,7 @@ _RULES: dict[str, Callable[[Instr], None]] = {
     "cast": _cast,
     "bitcast": _bitcast,
     "dot4": _dot4,
+    "dot2": _dot2,
     "splat": _splat,
     "iota": _iota,
     "extract": _extract,

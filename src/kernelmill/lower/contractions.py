@@ -33,7 +33,7 @@ from kernelmill.lower.groups import Group, fresh_axes, used_axes
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.loops import Loops
 from kernelmill.lower.views import Index, unravel
-from kernelmill.lower.words import BYTES, word_count, word_loader
+from kernelmill.lower.words import Words, word_size
 
 Pack = Callable[[Value], Location | None]
 """Asks for a constant value to be stored once; None when it depends on what changes."""
@@ -102,10 +102,10 @@ class ContractionEmitter:
             b = self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k)
         a = self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k)
         k = roles.k
-        if self._words:
-            a = self._in_words(a, roles.a, roles.a_index, k[0], shifted=True)
+        if self._words > 1:
+            a = self._in_words(a, roles.a, roles.a_index, k[0], shifted=roles.a.dtype == I8)
             b = self._in_words(b, roles.b, roles.b_index, k[0], shifted=False)
-            k = (word_count(k[0]),)
+            k = (ceildiv(k[0], self._words),)
         return Contraction(
             roles.batch, roles.m, roles.n, k,
             a,
@@ -118,19 +118,27 @@ class ContractionEmitter:
         )  # fmt: skip
 
     @property
-    def _words(self) -> bool:
-        """Whether bytes are multiplied four at a time."""
-        return self.seed.op == "matmul" and self._roles.a.dtype == I8 and self.target.is_x86
+    def _words(self) -> int:
+        """How many neighbours along k are multiplied at a time.
+
+        One vector of bf16 is multiplied in f32: memory is what that waits for, and denormals count.
+        """
+        roles = self._roles
+        if self.seed.op != "matmul" or (roles.a.dtype.is_float and roles.m == 1):
+            return 1
+        return word_size(roles.a.dtype, self.target)
 
     def _in_words(
         self, operand: Operand, value: Value, at: Callable[[Dims, Dim, Dims], Index], k: Dim,
         shifted: bool,
     ) -> Operand:  # fmt: skip
         def load(bi: Dims, oi: Dim, ki: Dim, lane: Lane | None) -> Register:
-            return self._element(value, at(bi, oi, (ki,)), lane, I8)
+            return self._element(value, at(bi, oi, (ki,)), lane, value.dtype)
 
-        whole = operand.contiguous_along == "k" and mod(k, BYTES) == 0
-        return replace(operand, load=word_loader(load, k, shifted), direct=operand.direct and whole)
+        words = Words(value.dtype, k, load, shifted)
+        whole = operand.contiguous_along == "k" and mod(k, words.size) == 0
+        direct = operand.direct and whole and not _converts(value, self.e)
+        return replace(operand, load=words.loader, direct=direct)
 
     def panel_widths(self) -> PanelWidths:
         """The same for groups of equal structure."""
@@ -147,7 +155,7 @@ class ContractionEmitter:
         roles = self._roles
         if widths.b is not None:
             self.packed_b = self._pack(roles.b, roles.b_index, roles.n, roles, widths.b)
-        if self.packed_b is None and not self._words:
+        if self.packed_b is None and self._words != 4:
             self.packed_a = self._pack(roles.a, roles.a_index, roles.m, roles, widths.a)
 
     @property
@@ -231,8 +239,8 @@ class ContractionEmitter:
         if not all(isinstance(size, int) for size in (outer, *roles.k)):
             return None
         assert self.group.seed is not None
-        group = BYTES if self._words else 1
-        view = _panel_view(value, at, outer, roles, width, group, self.group.seed.origin)
+        origin = self.group.seed.origin
+        view = _panel_view(value, at, outer, roles, width, self._words, origin)
         location = None if view is None else self.pack(view)
         return None if location is None else self.e.param(location, "in")
 
@@ -328,6 +336,15 @@ def _computes(value: Value, emitter: Emitter) -> bool:
         if node is None or (OPS[node.op].kind not in ("view", "layout") and node.op != "cast"):
             return True
         value = node.operands[0]
+    return False
+
+
+def _converts(value: Value, emitter: Emitter) -> bool:
+    """Whether a cast stands between the value and memory."""
+    while emitter.stored(value) is None and value.node is not None:
+        if value.node.op == "cast":
+            return True
+        value = value.node.operands[0]
     return False
 
 

@@ -42,6 +42,7 @@ def operators() -> Kernel:
     b.op("bitcast", x, dtype=I32)
     b.op("bitcast", b.op("bitcast", i, dtype=I8, lanes=32), dtype=I32, lanes=8)
     b.op("dot4", i, -3, b.op("splat", 5, dtype=I32))
+    b.op("dot2", i, -3, x, dtype=F32)
     for op in sorted(REDUCE):
         b.op(op, i)
     lane = b.op("extract", x, 3)

@@ -189,6 +189,25 @@ def test_dot4_takes_unsigned_and_signed_bytes() -> None:
     assert compute("dot4", I32, a, b, np.array([10, -10], np.int32)).tolist() == [-32625, 369]
 
 
+def halves(*pairs: tuple[float, float]) -> np.ndarray:
+    """Words of two bf16 numbers: the lower half, the upper half."""
+    return (
+        (np.array(pairs, np.float32).view(np.uint32) >> 16).astype(np.uint16).view(np.int32)[:, 0]
+    )
+
+
+def test_dot2_adds_the_upper_product_first_and_rounds_between() -> None:
+    a, b = halves((1.0, 2.0**24)), halves((1.0, 1.0))
+    assert compute("dot2", F32, a, b, np.array([1.0], np.float32)).tolist() == [2.0**24]
+    assert compute("dot2", F32, a, b, np.array([-(2.0**24)], np.float32)).tolist() == [1.0]
+
+
+def test_dot2_takes_denormals_for_zeros() -> None:
+    a, b = halves((1e-39, -1e-30), (3.0, 0.0)), halves((1e30, 1e-30), (2.0, 5.0))
+    got = compute("dot2", F32, a, b, np.array([-0.0, 1e-40], np.float32))
+    assert got.tolist() == [0.0, 6.0]
+
+
 def test_reductions_fold_the_upper_half_onto_the_lower() -> None:
     # In this order nothing is lost: (big + -big) first, 1 + 1 next.
     big = np.float32(2.0**30)

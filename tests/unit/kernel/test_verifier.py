@@ -77,6 +77,8 @@ def test_right_statements_pass(body: str) -> None:
         ("%0: i8x16 = bitcast(%x)", "f32x8 has not the bits of i8x16"),
         ("%0: boolx32 = bitcast(%x)", "f32x8 has not the bits of boolx32"),
         ("%0: f32x8 = dot4(%x, %x, %x)", "dot4 is on i32, not f32"),
+        ("%0: i32x8 = dot2(%i, %i, %x)", "dot2 is on f32, not i32"),
+        ("%0: f32x8 = dot2(%x, %i, %x)", "%x is f32x8, not i32x8"),
         ("%0: i32x8 = dot4(%i, %x, %i)", "%x is f32x8, not i32x8"),
         ("%0: f64x4 = cast(%x)", "8 lanes cannot become 4"),
         ("%0: f32 = cast(1.0)", "cast needs a register"),

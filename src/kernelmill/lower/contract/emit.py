@@ -60,7 +60,7 @@ def _column_tile(site: Site, column: Dim, strip: Strip | None) -> None:
     """All of the task's tiles with these columns."""
     spec, block = site.spec, site.schedule.depth_block
     depth = Depth.whole(spec.k)
-    if spec.words:
+    if spec.bytewise:
         _clear(site, site.scratch.shift, site.schedule.width)
     if not block:
         _pack_b(site, depth, column, strip)
@@ -197,11 +197,11 @@ def _clear(site: Site, start: int, size: int) -> None:
 
 
 def _add_shift(site: Site, depth: Depth, column: Dim) -> None:
-    """With words: 128 times the sums of the tile's columns, which A's bytes add to every row."""
-    if not site.spec.words:
+    """With bytes: 128 times the sums of the tile's columns, which A's bytes add to every row."""
+    if not site.spec.bytewise:
         return
     schedule, shift = site.schedule, site.scratch.shift
-    tile = Tile(1, schedule.vectors, schedule.lanes, site.dtype, schedule.fused, words=True)
+    tile = Tile(1, schedule.vectors, schedule.lanes, site.dtype, schedule.fused, site.spec.words)
     b = vectors_of_b(site, depth, column, schedule.vectors)
     places = [shift + v * schedule.lanes for v in range(schedule.vectors)]
     known = [site.read(place, schedule.lanes) for place in places]
@@ -226,7 +226,7 @@ def _finish_tile(site: Site, row: Dim, column: Dim) -> None:
     ):
         place = _sums(site, row) + i.index * schedule.width + v.index * schedule.lanes
         value = site.read(place, schedule.lanes)
-        if spec.words:
+        if spec.bytewise:
             shift = site.read(site.scratch.shift + v.index * schedule.lanes, schedule.lanes)
             value = builder.op("sub", value, shift)
         _store(site, first + i.index, column * schedule.width + v.index * schedule.lanes, value)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from kernelmill.core.dim import Dim, ceildiv, minimum
-from kernelmill.core.dtype import I8
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.depth import Depth, for_each_k, visit_each_k
 from kernelmill.lower.contract.panels import panel_index
@@ -23,7 +22,7 @@ def rows_of_a(site: Site, depth: Depth, tile: Dim, clamp: bool) -> Fetch:
         )
     if schedule.pack_a:
         first = (tile - site.first_row_tile) * rows
-        return lambda i, k: site.read(_scratch_a(site, first + i, depth.number(k)))
+        return lambda i, k: site.read_packed(_scratch_a(site, first + i, depth.number(k)))
     load = loader(spec.a)
 
     def direct(i: int, k: Dims) -> Value:
@@ -45,7 +44,7 @@ def vectors_of_b(site: Site, depth: Depth, tile: Dim, vectors: int) -> Fetch:
     if schedule.pack_b:
         stride = schedule.panel_stride
         first = site.scratch.b - depth.start * depth.inner * stride
-        return lambda v, k: site.read(first + depth.number(k) * stride + v * lanes, lanes)
+        return lambda v, k: site.read_packed(first + depth.number(k) * stride + v * lanes, lanes)
     load = loader(spec.b)
     starts = [tile * width + v * lanes for v in range(vectors)]
     masked = [site.lanes(spec.n - start, spec.n) for start in starts]
@@ -69,10 +68,11 @@ def loader(operand: Operand) -> LoadElement:
 
 def _packed(site: Site, name: str, index: Dim, lanes: int) -> Value:
     builder = site.builder
-    if site.spec.words:
-        value = builder.load(name, index * 4, I8, lanes * 4)
-        return builder.op("bitcast", value, dtype=site.dtype, lanes=lanes)
     dtype = next(buffer.dtype for buffer in builder.kernel.buffers if buffer.name == name)
+    words = site.spec.words
+    if words > 1:
+        value = builder.load(name, index * words, dtype, lanes * words)
+        return builder.op("bitcast", value, dtype=site.spec.element, lanes=lanes)
     value = builder.load(name, index, dtype, lanes)
     return value if dtype == site.dtype else builder.op("cast", value, dtype=site.dtype)
 

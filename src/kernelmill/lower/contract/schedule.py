@@ -21,7 +21,7 @@ class ScratchLayout:
     """Where things are in a thread's scratch, in elements of the accumulator's dtype.
 
     sums    finished tiles, each `rows` x `width`; before them one vector of zeros
-    shift   with words: for each column of a tile what A's bytes being 128 more adds to its sums
+    shift   with bytes: for each column of a tile what A's bytes being 128 more adds to its sums
     strip   of the image that B is a window over
     b       a panel of B: [k][`panel_stride`]
     a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
@@ -101,7 +101,7 @@ class Schedule:
         sums = 0 if self.inline else tiles * self.rows * self.width
         first_sum = parts(self.lanes, line) * line
         shift = first_sum + parts(sums, line) * line
-        strip = shift + (parts(self.width, line) * line if spec.words else 0)
+        strip = shift + (parts(self.width, line) * line if spec.bytewise else 0)
         shape = self.strip_shape(spec)
         b = strip + (ceildiv(shape.elements, line) * line if shape is not None else 0)
         depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])

@@ -84,8 +84,12 @@ class Site:
         return self.builder.op("splat", zero, dtype=self.dtype, lanes=self.schedule.lanes)
 
     def read(self, offset: Dim, lanes: int = 1) -> Value:
-        """Sums or packed elements from scratch."""
+        """Sums from scratch."""
         return self.builder.load(SCRATCH, offset, self.dtype, lanes)
+
+    def read_packed(self, offset: Dim, lanes: int = 1) -> Value:
+        """Elements of an operand from scratch."""
+        return self.builder.load(SCRATCH, offset, self.spec.element, lanes)
 
     def write(self, offset: Dim, value: Value, stride: Dim = 1, mask: Value | None = None) -> None:
         """Sums or packed elements into scratch."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, bounds, product
-from kernelmill.core.dtype import DType
+from kernelmill.core.dtype import I32, DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.lane import Lane
@@ -26,7 +26,7 @@ Dims = tuple[Dim, ...]
 
 LoadElement = Callable[[KernelBuilder, Dims, Dim, Dims, Lane | None], Value]
 """`load(builder, batch, outer, k, lane)`: one element, or with a lane the vector of elements along
-the lane's symbol, which occurs in `outer` or in the last of `k`. In the accumulator's dtype."""
+the lane's symbol, which occurs in `outer` or in the last of `k`. Of type `Contraction.element`."""
 
 StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane, Value], None]
 """`store(builder, batch, m, n, lane, sums)`: the fused epilogue and the store of one vector. The
@@ -80,9 +80,10 @@ class Operand:
 class Contraction:
     """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
 
-    With `words`, four bytes that are neighbours along k are one element, an i32 word: `k` counts
-    words, A's bytes are unsigned, 128 more than the numbers that they stand for, and B's are signed
-    (a packed B is a buffer of bytes). A word that is not whole has zeros in B.
+    With `words` of 4 or 2, so many i8 or bf16 numbers that are neighbours along k are one element,
+    an i32 word: `k` counts words, and a packed operand is a buffer of the numbers. A word that is
+    not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are unsigned, 128
+    more than what they stand for; B's are signed.
 
     `accumulate` is f32, f64, i32 or i64. Any size may be symbolic, and any may be zero: with no k
     the sums are zero.
@@ -96,12 +97,22 @@ class Contraction:
     b: Operand
     accumulate: DType
     store: StoreElement
-    words: bool = False
+    words: int = 1
 
     @property
     def depth(self) -> Dim:
         """The number of products in each sum."""
         return product(self.k)
+
+    @property
+    def bytewise(self) -> bool:
+        """Whether the words are of bytes, which shifts the sums."""
+        return self.words == 4
+
+    @property
+    def element(self) -> DType:
+        """What operands are in registers and in scratch."""
+        return self.accumulate if self.words == 1 else I32
 
 
 def guess(dim: Dim) -> int:

@@ -23,7 +23,7 @@ Fetch = Callable[[int, Dims], Value]
 class Tile:
     """The shape of a tile, its element type, and whether a*b + c is one instruction.
 
-    With `words` elements of A and B are words of four bytes; see Contraction.
+    With `words` elements of A and B are words of several numbers; see Contraction.
     """
 
     rows: int
@@ -31,7 +31,7 @@ class Tile:
     lanes: int
     dtype: DType
     fused: bool
-    words: bool = False
+    words: int = 1
 
     def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
         """So many vectors of zeros."""
@@ -40,8 +40,8 @@ class Tile:
 
     def multiply_add(self, builder: KernelBuilder, a: Value, b: Value, c: Value) -> Value:
         """a * b + c."""
-        if self.words:
-            return builder.op("dot4", a, b, c)
+        if self.words > 1:
+            return builder.op(f"dot{self.words}", a, b, c, dtype=self.dtype)
         if self.fused:
             return builder.op("fma", a, b, c)
         return builder.op("add", builder.op("mul", a, b), c)

@@ -78,7 +78,7 @@ def plan_contraction(spec: Contraction, target: Target) -> Schedule:
         inline=rows == 1
         and one_tile
         and not dot
-        and not spec.words
+        and spec.words == 1
         and guess(spec.depth) <= _INLINE_DEPTH,
         fused=target.has_fma and spec.accumulate.is_float,
         work=_work(spec, lanes),
@@ -93,7 +93,7 @@ def plan_contraction(spec: Contraction, target: Target) -> Schedule:
 
 
 def _sums_along_depth(spec: Contraction) -> bool:
-    few = isinstance(spec.m, int) and not spec.words and 0 < spec.m <= _DOT_ROWS
+    few = isinstance(spec.m, int) and not spec.bytewise and 0 < spec.m <= _DOT_ROWS
     loose = spec.a.packed is None and spec.b.packed is None
     return few and loose and spec.b.contiguous_along == "k" and guess(spec.k[-1]) >= 16
 
@@ -166,7 +166,7 @@ def _choose_rows(m: Dim, limit: int, vectors: int) -> int:
 
 def _must_pack_b(spec: Contraction, target: Target, one_tile: bool) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
-    if spec.b.window is not None or spec.b.contiguous_along == "k" or spec.words:
+    if spec.b.window is not None or spec.b.contiguous_along == "k" or spec.words > 1:
         return True
     if one_tile:
         return False
