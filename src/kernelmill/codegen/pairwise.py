@@ -15,8 +15,9 @@ def dot2(a: Reg, b: Reg, c: Reg) -> Reg:
     code, bits = a.code, 32 * a.lanes
     if "avx512bf16" in code.target.features and bits in _BITS:
         return _instruction(code, f"llvm.x86.avx512bf16.dpbf16ps.{bits}", a, b, c)
-    upper = arithmetic.fma(code, *((x & -0x10000).bits_as(F32) for x in (a, b)), c)
-    return arithmetic.fma(code, *((x << 16).bits_as(F32) for x in (a, b)), upper)
+    for x, y in ((a & -0x10000, b & -0x10000), (a << 16, b << 16)):
+        c = arithmetic.fma(code, x.bits_as(F32), y.bits_as(F32), c)
+    return c
 
 
 def _instruction(code: Code, name: str, a: Reg, b: Reg, c: Reg) -> Reg:

@@ -143,8 +143,9 @@ class Body:
         if op == "dot4":
             return bytewise.dot4(*(self.operand(arg, type) for arg in args))
         if op == "dot2":
-            words = [self.operand(arg, VType(I32, type.lanes)) for arg in args[:2]]
-            return pairwise.dot2(*words, self.operand(args[2], type))
+            word = VType(I32, type.lanes)
+            a, b = self.operand(args[0], word), self.operand(args[1], word)
+            return pairwise.dot2(a, b, self.operand(args[2], type))
         if op == "select":
             # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
             # as it does 0 / 0.
