@@ -39,7 +39,7 @@ from kernelmill.saved.code import names_in, uses_of
 from kernelmill.saved.entry import Saved, SavedKernel
 from kernelmill.saved.fingerprint import name_of
 from kernelmill.saved.ingredients import state
-from kernelmill.saved.manifest import ConstantTensor, Gears, Manifest, path_of
+from kernelmill.saved.manifest import ConstantTensor, Gears, Manifest, path_of, read_manifest
 from kernelmill.saved.paths import Path, Roots, follow
 from kernelmill.saved.reads import Read
 from kernelmill.saved.results import Shaper, View
@@ -234,7 +234,7 @@ class _Writer:
             updates=self._updates(),
         )
         return Saved(
-            manifest,
+            read_manifest(manifest.text()),
             "".join(print_plan(draft.lowered.plan) for draft in trace.drafts),
             "".join(print_graph(draft.graph) for draft in trace.drafts),
             tuple(_kernels(trace.drafts)),

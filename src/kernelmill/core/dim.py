@@ -202,6 +202,9 @@ def parse(text: str, scope: Mapping[str, Dim] | None = None) -> Dim:
 
 def read_dim(reader: Reader, scope: Mapping[str, Dim]) -> Dim:
     """Read a dim that stands inside a longer text."""
+    number = reader.accept_item()  # nearly all of a static program's
+    if number is not None:
+        return number
     result = _read_term(reader, scope)
     while reader.at("+", "-") and not reader.next_is_value():
         if reader.take() == "+":

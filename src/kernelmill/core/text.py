@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
 
@@ -26,6 +26,10 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+
+
+_ENDS = frozenset(",)]}>")
+"""What follows a whole item."""
 
 
 def number_text(value: int | float) -> str:
@@ -47,18 +51,17 @@ class Reader:
         self._text = text
         self._tokens: list[tuple[str, str, int]] = []
         self.position = 0
-        offset = 0
-        while True:
-            match = _TOKEN.match(text, offset)
-            if match is None:
-                start = offset + len(text[offset:]) - len(text[offset:].lstrip())
-                line = text.count("\n", 0, start) + 1
-                raise ValueError(f"line {line}: unexpected character {text[start]!r}")
-            kind = match.lastgroup or ""
-            self._tokens.append((kind, match.group(kind), match.start(kind)))
+        end = 0
+        scanner: Any = getattr(_TOKEN, "scanner")(text)  # noqa: B009  # typeshed lacks it
+        for match in iter(scanner.match, None):
+            kind = match.lastgroup
+            self._tokens.append((kind, match[kind], match.start(kind)))
             if kind == "end":
                 return
-            offset = match.end()
+            end = match.end()
+        start = end + len(text[end:]) - len(text[end:].lstrip())
+        line = text.count("\n", 0, start) + 1
+        raise ValueError(f"line {line}: unexpected character {text[start]!r}")
 
     def at_kind(self, *kinds: str) -> bool:
         """Whether the next token is a value, string, float, int, name, mark or end."""
@@ -87,7 +90,8 @@ class Reader:
 
     def accept(self, text: str) -> bool:
         """Take the next token if it is this word or mark."""
-        if self.at(text):
+        kind, token, _ = self._tokens[self.position]
+        if token == text and kind in ("name", "mark"):
             self.position += 1
             return True
         return False
@@ -135,6 +139,14 @@ class Reader:
         """Take an INT with its sign."""
         sign = -1 if self.accept("-") else 1
         return sign * int(self._take("int", "an integer"))
+
+    def accept_item(self) -> int | None:
+        """Take an INT that is a whole item of a list or in brackets; else nothing."""
+        kind, token, _ = self._tokens[self.position]
+        if kind != "int" or self._tokens[self.position + 1][1] not in _ENDS:
+            return None
+        self.position += 1
+        return int(token)
 
     def at_number(self) -> bool:
         return self.at_kind("int", "float") or self.at("-", "inf", "nan")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernelmill.core.garbage import collection_paused
 from kernelmill.inference.dim_gears import set_dim_gears
 from kernelmill.inference.record_shapes import record_shapes
 
@@ -20,7 +21,8 @@ __all__ = ["cache_compile", "readable_cache", "record_shapes", "set_dim_gears"]
 def __getattr__(name: str) -> Any:
     # The runtime takes 0.1 s to import, which scripts that compile nothing need not wait for.
     if name == "cache_compile":
-        from kernelmill.inference.cached_method import cache_compile
+        with collection_paused():
+            from kernelmill.inference.cached_method import cache_compile
 
         return cache_compile
     if name == "readable_cache":

@@ -18,10 +18,11 @@ import torch
 from kernelmill.config import CompilerConfig
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import ConfigTypeError, InputError
+from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.inference.cache_places import Ranks, class_folder
 from kernelmill.saved import entry as entries
-from kernelmill.saved.bind import Mismatch, Target, arguments_differ, bind, refuse_gradients, stale
+from kernelmill.saved.bind import Mismatch, Target, bind, look, refuse_gradients
 from kernelmill.saved.entry import Saved
 from kernelmill.saved.fingerprint import name_of
 from kernelmill.saved.ingredients import of_decompositions, versions
@@ -149,7 +150,7 @@ class CachedMethod:
             if number:
                 self._bound.insert(0, self._bound.pop(number))
             return result
-        with self._lock:
+        with self._lock, collection_paused():
             return self._first_call(args, kwargs)
 
     def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -176,12 +177,11 @@ class CachedMethod:
         self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[bool, Any]:
         for saved in entries.entries(folder):
-            if reason := stale(saved.manifest, target):
-                _log.info("%s: not %s: %s", saved.manifest.function, saved.name, reason)
+            seen = look(saved.manifest, target, target.values(args, kwargs))
+            if seen.reason:
+                _log.info("%s: not %s: %s", saved.manifest.function, saved.name, seen.reason)
                 continue
-            if not self._may_fit(saved, target, args, kwargs):
-                continue
-            bound = bind(saved.manifest, program_of(saved, self._stores()), target)
+            bound = bind(saved.manifest, program_of(saved, self._stores()), target, seen)
             try:
                 result = bound(*args, **kwargs)
             except (Mismatch, InputError) as error:
@@ -194,12 +194,6 @@ class CachedMethod:
                 folder.touch(f"{saved.name}.json")
             return True, result
         return False, None
-
-    def _may_fit(
-        self, saved: Saved, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> bool:
-        """Whether the program is worth loading for these arguments."""
-        return not arguments_differ(saved.manifest, target, target.values(args, kwargs))
 
     def _trace(
         self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]

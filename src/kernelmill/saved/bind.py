@@ -18,7 +18,7 @@ import torch
 from kernelmill.saved.arguments import check_of, getter
 from kernelmill.saved.ingredients import quick_state, state
 from kernelmill.saved.manifest import Manifest, path_of
-from kernelmill.saved.paths import Gone, Path, Roots, follow, text_of
+from kernelmill.saved.paths import GONE, Path, Roots, follow, text_of
 from kernelmill.saved.reads import changes
 from kernelmill.saved.results import Builder
 from kernelmill.saved.watch import Place, Watch
@@ -65,32 +65,39 @@ class Target:
         return Roots(self.owner, {}, self.free)
 
 
-def stale(manifest: Manifest, target: Target) -> str:
-    """Why an entry is not for this target now, in words; empty when it is."""
+@dataclass(frozen=True)
+class Seen:
+    """What an entry depends on, looked at in full. `reason` says in words why it does not fit,
+    empty when it does; `values` are those of the manifest's tree."""
+
+    reason: str
+    values: Sequence[Any] = ()
+
+
+def look(manifest: Manifest, target: Target, arguments: Sequence[Any] | None = None) -> Seen:
+    """Whether an entry is for this target now and, where values for all parameters are given, for
+    a call with them (tensors aside)."""
     now = state()
     for name, value in manifest.state.items():
         if now.get(name) != value:
-            return f"{name}: was {value}, is {now.get(name)}"
+            return Seen(f"{name}: was {value}, is {now.get(name)}")
     if tuple(target.signature.parameters) != manifest.parameters:
-        return "the parameters of the function"
+        return Seen("the parameters of the function")
     for use in manifest.code:
         if differs := use.differs():
-            return differs
-    reads = [read for read in manifest.reads if not read.of_argument]
-    return next(changes(reads, target.roots(), frozenset(manifest.names)), "")
+            return Seen(differs)
+    given = {} if arguments is None else dict(zip(manifest.parameters, arguments, strict=True))
+    values = manifest.tree.values(Roots(target.owner, given, target.free))
+    reads = (read for read in manifest.reads if arguments is not None or not read.of_argument)
+    return Seen(next(changes(reads, values, frozenset(manifest.names)), ""), values)
 
 
-def arguments_differ(manifest: Manifest, target: Target, values: Sequence[Any]) -> str:
-    """What of these arguments, tensors aside, the program is not for; empty when all is right."""
-    arguments = dict(zip(target.signature.parameters, values, strict=True))
-    roots = Roots(target.owner, arguments, target.free)
-    reads = [read for read in manifest.reads if read.of_argument]
-    return next(changes(reads, roots, frozenset(manifest.names)), "")
-
-
-def bind(manifest: Manifest, run: Run, target: Target) -> Callable[..., Any]:
-    """The function to call. Mismatch when the entry is stale (see `stale`)."""
-    watched = _Watched(manifest, target)
+def bind(
+    manifest: Manifest, run: Run, target: Target, seen: Seen | None = None
+) -> Callable[..., Any]:
+    """The function to call. Mismatch when the entry is stale; `seen` is what `look` has just found,
+    which looks by itself otherwise."""
+    watched = _Watched(manifest, target, seen)
     gather = _gatherer(manifest, watched)
     checks = _checks(manifest)
     builder = Builder()
@@ -145,29 +152,26 @@ def refuse_gradients(tensors: Iterable[Any]) -> None:
 class _Watched:
     """The watch over what lies outside of the arguments, made anew when something has moved."""
 
-    def __init__(self, manifest: Manifest, target: Target) -> None:
+    def __init__(self, manifest: Manifest, target: Target, seen: Seen | None) -> None:
         self._manifest, self._target = manifest, target
         self.places: list[Place] = []
-        self.look_again()
+        self.look_again(seen)
 
-    def look_again(self) -> None:
+    def look_again(self, seen: Seen | None = None) -> None:
         """Mismatch when what was read is not the same any more."""
-        if reason := stale(self._manifest, self._target):
-            raise Mismatch(reason)
-        roots = self._target.roots()
-        watch = Watch(roots)
+        manifest, target = self._manifest, self._target
+        seen = seen or look(manifest, target)
+        if seen.reason:
+            raise Mismatch(seen.reason)
+        watch = Watch(manifest.tree, seen.values, target.roots())
+        for read in manifest.reads:
+            watch.add_read(read)
         places: list[Place] = []
-        try:
-            for read in self._manifest.reads:
-                if not read.of_argument:
-                    watch.add_read(read)
-            for entry in self._manifest.inputs:
-                path = path_of(entry)
-                if path[0][0] != "argument":
-                    place = watch.add_input(path)
-                    places.append(place or ([follow(path, roots)], 0))
-        except Gone as gone:
-            raise Mismatch(f"{gone} is not there") from gone
+        for entry, number in zip(manifest.inputs, manifest.input_places, strict=True):
+            if path_of(entry)[0][0] != "argument":
+                if seen.values[number] is GONE:
+                    raise Mismatch(f"{text_of(path_of(entry))} is not there")
+                places.append(watch.place(number) or ([seen.values[number]], 0))
         self.watch = watch
         self.places[:] = places
 

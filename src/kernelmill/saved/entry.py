@@ -43,17 +43,20 @@ class SavedKernel:
 
 @dataclass(frozen=True)
 class Saved:
-    """An entry: its manifest and its texts."""
+    """An entry: its manifest and its texts, and under which name it was read."""
 
     manifest: Manifest
     plans: str
     graphs: str
     kernels: tuple[SavedKernel, ...]
     constants: bytes = b""
+    read_as: str = ""
 
     @cached_property
     def name(self) -> str:
         """The digest that is its file name."""
+        if self.read_as:
+            return self.read_as
         state = hashlib.blake2b(digest_size=DIGEST_BYTES)
         for data in (self.manifest.text().encode(), *self._parts().values()):
             state.update(len(data).to_bytes(8, "little"))
@@ -127,6 +130,7 @@ def load(folder: Folder, name: str) -> Saved | None:
             parts[".graph"].decode(),
             kernels,
             parts[".constants"],
+            name,
         )
     except (StoreError, TypeError, ValueError) as error:
         raise BadEntry(f"{name}: {error}") from error

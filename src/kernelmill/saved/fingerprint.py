@@ -19,6 +19,7 @@ from kernelmill.core.digest import DIGEST_BYTES
 
 _ATOMS = (type(None), bool, int, str, bytes, complex, torch.dtype, torch.device, torch.layout,
           torch.memory_format, type(Ellipsis))  # fmt: skip
+_PLAIN_ATOMS = frozenset(_ATOMS)
 _FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -47,12 +48,12 @@ def name_of(value: Any) -> str:
 def fingerprint(value: Any, deep: int = 4) -> str:
     """Text that changes when the value does. Objects that are no data are known by their class
     alone: what a trace reads of them has a path and a fingerprint of its own."""
+    if type(value) in _PLAIN_ATOMS:
+        return f"{type(value).__name__} {value!r}"
     if isinstance(value, enum.Enum):
         return f"{name_of(type(value))}.{value.name}"
     if isinstance(value, float):
         return f"float {value.hex()}"
-    if type(value) in _ATOMS:
-        return f"{type(value).__name__} {value!r}"
     if isinstance(value, type):
         return f"class {name_of(value)}"
     if isinstance(value, types.MethodType) and deep:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from kernelmill.core.errors import StoreError
 from kernelmill.saved.code import CodeUse
-from kernelmill.saved.paths import Path
+from kernelmill.saved.paths import Path, Tree
 from kernelmill.saved.reads import Read
 
-FORMAT = 1
+FORMAT = 2
 """Raised when an entry of an older kernelmill could be misunderstood."""
 
 
@@ -59,6 +59,8 @@ class Manifest:
     ingredients what the folder of the entry stands for, by name
     plans       how many plans the .plan file has
     updates     whether arguments are written to
+    tree        the paths of reads and inputs, which have the places `input_places` there; only
+                what `read_manifest` gives has them
     """
 
     function: str
@@ -78,9 +80,44 @@ class Manifest:
     updates: bool = False
     format: int = FORMAT
 
+    tree: Tree = field(default_factory=Tree, compare=False)
+    input_places: tuple[int, ...] = field(default=(), compare=False)
+
     def text(self) -> str:
-        """The manifest as JSON."""
-        return json.dumps(asdict(self), indent=1, sort_keys=True)
+        """The manifest as JSON, a line for each field.
+
+        `places` has each step of all paths once, as [PLACE BEFORE IT, STEP...]; reads and inputs
+        say the number of their place. `texts` has what reads found.
+        """
+        tree, texts = Tree(), dict[str, int]()
+        reads = [
+            [
+                read.kind,
+                tree.number(read.path),
+                texts.setdefault(read.found, len(texts)),
+                read.name,
+                tree.number(read.other) if read.other else -1,
+            ]
+            for read in self.reads
+        ]
+        inputs = [
+            [tree.number(path_of(entry)), entry[2] if entry[0] == "size" else -1]
+            for entry in self.inputs
+        ]
+        lists = ("reads", "inputs", "code", "constants", "gears", "tree", "input_places")
+        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in lists}
+        data = {
+            **plain,
+            "code": [asdict(use) for use in self.code],
+            "constants": [asdict(constant) for constant in self.constants],
+            "gears": None if self.gears is None else asdict(self.gears),
+            "places": [[before, *step] for before, step in tree.rows],
+            "texts": list(texts),
+            "reads": reads,
+            "inputs": inputs,
+        }
+        lines = (f"{json.dumps(name)}: {json.dumps(data[name])}" for name in sorted(data))
+        return "{" + ",\n ".join(lines) + "}"
 
 
 def read_manifest(text: str | bytes) -> Manifest:
@@ -89,14 +126,16 @@ def read_manifest(text: str | bytes) -> Manifest:
         data = json.loads(text)
         if data["format"] != FORMAT:
             raise StoreError(f"an entry of format {data['format']}, not {FORMAT}")
-        gears = data["gears"]
-        fields: dict[str, Any] = {
-            **data,
+        gears, found = data["gears"], data.pop("texts")
+        tree = Tree([(row[0], tuple(row[1:])) for row in data.pop("places")])
+        paths = [*tree.paths(), ()]
+        inputs = [(paths[place], axis) for place, axis in data["inputs"]]
+        changed: dict[str, Any] = {
             "parameters": tuple(data["parameters"]),
-            "inputs": frozen(data["inputs"]),
+            "inputs": tuple(path if axis < 0 else ("size", path, axis) for path, axis in inputs),
             "reads": tuple(
-                Read(**{**r, "path": frozen(r["path"]), "other": frozen(r["other"])})
-                for r in data["reads"]
+                Read(kind, paths[place], found[number], name, paths[other], place, other)
+                for kind, place, number, name, other in data["reads"]
             ),
             "code": tuple(CodeUse(**use) for use in data["code"]),
             "conditions": frozen(data["conditions"]),
@@ -105,9 +144,11 @@ def read_manifest(text: str | bytes) -> Manifest:
                 ConstantTensor(**{**c, "shape": frozen(c["shape"])}) for c in data["constants"]
             ),
             "gears": None if gears is None else Gears(**{k: frozen(v) for k, v in gears.items()}),
+            "tree": tree,
+            "input_places": tuple(place for place, _ in data["inputs"]),
         }
-        return Manifest(**fields)
-    except (KeyError, TypeError, ValueError) as error:
+        return Manifest(**{**data, **changed})
+    except (IndexError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"no manifest of an entry: {error!r}") from error
 
 

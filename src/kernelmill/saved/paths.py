@@ -87,6 +87,56 @@ def follow(path: Path, roots: Roots) -> Any:
     return value
 
 
+GONE = Gone()
+"""Stands in `Tree.values` for what is not there."""
+
+
+class Tree:
+    """The paths of an entry as one tree, so that what they share is walked once.
+
+    `rows` has, for each place, the number of the place before it (-1 for a root) and the step from
+    there; the place before it comes earlier.
+    """
+
+    def __init__(self, rows: Sequence[tuple[int, tuple[Any, ...]]] = ()) -> None:
+        self.rows = list(rows)
+        self._numbers: dict[tuple[int, str], int] = {}
+
+    def number(self, path: Path) -> int:
+        """The place of a path; a new one when there is none yet."""
+        place = -1
+        for step in path:
+            # True is 1 as a key of a dict, and no step is another's text.
+            key = place, repr(step)
+            if key not in self._numbers:
+                self._numbers[key] = len(self.rows)
+                self.rows.append((place, step))
+            place = self._numbers[key]
+        return place
+
+    def paths(self) -> list[Path]:
+        """The path of each place."""
+        found: list[Path] = []
+        for before, step in self.rows:
+            found.append((step,) if before < 0 else (*found[before], step))
+        return found
+
+    def values(self, roots: Roots) -> list[Any]:
+        """What is at each place now; GONE where there is nothing."""
+        found: list[Any] = []
+        for before, (kind, *names) in self.rows:
+            value = GONE if before < 0 else found[before]
+            try:
+                if before < 0:
+                    value = roots.find((kind, *names))
+                elif value is not GONE:
+                    value = _STEPS[kind](value, *names)
+            except (Gone, AttributeError, KeyError, IndexError, TypeError):
+                value = GONE
+            found.append(value)
+        return found
+
+
 def text_of(path: Path) -> str:
     """A path as its user would write it.
 

@@ -11,22 +11,29 @@ kinds   "value"    the whole value: data, or the name of a class or function
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from kernelmill.saved.fingerprint import class_text, fingerprint, shape_of
-from kernelmill.saved.paths import Gone, Path, Roots, follow, text_of
+from kernelmill.saved.paths import GONE, Path, Roots, follow, text_of
+
+Classes = dict[type, str]
+"""Texts of classes that were made already."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """See the file's docstring. `found` is what was found, as text."""
+    """See the file's docstring. `found` is what was found, as text; `place` and `other_place` are
+    the numbers of the paths in the tree of the manifest that holds the read."""
 
     kind: str
     path: Path
     found: str = ""
     name: str = ""
     other: Path = ()
+    place: int = field(default=-1, compare=False)
+    other_place: int = field(default=-1, compare=False)
 
     @property
     def of_argument(self) -> bool:
@@ -35,11 +42,18 @@ class Read:
 
     def now(self, roots: Roots, names: frozenset[str]) -> str:
         """What is there now. Gone when there is nothing."""
-        value = follow(self.path, roots)
+        other = follow(self.other, roots) if self.kind == "same" else None
+        return self.seen(follow(self.path, roots), other, names, {})
+
+    def seen(self, value: Any, other: Any, names: frozenset[str], classes: Classes) -> str:
+        """What these values at `path` and `other` are, as text to compare with `found`."""
         if self.kind == "value":
             return fingerprint(value)
         if self.kind == "class":
-            return class_text(type(value), names)
+            kind: type = type(value)
+            if kind not in classes:
+                classes[kind] = class_text(kind, names)
+            return classes[kind]
         if self.kind == "shape":
             return shape_of(value)
         if self.kind == "absent":
@@ -48,7 +62,7 @@ class Read:
             return str(self.name in value)
         if self.kind == "has":
             return str(hasattr(value, self.name))
-        return str(value is follow(self.other, roots))
+        return str(value is other)
 
     def text(self) -> str:
         """For people."""
@@ -57,13 +71,14 @@ class Read:
         return f"{text_of(self.path)}{name}{same}"
 
 
-def changes(reads: Sequence[Read], roots: Roots, names: frozenset[str]) -> Iterator[str]:
-    """What is not as it was found, in words."""
+def changes(reads: Iterable[Read], values: Sequence[Any], names: frozenset[str]) -> Iterator[str]:
+    """What is not as it was found, in words; `values` are those of the tree."""
+    classes: Classes = {}
     for read in reads:
-        try:
-            now = read.now(roots, names)
-        except Gone as gone:
-            yield f"{gone} is not there"
+        value, other = values[read.place], values[read.other_place] if read.other else None
+        if value is GONE or other is GONE:
+            yield f"{text_of(read.path if value is GONE else read.other)} is not there"
             continue
+        now = read.seen(value, other, names, classes)
         if now != read.found:
             yield f"{read.text()}: was {read.found}, is {now}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.saved.paths import Path, Roots, step_into
+from kernelmill.saved.paths import GONE, Roots, Tree
 from kernelmill.saved.reads import Read
 
 Place = tuple[Any, Any]
@@ -21,49 +21,42 @@ Place = tuple[Any, Any]
 
 
 class Watch:
-    """Remembers where things are; `unchanged()` looks at all of them."""
+    """Remembers where things are; `unchanged()` looks at all of them. `values` are those of the
+    tree, whose places outside of arguments are watched, tensors excepted."""
 
-    def __init__(self, roots: Roots) -> None:
-        self._roots = roots
+    def __init__(self, tree: Tree, values: Sequence[Any], roots: Roots) -> None:
+        self._tree, self._values, self._roots = tree, values, roots
         self._seen: set[tuple[int, Any]] = set()
         self._places: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._sized: dict[int, tuple[Any, int]] = {}
+        for number, value in enumerate(values):
+            if value is not GONE and not isinstance(value, torch.Tensor):
+                place = self.place(number)
+                if place is not None:
+                    self._add(place, value)
 
     def add_read(self, read: Read) -> None:
-        """Watch all that a read went through, and what it found."""
-        value = self._walk(read.path)
+        """Watch what a read found."""
+        value = self._values[read.place]
+        if read.of_argument or value is GONE:
+            return
         if read.kind in ("absent", "has") and hasattr(value, "__dict__"):
             value = vars(value)
         if isinstance(value, (dict, list, set)):
             self._sized[id(value)] = (value, len(value))
-        if read.other and read.other[0][0] != "argument":
-            self._walk(read.other)
 
-    def add_input(self, path: Path) -> Place | None:
-        """Watch the way to a tensor, and say where it is itself; None for a place of no kind that
-        has a key."""
-        owner = self._walk(path[:-1]) if len(path) > 1 else None
-        return place_of(owner, path[-1]) if len(path) > 1 else self._root_place(path)
-
-    def _root_place(self, path: Path) -> Place | None:
-        kind, *names = path[0]
+    def place(self, number: int) -> Place | None:
+        """Where the value of a place of the tree is kept; None when that has no key, and for what
+        comes from arguments."""
+        before, step = self._tree.rows[number]
+        if before >= 0:
+            owner = self._values[before]
+            return None if owner is GONE else place_of(owner, step)
+        kind, *names = step
         if kind == "global":
             module, name = names
             return vars(sys.modules[module]), name
         return (self._roots.free, names[0]) if kind == "free" else None
-
-    def _walk(self, path: Path) -> Any:
-        value = self._roots.find(path[0])
-        root = self._root_place(path) if path[0][0] == "global" else None
-        if root is not None:
-            self._add(root, value)
-        for step in path[1:]:
-            inner = step_into(value, step)
-            place = place_of(value, step)
-            if place is not None and not isinstance(inner, torch.Tensor):
-                self._add(place, inner)
-            value = inner
-        return value
 
     def _add(self, place: Place, value: Any) -> None:
         owner, key = place
