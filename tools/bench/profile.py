@@ -51,7 +51,11 @@ def profile(subject: Subject) -> list[Line]:
 
 
 def _without(plan: Plan, kernel: str) -> Plan:
-    steps = tuple(s for s in plan.steps if not (isinstance(s, Launch) and s.kernel == kernel))
+    """Its launches have no tasks."""
+    steps = tuple(
+        replace(step, tasks=0) if isinstance(step, Launch) and step.kernel == kernel else step
+        for step in plan.steps
+    )
     return replace(plan, steps=steps, supers=())
 
 
