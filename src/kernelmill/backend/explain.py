@@ -88,6 +88,11 @@ def _describe(report: CompileReport) -> list[str]:
         f"{report.fused} fused); arena {report.arena_bytes} bytes",
         f"  {stages}",
     ]
+    if report.tuned:
+        lines.append(
+            f"  schedules of {report.tuned} kernels by measuring: {report.schedules_measured} "
+            "measured now"
+        )
     for kernel in report.kernels:
         why = f", new: differs in {', '.join(kernel.differs)}" if kernel.differs else ""
         lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.kind}, {kernel.source}{why}]")

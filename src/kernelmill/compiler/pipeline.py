@@ -12,6 +12,7 @@ from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.recording import note
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild, build_folder
+from kernelmill.compiler.tuning import Tuner
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
@@ -52,8 +53,12 @@ def compile_graphs(
     automatic = config.experimental_config.super_kernel_optimize
     drafts: list[Draft] = []
     for graph, report in optimised:
-        with report.stage("lower"):
-            lowered = lower_graph(graph, target, separate)
+        tuner = Tuner(store, target) if config.aoe_config.aoe_mode else None
+        with report.stage("lower" if tuner is None else "lower and tune"):
+            pick = None if tuner is None else tuner.pick
+            lowered = lower_graph(graph, target, separate, pick=pick)
+        if tuner is not None:
+            report.tuned, report.schedules_measured = tuner.settled, tuner.measured
         drafts.append(Draft(lowered, graph, report, automatic_ranges=automatic))
     programs = link_all(drafts, store, target)
     for program, draft in zip(programs, drafts, strict=True):

@@ -11,10 +11,11 @@ _WIDTH = 30
 
 
 class Progress:
-    """Counts finished kernels; silent when the stream is no terminal."""
+    """Counts finished kernels, or `what` else; silent when the stream is no terminal."""
 
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
+    def __init__(self, total: int, stream: TextIO | None = None, what: str = "kernels") -> None:
         self._total = total
+        self._what = what
         self._stream = sys.stderr if stream is None else stream
         self._from = time.monotonic() + DELAY_SECONDS
         self._drawn = False
@@ -25,7 +26,7 @@ class Progress:
             return
         full = _WIDTH * done // max(1, self._total)
         bar = "#" * full + "." * (_WIDTH - full)
-        self._stream.write(f"\rkernelmill: compiling [{bar}] {done}/{self._total} kernels")
+        self._stream.write(f"\rkernelmill: compiling [{bar}] {done}/{self._total} {self._what}")
         self._stream.flush()
         self._drawn = True
 

@@ -41,6 +41,8 @@ class CompileReport:
 
     fallbacks  (ATen operator, reason, user's line), one for each call in the program
     ranges     super-kernel ranges: what became of each
+    tuned      kernels whose schedule was chosen by measuring, now or before; `schedules_measured`
+               of them just now
     """
 
     name: str
@@ -51,6 +53,8 @@ class CompileReport:
     arena_bytes: str = "0"
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     ranges: list[RangeReport] = field(default_factory=list[RangeReport])
+    tuned: int = 0
+    schedules_measured: int = 0
 
     @property
     def compiled(self) -> int:

@@ -192,13 +192,25 @@ class AoeConfig(Group):
     """config.aoe_config: tuning by measurement."""
 
     aoe_mode = Choice[str | None](
-        None, (None, "2"), "'2' tunes operators.", mode=MAX_AUTOTUNE, pending="tuning", in_key=True
+        None,
+        (None, "2"),
+        "'2' measures how to cut each contraction and attention of known sizes, once.",
+        mode=MAX_AUTOTUNE,
+        in_key=True,
     )
     work_path = Path(
-        "./", "Folder of the tuner.", must_be="folder", mode=MAX_AUTOTUNE, pending="tuning"
+        "./",
+        "Folder of the tuner.",
+        must_be="folder",
+        mode=MAX_AUTOTUNE,
+        inert="what was measured is kept in the folder of kernels",
     )
     aoe_config_file = Path(
-        None, "Options of the tuner.", must_be="file", mode=MAX_AUTOTUNE, pending="tuning"
+        None,
+        "Options of the tuner.",
+        must_be="file",
+        mode=MAX_AUTOTUNE,
+        inert="they are options of Ascend's tuner",
     )
 
 

@@ -23,10 +23,13 @@ from kernelmill.lower import pointwise
 from kernelmill.lower.attention.emit import emit_attention
 from kernelmill.lower.attention.plan import plan_attention
 from kernelmill.lower.attention.spec import AttentionSpec
+from kernelmill.lower.attention.tiling import AttentionTiling, attention_tilings
 from kernelmill.lower.contract.emit import emit_contraction
 from kernelmill.lower.contract.panels import panel_shape
+from kernelmill.lower.contract.schedule import Schedule
 from kernelmill.lower.contract.spec import Contraction, Operand, Window
 from kernelmill.lower.contract.tiles import plan_contraction
+from kernelmill.lower.contract.tiling import Tiling, tilings
 from kernelmill.lower.domain import collect
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group, fresh_axes, used_axes
@@ -76,7 +79,7 @@ class ContractionEmitter:
 
     def __init__(
         self, emitter: Emitter, group: Group, targets: Mapping[Value, Location], target: Target,
-        pack: Pack,
+        pack: Pack, tiling: Tiling | AttentionTiling | None = None,
     ) -> None:  # fmt: skip
         self.e = emitter
         self.b: KernelBuilder = emitter.builder
@@ -84,6 +87,8 @@ class ContractionEmitter:
         self.targets = targets
         self.target = target
         self.pack = pack
+        self.tiling = tiling
+        self.others: Sequence[Tiling | AttentionTiling] = ()
         assert group.seed is not None
         self.seed = group.seed
         self.packed_a: str | None = None
@@ -143,9 +148,13 @@ class ContractionEmitter:
     def panel_widths(self) -> PanelWidths:
         """The same for groups of equal structure."""
         spec = self._loose
-        b = plan_contraction(replace(spec, b=replace(spec.b, packed="b")), self.target)
-        a = plan_contraction(replace(spec, a=replace(spec.a, packed="a")), self.target)
+        b = self._plan(replace(spec, b=replace(spec.b, packed="b")))
+        a = self._plan(replace(spec, a=replace(spec.a, packed="a")))
         return PanelWidths(None if b.dot else b.width, a.rows)
+
+    def _plan(self, spec: Contraction) -> Schedule:
+        given = self.tiling if isinstance(self.tiling, Tiling) else Tiling()
+        return plan_contraction(spec, self.target, given)
 
     def pack_constants(self, widths: PanelWidths) -> None:
         """Have an operand that is constant, and the same for every batch index, packed once.
@@ -164,7 +173,10 @@ class ContractionEmitter:
         return (self.packed_a or "", self.packed_b or "")
 
     def emit(self) -> Dim:
-        """Emit body, tasks and scratch; returns the estimated work in ns."""
+        """Emit body, tasks and scratch; returns the estimated work in ns.
+
+        After that `others` are the tilings worth trying in place of the one it got.
+        """
         if self.seed.op == "attention":
             return self._attention(self.seed)
         spec = self._loose
@@ -172,7 +184,8 @@ class ContractionEmitter:
             spec = replace(spec, b=Operand(None, packed=self.packed_b))
         if self.packed_a is not None:
             spec = replace(spec, a=Operand(None, packed=self.packed_a))
-        schedule = plan_contraction(spec, self.target)
+        schedule = self._plan(spec)
+        self.others = tilings(spec, schedule)
         emit_contraction(self.b, spec, schedule)
         return schedule.work
 
@@ -285,7 +298,9 @@ class ContractionEmitter:
             kind = "keep" if mask.dtype.name == "bool" else "add"
             wanted = mask.dtype if kind == "keep" else dtype
             spec = replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
-        schedule = plan_attention(spec, self.target)
+        given = self.tiling if isinstance(self.tiling, AttentionTiling) else None
+        schedule = plan_attention(spec, self.target, given)
+        self.others = attention_tilings(spec, schedule)
         self.b.set_tasks(schedule.tasks)
         self.b.kernel.scratch = schedule.scratch
         emit_attention(self.b, spec, schedule)

@@ -18,9 +18,7 @@ from kernelmill.lower.indexed import emit_indexed
 from kernelmill.lower.naming import kernel_type
 from kernelmill.lower.nest import Nest, emit_nest
 from kernelmill.lower.signature import Signature, signature_of
-
-STATUS_BUFFER = -1
-"""Stands for the status word among a launch's buffers."""
+from kernelmill.lower.trials import STATUS_BUFFER, Trials
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,8 @@ class KernelMaker:
     """Makes kernels for the groups of one graph.
 
     `stored` says where values live; `pack` stores a constant view once; `cost` is that of
-    `fusion.inline_costs`; `order` sorts a group's nodes as the program has them.
+    `fusion.inline_costs`; `order` sorts a group's nodes as the program has them. With `trials` the
+    schedules of contractions and attentions come from there.
     """
 
     def __init__(
@@ -53,12 +52,14 @@ class KernelMaker:
         pack: Callable[[Value], Location | None],
         cost: Mapping[Value, int],
         order: Mapping[Node, int],
+        trials: Trials | None = None,
     ) -> None:
         self.target = target
         self.stored = stored
         self.pack = pack
         self.cost = cost
         self.order = order
+        self.trials = trials
         self._made: dict[tuple[Hashable, ...], _Template] = {}
         self._widths: dict[tuple[Hashable, ...], PanelWidths] = {}
 
@@ -71,18 +72,17 @@ class KernelMaker:
 
         Raises UnsupportedError for what has no template.
         """
-        own = {*group.internal, *group.roots}
-        stored: Callable[[Value], Location | None] = lambda v: None if v in own else self.stored(v)  # noqa: E731
-        builder = KernelBuilder("kernel", kernel_type(self.nodes(group)))
-        emitter = Emitter(builder, stored)
-        for location in targets.values():
-            # No code stores what has no elements; that there is such a tensor must be known.
-            if location.elements == 0:
-                emitter.param(location, "out")
-        signature = signature_of(group, targets, stored)
+        emitter = self._begin(group, targets)
+        builder = emitter.builder
+        signature = signature_of(group, targets, emitter.stored)
         contraction = None
         if group.kind in ("contract", "attention"):
-            contraction = ContractionEmitter(emitter, group, targets, self.target, self.pack)
+            tiling = None
+            if self.trials is not None:
+                tiling = self.trials.settle(signature.key, group, targets, self._begin)
+            contraction = ContractionEmitter(
+                emitter, group, targets, self.target, self.pack, tiling
+            )
         if contraction is not None and group.kind == "contract":
             widths = self._widths.get(signature.key)
             if widths is None:
@@ -97,6 +97,17 @@ class KernelMaker:
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
             template = self._made[key] = _Template(builder.kernel, slots, work)
         return _bind(template, signature)
+
+    def _begin(self, group: Group, targets: Mapping[Value, Location]) -> Emitter:
+        """An emitter of an empty kernel for this group."""
+        own = {*group.internal, *group.roots}
+        stored: Callable[[Value], Location | None] = lambda v: None if v in own else self.stored(v)  # noqa: E731
+        emitter = Emitter(KernelBuilder("kernel", kernel_type(self.nodes(group))), stored)
+        for location in targets.values():
+            # No code stores what has no elements; that there is such a tensor must be known.
+            if location.elements == 0:
+                emitter.param(location, "out")
+        return emitter
 
     def _emit(
         self,

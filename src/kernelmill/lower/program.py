@@ -17,12 +17,13 @@ from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse, inline_costs
 from kernelmill.lower.groups import Group, fresh_axes, is_view
-from kernelmill.lower.kernels import STATUS_BUFFER, KernelMaker
+from kernelmill.lower.kernels import KernelMaker
 from kernelmill.lower.marks import launch_mark
 from kernelmill.lower.operators import Operator, isolate
 from kernelmill.lower.splice import Splice
 from kernelmill.lower.storage import Storage, base_of, layout_of
 from kernelmill.lower.symbols import used_symbols
+from kernelmill.lower.trials import STATUS_BUFFER, Pick, Trials
 from kernelmill.plan.arena import ArenaBuffer, assign
 from kernelmill.plan.ir import (
     AtenCall,
@@ -58,20 +59,32 @@ class Chosen:
 
 
 def lower_graph(
-    graph: Graph, target: Target, separate: bool = False, choose: Choose | None = None
+    graph: Graph,
+    target: Target,
+    separate: bool = False,
+    choose: Choose | None = None,
+    pick: Pick | None = None,
 ) -> Lowered:
     """Lower a verified graph; with `separate`, every operator to a kernel of its own.
 
     `choose` may give what an operator by itself was lowered to, which then takes its place; None
-    for one that is to be lowered here. Raises UnsupportedError, naming the node, for what has no
-    lowering.
+    for one that is to be lowered here. `pick` settles schedules in place of the cost model. Raises
+    UnsupportedError, naming the node, for what has no lowering.
     """
-    return _Lowering(graph, target, separate, choose).run()
+    return _Lowering(graph, target, separate, choose, pick).run()
 
 
 class _Lowering:
-    def __init__(self, graph: Graph, target: Target, separate: bool, choose: Choose | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        separate: bool,
+        choose: Choose | None,
+        pick: Pick | None,
+    ) -> None:
         self.choose = choose
+        self.pick = pick
         self.graph = replace(graph, nodes=list(graph.nodes))
         self.separate = separate
         self.target = target
@@ -107,7 +120,10 @@ class _Lowering:
         order = {node: i for i, node in enumerate(self.graph.nodes)}
         self.fusion = fuse(self.graph, forced, self.separate)
         self.read |= self.fusion.kept
-        self.maker = KernelMaker(self.target, self._stored, self._pack, self.cost, order)
+        trials = None
+        if self.pick is not None:
+            trials = Trials(self.target, self.pick, lambda value: self._is_constant([value]))
+        self.maker = KernelMaker(self.target, self._stored, self._pack, self.cost, order, trials)
         for group in self.fusion.groups:
             self._lower_group(group)
         for (target, _), source in zip(self.graph.updates, sources, strict=True):

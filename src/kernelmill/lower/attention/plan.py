@@ -10,6 +10,7 @@ from kernelmill.core.target import Target
 from kernelmill.lower.attention.layout import lay_out
 from kernelmill.lower.attention.schedule import AttentionSchedule
 from kernelmill.lower.attention.spec import AttentionSpec
+from kernelmill.lower.attention.tiling import AttentionTiling, with_tiling
 
 _FEW_ROWS = 8
 """Up to so many query rows keys and values are read in place: each is used too rarely to pack."""
@@ -26,8 +27,11 @@ _PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
 """Speed of a register tile of so many vectors across, relative to the widest."""
 
 
-def plan_attention(spec: AttentionSpec, target: Target) -> AttentionSchedule:
-    """The schedule for this attention on this processor. Depends on nothing else.
+def plan_attention(
+    spec: AttentionSpec, target: Target, given: AttentionTiling | None = None
+) -> AttentionSchedule:
+    """The schedule for this attention on this processor, with what is given. Depends on nothing
+    else.
 
     Raises UnsupportedError when a depth is symbolic or zero.
     """
@@ -44,6 +48,8 @@ def plan_attention(spec: AttentionSpec, target: Target) -> AttentionSchedule:
         row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
         most = max(1, min(_BLOCK_KEYS, target.l2_bytes // 2 // row))
         schedule = _packed(spec, lanes, tile, target.has_fma, most)
+    if given is not None:
+        schedule = with_tiling(schedule, spec, given)
     scratch = lay_out(spec, schedule).elements * spec.accumulate.bytes
     return replace(schedule, scratch=scratch, work=_work(spec, few, lanes))
 

@@ -18,10 +18,15 @@ from kernelmill.core.target import Target
 from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.spec import Contraction, Operand, guess
 from kernelmill.lower.contract.strip_shape import strip_shape
+from kernelmill.lower.contract.tiling import Tiling
+
+_OPEN = Tiling()
 
 _ROWS = {32: (16, 12, 8, 6), 16: (10, 6, 4, 2)}
 """Rows of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers: its sums,
 one row of B and a broadcast element of A stay in registers."""
+
+_MOST_ROWS = max(_ROWS[32])
 
 _DIRECT_ROWS = 8
 """Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
@@ -56,13 +61,14 @@ _SERIAL_CYCLES = 20_000
 """Contractions below this run on one thread."""
 
 
-def plan_contraction(spec: Contraction, target: Target) -> Schedule:
-    """The schedule for this contraction on this processor. Depends on nothing else."""
+def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -> Schedule:
+    """The schedule for this contraction on this processor, with what is given. Depends on nothing
+    else."""
     lanes = target.vector_lanes(spec.accumulate)
     dot = _sums_along_depth(spec)
     slide_rows, slide_together = _choose_slide(spec, target, lanes)
-    vectors = 1 if dot else _choose_vectors(spec, target, lanes)
-    limit = _row_limit(spec.a, target, vectors)
+    vectors = 1 if dot else given.vectors or _choose_vectors(spec, target, lanes)
+    limit = min(_row_limit(spec.a, target, vectors), given.rows or _MOST_ROWS)
     rows = guess(spec.m) if dot or slide_rows else _choose_rows(spec.m, limit, vectors)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
     schedule = Schedule(
@@ -84,9 +90,9 @@ def plan_contraction(spec: Contraction, target: Target) -> Schedule:
         work=_work(spec, lanes),
     )
     if dot or one_tile:
-        return _with_blocks(schedule, spec)
-    block = _choose_depth_block(spec, target, schedule.panel_stride)
-    return _with_blocks(replace(schedule, depth_block=block), spec)
+        return _with_blocks(schedule, spec, given)
+    block = given.depth_block or _choose_depth_block(spec, target, schedule.panel_stride)
+    return _with_blocks(replace(schedule, depth_block=block), spec, given)
 
 
 # ---- the register tile ----------------------------------------------------------------------
@@ -207,8 +213,10 @@ def _bytes(spec: Contraction, outer: int) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _with_blocks(schedule: Schedule, spec: Contraction) -> Schedule:
+def _with_blocks(schedule: Schedule, spec: Contraction, given: Tiling) -> Schedule:
     """Choose a task's tiles: the least time summed over several numbers of threads."""
+    if given.row_tiles and given.column_tiles:
+        return replace(schedule, row_tiles=given.row_tiles, column_tiles=given.column_tiles)
     row_tiles = parts(guess(spec.m), schedule.rows)
     column_tiles = parts(guess(spec.n), schedule.width)
     batch = prod(guess(size) for size in spec.batch)
