@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelmill.core.dim import floordiv
+from kernelmill.core.dim import bounds, floordiv, minimum, mod
 from kernelmill.core.dtype import DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.depth import Depth, for_each_k
-from kernelmill.lower.contract.spec import Dims
+from kernelmill.lower.contract.spec import Dims, guess
 
 CHAINS = 8
 """Independent sums that two multiply-add units with four cycles latency need to stay busy."""
+
+CHAIN = 256
+"""Products that are added one after another before their sum is added to the others."""
 
 Fetch = Callable[[int, Dims], Value]
 """`fetch(i, k)`: for A the element of row i of the tile, for B its vector number i."""
@@ -51,8 +54,27 @@ class Tile:
     ) -> list[Value]:
         """`initial` plus the sum over k of A times B, rows by vectors in row-major order.
 
-        A tile too small to keep the multiply-add units busy sums several neighbouring k apart.
+        A long sum in floating point is taken in parts, since the error of one chain of additions
+        grows with its length.
         """
+        part = _part(depth) if self.dtype.is_float else 0
+        if not part:
+            return self._sum_part(builder, depth, a, b, initial)
+        carry = [(value.type, value) for value in initial]
+        with builder.loop(depth.start, depth.stop, part, carry, prefix="part") as loop:
+            stop = loop.index + part
+            if mod(depth.stop - depth.start, part) != 0:
+                stop = minimum(depth.stop, stop)
+            here = Depth(depth.axes, loop.index, stop)
+            sums = self._sum_part(builder, here, a, b, self.zeros(builder, len(initial)))
+            pairs = zip(loop.carried, sums, strict=True)
+            loop.carry(*(builder.op("add", total, value) for total, value in pairs))
+        return list(loop.results)
+
+    def _sum_part(
+        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
+    ) -> list[Value]:
+        # A tile too small to keep the multiply-add units busy sums several neighbouring k apart.
         count = self.rows * self.vectors
         sets = 1
         while len(depth.axes) == 1 and sets * count < CHAINS:
@@ -85,6 +107,17 @@ class Tile:
                     result.append(self.multiply_add(builder, row, column, c))
             k = (*k[:-1], k[-1] + 1)
         return result
+
+
+def _part(depth: Depth) -> int:
+    """How many of the first k axis make one part of a long sum; 0 for a short one."""
+    most = bounds(depth.size)[1]
+    if most is not None and most <= CHAIN + CHAIN // 2:
+        return 0
+    count = max(1, CHAIN // guess(depth.inner))
+    # Parts of one size need no test for the end of the last.
+    even = [n for n in range(count - count // 4, count + count // 2) if mod(depth.stop, n) == 0]
+    return min(even, key=lambda n: abs(n - count)) if even and depth.start == 0 else count
 
 
 def _add_groups(builder: KernelBuilder, groups: list[Value], count: int) -> list[Value]:

@@ -54,6 +54,13 @@ def test_every_size_known_only_at_the_call(a: str, b: str) -> None:
         Case(m, n, (k,), a=a, b=b, dynamic="mnk").check()
 
 
+@pytest.mark.parametrize("k", [(385,), (512,), (611,), (1000,), (3, 200), (90, 3, 3)])
+@pytest.mark.parametrize("m", [1, 9])
+def test_long_sums_in_parts(m: int, k: tuple[int, ...]) -> None:
+    Case(m, 70, k).check()
+    Case(m, 70, k, a="outer", b="k", dynamic="k").check()
+
+
 @pytest.mark.parametrize("m", [0, 1, 2, 7, 8, 9, 40, 41])
 def test_one_kernel_serves_every_number_of_rows(m: int) -> None:
     Case(m, 100, (40,), dynamic="m").check()
