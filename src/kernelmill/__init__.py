@@ -21,7 +21,7 @@ from kernelmill.core.errors import (
 from kernelmill.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from kernelmill import ops, scope
+    from kernelmill import aot, ops, scope
 
 __all__ = [
     "CodegenError",
@@ -35,6 +35,7 @@ __all__ = [
     "UnsupportedError",
     "VerificationError",
     "__version__",
+    "aot",
     "explain",
     "get_backend",
     "get_npu_backend",
@@ -47,6 +48,6 @@ __all__ = [
 
 def __getattr__(name: str) -> ModuleType:
     # These import torch, which the command line and installers do without.
-    if name in ("ops", "scope"):
+    if name in ("aot", "ops", "scope"):
         return import_module(f"kernelmill.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

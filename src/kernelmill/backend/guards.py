@@ -113,7 +113,7 @@ def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[tuple[str, str
     table = SymbolTable()
     found: dict[tuple[str, str, str], None] = {}
     for guard in shape_env.guards:
-        for part in _conjuncts(guard.expr):
+        for part in _conjuncts(guard.expr, shape_env):
             if part in (sympy.true, True):
                 continue
             free = {str(symbol) for symbol in part.free_symbols}
@@ -126,8 +126,16 @@ def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[tuple[str, str
     return tuple(found)
 
 
-def _conjuncts(expr: Any) -> Sequence[Any]:
-    return expr.args if isinstance(expr, sympy.And) else (expr,)
+def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
+    """What has to hold together. Of alternatives that is the one that held in the trace: asking
+    for it alone refuses more sizes than need be, and none that it should not."""
+    if isinstance(expr, sympy.Or):
+        hints = shape_env.backed_var_to_val
+        held = [part for part in expr.args if part.xreplace(hints) in (sympy.true, True)]
+        return _conjuncts(held[0], shape_env) if held else (expr,)
+    if isinstance(expr, sympy.And):
+        return [part for each in expr.args for part in _conjuncts(each, shape_env)]
+    return (expr,)
 
 
 def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> tuple[str, str, str]:

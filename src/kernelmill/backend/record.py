@@ -23,7 +23,6 @@ from kernelmill.backend.guards import conditions_of, reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
 from kernelmill.compiler.linking import Draft, collect_drafts
-from kernelmill.compiler.objects import ABI_VERSION
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import UnsupportedError
@@ -33,6 +32,7 @@ from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.plan.printer import print_plan
 from kernelmill.runtime.dims import dims_needed, symbol_sources
+from kernelmill.runtime.layout import ABI_VERSION
 from kernelmill.runtime.program import Program
 from kernelmill.saved.bind import Target
 from kernelmill.saved.code import names_in, uses_of

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from kernelmill.cli.gears import add_gears
+from kernelmill.cli.programs import add_aot, add_show
 from kernelmill.cli.static import add_static
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.knobs import KNOBS
@@ -75,6 +76,8 @@ def _parser() -> argparse.ArgumentParser:
         if name == "why":
             action.add_argument("first", help="name, or the beginning of its digest")
             action.add_argument("second", help="the same of the other one")
+    add_show(actions)
+    add_aot(commands)
     add_gears(commands)
     add_static(commands)
     return parser

@@ -17,11 +17,9 @@ from kernelmill.core.target import Target
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Launch, Plan
+from kernelmill.runtime.layout import ABI_VERSION
 from kernelmill.store.entry import Compiled, Entry
 from kernelmill.store.store import Store
-
-ABI_VERSION = "1"
-"""Raised when the way a kernel is called changes: part of every kernel's key."""
 
 _REDRAW_SECONDS = 0.2
 

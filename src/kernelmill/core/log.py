@@ -17,6 +17,7 @@ from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError
 
 ROOMS = (
+    "aot",
     "backend",
     "cli",
     "codegen",

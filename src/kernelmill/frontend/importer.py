@@ -283,4 +283,5 @@ def _module(meta: Mapping[str, Any]) -> str:
     if not stack:
         return ""
     path, kind = list(stack.values())[-1]
-    return f"{kind.__name__} {_OWNER.sub('', path)}".strip()
+    name = kind.rpartition(".")[2] if isinstance(kind, str) else kind.__name__  # from torch.export
+    return f"{name} {_OWNER.sub('', path)}".strip()

@@ -151,17 +151,25 @@ def _check(saved: Saved, plan: Plan) -> CheckSizes | None:
     manifest = saved.manifest
     if not plan.symbols or not (manifest.conditions or manifest.exact):
         return None
-    scope = {symbol.name: of_atom(symbol) for symbol in plan.symbols}
-    conditions = [
-        (relation, parse(left, scope), parse(right, scope))
-        for relation, left, right in manifest.conditions
-    ]
+    fits = condition_check(manifest.conditions, plan)
 
     def check(values: Mapping[str, int]) -> None:
         for name, value in manifest.exact.items():
             if values.get(name, value) != value:
                 raise InputError(f"size {name} is {values[name]}, and {value} when it was compiled")
-        for relation, left, right in conditions:
+        fits(values)
+
+    return check
+
+
+def condition_check(conditions: Sequence[tuple[str, str, str]], plan: Plan) -> CheckSizes:
+    """What raises InputError for values of a plan's symbols for which a condition, ("==",
+    "s0 % 8", "0"), does not hold."""
+    scope = {symbol.name: of_atom(symbol) for symbol in plan.symbols}
+    parsed = [(relation, parse(a, scope), parse(b, scope)) for relation, a, b in conditions]
+
+    def check(values: Mapping[str, int]) -> None:
+        for relation, left, right in parsed:
             if not _RELATIONS[relation](evaluate(left, values), evaluate(right, values)):
                 raise InputError(f"sizes do not fit: {left} {relation} {right} does not hold")
 

@@ -28,14 +28,20 @@ _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def check_trust(status: os.stat_result, path: str) -> None:
-    """StoreError when another user could have written what `status` describes."""
+_ANOTHER_FOLDER = (
+    "or choose another folder with KERNELMILL_KERNEL_META or "
+    "config.experimental_config.kernel_meta_dir"
+)
+
+
+def check_trust(status: os.stat_result, path: str, otherwise: str = _ANOTHER_FOLDER) -> None:
+    """StoreError when another user could have written what `status` describes. `otherwise` is what
+    can be done about it, besides taking it over."""
     quoted = shlex.quote(path)
     if status.st_uid not in (os.geteuid(), 0):
         raise StoreError(
             f"{path} belongs to user {status.st_uid}, and compiled code of another user is not "
-            f"run. Take it over (chown -R {os.geteuid()} {quoted}), or choose another folder with "
-            "KERNELMILL_KERNEL_META or config.experimental_config.kernel_meta_dir"
+            f"run. Take it over (chown -R {os.geteuid()} {quoted}), {otherwise}"
         )
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise StoreError(

@@ -1,0 +1,27 @@
+"""Programs compiled ahead of time: one file that a process with torch and kernelmill can run.
+
+`compile` and `load` are imported when they are asked for: they need torch, other parts do not.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernelmill.aot.exporting import compile
+    from kernelmill.aot.program import AotProgram, load
+
+__all__ = ["AotProgram", "compile", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loading must not import torch.export, and with it torch._dynamo.
+    if name == "compile":
+        from kernelmill.aot.exporting import compile
+
+        return compile
+    if name in ("AotProgram", "load"):
+        from kernelmill.aot import program
+
+        return getattr(program, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

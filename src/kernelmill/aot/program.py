@@ -1,0 +1,204 @@
+"""A compiled file as something to call. Nothing here traces or compiles on the machine that the
+file was made for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from kernelmill.aot.arguments import Arguments
+from kernelmill.aot.file import AotFile
+from kernelmill.aot.manifest import Manifest, read_manifest
+from kernelmill.aot.sizes import size_check
+from kernelmill.aot.weights import tensors_over
+from kernelmill.core.errors import InputError, KernelmillError, StoreError, UnsupportedError
+from kernelmill.core.log import get_logger
+from kernelmill.core.target import host
+from kernelmill.plan.parser import parse_plan
+from kernelmill.runtime.layout import ABI_VERSION
+from kernelmill.runtime.program import Program
+from kernelmill.runtime.program import load as load_program
+from kernelmill.saved.bind import refuse_gradients
+from kernelmill.saved.results import Builder
+
+_log = get_logger("aot")
+
+
+def load(
+    path: str | os.PathLike[str], *, rebuild: bool = True, check_weights: bool = True
+) -> AotProgram:
+    """The program in a file of `kernelmill.aot.compile`, ready to call.
+
+    rebuild        on another processor than the file was made for, compile its graph for this one
+                   (seconds); False: UnsupportedError says how they differ
+    check_weights  compare the checksum of the weights too, which reads them all
+
+    FileNotFoundError when there is no such file. StoreError when it is damaged, of a format that
+    this kernelmill does not read, or could have been written by another user.
+    """
+    file = AotFile(path)
+    manifest = read_manifest(file.text("manifest"))
+    start, size, _ = file.sections["weights"]
+    file.section("weights", check_weights)
+    weights = tensors_over(file.mapping, start, size, manifest.weights)
+    try:
+        program = _program(file, manifest, rebuild)
+    except KernelmillError as error:
+        raise type(error)(f"{file.path}: {error}") from error
+    return AotProgram(file.path, manifest, program, weights)
+
+
+def _program(file: AotFile, manifest: Manifest, rebuild: bool) -> Program:
+    reason = _other_machine(manifest.ingredients)
+    if reason and not rebuild:
+        raise UnsupportedError(
+            f"it was made for another machine: {reason}. Compile it here, or let load(rebuild=True)"
+        )
+    if reason:
+        from kernelmill.aot.rebuilding import rebuilt
+
+        _log.warning("%s was made for another machine, and is compiled for this one", file.path)
+        return rebuilt(file, manifest)
+    plan = parse_plan(file.text("plan"))
+    section = file.section("objects")
+    objects = {name: bytes(section[o : o + count]) for name, o, count in manifest.objects}
+    return load_program(plan, objects, check_sizes=size_check(manifest, plan))
+
+
+def _other_machine(ingredients: Mapping[str, str]) -> str:
+    """How this machine differs from the one that the objects were made for; empty when not."""
+    here = {"kernel.target": str(host()), "kernel.abi": ABI_VERSION}
+    differing = [name for name in here if ingredients.get(name) != here[name]]
+    return "; ".join(
+        f"its {name.removeprefix('kernel.')} is {ingredients.get(name)}, this one's {here[name]}"
+        for name in differing
+    )
+
+
+class AotProgram:
+    """A compiled program. Calling it takes what the compiled function took, and gives what that
+    returned; for inference: nothing that it returns requires grad.
+
+    `tensors` are its parameters, buffers and constants by name. They may be written in place: the
+    file is not changed by that.
+    """
+
+    def __init__(
+        self, path: str, manifest: Manifest, program: Program, weights: Sequence[torch.Tensor]
+    ) -> None:
+        self.path = path
+        self.name = manifest.name
+        names = [weight.name for weight in manifest.weights]
+        self.tensors: Mapping[str, torch.Tensor] = MappingProxyType(
+            dict(zip(names, weights, strict=True))
+        )
+        self._manifest, self._program = manifest, program
+        self._call = _caller(manifest, program.call, weights)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it. InputError names an argument that it cannot take; nothing is written then."""
+        return self._call(args, kwargs)
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The names of its arguments; those that are passed by name alone come last."""
+        return tuple(parameter.name for parameter in self._manifest.parameters)
+
+    def report(self) -> dict[str, int]:
+        """Counters of calls and launches, and sizes in bytes, as runtime/program.py has them."""
+        return self._program.report()
+
+    def __repr__(self) -> str:
+        return f"AotProgram({self.name}({', '.join(self.parameters)}), {self.path!r})"
+
+
+def _caller(
+    manifest: Manifest, run: Callable[..., list[Any]], weights: Sequence[torch.Tensor]
+) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+    arguments = Arguments(manifest)
+    builder = Builder()
+    build = builder.build(manifest.result)
+    single = manifest.result == {"result": 0}
+    count, plain = len(manifest.leaves), arguments.plain
+    gather = _gatherer(manifest, weights)
+    is_grad = torch.is_grad_enabled
+
+    def call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        if plain and len(args) == count and not kwargs:
+            leaves: Sequence[Any] = args
+        else:
+            leaves = arguments.leaves(args, kwargs)
+        if is_grad():
+            refuse_gradients(leaves)
+        results = run(*gather(leaves))
+        return results[0] if single else build(results, ())
+
+    return call
+
+
+def _gatherer(
+    manifest: Manifest, weights: Sequence[torch.Tensor]
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """Gives the program's arguments from the leaves of a call."""
+    gets = [_getter(entry, weights) for entry in manifest.inputs]
+    held = [weights[entry[1]] for entry in manifest.inputs if entry[0] == "weight"]
+    first = [("leaf", n) for n in range(len(manifest.leaves))]
+    straight = list(manifest.inputs) == [
+        *first, *[("weight", n) for n in range(len(held))]
+    ]  # fmt: skip
+    if straight and not manifest.updates:
+        return lambda leaves: (*leaves, *held)
+
+    def gather(leaves: Sequence[Any]) -> Sequence[Any]:
+        if manifest.updates:
+            _refuse_shared(manifest, leaves, weights)
+        try:
+            return [get(leaves) for get in gets]
+        except (AttributeError, IndexError) as error:
+            raise InputError(f"an argument is no tensor of the right rank: {error}") from error
+
+    return gather
+
+
+def _getter(
+    entry: Sequence[Any], weights: Sequence[torch.Tensor]
+) -> Callable[[Sequence[Any]], Any]:
+    kind, number, *size = entry
+    if kind == "leaf":
+        return lambda leaves: leaves[number]
+    if kind == "weight":
+        weight = weights[number]
+        return lambda leaves: weight
+    if kind != "size":
+        raise StoreError(f"an input of the kind {kind}")
+    axis, times, plus = size
+    return lambda leaves: (leaves[number].shape[axis] - plus) // times
+
+
+def _refuse_shared(
+    manifest: Manifest, leaves: Sequence[Any], weights: Sequence[torch.Tensor]
+) -> None:
+    """InputError when a tensor that is written to shares memory with another argument."""
+    owners: dict[int, str] = {}
+    written = {tuple(entry) for entry in manifest.updates}
+    entries = [(("leaf", n), leaf.name, leaves[n]) for n, leaf in enumerate(manifest.leaves)]
+    entries += [
+        ((kind, n), manifest.weights[n].name, weights[n]) for kind, n in written if kind == "weight"
+    ]
+    marked: set[int] = set()
+    for entry, name, value in entries:
+        if not isinstance(value, torch.Tensor) or not value.numel():
+            continue
+        memory = value.untyped_storage()._cdata
+        if memory in owners and (entry in written or memory in marked):
+            raise InputError(
+                f"arguments {owners[memory]!r} and {name!r} share memory, and one of them is "
+                "written to: pass a clone"
+            )
+        owners[memory] = name
+        if entry in written:
+            marked.add(memory)

@@ -1,0 +1,21 @@
+"""A compiled file on another machine than it was made for: its graph is compiled for this one."""
+
+from __future__ import annotations
+
+from kernelmill.aot.compiled import compiled
+from kernelmill.aot.file import AotFile
+from kernelmill.aot.manifest import Manifest
+from kernelmill.aot.sizes import size_check
+from kernelmill.backend.entry import configured
+from kernelmill.config import CompilerConfig
+from kernelmill.graph.parser import parse_graph
+from kernelmill.runtime.program import Program, load
+
+
+def rebuilt(file: AotFile, manifest: Manifest) -> Program:
+    """The program of the file's graph, for this machine. Kernels come from the kernel folder, or
+    are compiled into it."""
+    config = configured(CompilerConfig(), options=manifest.options)
+    made = compiled(parse_graph(file.text("graph")), config)
+    plan = made.draft.lowered.plan
+    return load(plan, made.objects, check_sizes=size_check(manifest, plan))

@@ -1,0 +1,116 @@
+"""The tensors of a model as bytes of a file, and back as tensors over its mapping."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from kernelmill.aot.manifest import Weight
+from kernelmill.core.errors import StoreError, UnsupportedError
+
+ALIGNMENT = 64
+"""Bytes: a cache line, and the widest vector."""
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class WeightLayout:
+    """Places tensors one behind the other; memory that several of them share comes once.
+
+    `tensors` are by name, `roles` too. UnsupportedError for a tensor that is more, or less, than
+    its memory: a subclass, a sparse one, one without data.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor], roles: Mapping[str, str]) -> None:
+        self.pieces: list[bytes | memoryview] = []
+        self.bytes = 0
+        spans: dict[int, tuple[int, int]] = {}
+        for name, tensor in tensors.items():
+            _check(name, tensor)
+            first, last = _span(tensor)
+            known = spans.get(_memory(tensor), (first, last))
+            spans[_memory(tensor)] = min(known[0], first), max(known[1], last)
+        places: dict[int, int] = {}
+        found: list[Weight] = []
+        for name, tensor in tensors.items():
+            memory = _memory(tensor)
+            if memory not in places:
+                places[memory] = self._place(tensor, *spans[memory])
+            offset = places[memory] + _span(tensor)[0] - spans[memory][0]
+            dtype = str(tensor.dtype).removeprefix("torch.")
+            layout = tuple(tensor.shape), tuple(tensor.stride())
+            found.append(Weight(name, roles[name], dtype, *layout, offset))
+        self.weights = tuple(found)
+
+    def _place(self, tensor: torch.Tensor, first: int, last: int) -> int:
+        gap = -self.bytes % ALIGNMENT
+        start = self.bytes + gap
+        storage = tensor.untyped_storage()
+        flat = torch.empty(0, dtype=torch.uint8).set_(storage, first, (last - first,), (1,))
+        contents: Any = flat.numpy()
+        self.pieces += [bytes(gap), memoryview(contents).cast("B")] if last > first else []
+        self.bytes = start + last - first if last > first else self.bytes
+        return start
+
+
+def _check(name: str, tensor: torch.Tensor) -> None:
+    if type(tensor) not in _PLAIN or tensor.layout != torch.strided or tensor.is_quantized:
+        raise UnsupportedError(
+            f"{name} is a {type(tensor).__name__} of layout {tensor.layout}, and only plain dense "
+            "tensors can be kept in a file"
+        )
+    if tensor.device.type != "cpu":
+        raise UnsupportedError(f"{name} is on {tensor.device}, not on the CPU")
+
+
+def _memory(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """Where in its storage a tensor's elements begin and end, in bytes."""
+    width = tensor.element_size()
+    first = int(tensor.storage_offset()) * width
+    if tensor.numel() == 0:
+        return first, first
+    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return first, first + (reach + 1) * width
+
+
+def tensors_over(
+    mapping: mmap.mmap, base: int, size: int, weights: Sequence[Weight]
+) -> list[torch.Tensor]:
+    """The weights as tensors over mapped memory, `base` bytes into it and `size` bytes long. Equal
+    ones are one tensor. StoreError for one that would lie outside."""
+    known: dict[Weight, torch.Tensor] = {}
+    storage = torch.frombuffer(mapping, dtype=torch.uint8).untyped_storage()
+    found: list[torch.Tensor] = []
+    for weight in weights:
+        unnamed = Weight("", "", *_layout(weight))
+        if unnamed not in known:
+            known[unnamed] = _tensor(storage, base, size, weight)
+        found.append(known[unnamed])
+    return found
+
+
+def _layout(weight: Weight) -> tuple[Any, ...]:
+    return weight.dtype, weight.shape, weight.strides, weight.offset
+
+
+def _tensor(storage: torch.UntypedStorage, base: int, size: int, weight: Weight) -> torch.Tensor:
+    dtype: Any = getattr(torch, weight.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise StoreError(f"weight {weight.name} is of the dtype {weight.dtype}")
+    empty = torch.empty(0, dtype=dtype)
+    if 0 in weight.shape:
+        return torch.empty_strided(weight.shape, weight.strides, dtype=dtype)
+    reach = sum((n - 1) * step for n, step in zip(weight.shape, weight.strides, strict=True))
+    end = weight.offset + (reach + 1) * empty.element_size()
+    inside = 0 <= weight.offset < end <= size and min((0, *weight.strides)) >= 0
+    if not inside or (base + weight.offset) % empty.element_size():
+        raise StoreError(f"weight {weight.name} lies outside of the weights")
+    first = (base + weight.offset) // empty.element_size()
+    return empty.set_(storage, first, weight.shape, weight.strides)

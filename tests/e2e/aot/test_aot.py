@@ -1,0 +1,333 @@
+"""`kernelmill.aot`: compiled files in processes that have nothing else, and what they refuse."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.export import Dim, export
+
+import kernelmill
+from kernelmill import CompilerConfig
+from kernelmill.core.errors import (
+    ConfigError,
+    ConfigTypeError,
+    InputError,
+    StoreError,
+    UnsupportedError,
+)
+from tests.e2e.aot.models import Boxed, Pair, arguments
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+
+
+def run(folder, *command):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
+    environment["KERNELMILL_KERNEL_META"] = str(folder / "kernels")
+    folder.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, *map(str, command)], cwd=folder, env=environment, capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compiled")
+    run(folder, "-m", "tests.e2e.aot.models", folder)
+    return folder
+
+
+@pytest.mark.parametrize(("name", "calls"), [("nested", 3), ("static", 1)])
+def test_a_process_with_nothing_else_runs_the_file(files, tmp_path, name, calls):
+    elsewhere = tmp_path / "elsewhere"
+    output = run(elsewhere, HERE / "serving.py", files / f"{name}.kmill", files / "calls.pt", calls)
+    # Neither torch._dynamo nor the code generator, and no file but the one that is loaded.
+    assert output == "[] []"
+
+
+def test_memory_that_tensors_share_is_stored_once(files):
+    program = kernelmill.aot.load(files / "nested.kmill")
+    assert "second.weight" in program.tensors
+    assert "first.weight" not in program.tensors
+    assert (files / "nested.kmill").stat().st_size < 200_000
+
+
+def test_weights_are_mapped_and_may_be_written(files):
+    program, other = (kernelmill.aot.load(files / "nested.kmill") for _ in range(2))
+    args, kwargs = arguments()
+    with torch.no_grad():
+        before = program(*args, **kwargs)["y"]
+        program.tensors["ramp"].mul_(2.0)
+        program.tensors["second.weight"].zero_()
+        after = program(*args, **kwargs)["y"]
+        assert not torch.allclose(after, before)
+        torch.testing.assert_close(other(*args, **kwargs)["y"], before)
+    maps = Path("/proc/self/maps").read_text()
+    assert any("nested.kmill" in line for line in maps.splitlines())
+
+
+REFUSED = {
+    "argument 'extra' is missing": lambda a, k: (a, {}),
+    "argument 'loud' is missing": lambda a, k: (a[:3], k),
+    "takes 4 arguments by position, got 5": lambda a, k: ((*a, 1), k),
+    "argument 'other' was not among": lambda a, k: (a, {**k, "other": 1}),
+    "argument 'x' is given twice": lambda a, k: (a, {**k, "x": a[0]}),
+    "argument 'extra': the program was compiled for NoneType None, got int 1": (
+        lambda a, k: (a, {"extra": 1})
+    ),
+    "argument 'loud': the program was compiled for bool True": (lambda a, k: ((*a[:3], False), k)),
+    "argument 'n': expected an integer, got float": lambda a, k: ((*a[:2], 2.0, a[3]), k),
+    "argument 'pair': expected a list of 2 values, got a tuple": (
+        lambda a, k: ((a[0], tuple(a[1]), *a[2:]), k)
+    ),
+    "argument 'pair': expected 2 values in it, got 1": (lambda a, k: ((a[0], a[1][:1], *a[2:]), k)),
+    "argument 'pair.1': expected the keys ['q'], got ['r']": (
+        lambda a, k: ((a[0], [a[1][0], {"r": a[0]}], *a[2:]), k)
+    ),
+    "argument 'pair.1.q' (number 2): expected shape [4, 6]": (
+        lambda a, k: ((a[0], [a[1][0], {"q": a[0][:3]}], *a[2:]), k)
+    ),
+    "argument 'x' (number 0): expected dtype f32, got dtype f64": (
+        lambda a, k: ((a[0].double(), *a[1:]), k)
+    ),
+    "argument 'x' (number 0): expected a tensor, got int 3": lambda a, k: ((3, *a[1:]), k),
+    "dim 0 of argument 'x' is 65, and the program was compiled for at least 1 and at most 64": (
+        lambda a, k: ((torch.zeros(65, 6), *a[1:]), k)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_an_argument_that_does_not_fit_is_named(files, message):
+    program = kernelmill.aot.load(files / "nested.kmill")
+    args, kwargs = REFUSED[message](*arguments())
+    with torch.no_grad(), pytest.raises(InputError) as caught:
+        program(*args, **kwargs)
+    assert message in str(caught.value)
+    assert program.tensors["state"].tolist() == [0.0] * 6
+
+
+def test_arguments_that_require_grad_are_refused(files):
+    program = kernelmill.aot.load(files / "nested.kmill")
+    args, kwargs = arguments()
+    with pytest.raises(RuntimeError, match="inference only"):
+        program(args[0].requires_grad_(), *args[1:], **kwargs)
+
+
+# ---- damage -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["manifest", "plan", "objects", "weights", "header"])
+def test_a_changed_file_is_one_clear_error(files, tmp_path, part):
+    data = bytearray((files / "static.kmill").read_bytes())
+    place = 60 if part == "header" else kernelmill.aot.file.AotFile(
+        files / "static.kmill"
+    ).sections[part][0] + 3  # fmt: skip
+    data[place] ^= 1
+    bad = tmp_path / "bad.kmill"
+    bad.write_bytes(data)
+    with pytest.raises(StoreError, match=f"bad.kmill is damaged: the checksum of its {part}"):
+        kernelmill.aot.load(bad)
+
+
+@pytest.mark.parametrize("keep", [0, 20, 3000, -5000])
+def test_a_torn_file_is_one_clear_error(files, tmp_path, keep):
+    bad = tmp_path / "bad.kmill"
+    bad.write_bytes((files / "static.kmill").read_bytes()[:keep])
+    with pytest.raises(StoreError, match=r"bad\.kmill (is damaged|was not made)"):
+        kernelmill.aot.load(bad)
+
+
+def test_a_file_that_others_can_write_to_is_refused(files, tmp_path):
+    copy = tmp_path / "copy.kmill"
+    copy.write_bytes((files / "static.kmill").read_bytes())
+    copy.chmod(0o666)
+    with pytest.raises(StoreError, match="chmod"):
+        kernelmill.aot.load(copy)
+    copy.chmod(0o600)
+    kernelmill.aot.load(copy)
+
+
+def test_what_is_no_file_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        kernelmill.aot.load(tmp_path / "nothing")
+    with pytest.raises(StoreError, match="no plain file"):
+        kernelmill.aot.load(tmp_path)
+
+
+def test_a_file_for_another_machine_is_compiled_anew_or_refused(files, tmp_path, monkeypatch):
+    path = files / "nested.kmill"
+    monkeypatch.setattr("kernelmill.aot.program.host", lambda: "another")
+    monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "kernels"))
+    with pytest.raises(UnsupportedError, match="made for another machine: its target is"):
+        kernelmill.aot.load(path, rebuild=False)
+    program = kernelmill.aot.load(path)
+    assert list((tmp_path / "kernels").glob("*.o"))
+    for args, kwargs, expected in torch.load(files / "calls.pt", weights_only=True)[:2]:
+        with torch.no_grad():
+            torch.testing.assert_close(program(*args, **kwargs), expected)
+
+
+# ---- what can be compiled -----------------------------------------------------------------------
+
+
+def compiled(tmp_path, *args, **options):
+    return kernelmill.aot.load(
+        kernelmill.aot.compile(*args, path=tmp_path / "program.kmill", **options)
+    )
+
+
+def test_functions_and_methods(tmp_path):
+    factor = torch.randn(4)
+
+    def scaled(x, *, shift):
+        return x * factor + shift
+
+    x, shift = torch.randn(3, 4), torch.randn(4)
+    program = compiled(tmp_path, scaled, (x,), {"shift": shift})
+    torch.testing.assert_close(program(x, shift=shift), scaled(x, shift=shift))
+    assert repr(program).startswith("AotProgram(scaled(x, shift)")
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(4, 4)
+
+        def encode(self, x):
+            return torch.tanh(self.linear(x))
+
+    model = Two()
+    program = compiled(tmp_path, model.encode, (x,))
+    torch.testing.assert_close(program(x), model.encode(x).detach())
+    assert "linear.weight" in program.tensors
+
+
+def test_named_tuples_and_dataclasses_come_and_go(tmp_path):
+    def swap(pair, boxed):
+        return Pair(pair.high * 2.0, pair.low), Boxed(boxed.value + 1.0, boxed.note - 1.0)
+
+    a, b = torch.randn(2, 3)
+    program = compiled(tmp_path, swap, (Pair(a, b), Boxed(a, b)))
+    got = program(Pair(b, a), Boxed(b, a))
+    assert type(got[0]) is Pair and type(got[1]) is Boxed
+    torch.testing.assert_close((*got[0], got[1].value), (a * 2.0, b, b + 1.0))
+    with pytest.raises(InputError, match="argument 'pair': expected a Pair"):
+        program((a, b), Boxed(a, b))
+
+
+def test_a_tensor_given_twice_is_two_arguments(tmp_path):
+    x, y = torch.randn(2, 5)
+    program = compiled(tmp_path, lambda a, b: a - 2.0 * b, (x, x))
+    torch.testing.assert_close(program(x, y), x - 2.0 * y)
+
+
+def test_arguments_are_updated_in_place(tmp_path):
+    def step(total, x):
+        total.add_(x)
+        return total * 2.0
+
+    program = compiled(tmp_path, step, (torch.zeros(4), torch.ones(4)))
+    total, x = torch.zeros(4), torch.ones(4)
+    version = total._version
+    assert program(total, x).tolist() == [2.0] * 4
+    assert program(total, x).tolist() == [4.0] * 4
+    assert total.tolist() == [2.0] * 4 and total._version > version
+    with pytest.raises(InputError, match="'total' and 'x' share memory"):
+        program(total, total)
+
+
+def test_sizes_that_are_multiples_of_one(tmp_path):
+    half = Dim("half", min=1, max=16)
+    program = compiled(
+        tmp_path, lambda x: x.reshape(2, -1).sum(0), (torch.randn(8),),
+        dynamic_shapes={"x": {0: 2 * half}},
+    )  # fmt: skip
+    for rows in (8, 4, 10):
+        x = torch.randn(rows)
+        torch.testing.assert_close(program(x), x.reshape(2, -1).sum(0))
+    with pytest.raises(InputError, match="argument 'x'"):
+        program(torch.randn(7))
+    with pytest.raises(InputError, match="of argument 'x' is 20"):
+        program(torch.randn(40))
+
+
+def test_conditions_of_the_trace_are_kept(tmp_path):
+    class Either(nn.Module):
+        def forward(self, x):
+            return x + 1.0 if x.shape[0] % 4 == 0 else x - 1.0
+
+    with torch.no_grad():
+        program = export(
+            Either(), (torch.ones(8),),
+            dynamic_shapes={"x": {0: Dim.AUTO}},
+        )  # fmt: skip
+    loaded = compiled(tmp_path, program)
+    assert loaded(torch.ones(8)).tolist() == [2.0] * 8
+    for rows in (8, 12, 6):
+        try:
+            got = loaded(torch.ones(rows))
+        except InputError:
+            assert rows != 8
+        else:
+            torch.testing.assert_close(got, Either()(torch.ones(rows)))
+
+
+def test_super_kernels_and_custom_decompositions(tmp_path):
+    def run(x):
+        with kernelmill.scope.super_kernel("all"):
+            return torch.softmax(torch.relu(x) @ x, -1)
+
+    config = CompilerConfig()
+    config.experimental_config.super_kernel_optimize = True
+    x = torch.randn(64, 64)
+    program = compiled(tmp_path, run, (x,), config=config)
+    torch.testing.assert_close(program(x), run(x))
+    table = {torch.ops.aten.sin.default: lambda x: x * 2.0}
+    program = compiled(tmp_path, torch.sin, (x,), custom_decompositions=table)
+    torch.testing.assert_close(program(x), x * 2.0)
+
+
+def test_operators_that_are_left_to_torch(tmp_path):
+    x = torch.randn(5, 5)
+    program = compiled(tmp_path, lambda x: torch.linalg.inv(x) + 1.0, (x,))
+    torch.testing.assert_close(program(x), torch.linalg.inv(x) + 1.0)
+    assert program.report()["aten_calls"] > 0
+
+
+def test_wrong_use_is_refused(tmp_path):
+    x = torch.randn(3)
+    config = CompilerConfig()
+    config.mode = "reduce-overhead"
+    with torch.no_grad():
+        program = export(nn.ReLU(), (x,))
+    with pytest.raises(InputError, match="has been traced"):
+        kernelmill.aot.compile(program, (x,))
+    with pytest.raises(InputError, match="tuple of positional arguments"):
+        kernelmill.aot.compile(torch.sin, x)
+    with pytest.raises(InputError, match="expected an ExportedProgram"):
+        kernelmill.aot.compile(3, (x,))
+    with pytest.raises(ConfigTypeError, match="CompilerConfig"):
+        kernelmill.aot.compile(torch.sin, (x,), config={})
+    with pytest.raises(ConfigError, match="captures each set of sizes"):
+        compiled(
+            tmp_path, lambda x: x + 1, (x,), config=config, dynamic_shapes={"x": {0: Dim.DYNAMIC}}
+        )
+    compiled(tmp_path, torch.sin, (x,), config=config)
+    with pytest.raises(UnsupportedError, match="it returns a dict whose keys"):
+        compiled(tmp_path, lambda x: {2.5: x}, (x,))
+
+
+def test_the_file_is_named_after_what_it_holds(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = kernelmill.aot.compile(nn.ReLU(), (torch.randn(3),))
+    assert path == str(tmp_path / "ReLU.kmill")
+    assert [name for name in os.listdir(tmp_path) if ".tmp-" in name] == []
+    json.loads(kernelmill.aot.file.AotFile(path).text("manifest"))
