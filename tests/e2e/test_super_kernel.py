@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import kernelmill
 from kernelmill.core import knobs
-from kernelmill.scope import stream_switch, super_kernel
+from kernelmill.scope import stream_switch, super_kernel, wait_tensor
 
 
 class Layers(nn.Module):
@@ -88,6 +88,13 @@ def test_an_aten_operator_splits_the_range() -> None:
     (reason,) = one["splits"]  # type: ignore[misc]
     assert "sort" in reason and "runs in ATen" in reason
     torch.testing.assert_close(run(Sorted(), X), Sorted()(X))
+
+
+def test_a_split_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("WARNING", "kernelmill.superkernel"):
+        run(Sorted(), X)
+    (text,) = {record.getMessage() for record in caplog.records}
+    assert "range 'sp1' is split" in text and "sort" in text and "runs in ATen" in text
 
 
 def test_abort_refuses_a_split() -> None:
@@ -173,6 +180,51 @@ def test_streams() -> None:
     assert tagged[0]["streams"] == expected  # type: ignore[index]
 
 
+class Ordered(nn.Module):
+    """Two independent chains on streams of their own, the second perhaps after the first."""
+
+    def __init__(self, ordered: bool) -> None:
+        super().__init__()
+        self.ordered = ordered
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        with super_kernel("ordered"):
+            with stream_switch("a"):
+                x = torch.softmax(x @ x, -1)
+            if self.ordered:
+                y = wait_tensor(y, x)
+            with stream_switch("b"):
+                return x, torch.softmax(y @ y, -1)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="streams need two processors")
+def test_wait_tensor_orders_streams() -> None:
+    x, y = torch.randn(2, 64, 64)
+    barriers = [
+        ranges(Ordered(ordered), x, y)[0]["supers"][0]["barriers"]  # type: ignore[index]
+        for ordered in (False, True)
+    ]
+    assert barriers[1] == barriers[0] + 1
+    with torch.no_grad():
+        results = [
+            torch.compile(Ordered(ordered), backend=kernelmill.get_backend(), fullgraph=True)(x, y)
+            for ordered in (False, True)
+        ]
+    assert all(map(torch.equal, *results))
+
+
+def test_gradients_pass_wait_tensor() -> None:
+    x, y = torch.randn(2, 16, 16, requires_grad=True)
+    leaves = [x.detach().requires_grad_(), y.detach().requires_grad_()]
+    compiled = torch.compile(Ordered(True), backend=kernelmill.get_backend(), fullgraph=True)
+    sum(result.square().sum() for result in compiled(*leaves)).backward()  # type: ignore
+    got = [leaf.grad for leaf in leaves]
+    wanted = [leaf.detach().requires_grad_() for leaf in leaves]
+    sum(result.square().sum() for result in Ordered(False)(*wanted)).backward()  # type: ignore
+    for gradient, leaf in zip(got, wanted, strict=True):
+        torch.testing.assert_close(gradient, leaf.grad)
+
+
 STOPPED = """
 import torch, kernelmill
 from tests.e2e.test_super_kernel import Layers
@@ -219,6 +271,25 @@ def test_automatic_ranges_only_where_it_pays(rows: int) -> None:
         assert [one["scope"] for one in fused] == (["(automatic)"] if rows > 1 else [])
         backend = kernelmill.get_backend(compiler_config=config)
         assert torch.equal(torch.compile(Layers(None), backend=backend)(x), run(Layers(None), x))
+
+
+@pytest.mark.parametrize("debug", [None, {"debug-sync-all": 1}])
+def test_captures_become_super_kernels(debug: dict[str, int] | None) -> None:
+    """Kernels for all sizes, called with those of a capture, are fused like others."""
+    x = torch.randn(512, 128)
+    found: list[Tensor] = []
+    for fused in (False, True):
+        config = kernelmill.CompilerConfig()
+        config.mode = "reduce-overhead"
+        config.experimental_config.aclgraph._super_kernel_optimize = fused
+        config.experimental_config.aclgraph._super_kernel_debug_options = debug
+        with torch.no_grad():
+            shown = kernelmill.explain(Layers(None), x, compiler_config=config).as_dict()
+            kept = shown["super_kernel_ranges"]
+            assert sum(len(one["supers"]) for one in kept) == fused
+            backend = kernelmill.get_backend(compiler_config=config)
+            found.append(torch.compile(Layers(None), backend=backend)(x))
+    assert torch.equal(*found)
 
 
 def test_gradients() -> None:

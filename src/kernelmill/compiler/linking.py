@@ -12,6 +12,7 @@ from kernelmill import superkernel
 from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.objects import differences, obtain_all, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
+from kernelmill.config.ranges import RangeOptions
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Graph
@@ -34,14 +35,14 @@ class Draft:
     """A graph after lowering, with its report so far: all that needs no objects.
 
     `others` are the targets of kernels that are not for this machine's, by kernel name.
-    With `automatic_ranges` everything becomes super kernels, not only what the model marks.
+    With options for `automatic_ranges` all becomes super kernels, not only what the model marks.
     """
 
     lowered: Lowered
     graph: Graph
     report: CompileReport
     others: Mapping[str, Target] = field(default_factory=dict[str, Target])
-    automatic_ranges: bool = False
+    automatic_ranges: RangeOptions | None = None
 
 
 def link(draft: Draft, store: Store, target: Target) -> Program:

@@ -8,6 +8,7 @@ from kernelmill.compiler.operators_lowered import Library
 from kernelmill.compiler.recording import note
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild
+from kernelmill.config.ranges import RangeOptions
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
@@ -20,13 +21,20 @@ from kernelmill.store.store import Store
 class Operators:
     """Makes such programs. With `build`, static kernels are compiled for what has none yet.
 
-    Static kernels that are installed are used in any case.
+    Static kernels that are installed are used in any case. For `automatic_ranges` see `Draft`.
     """
 
-    def __init__(self, store: Store, target: Target, build: StaticBuild | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        target: Target,
+        build: StaticBuild | None = None,
+        automatic_ranges: RangeOptions | None = None,
+    ) -> None:
         self.store = store
         self.target = target
         self.build = build
+        self.automatic_ranges = automatic_ranges
         self.choices = Choices(store, target)
 
     def program(self, graph: Graph, report: CompileReport) -> Program:
@@ -43,7 +51,7 @@ class Operators:
             selection = _Selection(self)
             with report.stage("lower"):
                 lowered = lower_graph(graph, self.target, True, selection.choose)
-        draft = Draft(lowered, graph, report, selection.targets)
+        draft = Draft(lowered, graph, report, selection.targets, self.automatic_ranges)
         program = link(draft, self.store, self.target)
         note(program, graph, fused=False)
         return program

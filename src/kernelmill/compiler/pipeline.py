@@ -14,6 +14,7 @@ from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild, build_folder
 from kernelmill.compiler.tuning import Tuner
 from kernelmill.config.compiler_config import CompilerConfig
+from kernelmill.config.ranges import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.target import Target, host
@@ -47,10 +48,12 @@ def compile_graphs(
     if config.mode == REDUCE_OVERHEAD:
         limit = config.debug.aclgraph.static_capture_size_limit
         assert limit is not None
-        operators = Operators(store, target, _static_build(config, store, target))
+        operators = Operators(
+            store, target, _static_build(config, store, target), _automatic_ranges(config)
+        )
         return [Captures(operators, *one, limit).program() for one in optimised]
     separate = not config.experimental_config.pattern_fusion_pass
-    automatic = config.experimental_config.super_kernel_optimize
+    automatic = _automatic_ranges(config)
     drafts: list[Draft] = []
     for graph, report in optimised:
         tuner = Tuner(store, target) if config.aoe_config.aoe_mode else None
@@ -64,6 +67,18 @@ def compile_graphs(
     for program, draft in zip(programs, drafts, strict=True):
         note(program, draft.graph, fused=not separate)
     return programs
+
+
+def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:
+    experimental = config.experimental_config
+    captures = experimental.aclgraph
+    wanted = experimental.super_kernel_optimize or (
+        config.mode == REDUCE_OVERHEAD and captures._super_kernel_optimize
+    )
+    if not wanted:
+        return None
+    options = {"stream-fusion": 1, **(captures._super_kernel_optimize_options or {})}
+    return options_of({**options, **(captures._super_kernel_debug_options or {})})
 
 
 def _optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileReport]:

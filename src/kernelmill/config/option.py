@@ -13,8 +13,9 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, Self, TypeVar, cast, overload
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
+from kernelmill.config.ranges import options_of
 from kernelmill.core.errors import ConfigError, ConfigPathError, ConfigTypeError
 
 T = TypeVar("T")
@@ -175,6 +176,24 @@ class Instance(Option[T]):
         if value != self.default and not self.accepts(value):
             raise ConfigTypeError(f"config.{where}: {value!r} is no {self.expected}")
         return value  # pyright: ignore[reportReturnType]  # `accepts` is the type's check
+
+
+class RangeDict(Option[dict[str, Any] | None]):
+    """Options of a super-kernel range as a dict of their names and values, or None."""
+
+    example: ClassVar[dict[str, Any]] = {"debug-sync-all": 1}
+
+    def check(self, where: str, value: object) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise ConfigTypeError(f"config.{where}: {value!r} is no dict")
+        values = cast(dict[str, Any], value)
+        try:
+            options_of(values)
+        except ConfigError as error:
+            raise ConfigError(f"config.{where}: {error}") from None
+        return dict(values)
 
 
 class Sub(Generic[G]):

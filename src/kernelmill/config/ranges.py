@@ -1,7 +1,10 @@
 """Marks of super-kernel ranges: what `kernelmill.scope` puts on operators, as text and as data.
 
-    mark    = NAME ["?" options] ["#" TAG "," PRIORITY]
+    mark    = NAME ["?" options] ["#" TAG "," PRIORITY] ["<" events] [">" events]
     options = OPTION "=" VALUE {":" OPTION "=" VALUE}
+    events  = NUMBER {"," NUMBER}
+
+Events are what `wait_tensor` orders: operators behind "<" begin after those behind ">" are done.
 
 The text travels with each operator through tracing, the graph and the plan.
 """
@@ -10,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelmill.core.errors import ConfigError
@@ -66,6 +69,11 @@ def parse_options(text: str) -> RangeOptions:
     )
 
 
+def options_of(values: Mapping[str, Any]) -> RangeOptions:
+    """The options in a dict of names and values. ConfigError as `parse_options`."""
+    return parse_options(":".join(f"{name}={value}" for name, value in values.items()))
+
+
 def _check(name: str, value: str) -> None:
     if name in _OTHERS:
         raise ConfigError(
@@ -84,16 +92,38 @@ def _check(name: str, value: str) -> None:
 
 @dataclass(frozen=True)
 class Mark:
-    """An operator's place: the range's name, its options, its stream's tag ("": none), priority."""
+    """An operator's place: the range's name, its options, its stream's tag ("": none), priority;
+    the events it waits for, and those that it gives."""
 
     scope: str
     options: str = ""
     stream: str = ""
     priority: int = 0
+    awaited: frozenset[int] = frozenset()
+    given: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         text = self.scope + (f"?{self.options}" if self.options else "")
-        return text + (f"#{self.stream},{self.priority}" if self.stream else "")
+        text += f"#{self.stream},{self.priority}" if self.stream else ""
+        return text + _events_text("<", self.awaited) + _events_text(">", self.given)
+
+
+def _events_text(sign: str, events: frozenset[int]) -> str:
+    return sign + ",".join(map(str, sorted(events))) if events else ""
+
+
+def _events(text: str) -> frozenset[int]:
+    return frozenset(map(int, text.split(","))) if text else frozenset()
+
+
+def with_events(
+    text: str, awaited: frozenset[int] = frozenset(), given: frozenset[int] = frozenset()
+) -> str:
+    """The text of a mark with these events too. What is in no range has none."""
+    if not text or text == TAKEN_OUT:
+        return text
+    mark = read_mark(text)
+    return str(replace(mark, awaited=mark.awaited | awaited, given=mark.given | given))
 
 
 def check_range(scope: object, options: object) -> None:
@@ -119,10 +149,12 @@ def _check_name(what: str, name: object) -> None:
 
 def read_mark(text: str) -> Mark:
     """The mark that a text stands for."""
-    rest, _, stream = text.partition("#")
+    rest, _, given = text.partition(">")
+    rest, _, awaited = rest.partition("<")
+    rest, _, stream = rest.partition("#")
     scope, _, options = rest.partition("?")
     tag, _, priority = stream.partition(",")
-    return Mark(scope, options, tag, int(priority or 0))
+    return Mark(scope, options, tag, int(priority or 0), _events(awaited), _events(given))
 
 
 def mark_of(custom: Mapping[str, Any]) -> str:

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmill.config.option import Choice, Group, Instance, Number, Path, Sub, Switch, Text
+from kernelmill.config.option import (
+    Choice,
+    Group,
+    Instance,
+    Number,
+    Path,
+    RangeDict,
+    Sub,
+    Switch,
+    Text,
+)  # fmt: skip
 
 MAX_AUTOTUNE = "max-autotune"
 REDUCE_OVERHEAD = "reduce-overhead"
@@ -18,7 +28,6 @@ INT64_MAX = 2**63 - 1
 _NO_CAPTURE = "no device graph is captured here; a compiled program is launched as one call"
 _NO_STREAMS = "a CPU has no device streams; torch.set_num_threads sets the parallelism"
 _STATIC_KERNELS = "static kernels for a range of sizes"
-_SUPER_KERNEL = "super kernels"
 
 
 def _is_dict(value: object) -> bool:
@@ -248,10 +257,18 @@ class AclGraphExperimental(Group):
         in_key=True,
     )
     _super_kernel_optimize = Switch(
-        False, "Fuse kernels into super kernels.", pending=_SUPER_KERNEL, in_key=True
+        False,
+        "Make super kernels of each capture, where that is estimated to be faster.",
+        mode=REDUCE_OVERHEAD,
+        in_key=True,
     )
-    _super_kernel_optimize_options = mapping("Options of that.", pending=_SUPER_KERNEL, in_key=True)
-    _super_kernel_debug_options = mapping("Checks inside of them.", pending=_SUPER_KERNEL)
+    _super_kernel_optimize_options = RangeDict(
+        None, "Options of ranges that are made without marks, as of scope.super_kernel.",
+        in_key=True,
+    )  # fmt: skip
+    _super_kernel_debug_options = RangeDict(
+        None, "More of them, to look for faults of synchronisation.", in_key=True
+    )
 
 
 class ExperimentalConfig(Group):

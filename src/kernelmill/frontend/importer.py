@@ -22,6 +22,7 @@ from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter
 from kernelmill.frontend.promotion import WeakFloat
 from kernelmill.frontend.results import ResultImporter
+from kernelmill.frontend.waits import WAIT, Waits
 from kernelmill.graph.ir import Graph, Input, TensorType, Value
 
 __all__ = ["ImportedGraph", "import_fx"]
@@ -65,6 +66,7 @@ class _Importer:
         self.constants: dict[Value, torch.Tensor] = {}
         self.names: set[str] = set()
         self.bound: set[str] = set()
+        self.waits = Waits()
 
     def run(self, roles: Sequence[str], names: Sequence[str]) -> ImportedGraph:
         env, graph = self.context.env, self.builder.graph
@@ -77,7 +79,9 @@ class _Importer:
             if node.op == "get_attr":
                 env[node] = self._constant(str(node.target))
             elif node.op == "call_function":
+                first = len(graph.nodes)
                 env[node] = self._call(node)
+                self.waits.note(node, graph.nodes[first:], env)
             elif node.op == "output":
                 graph.results = ResultImporter(self.context, self.operators).run(node.args[0])
             elif node.op != "placeholder":
@@ -197,6 +201,10 @@ class _Importer:
         self.builder.graph.updates.append((held, self.emitter.expand(fresh, held.shape)))
         return held
 
+    def _wait(self, node: fx.Node) -> Any:
+        """`wait_tensor`, whose result is its first argument."""
+        return self.context.argument(node.args[0])
+
     def _item(self, node: fx.Node) -> Any:
         """`item()`: a symbol bound to the value, or a float kept as a value."""
         traced: Any = node.meta["val"]
@@ -244,6 +252,7 @@ class _Importer:
 
 _SPECIAL: dict[Any, Any] = {
     _aten.copy_.default: _Importer._update,
+    WAIT: _Importer._wait,
     _aten._local_scalar_dense.default: _Importer._item,
     _aten._assert_scalar.default: _Importer._assert,
     torch.ops.higher_order.with_effects: _Importer._effect,

@@ -222,7 +222,7 @@ class _Verifier:
         for step in steps:
             if not isinstance(step, Launch):
                 yield f"`{print_step(step)}` is no launch"
-            elif step.dims or not isinstance(step.tasks, int) or not isinstance(step.work, int):
+            elif not all(isinstance(d, int) for d in (*step.dims, step.tasks, step.work)):
                 yield f"`{print_step(step)}` has no constant size"
         for begin, end in super_kernel.parts:
             if not (0 <= begin <= end <= TEAM_PARTS and begin < TEAM_PARTS):

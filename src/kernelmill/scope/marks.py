@@ -1,4 +1,4 @@
-"""Context managers that mark the operators inside; Dynamo traces through them."""
+"""Marks that Dynamo traces through: of the operators inside a block, of the order of two."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 from torch.fx.traceback import annotate
 
 from kernelmill.config.ranges import MARK_KEY, STREAM_KEY, check_range, check_stream
+from kernelmill.frontend.waits import wait_tensor as wait_operator
 
 
 @contextmanager
@@ -36,3 +38,10 @@ def stream_switch(tag: str, priority: int = 0) -> Generator[None]:
         check_stream(tag, priority)
     with annotate({STREAM_KEY: (tag, priority)}):
         yield
+
+
+def wait_tensor(t: Tensor, dep: Tensor) -> Tensor:
+    """`t`; in a super kernel, what reads the result begins when the kernel that makes `dep` is
+    done, though on another stream. Outside of a range, and of compiled code, this does nothing.
+    """
+    return wait_operator(t, dep) if torch.compiler.is_compiling() else t

@@ -91,6 +91,12 @@ class _Driver:
         return "\n".join([
             "declare i32 @sched_yield()", declaration,
             *(f"declare void @{name}(ptr, ptr, i64, i64, ptr)" for name in kernels),
+            *(
+                f"@dims{number} = private constant [{len(launch.dims)} x i64] "
+                f"[{', '.join(f'i64 {dim}' for dim in launch.dims)}], align 8"
+                for number, launch in enumerate(self.launches)
+                if launch.dims
+            ),
             _WAIT.replace("{pause}", pause),
             f"define void @{self.super_kernel.name}({head}) {{",
             *("  " * (not line.endswith(":")) + line for line in self.lines),
@@ -110,10 +116,11 @@ class _Driver:
 
     def _call(self, number: int, name: str, begin: str, end: str) -> None:
         place = 1 + sum(len(launch.buffers) for launch in self.launches[:number])
+        dims = f"@dims{number}" if self.launches[number].dims else "null"
         self.lines += [
             f"%{name} = getelementptr ptr, ptr %buffers, i64 {place}",
             f"call void @{self.launches[number].kernel}"
-            f"(ptr %{name}, ptr null, i64 {begin}, i64 {end}, ptr %scratch)",
+            f"(ptr %{name}, ptr {dims}, i64 {begin}, i64 {end}, ptr %scratch)",
         ]
 
     def _bound(self, part: Part) -> None:

@@ -6,9 +6,10 @@ have the same memory's name, and places in the arena count from its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from kernelmill.config.ranges import read_mark
 from kernelmill.core.dim import Dim, bounds, evaluate, linear_part, product, substitute, symbols
 from kernelmill.kernel.ir import (
     SCRATCH,
@@ -50,16 +51,22 @@ class Footprint:
 
 def footprints(plan: Plan, launch: Launch, kernel: Kernel) -> tuple[Footprint, ...]:
     """What the tasks of a launch of constant size touch. The status word is left out: tasks only
-    ever set it to the same value."""
-    found: list[Footprint] = []
-    ranges = _Ranges(kernel)
+    ever set it to the same value. An event is a byte that one launch writes and another reads."""
+    mark = read_mark(launch.mark)
+    found = [
+        Footprint(("event", event), writes, 0, 0, 1)
+        for events, writes in ((mark.awaited, False), (mark.given, True))
+        for event in sorted(events)
+    ]
+    sizes = {s.name: evaluate(d, {}) for s, d in zip(kernel.dims, launch.dims, strict=True)}
+    ranges = _Ranges(kernel, sizes)
     for number, buffer in zip(launch.buffers, kernel.buffers, strict=True):
         if number < 0:
             continue
         memory, start = _memory(plan, number)
         spec = plan.buffers[number]
         size = buffer.dtype.bytes
-        whole = max(evaluate(buffer.elements, {}), evaluate(product(spec.shape), {})) * size
+        whole = max(evaluate(buffer.elements, sizes), evaluate(product(spec.shape), {})) * size
         own = ranges.of(buffer.name)
         stride, low, high = (0, 0, whole) if own is None else tuple(part * size for part in own)
         found.append(Footprint(memory, buffer.access != "in", stride, start + low, start + high))
@@ -78,7 +85,8 @@ def _memory(plan: Plan, number: int) -> tuple[Memory, int]:
 class _Ranges:
     """Elements of each buffer that one task touches: (stride, low, high) or None."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
+        self._sizes = sizes
         self._values: dict[Value, Dim] = {}
         self._lets: dict[str, Dim] = {}
         self._ambiguous: set[str] = set()
@@ -123,10 +131,11 @@ class _Ranges:
 
     def _resolved(self, dim: Dim) -> Dim:
         known = {name: self._lets[name] for name in symbols(dim) if name in self._lets}
-        return substitute(dim, known)
+        return substitute(dim, {**self._sizes, **known})
 
     def _span(self, index: Dim, lanes: int, step: Dim) -> tuple[int, int, int] | None:
         parts = linear_part(self._resolved(index), TASK)
+        step = self._resolved(step)
         if parts is None or not isinstance(parts[0], int) or not isinstance(step, int):
             return None
         low, high = bounds(parts[1])

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kernelmill.config.ranges import read_mark
+from kernelmill.config.ranges import RangeOptions, read_mark
 from kernelmill.core.dim import evaluate, product
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import ArenaBuffer, assign
@@ -51,14 +51,17 @@ class Formed:
 
 
 def form(
-    plan: Plan, kernels: Mapping[str, Kernel], automatic: bool = False, threads: int | None = None
+    plan: Plan,
+    kernels: Mapping[str, Kernel],
+    automatic: RangeOptions | None = None,
+    threads: int | None = None,
 ) -> Formed:
-    """Make super kernels of a plan's ranges, and with `automatic` of what is in none where that is
-    estimated to be faster.
+    """Make super kernels of a plan's ranges, and with options for it of what is in none where that
+    is estimated to be faster.
 
     `threads` is the size of team to expect; any size runs correctly. ConfigError as `ranges_of`.
     """
-    ranges = ranges_of(plan) + (automatic_ranges(plan) if automatic else [])
+    ranges = ranges_of(plan) + (automatic_ranges(plan, automatic) if automatic else [])
     if not ranges:
         return Formed(plan, ())
     threads = threads or len(os.sched_getaffinity(0))
@@ -179,6 +182,9 @@ def _needs(
     for number, launch in enumerate(launches):
         own = zip(launch.buffers, kernels[launch.kernel].buffers, strict=True)
         access = [(_identity(plan, n), buffer.access) for n, buffer in own if n >= 0]
+        mark = read_mark(launch.mark)
+        access += [(("event", event), "in") for event in mark.awaited]
+        access += [(("event", event), "out") for event in mark.given]
         needed = {i for name, _ in access for i in writers.get(name, ())}
         needed |= {i for name, how in access if how != "in" for i in readers.get(name, ())}
         found.append(frozenset(needed))

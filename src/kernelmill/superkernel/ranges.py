@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 from kernelmill.config.ranges import RangeOptions, parse_options, read_mark
 from kernelmill.core.errors import ConfigError
+from kernelmill.core.log import get_logger
 from kernelmill.plan.ir import AtenCall, Launch, Plan, Step
+
+_log = get_logger("superkernel")
 
 AUTOMATIC = "(automatic)"
 """The name of the range that is not in the model: no name for a user's."""
@@ -49,22 +52,28 @@ def ranges_of(plan: Plan) -> list[Range]:
         options = _options(plan, scope)
         segments = _segments(plan.steps, scopes, scope)
         splits = _splits(plan, scopes, scope)
-        if options.abort and splits:
-            raise ConfigError(
-                f"super_kernel range {scope!r} (strict-scope-check=abort): {splits[0]}"
-            )
+        _refuse(scope, options, splits)
+        for reason in splits:
+            _log.warning("super_kernel range %r is split: %s", scope, reason)
         found.append(Range(scope, options, segments, splits))
     return found
 
 
-def automatic_ranges(plan: Plan) -> list[Range]:
-    """All launches of a static plan that are in no range, as one range."""
+def _refuse(scope: str, options: RangeOptions, splits: Sequence[str]) -> None:
+    if options.abort and splits:
+        raise ConfigError(f"super_kernel range {scope!r} (strict-scope-check=abort): {splits[0]}")
+
+
+def automatic_ranges(plan: Plan, options: RangeOptions) -> list[Range]:
+    """All launches of a static plan that are in no range, as one range. ConfigError when it splits
+    although it must not."""
     if plan.symbols:
         return []
     scopes = ["" if s.mark or isinstance(s, AtenCall) else AUTOMATIC for s in plan.steps]
     segments = _segments(plan.steps, scopes, AUTOMATIC)
     splits = _splits(plan, scopes, AUTOMATIC)
-    return [Range(AUTOMATIC, RangeOptions(stream_fusion=True), segments, splits)]
+    _refuse(AUTOMATIC, options, splits)
+    return [Range(AUTOMATIC, options, segments, splits)]
 
 
 def _options(plan: Plan, scope: str) -> RangeOptions:
@@ -92,7 +101,7 @@ def _segments(steps: Sequence[Step], scopes: Sequence[str], scope: str) -> tuple
 
 def _can_be_fused(step: Step) -> bool:
     """Whether this launches a kernel of constant size."""
-    return isinstance(step, Launch) and not step.dims and isinstance(step.tasks, int)
+    return isinstance(step, Launch) and all(isinstance(d, int) for d in (*step.dims, step.tasks))
 
 
 def _splits(plan: Plan, scopes: Sequence[str], scope: str) -> tuple[str, ...]:

@@ -73,6 +73,8 @@ def test_unknown_names_are_refused_nearest_first(config):
         ("export.inputs_name", ["x", 1], TypeError),
         ("inference_config.dynamic_gears_merge_policy", "cross", ValueError),
         ("post_grad_custom_pre_pass", "not callable", TypeError),
+        ("experimental_config.aclgraph._super_kernel_optimize_options", {"a": 1}, ValueError),
+        ("experimental_config.aclgraph._super_kernel_debug_options", "a=1", TypeError),
         ("debug", None, ValueError),
         ("debug.graph_dump", "txt", ValueError),
     ],

@@ -9,8 +9,10 @@ from kernelmill.config.ranges import (
     Mark,
     RangeOptions,
     mark_of,
+    options_of,
     parse_options,
     read_mark,
+    with_events,
 )
 from kernelmill.core.errors import ConfigError
 
@@ -39,12 +41,29 @@ def test_bad_options(text: str, message: str) -> None:
         parse_options(text)
 
 
+E: frozenset[int] = frozenset()
+E3 = frozenset((3, 4))
+
+
 @pytest.mark.parametrize(
     "mark",
-    [Mark("a"), Mark("a.b", "stream-fusion=1"), Mark("a", "", "t", -2), Mark("a", "x=1", "t")],
-)
+    [Mark("a"), Mark("a.b", "stream-fusion=1"), Mark("a", "", "t", -2), Mark("a", "x=1", "t"),
+     Mark("a", "", "", 0, frozenset((1, 12)), frozenset((3,))), Mark("a", "x=1", "t", 1, E, E3)],
+)  # fmt: skip
 def test_marks_read_back(mark: Mark) -> None:
     assert read_mark(str(mark)) == mark
+
+
+def test_events_join_those_of_the_mark() -> None:
+    mark = with_events(with_events("sp1#t,1<2", frozenset((1,))), given=E3)
+    assert mark == "sp1#t,1<1,2>3,4"
+    assert with_events("", E3) == "" and with_events(TAKEN_OUT, E3) == TAKEN_OUT
+
+
+def test_options_of_a_dict() -> None:
+    assert options_of({"stream-fusion": 1, "debug-sync-all": "0"}) == RangeOptions(True)
+    with pytest.raises(ConfigError, match="no option 'fusion'"):
+        options_of({"fusion": 1})
 
 
 def test_what_tracing_keeps() -> None:

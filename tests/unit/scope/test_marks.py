@@ -4,13 +4,18 @@ import pytest
 import torch
 
 from kernelmill.core.errors import ConfigError
-from kernelmill.scope import stream_switch, super_kernel
+from kernelmill.scope import stream_switch, super_kernel, wait_tensor
 
 
 def test_nothing_happens() -> None:
     x = torch.ones(3)
     with super_kernel("sp1", "stream-fusion=1"), stream_switch("a", 1), super_kernel(None):
         assert torch.equal(x + 1, torch.full((3,), 2.0))
+
+
+def test_wait_tensor_gives_its_tensor() -> None:
+    x = torch.ones(3)
+    assert wait_tensor(x, torch.zeros(2)) is x
 
 
 def test_bad_arguments() -> None:
