@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, mod, product
+from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, mod, product, sym
 from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target import Target
@@ -30,18 +30,22 @@ from kernelmill.lower.contract.schedule import Schedule
 from kernelmill.lower.contract.spec import Contraction, Operand, Window
 from kernelmill.lower.contract.tiles import plan_contraction
 from kernelmill.lower.contract.tiling import Tiling, tilings
-from kernelmill.lower.domain import collect
+from kernelmill.lower.dequantise import COLUMN, DEPTH, depth_axes, leaves_along
+from kernelmill.lower.domain import Access, collect
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group, fresh_axes, used_axes
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.loops import Loops
-from kernelmill.lower.views import Index, unravel
+from kernelmill.lower.views import Index, ravel, unravel
 from kernelmill.lower.words import Words, word_size
 
 Pack = Callable[[Value], Location | None]
 """Asks for a constant value to be stored once; None when it depends on what changes."""
 
 Dims = tuple[Dim, ...]
+
+_FEW_ROWS = 8
+"""Up to so many rows a weight that is computed is multiplied as it is read, in f32."""
 
 
 def accumulator(dtype: DType) -> DType:
@@ -93,10 +97,40 @@ class ContractionEmitter:
         self.seed = group.seed
         self.packed_a: str | None = None
         self.packed_b: str | None = None
+        self.packed_leaves: list[str] = []
+
+    @cached_property
+    def _whole(self) -> _Roles:
+        """The roles with k as the operator has it."""
+        return _matmul(self.seed) if self.seed.op == "matmul" else _convolution(self.seed)
 
     @cached_property
     def _roles(self) -> _Roles:
-        return _matmul(self.seed) if self.seed.op == "matmul" else _convolution(self.seed)
+        """The roles, with k cut into the groups of a weight that is computed."""
+        roles = self._whole
+        if not self._computes_b or self._words > 1:
+            return roles
+        (size,) = roles.k
+        assert isinstance(size, int)
+        axes = depth_axes(self._reads_of_b, size)
+        return replace(
+            roles,
+            k=axes,
+            a_index=lambda bi, mi, ki: roles.a_index(bi, mi, (ravel(ki, axes),)),
+            b_index=lambda bi, ni, ki: roles.b_index(bi, ni, (ravel(ki, axes),)),
+        )
+
+    @cached_property
+    def _computes_b(self) -> bool:
+        """Whether B is a weight that is made of smaller numbers as it is read."""
+        return self._whole.b in self.e.within
+
+    @cached_property
+    def _reads_of_b(self) -> list[Access]:
+        """What an element of B is made of, at column n and at k."""
+        roles = self._whole
+        column, depth = sym(COLUMN, 0, roles.n - 1), sym(DEPTH, 0, roles.k[0] - 1)
+        return collect([(roles.b, roles.b_index((), column, (depth,)))], self.e.stored, set())
 
     @cached_property
     def _loose(self) -> Contraction:
@@ -105,6 +139,8 @@ class ContractionEmitter:
         b = self._window(self.seed)
         if b is None:
             b = self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k)
+        if self._computes_b:
+            b = replace(b, contiguous_along="outer", direct=False, panelled=True)
         a = self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k)
         k = roles.k
         if self._words > 1:
@@ -128,8 +164,10 @@ class ContractionEmitter:
 
         One vector of bf16 is multiplied in f32: memory is what that waits for, and denormals count.
         """
-        roles = self._roles
-        if self.seed.op != "matmul" or (roles.a.dtype.is_float and roles.m == 1):
+        roles = self._whole
+        few = 1 if roles.b not in self.e.within else _FEW_ROWS
+        vectors = roles.a.dtype.is_float and isinstance(roles.m, int) and roles.m <= few
+        if self.seed.op != "matmul" or vectors:
             return 1
         return word_size(roles.a.dtype, self.target)
 
@@ -162,15 +200,19 @@ class ContractionEmitter:
         To be called before `emit`.
         """
         roles = self._roles
+        if self._computes_b:
+            assert widths.b is not None
+            self._pack_leaves(widths.b)
+            return
         if widths.b is not None:
             self.packed_b = self._pack(roles.b, roles.b_index, roles.n, roles, widths.b)
         if self.packed_b is None and self._words != 4:
             self.packed_a = self._pack(roles.a, roles.a_index, roles.m, roles, widths.a)
 
     @property
-    def packed_key(self) -> tuple[str, str]:
+    def packed_key(self) -> tuple[str, ...]:
         """What packing adds to the kernel's signature."""
-        return (self.packed_a or "", self.packed_b or "")
+        return (self.packed_a or "", self.packed_b or "", *self.packed_leaves)
 
     def emit(self) -> Dim:
         """Emit body, tasks and scratch; returns the estimated work in ns.
@@ -182,6 +224,8 @@ class ContractionEmitter:
         spec = self._loose
         if self.packed_b is not None:
             spec = replace(spec, b=Operand(None, packed=self.packed_b))
+        if self._words == 1:
+            self.e.unrounded = self.e.within
         if self.packed_a is not None:
             spec = replace(spec, a=Operand(None, packed=self.packed_a))
         schedule = self._plan(spec)
@@ -256,6 +300,16 @@ class ContractionEmitter:
         view = _panel_view(value, at, outer, roles, width, self._words, origin)
         location = None if view is None else self.pack(view)
         return None if location is None else self.e.param(location, "in")
+
+    def _pack_leaves(self, width: int) -> None:
+        for leaf in leaves_along(self._reads_of_b):
+            view = leaf.panels(width, self.seed.origin)
+            location = self.pack(view)
+            assert location is not None, "leaves are constant"
+            panels = Value("panels", view.type)
+            self.e.panels[panels] = location
+            self.e.instead[leaf.value] = leaf.read_back(panels, width)
+            self.packed_leaves.append(self.e.param(location, "in"))
 
     # ---- attention -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ all others are scalars of the surrounding loops.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -57,11 +58,26 @@ class ScratchLocation:
 
 
 class Emitter:
-    """One for each kernel. `stored` says where a value lives, or None when it is computed here."""
+    """One for each kernel. `stored` says where a value lives, or None when it is computed here.
 
-    def __init__(self, builder: KernelBuilder, stored: Callable[[Value], Location | None]) -> None:
+    `within` are values that products compute from smaller weights.
+    """
+
+    def __init__(
+        self,
+        builder: KernelBuilder,
+        stored: Callable[[Value], Location | None],
+        within: AbstractSet[Value] = frozenset(),
+    ) -> None:
         self.builder = builder
         self.scratch: dict[Value, ScratchLocation] = {}
+        self.instead: dict[Value, Value] = {}
+        """Read in place of a stored value, as they have the same elements."""
+        self.panels: dict[Value, Location] = {}
+        """Where values are stored that only this kernel knows."""
+        self.unrounded: AbstractSet[Value] = frozenset()
+        """Computed values that are not rounded to their half type."""
+        self.within = within
         self.buffers: list[int] = []
         self.stored = stored
         self._params: dict[int, str] = {}
@@ -197,7 +213,9 @@ class Emitter:
         if kept is not None:
             address = self._address(kept.strides, kept.offset, index)
             return self._load(SCRATCH, address, kept.dtype.compute, exists=True)
-        location = self.stored(value)
+        if value in self.instead:
+            return self.element(self.instead[value], index)
+        location = self.panels.get(value) or self.stored(value)
         if location is not None:
             address = self._address(location.strides, location.offset, index)
             exists = in_range(index, value.shape)
@@ -212,7 +230,8 @@ class Emitter:
         kind = OPS[node.op].kind
         if kind == "pointwise":
             args = [self.element(operand, index) for operand in node.operands]
-            return pointwise.apply(self.builder, node, args)
+            rounded = node.result not in self.unrounded
+            return pointwise.apply(self.builder, node, args, rounded)
         if kind in ("view", "layout"):
             return self._view(node, index)
         if kind == "source":

@@ -13,6 +13,7 @@ first, in program order.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from kernelmill.core.dim import product, recombine
@@ -55,13 +56,18 @@ class Fusion:
     """Stored views that their readers take from memory; all others are read through."""
 
 
-def fuse(graph: Graph, forced: Iterable[Value], separate: bool = False) -> Fusion:
+def fuse(
+    graph: Graph,
+    forced: Iterable[Value],
+    separate: bool = False,
+    within: AbstractSet[Value] = frozenset(),
+) -> Fusion:
     """Group the nodes of `graph`. `forced` values are stored whatever their readers are: the
-    program's results and updates, and what ATen reads.
+    program's results and updates, and what ATen reads. Those `within` their readers never are.
 
     With `separate` every operator that computes is a group of its own.
     """
-    return _Fuser(graph, set(forced), separate).run()
+    return _Fuser(graph, set(forced), separate, within).run()
 
 
 def inline_costs(graph: Graph) -> dict[Value, int]:
@@ -87,9 +93,12 @@ def inline_costs(graph: Graph) -> dict[Value, int]:
 
 
 class _Fuser:
-    def __init__(self, graph: Graph, forced: set[Value], separate: bool) -> None:
+    def __init__(
+        self, graph: Graph, forced: set[Value], separate: bool, within: AbstractSet[Value]
+    ) -> None:
         self.graph = graph
         self.separate = separate
+        self.within = within
         self.forced = forced
         self.bit = {node: 1 << i for i, node in enumerate(graph.nodes)}
         self.ancestors: dict[Node, int] = {}
@@ -285,6 +294,8 @@ class _Fuser:
 
     def _store_unless_free(self, value: Value) -> None:
         """An operand of a contraction is stored unless reading it costs next to nothing."""
+        if value in self.within:
+            return
         while value.node is not None and OPS[value.node.op].kind in ("view", "layout"):
             if value.node.op == "concat":
                 self.kept.add(value)
@@ -311,6 +322,9 @@ class _Fuser:
         readers = self._readers(value)
         forced = value in self.forced
         if not readers and not forced:
+            return
+        if value in self.within:
+            self._inline(node, readers)
             return
         if self.separate:
             self._store_alone(node)

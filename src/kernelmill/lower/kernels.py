@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim
@@ -41,8 +42,9 @@ class KernelMaker:
     """Makes kernels for the groups of one graph.
 
     `stored` says where values live; `pack` stores a constant view once; `cost` is that of
-    `fusion.inline_costs`; `order` sorts a group's nodes as the program has them. With `trials` the
-    schedules of contractions and attentions come from there.
+    `fusion.inline_costs`; `order` sorts a group's nodes as the program has them; the values
+    `within` products are computed there from smaller ones. With `trials` the schedules of
+    contractions and attentions come from there.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class KernelMaker:
         pack: Callable[[Value], Location | None],
         cost: Mapping[Value, int],
         order: Mapping[Node, int],
+        within: AbstractSet[Value] = frozenset(),
         trials: Trials | None = None,
     ) -> None:
         self.target = target
@@ -59,6 +62,7 @@ class KernelMaker:
         self.pack = pack
         self.cost = cost
         self.order = order
+        self.within = within
         self.trials = trials
         self._made: dict[tuple[Hashable, ...], _Template] = {}
         self._widths: dict[tuple[Hashable, ...], PanelWidths] = {}
@@ -102,7 +106,8 @@ class KernelMaker:
         """An emitter of an empty kernel for this group."""
         own = {*group.internal, *group.roots}
         stored: Callable[[Value], Location | None] = lambda v: None if v in own else self.stored(v)  # noqa: E731
-        emitter = Emitter(KernelBuilder("kernel", kernel_type(self.nodes(group))), stored)
+        builder = KernelBuilder("kernel", kernel_type(self.nodes(group)))
+        emitter = Emitter(builder, stored, self.within)
         for location in targets.values():
             # No code stores what has no elements; that there is such a tensor must be known.
             if location.elements == 0:

@@ -47,21 +47,27 @@ def to_memory(b: KernelBuilder, register: Value, dtype: DType) -> Value:
     return b.op("cast", register, dtype=dtype) if dtype.compute != dtype else register
 
 
-def convert(b: KernelBuilder, register: Value, source: DType, target: DType) -> Value:
-    """A value of graph dtype `source` converted to `target` as a torch cast does."""
+def convert(
+    b: KernelBuilder, register: Value, source: DType, target: DType, rounded: bool = True
+) -> Value:
+    """A value of graph dtype `source` converted to `target` as a torch cast does.
+
+    Unless `rounded`, one of a half type keeps the digits it has in f32.
+    """
     if source == target:
         return register
     if register.type.dtype != target.compute:
         # To a half type everything goes through f32, as in eager.
         register = b.op("cast", register, dtype=target.compute)
-    return round_to(b, register, target)
+    exact = source.bits <= 8 and not source.is_float
+    return register if exact or not rounded else round_to(b, register, target)
 
 
-def apply(b: KernelBuilder, node: Node, args: list[Value]) -> Value:
-    """Emit one pointwise node. Raises KeyError for an operator that has no lowering."""
+def apply(b: KernelBuilder, node: Node, args: list[Value], rounded: bool = True) -> Value:
+    """Emit one pointwise node, `rounded` to its type. KeyError for one that has no lowering."""
     source, target = node.operands[-1].dtype, node.result.dtype
     if node.op == "cast":
-        return convert(b, args[0], source, target)
+        return convert(b, args[0], source, target, rounded)
     if node.op == "bitcast":
         raw = to_memory(b, args[0], source)
         return from_memory(b, b.op("bitcast", raw, dtype=target), target)
@@ -70,7 +76,7 @@ def apply(b: KernelBuilder, node: Node, args: list[Value]) -> Value:
     if node.op == "nextafter" and target.compute != target:
         return _next_half(b, target, *args)
     result = _OPERATORS[node.op](b, *args)
-    if target == BOOL or node.op in _EXACT:
+    if target == BOOL or node.op in _EXACT or not rounded:
         return result
     return round_to(b, result, target)
 

@@ -14,6 +14,7 @@ from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
+from kernelmill.lower.dequantise import dequantised
 from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse, inline_costs
 from kernelmill.lower.groups import Group, fresh_axes, is_view
@@ -118,12 +119,17 @@ class _Lowering:
         forced = self._forced(sources)
         self.cost = inline_costs(self.graph)
         order = {node: i for i, node in enumerate(self.graph.nodes)}
-        self.fusion = fuse(self.graph, forced, self.separate)
+        within = frozenset[Value]()
+        if not self.separate:
+            within = dequantised(self.graph, self.constants, forced | self.read)
+        self.fusion = fuse(self.graph, forced, self.separate, within)
         self.read |= self.fusion.kept
         trials = None
         if self.pick is not None:
             trials = Trials(self.target, self.pick, lambda value: self._is_constant([value]))
-        self.maker = KernelMaker(self.target, self._stored, self._pack, self.cost, order, trials)
+        self.maker = KernelMaker(
+            self.target, self._stored, self._pack, self.cost, order, within, trials
+        )
         for group in self.fusion.groups:
             self._lower_group(group)
         for (target, _), source in zip(self.graph.updates, sources, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, product
+from kernelmill.core.dim import Dim, mod, product
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.spec import Dims, guess
@@ -38,6 +38,26 @@ class Depth:
         """How many k there are."""
         return (self.stop - self.start) * self.inner
 
+    @property
+    def first(self) -> Depth:
+        """The first axis alone."""
+        return Depth(self.axes[:1], self.start, self.stop)
+
+    @property
+    def paired(self) -> bool:
+        """Whether the last of several axes has two k. They are written out, so that code may
+        depend on which it is."""
+        return len(self.axes) > 1 and self.axes[-1] == 2
+
+    def is_pair(self, axis: int) -> bool:
+        """Whether this axis is that pair."""
+        return self.paired and axis == len(self.axes) - 1
+
+    def neighbours(self, k: Dims, count: int) -> list[Dims]:
+        """The k of `count` indices of the first axis from k on; another axis can be a pair only."""
+        firsts = [k[0] + i for i in range(count)]
+        return [(i, j) for i in firsts for j in (0, 1)] if self.paired else [(i,) for i in firsts]
+
     def number(self, k: Dims) -> Dim:
         """The row-major number of `k` among all of the axes."""
         return ravel(k, self.axes)
@@ -65,7 +85,9 @@ def visit_each_k(builder: KernelBuilder, depth: Depth, body: Callable[[Dims], No
         body(k)
         return []
 
-    order = sorted(range(len(depth.axes)), key=lambda axis: guess(depth.axes[axis]))
+    order = sorted(
+        range(len(depth.axes)), key=lambda axis: (depth.is_pair(axis), guess(depth.axes[axis]))
+    )
     _nest(builder, depth, order, 1, [], visit, {})
 
 
@@ -79,13 +101,23 @@ def _nest(
     outer: dict[int, Dim],
 ) -> list[Value]:
     axis, *inner = order
+    if not inner and step == 1 and depth.is_pair(axis):
+        for half in range(2):
+            sums = list(body(_point({**outer, axis: half}), sums))
+        return sums
     start, stop = (depth.start, depth.stop) if axis == 0 else (0, depth.axes[axis])
     carry = [(value.type, value) for value in sums]
-    with builder.loop(start, stop, 1 if inner else step, carry, prefix="k") as loop:
+    stride = 1 if inner else step
+    last = stop - stride if mod(stop - start, stride) == 0 else None
+    with builder.loop(start, stop, stride, carry, prefix="k", high=last) as loop:
         k = {**outer, axis: loop.index}
         carried = list(loop.carried)
         if inner:
             loop.carry(*_nest(builder, depth, inner, step, carried, body, k))
         else:
-            loop.carry(*body(tuple(k[i] for i in range(len(k))), carried))
+            loop.carry(*body(_point(k), carried))
     return list(loop.results)
+
+
+def _point(k: dict[int, Dim]) -> Dims:
+    return tuple(k[i] for i in range(len(k)))

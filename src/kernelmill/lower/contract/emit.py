@@ -151,7 +151,15 @@ def _register_tile(
     site: Site, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int, clamp: bool
 ) -> None:
     builder, schedule = site.builder, site.schedule
-    tile = Tile(rows, vectors, schedule.lanes, site.dtype, schedule.fused, site.spec.words)
+    tile = Tile(
+        rows,
+        vectors,
+        schedule.lanes,
+        site.dtype,
+        schedule.fused,
+        site.spec.words,
+        site.spec.b.panelled,
+    )
     if is_flat(site):
         depth = depth.collapsed()
     a = rows_of_a(site, depth, row, clamp)

@@ -85,7 +85,7 @@ def copy_b(site: Site, depth: Depth, tile: Dim) -> None:
     lanes, width = site.schedule.lanes, site.schedule.width
     if site.spec.b.contiguous_along == "k":
         _turn_b(site, depth, tile)
-    elif site.spec.b.direct:
+    elif site.spec.b.direct or site.spec.b.panelled:
         _copy_columns(site, depth, tile, [v * lanes for v in range(site.schedule.vectors)])
     else:
         # One vector for every k, so that what depends on the columns alone is computed once.

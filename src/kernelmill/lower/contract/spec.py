@@ -66,6 +66,7 @@ class Operand:
                       (a prologue, a window with padding) and is better done once than many times.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
                       the same for every batch index; the kernel must declare the buffer.
+    panelled          for B only: what `load` computes comes from panels of `Schedule.width`.
     window            for B only: where its elements come from, which is faster than `load`.
     """
 
@@ -73,6 +74,7 @@ class Operand:
     contiguous_along: str | None = None
     direct: bool = True
     packed: str | None = None
+    panelled: bool = False
     window: Window | None = None
 
 

@@ -9,7 +9,7 @@ from kernelmill.core.dim import bounds, floordiv, minimum, mod
 from kernelmill.core.dtype import DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.contract.depth import Depth, for_each_k
+from kernelmill.lower.contract.depth import Body, Depth, for_each_k
 from kernelmill.lower.contract.spec import Dims, guess
 
 CHAINS = 8
@@ -26,7 +26,8 @@ Fetch = Callable[[int, Dims], Value]
 class Tile:
     """The shape of a tile, its element type, and whether a*b + c is one instruction.
 
-    With `words` elements of A and B are words of several numbers; see Contraction.
+    With `words` elements of A and B are words of several numbers; see Contraction. `grouped`: the
+    axes of k are groups within groups.
     """
 
     rows: int
@@ -35,6 +36,7 @@ class Tile:
     dtype: DType
     fused: bool
     words: int = 1
+    grouped: bool = False
 
     def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
         """So many vectors of zeros."""
@@ -57,6 +59,8 @@ class Tile:
         A long sum in floating point is taken in parts, since the error of one chain of additions
         grows with its length.
         """
+        if self.grouped and len(depth.axes) > 1 + depth.paired:
+            return self._sum_groups(builder, depth, a, b, initial)
         part = _part(depth) if self.dtype.is_float else 0
         if not part:
             return self._sum_part(builder, depth, a, b, initial)
@@ -74,38 +78,65 @@ class Tile:
     def _sum_part(
         self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
     ) -> list[Value]:
-        # A tile too small to keep the multiply-add units busy sums several neighbouring k apart.
-        count = self.rows * self.vectors
-        sets = 1
-        while len(depth.axes) == 1 and sets * count < CHAINS:
-            sets *= 2
+        if len(depth.axes) == 1 + depth.paired:
+            return self._sum_in_sets(builder, depth, a, b, initial)
 
         def step(k: Dims, sums: list[Value]) -> list[Value]:
-            return self._step(builder, k, sums, a, b)
+            return self._add(builder, [k], sums, a, b)
 
-        if sets == 1:
-            return for_each_k(builder, depth, initial, step)
-        whole = depth.start + floordiv(depth.size, sets) * sets
-        groups = initial + self.zeros(builder, count * (sets - 1))
-        groups = for_each_k(builder, Depth(depth.axes, depth.start, whole), groups, step, sets)
-        sums = _add_groups(builder, groups, count)
-        if whole == depth.stop:
-            return sums
-        return for_each_k(builder, Depth(depth.axes, whole, depth.stop), sums, step)
+        return for_each_k(builder, depth, initial, step)
 
-    def _step(
-        self, builder: KernelBuilder, k: Dims, sums: list[Value], a: Fetch, b: Fetch
+    def _sum_groups(
+        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
     ) -> list[Value]:
-        # One group of sums for each of len(sums) / (rows * vectors) neighbouring k.
-        result: list[Value] = []
-        while len(result) < len(sums):
+        """The sums of each index of the first axis are made apart: so their errors stay small."""
+
+        def group(k: Dims, totals: list[Value]) -> list[Value]:
+            sums = self.sum_products(
+                builder,
+                Depth.whole(depth.axes[1:]),
+                lambda i, inner: a(i, (*k, *inner)),
+                lambda i, inner: b(i, (*k, *inner)),
+                self.zeros(builder, len(totals)),
+            )
+            return [builder.op("add", *pair) for pair in zip(totals, sums, strict=True)]
+
+        return for_each_k(builder, depth.first, initial, group)
+
+    def _sum_in_sets(
+        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
+    ) -> list[Value]:
+        count, sets = self.rows * self.vectors, 1
+        while sets * count < CHAINS:
+            sets *= 2
+        length = max(sets // (1 + depth.paired), 1)
+
+        def step(length: int) -> Body:
+            return lambda k, sums: self._add(builder, depth.neighbours(k, length), sums, a, b)
+
+        run = depth.first
+        whole = run.start + floordiv(run.stop - run.start, length) * length
+        groups = initial + self.zeros(builder, count * (sets - 1))
+        groups = for_each_k(
+            builder, Depth(run.axes, run.start, whole), groups, step(length), length
+        )
+        sums = _add_groups(builder, groups, count)
+        if whole == run.stop:
+            return sums
+        return for_each_k(builder, Depth(run.axes, whole, run.stop), sums, step(1))
+
+    def _add(
+        self, builder: KernelBuilder, points: list[Dims], sums: list[Value], a: Fetch, b: Fetch
+    ) -> list[Value]:
+        """The sums with the products of each k, which go to its sets in turn."""
+        count, result = self.rows * self.vectors, list(sums)
+        for number, k in enumerate(points):
+            first = number * count % len(result)
             columns = [b(v, k) for v in range(self.vectors)]
             for i in range(self.rows):
                 row = builder.op("splat", a(i, k), lanes=self.lanes)
-                for column in columns:
-                    c = sums[len(result)]
-                    result.append(self.multiply_add(builder, row, column, c))
-            k = (*k[:-1], k[-1] + 1)
+                for place, column in enumerate(columns, first + i * self.vectors):
+                    result[place] = self.multiply_add(builder, row, column, result[place])
         return result
 
 

@@ -100,7 +100,7 @@ def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -
 
 def _sums_along_depth(spec: Contraction) -> bool:
     few = isinstance(spec.m, int) and not spec.bytewise and 0 < spec.m <= _DOT_ROWS
-    loose = spec.a.packed is None and spec.b.packed is None
+    loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled
     return few and loose and spec.b.contiguous_along == "k" and guess(spec.k[-1]) >= 16
 
 
@@ -142,7 +142,8 @@ def _choose_vectors(spec: Contraction, target: Target, lanes: int) -> int:
     if not isinstance(spec.n, int):
         return 2
     count = parts(spec.n, lanes)
-    most = max(_ROWS[32]) if spec.b.packed is not None else guess(spec.m)
+    shared = spec.b.packed is not None or spec.b.panelled
+    most = max(_ROWS[32]) if shared else guess(spec.m)
 
     def cycles(vectors: int) -> float:
         rows = min(most, _row_limit(spec.a, target, vectors))
