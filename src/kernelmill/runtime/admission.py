@@ -15,7 +15,7 @@ import torch
 from kernelmill.core.dtype import from_torch, to_torch
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import TensorInput
-from kernelmill.runtime.memory import empty_strided
+from kernelmill.runtime.allocation import empty_strided
 
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 """Classes whose instances are nothing but their memory."""

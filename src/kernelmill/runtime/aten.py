@@ -13,8 +13,8 @@ from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Literal
 from kernelmill.plan.literals import dim_of
+from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.engine import Engine
-from kernelmill.runtime.memory import empty_strided
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Output, Sizes
 

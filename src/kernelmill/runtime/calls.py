@@ -12,7 +12,6 @@ from torch.nn import Parameter
 
 from kernelmill.plan.ir import DimResult, Result, TensorInput, TensorResult
 from kernelmill.runtime.engine import Admitted, Engine
-from kernelmill.runtime.memory import empty_strided
 from kernelmill.runtime.sizes import Sizes
 
 ProgramResult = Union[Tensor, int, None]
@@ -128,7 +127,7 @@ def native_call(engine: Engine) -> Call:
                 frame.adopt(sizes)
             if updated:
                 engine.update_versions(args)
-            outs: list[Any] = list(starmap(empty_strided, sizes.outputs.values()))
+            outs: list[Any] = list(starmap(sizes.allocate, sizes.outputs.values()))
             code = entry(frame.address, bound, id(args), *pick(args), *outs)
         except Exception:
             # An argument that cannot even be handed over; which one is found out carefully.
@@ -171,7 +170,7 @@ def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple
         def enter(admitted: Admitted) -> int:
             tensors, sizes, binding = admitted
             frame.adopt(sizes)
-            outs[:] = starmap(empty_strided, sizes.outputs.values())
+            outs[:] = starmap(sizes.allocate, sizes.outputs.values())
             bound = 0 if binding is None else binding.address
             return engine.entry_call(frame.address, bound, id(args), *pick(tensors), *outs)
 

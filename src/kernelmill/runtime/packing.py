@@ -27,6 +27,7 @@ from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import linker
+from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.layout import (
     BindingTable,
     CellRecord,
@@ -34,7 +35,6 @@ from kernelmill.runtime.layout import (
     records,
     words,
 )  # fmt: skip
-from kernelmill.runtime.memory import empty_strided
 from kernelmill.runtime.samples import Sample, take_sample
 
 

@@ -10,7 +10,9 @@ import torch
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import BufferSpec, Launch, Plan, Step
+from kernelmill.runtime.allocation import Allocate, empty_strided
 from kernelmill.runtime.dims import DimTable, Values
+from kernelmill.runtime.results import LARGE_BYTES, elements_of, result_tensor
 
 Output = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
@@ -19,8 +21,8 @@ Output = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 class Sizes:
     """`values` is the array that native tables index. `outputs` are shape, strides (in elements)
     and dtype of the plan's tensor buffers by number; those over symbols that have no value yet are
-    not among them. `scratch_bytes` is what each thread needs. `table` is the address of the native
-    table that these sizes are for.
+    not among them; `allocate` makes tensors of them. `scratch_bytes` is what each thread needs.
+    `table` is the address of the native table that these sizes are for.
     """
 
     values: Values
@@ -29,6 +31,7 @@ class Sizes:
     arena_bytes: int
     scratch_bytes: int
     table: int
+    allocate: Allocate = empty_strided
 
 
 def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int], table: int) -> Sizes:
@@ -41,7 +44,9 @@ def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int], table: int)
     }
     arena = values[dims.number(plan.arena_bytes)]
     scratch = scratch_bytes(plan.steps, dims, values)
-    return Sizes(values, dict(symbols), outputs, arena, scratch, table)
+    large = any(elements_of(s, t) * d.itemsize >= LARGE_BYTES for s, t, d in outputs.values())
+    allocate = result_tensor if large else empty_strided
+    return Sizes(values, dict(symbols), outputs, arena, scratch, table, allocate)
 
 
 def for_prepare(plan: Plan, dims: DimTable, table: int) -> Sizes:

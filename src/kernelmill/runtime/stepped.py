@@ -22,7 +22,8 @@ from kernelmill.runtime.calls import (
     sizes_finder,
 )  # fmt: skip
 from kernelmill.runtime.engine import Admitted, Engine
-from kernelmill.runtime.memory import Frame, empty_strided
+from kernelmill.runtime.memory import Frame
+from kernelmill.runtime.results import result_tensor
 from kernelmill.runtime.sizes import scratch_bytes
 
 
@@ -167,7 +168,7 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
         for buffer, argument in inputs:
             running.tensors[buffer] = admitted[argument]
         for buffer in unwritten:
-            running.tensors[buffer] = empty_strided(*engine.output(buffer, sizes))
+            running.tensors[buffer] = result_tensor(*engine.output(buffer, sizes))
         if binding is not None:
             for buffer, tensor in binding.packed.items():
                 running.tensors[buffer] = tensor
@@ -205,7 +206,7 @@ def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Admitted, N
 
 def _launch(engine: Engine, segment: Segment, running: Running, frame: Frame) -> None:
     for buffer in segment.makes:
-        tensor = running.tensors[buffer] = empty_strided(*engine.output(buffer, running.sizes))
+        tensor = running.tensors[buffer] = result_tensor(*engine.output(buffer, running.sizes))
         frame.set_address(buffer, tensor.data_ptr())
     status = engine.entry_launch(frame.address, segment.first, segment.last)
     if status:

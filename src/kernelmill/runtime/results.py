@@ -1,0 +1,112 @@
+"""Memory of large results: used again once the caller has dropped what was in it.
+
+Fresh memory costs a page fault every 4 KiB, which takes longer than a kernel that only reads and
+writes. Whether a piece is in use is what its storage's reference count says: every tensor, view,
+array or saved variable over it holds one.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import torch
+
+from kernelmill.runtime.allocation import empty_strided
+
+LARGE_BYTES = 1 << 20
+"""Results from this size on are worth the look whether there is memory for them."""
+
+KEPT_BYTES = 512 << 20
+"""So much is kept at most, in use or not; the piece that was given out first is let go."""
+
+Alias = Callable[[torch.Tensor, Sequence[int], Sequence[int], int], torch.Tensor]
+
+
+@dataclass
+class _Piece:
+    """`storage` is the one Python object for the base's; `alone` is its state while nobody else
+    has it."""
+
+    base: torch.Tensor
+    storage: torch.UntypedStorage
+    bytes: int
+    alone: tuple[int, int, int] = (0, 0, 0)
+
+    def state(self) -> tuple[int, int, int]:
+        """References to the storage from tensors and from Python, and where its memory is: what
+        moved or was resized is another piece."""
+        tensors = torch._C._storage_Use_Count(self.storage._cdata)
+        return tensors, sys.getrefcount(self.storage), self.storage.data_ptr()
+
+
+class ResultMemory:
+    """The pieces of one process. Any thread may ask for tensors."""
+
+    def __init__(self, alias: Alias, limit: int = KEPT_BYTES) -> None:
+        self._alias = alias
+        self._limit = limit
+        self._pieces: list[_Piece] = []
+        self._lock = threading.Lock()
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all pieces, in use or not."""
+        return sum(piece.bytes for piece in self._pieces)
+
+    def tensor(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype, elements: int
+    ) -> torch.Tensor:
+        """A tensor over `elements` elements that nobody else has, not filled."""
+        bytes = elements * dtype.itemsize
+        if bytes > self._limit:
+            return empty_strided(shape, strides, dtype)
+        with self._lock:
+            piece = self._find(bytes, dtype) or self._new(elements, dtype, bytes)
+            self._pieces.append(piece)
+            return self._alias(piece.base, shape, strides, 0)
+
+    def _find(self, bytes: int, dtype: torch.dtype) -> _Piece | None:
+        """A free piece of this size, taken out of the list."""
+        for number, piece in enumerate(self._pieces):
+            if piece.bytes == bytes and piece.base.dtype == dtype and piece.state() == piece.alone:
+                return self._pieces.pop(number)
+        return None
+
+    def _new(self, elements: int, dtype: torch.dtype, bytes: int) -> _Piece:
+        while self._pieces and self.kept_bytes + bytes > self._limit:
+            self._pieces.pop(0)
+        base = empty_strided((elements,), (1,), dtype)
+        piece = _Piece(base, base.untyped_storage(), bytes)
+        piece.alone = piece.state()
+        return piece
+
+
+@lru_cache(maxsize=4096)
+def elements_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last, 0 when there are none."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
+
+
+def _memory() -> ResultMemory | None:
+    guards: Any = sys.modules.get("torch._C._dynamo.guards")
+    alias = getattr(guards, "_reinterpret_tensor", None)
+    return None if alias is None else ResultMemory(alias)
+
+
+memory = _memory()
+"""None where this torch cannot lay a tensor over another one's memory without a trace."""
+
+
+def result_tensor(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """What `empty_strided` gives, in memory that may have been a result before."""
+    elements = elements_of(tuple(shape), tuple(strides))
+    if memory is None or elements * dtype.itemsize < LARGE_BYTES:
+        return empty_strided(shape, strides, dtype)
+    return memory.tensor(shape, strides, dtype, elements)
