@@ -25,6 +25,7 @@ _SUMS = 16
 _LOOPS = 400_000
 _READ_BYTES = 256 << 20
 _ROUNDS = 5
+_ROUND_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -98,17 +99,23 @@ def copy_seconds(size: int) -> float:
 
 
 def _best(work: Callable[[int], None]) -> float:
-    """Seconds of the quickest of several rounds in which every thread does its part."""
+    """Seconds of the quickest of several rounds in which every thread does its part, often enough
+    that starting them does not count."""
     threads = torch.get_num_threads()
     with ThreadPoolExecutor(threads) as pool:
 
-        def once() -> float:
-            start = time.perf_counter()
-            list(pool.map(work, range(threads)))
-            return time.perf_counter() - start
+        def often(thread: int, times: int) -> None:
+            for _ in range(times):
+                work(thread)
 
-        once()
-        return min(once() for _ in range(_ROUNDS))
+        def once(times: int) -> float:
+            start = time.perf_counter()
+            list(pool.map(often, range(threads), [times] * threads))
+            return (time.perf_counter() - start) / times
+
+        once(1)
+        times = max(1, int(_ROUND_SECONDS / once(1)))
+        return min(once(times) for _ in range(_ROUNDS))
 
 
 # ---- the loops ----------------------------------------------------------------------------------

@@ -8,11 +8,14 @@ from typing import Union
 from kernelmill.codegen import machine
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.index import Indices
+from kernelmill.codegen.past_caches import large_buffers
 from kernelmill.codegen.statements import INDEX, Body, pointer_names
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.target import Target
 from kernelmill.kernel.ir import TASK, Kernel
+
+PAST_CACHES = "past"
 
 
 def compile_kernel(kernel: Kernel, target: Target) -> bytes:
@@ -57,13 +60,21 @@ def llvm_ir(kernel: Kernel, target: Target) -> str:
     inner = f"{kernel.name}.tasks"
     head = f"define internal void @{inner}({', '.join(parameters)}) #0"
     module.functions[inner] = _tasks(module, kernel, names).finish(head)
-    module.functions[kernel.name] = _entry(module, kernel, inner)
+    large = large_buffers(kernel, target)
+    if large:
+        past = f"{inner}.{PAST_CACHES}"
+        tasks = _tasks(module, kernel, names, large)
+        module.functions[past] = tasks.finish(head.replace(f"@{inner}", f"@{past}"))
+    module.functions[kernel.name] = _entry(module, kernel, inner, large)
     return str(module)
 
 
-def _tasks(module: Module, kernel: Kernel, names: dict[str, str]) -> Code:
+def _tasks(
+    module: Module, kernel: Kernel, names: dict[str, str], large: frozenset[str] = frozenset()
+) -> Code:
+    """All tasks; stores to `large` buffers, which are aligned then, go past the caches."""
     code = Code(module)
-    body = Body(code, kernel, names)
+    body = Body(code, kernel, names, large)
     for i, symbol in enumerate(kernel.dims):
         body.indices.bind(symbol, f"%d{i}")
     task = Sym(TASK, 0, kernel.tasks - 1)
@@ -77,20 +88,43 @@ def _tasks(module: Module, kernel: Kernel, names: dict[str, str]) -> Code:
     return code
 
 
-def _entry(module: Module, kernel: Kernel, inner: str) -> str:
+def _entry(module: Module, kernel: Kernel, inner: str, large: frozenset[str]) -> str:
     code = Code(module)
     arguments: list[str] = []
-    for i in range(len(kernel.buffers)):
+    addresses: list[str] = []
+    for i, buffer in enumerate(kernel.buffers):
         place = code.result(f"getelementptr ptr, ptr %buffers, i64 {i}", INDEX)
         arguments.append(f"ptr {code.result(f'load ptr, ptr {place.text}, align 8', INDEX).text}")
+        if buffer.name in large:
+            addresses.append(arguments[-1])
     for i in range(len(kernel.dims)):
         place = code.result(f"getelementptr i64, ptr %dims, i64 {i}", INDEX)
         arguments.append(f"i64 {code.result(f'load i64, ptr {place.text}, align 8', INDEX).text}")
     arguments += ["i64 %begin", "i64 %end", "ptr %scratch"]
+    if addresses:
+        _past_caches(code, addresses, f"@{inner}.{PAST_CACHES}({', '.join(arguments)})")
     code.line(f"call void @{inner}({', '.join(arguments)})")
     code.line("ret void")
     head = "ptr %buffers, ptr %dims, i64 %begin, i64 %end, ptr %scratch"
     return code.finish(f"define void @{kernel.name}({head}) #0")
+
+
+def _past_caches(code: Code, addresses: Sequence[str], call: str) -> None:
+    """Call, and return, where all of these addresses are aligned."""
+    together = Reg(code, "0", INDEX)
+    for address in addresses:
+        together = together | code.result(f"ptrtoint {address} to i64", INDEX)
+    vector = code.module.target.vector_bits // 8
+    aligned = (together & (vector - 1)).compare("eq", 0)
+    past, usual = code.new_block("past"), code.new_block("usual")
+    code.line(f"br {aligned.typed}, label %{past.label}, label %{usual.label}")
+    code.place(past)
+    code.line(f"call void {call}")
+    # Such stores are not ordered with those that tell other threads of them.
+    code.module.declare("llvm.x86.sse.sfence", "void", [])
+    code.line("call void @llvm.x86.sse.sfence()")
+    code.line("ret void")
+    code.place(usual)
 
 
 def dims_function(name: str, symbols: Sequence[Sym], dims: Sequence[Dim], target: Target) -> bytes:

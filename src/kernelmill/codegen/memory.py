@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelmill.codegen import masks
+from kernelmill.codegen import masks, past_caches
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.spelling import in_memory, vector
 from kernelmill.codegen.vectors import shuffle, slice_lanes
@@ -29,10 +29,13 @@ def _stored(dtype: DType) -> DType:
 
 
 class Access:
-    """One place in memory and how it may be read: `constant` says that no one writes to it."""
+    """One place in memory and how it may be read: `constant` says that no one writes to it.
 
-    def __init__(self, code: Code, address: str, constant: bool) -> None:
-        self.code, self.address = code, address
+    `aligned`: the address is a multiple of so many bytes, and stores go past the caches.
+    """
+
+    def __init__(self, code: Code, address: str, constant: bool, aligned: int = 0) -> None:
+        self.code, self.address, self.aligned = code, address, aligned
         self.tail = _INVARIANT if constant else ""
 
     # ---- contiguous -------------------------------------------------------------------------
@@ -70,7 +73,9 @@ class Access:
         stored = to_memory(value)
         size = stored.dtype.bytes
         if mask is None:
-            self.code.line(f"store {stored.typed}, ptr {self.address}, align {size}")
+            align = self.aligned or size
+            mark = past_caches.MARK if self.aligned else ""
+            self.code.line(f"store {stored.typed}, ptr {self.address}, align {align}{mark}")
             return
         mask = masks.hidden(mask)
         name, bits = _vector_names(stored.type)

@@ -10,6 +10,7 @@ from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
+from kernelmill.codegen.past_caches import fills_vectors
 from kernelmill.codegen.spelling import llvm_type
 from kernelmill.core.dim import Dim, Sym, provably_less
 from kernelmill.core.dtype import BOOL, F64, I32, I64, DType
@@ -38,10 +39,15 @@ INDEX = VType(I64)
 
 
 class Body:
-    """Writes the statements of one kernel into `code`. `pointers` names each buffer's address."""
+    """Writes the statements of one kernel into `code`. `pointers` names each buffer's address.
 
-    def __init__(self, code: Code, kernel: Kernel, pointers: dict[str, str]) -> None:
-        self.code, self.kernel, self.pointers = code, kernel, pointers
+    `large` buffers are aligned, and what is stored to them goes past the caches.
+    """
+
+    def __init__(
+        self, code: Code, kernel: Kernel, pointers: dict[str, str], large: frozenset[str]
+    ) -> None:
+        self.code, self.kernel, self.pointers, self.large = code, kernel, pointers, large
         self.indices = Indices(code)
         self.values: dict[Value, Reg] = {}
         self._constant = {b.name for b in kernel.buffers if b.access == "in"}
@@ -95,6 +101,9 @@ class Body:
     def store(self, statement: Store) -> None:
         value = self.values[statement.value]
         access = self._access(statement.buffer, value.type, statement.index)
+        target, bytes = self.code.module.target, value.dtype.bytes
+        if statement.buffer in self.large and fills_vectors(statement, value.lanes, bytes, target):
+            access.aligned = target.vector_bits // 8
         mask, stride = self._mask(statement.mask, value.lanes), self._stride(statement.stride)
         if stride == 1:
             access.store(value, mask)

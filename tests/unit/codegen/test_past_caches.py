@@ -1,0 +1,68 @@
+"""Large results are stored past the caches, wherever their memory is aligned for it."""
+
+import numpy as np
+import pytest
+import torch
+
+from kernelmill import codegen
+from kernelmill.codegen.past_caches import LEAST_BYTES, MARK
+from kernelmill.core.dtype import BF16, F32
+from kernelmill.core.target import host, x86_64
+from kernelmill.kernel.parser import parse_kernel
+from tests.compiled import graph, lowered, program
+from tests.unit.codegen.native import TARGETS, Native
+
+LARGE = LEAST_BYTES // 4
+
+
+def double(count, access="out"):
+    return parse_kernel(
+        f"""kernel double(x: f32[{count}] in, y: f32[{count}] {access}) tasks({count // 4096}) {{
+          for i = 0 to 256 step 1 {{
+            %a: f32x16 = load x[task * 4096 + i * 16]
+            %b: f32x16 = add(%a, %a)
+            store y[task * 4096 + i * 16], %b
+          }}
+        }}"""
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel", "large"),
+    [(double(LARGE), True), (double(LARGE - 4096), False), (double(LARGE, "inout"), False)],
+)
+def test_only_what_is_large_and_only_written(kernel, large):
+    assert (MARK in codegen.llvm_ir(kernel, x86_64(4))) == large
+
+
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+@pytest.mark.parametrize("offset", [0, 1, 8])
+def test_results_are_the_same_wherever_the_memory_begins(target, offset):
+    native = Native(double(LARGE), target)
+    x = np.arange(LARGE, dtype=np.float32)
+    memory = torch.zeros(LARGE + 16).numpy()
+    y = memory[offset : offset + LARGE]
+    native({"x": x, "y": y}, tasks=(0, LARGE // 4096))
+    assert np.array_equal(y, 2 * x)
+    assert not memory[:offset].any() and not memory[offset + LARGE :].any()
+
+
+def test_parts_of_vectors_are_stored_as_ever():
+    """Rows that are no whole number of vectors begin anywhere."""
+    rows, columns = LARGE // 1000, 1001
+    built = graph(lambda b, x: b.emit("neg", x), (F32, (rows, columns)))
+    x = torch.randn(rows, columns)
+    assert torch.equal(program(lowered(built))(x)[0], -x)
+
+
+@pytest.mark.skipif(not host().is_x86, reason="such stores are an x86 matter")
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_lowered_programs_use_them(dtype):
+    count = LEAST_BYTES // dtype.bytes
+    built = graph(lambda b, x: b.emit("neg", x), (dtype, (count // 1024, 1024)))
+    made = lowered(built)
+    (kernel,) = made.kernels.values()
+    text = codegen.llvm_ir(kernel, host())
+    assert (MARK in text) == (dtype == F32 or host().vector_bits == 256)
+    x = torch.randn(count // 1024, 1024).to(torch.float32 if dtype == F32 else torch.bfloat16)
+    assert torch.equal(program(made)(x)[0], -x)
