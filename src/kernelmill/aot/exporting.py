@@ -9,6 +9,8 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
 from types import MethodType
 from typing import Any
 
@@ -20,8 +22,9 @@ from torch.utils import _pytree as pytree
 from kernelmill import codegen
 from kernelmill.aot.compiled import CompiledGraph, compiled
 from kernelmill.aot.exported import Decompositions, Exported, decomposed, read
-from kernelmill.aot.file import write_file
-from kernelmill.aot.manifest import Limit, Manifest
+from kernelmill.aot.file import AOT
+from kernelmill.aot.manifest import Limit, Manifest, Packed
+from kernelmill.aot.packs import PackCollector, bind_weights
 from kernelmill.aot.weights import WeightLayout
 from kernelmill.backend.guards import conditions_of
 from kernelmill.config import CompilerConfig
@@ -36,6 +39,8 @@ from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
 from kernelmill.plan.printer import print_plan
 from kernelmill.runtime.layout import ABI_VERSION
+from kernelmill.runtime.program import load
+from kernelmill.store.sealed import Pieces, write_sealed
 
 SUFFIX = ".kmill"
 
@@ -51,6 +56,7 @@ def compile(
     dynamic_shapes: Any = None,
     config: CompilerConfig | None = None,
     custom_decompositions: Decompositions | None = None,
+    mmap_packed_weights: bool = False,
 ) -> str:
     """Compile for this machine, and write all that is needed to run into one file; returns its
     path.
@@ -60,6 +66,9 @@ def compile(
     dynamic_shapes  which sizes vary, as torch.export.export takes it
     path            the file; default: the name of what is compiled + ".kmill" in this folder
     custom_decompositions   operator overload -> function that is traced in its place
+
+    mmap_packed_weights     keep the weights packed as well: they take room twice in the file, and
+                            processes that load it share what each would pack for itself
 
     The file holds the weights too. It is for inference. Raises what torch.export does for code that
     it cannot trace, UnsupportedError for what no file can hold, InputError and ConfigTypeError for
@@ -75,7 +84,14 @@ def compile(
     inputs = _with_hidden_sizes(graph, _plain_inputs(exported))
     made = compiled(graph, config)
     file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
-    _write(file, name, exported, inputs, made, config, held)
+    tensors, roles = _weights_of(exported, held)
+    content = _Content(name, exported, inputs, made, config, WeightLayout(tensors, roles))
+    collector = PackCollector(list(tensors.values()))
+    if mmap_packed_weights:
+        program = load(made.draft.lowered.plan, made.objects, place=collector)
+        given = list(tensors.values())
+        bind_weights(program, [given[e[1]] if e[0] == "weight" else None for e in inputs])
+    content.write(file, collector)
     return file
 
 
@@ -211,54 +227,64 @@ def _size_of(graph: Graph, symbol: Sym, inputs: Sequence[tuple[Any, ...]]) -> tu
 # ---- the file -------------------------------------------------------------------------------
 
 
-def _write(
-    file: str,
-    name: str,
-    exported: Exported,
-    inputs: Inputs,
-    made: CompiledGraph,
-    config: CompilerConfig,
-    held: Sequence[torch.Tensor],
-) -> None:
+def _weights_of(
+    exported: Exported, held: Sequence[torch.Tensor]
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Tensors and what they are, by name; `held` are those that the graph holds by itself."""
     tensors = {weight.name: weight.tensor for weight in exported.weights}
     roles = {weight.name: weight.role for weight in exported.weights}
     for number, tensor in enumerate(held):
         tensors[f"constant.{number}"], roles[f"constant.{number}"] = tensor, "constant"
-    layout = WeightLayout(tensors, roles)
-    plan = made.draft.lowered.plan
-    offset, objects = 0, list[tuple[str, int, int]]()
-    for kernel, image in made.objects.items():
-        objects.append((kernel, offset, len(image)))
-        offset += len(image)
-    manifest = Manifest(
-        name=name,
-        parameters=exported.parameters,
-        leaves=exported.leaves,
-        inputs=inputs,
-        result=exported.result,
-        weights=layout.weights,
-        limits=_limits(exported, plan),
-        conditions=_conditions(exported, plan),
-        objects=tuple(objects),
-        options=_options(config),
-        ingredients=_ingredients(),
-        updates=tuple(inputs[number] for number in sorted(exported.written)),
-    )
-    kernels = [
-        [ref.name, ref.type, print_kernel(made.draft.lowered.kernels[ref.name], name=False)]
-        for ref in plan.kernels
-    ]
-    write_file(
-        file,
-        {
-            "manifest": [manifest.text().encode()],
+    return tensors, roles
+
+
+@dataclass(frozen=True)
+class _Content:
+    """What becomes a file."""
+
+    name: str
+    exported: Exported
+    inputs: Inputs
+    made: CompiledGraph
+    config: CompilerConfig
+    layout: WeightLayout
+
+    def write(self, file: str, packs: PackCollector) -> None:
+        plan, draft = self.made.draft.lowered.plan, self.made.draft
+        kernels = [
+            [ref.name, ref.type, print_kernel(draft.lowered.kernels[ref.name], name=False)]
+            for ref in plan.kernels
+        ]
+        sections: dict[str, Pieces] = {
+            "manifest": [self._manifest(packs.packed).text().encode()],
             "plan": [print_plan(plan).encode()],
-            "graph": [print_graph(made.draft.graph).encode()],
+            "graph": [print_graph(draft.graph).encode()],
             "kernels": [json.dumps(kernels).encode()],
-            "objects": list(made.objects.values()),
-            "weights": layout.pieces,
-        },
-    )
+            "objects": list(self.made.objects.values()),
+            "weights": self.layout.pieces,
+            "packed": packs.pieces,
+        }
+        write_sealed(file, AOT, sections)
+
+    def _manifest(self, packed: Sequence[Packed]) -> Manifest:
+        plan, exported = self.made.draft.lowered.plan, self.exported
+        sizes = [len(image) for image in self.made.objects.values()]
+        starts = [0, *accumulate(sizes)]
+        return Manifest(
+            name=self.name,
+            parameters=exported.parameters,
+            leaves=exported.leaves,
+            inputs=self.inputs,
+            result=exported.result,
+            weights=self.layout.weights,
+            limits=_limits(exported, plan),
+            conditions=_conditions(exported, plan),
+            objects=tuple(zip(self.made.objects, starts, sizes, strict=False)),
+            options=_options(self.config),
+            ingredients=_ingredients(),
+            updates=tuple(self.inputs[number] for number in sorted(exported.written)),
+            packed=tuple(packed),
+        )
 
 
 def _limits(exported: Exported, plan: Plan) -> tuple[Limit, ...]:

@@ -6,17 +6,17 @@ import json
 import os
 from collections.abc import Iterator
 
-from kernelmill.aot.file import AotFile
+from kernelmill.aot.file import open_file
 from kernelmill.aot.manifest import Manifest, read_manifest
 
 
 def info(path: str | os.PathLike[str], everything: bool = False) -> str:
     """What is in a file of `kernelmill.aot.compile`, all of it checked. With `everything` the
     graph, the kernels and the plan too. Raises as `kernelmill.aot.load` does."""
-    file = AotFile(path)
+    file = open_file(path)
     manifest = read_manifest(file.text("manifest"))
     kernels = json.loads(file.text("kernels"))
-    for section in ("objects", "weights"):
+    for section in ("objects", "weights", "packed"):
         file.section(section)
     sections = {
         "signature": "\n".join(_signature(manifest)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kernelmill.core.errors import StoreError
@@ -47,6 +47,16 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class Packed:
+    """Weights as kernels want them: packed by `recipe` from the weights number `sources`. `places`
+    are (offset, bytes) in the section of packed weights."""
+
+    recipe: str
+    sources: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Limit:
     """`symbol` is from `low` to `high` (None: without end); `where` names what has that size."""
 
@@ -81,7 +91,8 @@ class Manifest:
     objects: tuple[tuple[str, int, int], ...]
     options: Mapping[str, Any]
     ingredients: Mapping[str, str]
-    updates: tuple[tuple[Any, ...], ...] = field(default=())
+    updates: tuple[tuple[Any, ...], ...] = ()
+    packed: tuple[Packed, ...] = ()
 
     def text(self) -> str:
         """The manifest as JSON."""
@@ -98,6 +109,7 @@ def read_manifest(text: str) -> Manifest:
             "leaves": tuple(Leaf(**entry) for entry in data["leaves"]),
             "weights": tuple(_weight(entry) for entry in data["weights"]),
             "limits": tuple(Limit(**entry) for entry in data["limits"]),
+            "packed": tuple(_packed(entry) for entry in data["packed"]),
         }
         for name in ("inputs", "conditions", "objects", "updates"):
             fields[name] = tuple(tuple(entry) for entry in data[name])
@@ -109,3 +121,8 @@ def read_manifest(text: str) -> Manifest:
 def _weight(entry: dict[str, Any]) -> Weight:
     layout: Any = {"shape": tuple(entry["shape"]), "strides": tuple(entry["strides"])}
     return Weight(**{**entry, **layout})
+
+
+def _packed(entry: dict[str, Any]) -> Packed:
+    places: Any = tuple(tuple(place) for place in entry["places"])
+    return Packed(entry["recipe"], tuple(entry["sources"]), places)

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from kernelmill.aot.arguments import Arguments
-from kernelmill.aot.file import AotFile
+from kernelmill.aot.file import open_file
 from kernelmill.aot.manifest import Manifest, read_manifest
+from kernelmill.aot.packs import PacksOfFile, bind_weights
 from kernelmill.aot.sizes import size_check
 from kernelmill.aot.weights import tensors_over
 from kernelmill.core.errors import InputError, KernelmillError, StoreError, UnsupportedError
@@ -24,6 +25,7 @@ from kernelmill.runtime.program import Program
 from kernelmill.runtime.program import load as load_program
 from kernelmill.saved.bind import refuse_gradients
 from kernelmill.saved.results import Builder
+from kernelmill.store.sealed import SealedFile
 
 _log = get_logger("aot")
 
@@ -40,19 +42,22 @@ def load(
     FileNotFoundError when there is no such file. StoreError when it is damaged, of a format that
     this kernelmill does not read, or could have been written by another user.
     """
-    file = AotFile(path)
+    file = open_file(path)
     manifest = read_manifest(file.text("manifest"))
     start, size, _ = file.sections["weights"]
-    file.section("weights", check_weights)
+    for section in ("weights", "packed"):
+        file.section(section, check_weights)
     weights = tensors_over(file.mapping, start, size, manifest.weights)
     try:
-        program = _program(file, manifest, rebuild)
+        program = _program(file, manifest, weights, rebuild)
     except KernelmillError as error:
         raise type(error)(f"{file.path}: {error}") from error
     return AotProgram(file.path, manifest, program, weights)
 
 
-def _program(file: AotFile, manifest: Manifest, rebuild: bool) -> Program:
+def _program(
+    file: SealedFile, manifest: Manifest, weights: Sequence[torch.Tensor], rebuild: bool
+) -> Program:
     reason = _other_machine(manifest.ingredients)
     if reason and not rebuild:
         raise UnsupportedError(
@@ -66,7 +71,19 @@ def _program(file: AotFile, manifest: Manifest, rebuild: bool) -> Program:
     plan = parse_plan(file.text("plan"))
     section = file.section("objects")
     objects = {name: bytes(section[o : o + count]) for name, o, count in manifest.objects}
-    return load_program(plan, objects, check_sizes=size_check(manifest, plan))
+    place: PacksOfFile | None = None
+    if manifest.packed:
+        mapped = torch.frombuffer(file.mapping, dtype=torch.uint8)
+        place = PacksOfFile(manifest.packed, weights, mapped, file.sections["packed"][0])
+    program = load_program(plan, objects, check_sizes=size_check(manifest, plan), place=place)
+    if place is not None:
+        # Before anybody can write to the weights.
+        bind_weights(program, _in_order(manifest, weights))
+    return program
+
+
+def _in_order(manifest: Manifest, weights: Sequence[torch.Tensor]) -> list[torch.Tensor | None]:
+    return [weights[e[1]] if e[0] == "weight" else None for e in manifest.inputs]
 
 
 def _other_machine(ingredients: Mapping[str, str]) -> str:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from kernelmill.aot.compiled import compiled
-from kernelmill.aot.file import AotFile
 from kernelmill.aot.manifest import Manifest
 from kernelmill.aot.sizes import size_check
 from kernelmill.backend.entry import configured
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.parser import parse_graph
 from kernelmill.runtime.program import Program, load
+from kernelmill.store.sealed import SealedFile
 
 
-def rebuilt(file: AotFile, manifest: Manifest) -> Program:
+def rebuilt(file: SealedFile, manifest: Manifest) -> Program:
     """The program of the file's graph, for this machine. Kernels come from the kernel folder, or
     are compiled into it."""
     config = configured(CompilerConfig(), options=manifest.options)

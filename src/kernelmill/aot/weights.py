@@ -10,6 +10,7 @@ import torch
 
 from kernelmill.aot.manifest import Weight
 from kernelmill.core.errors import StoreError, UnsupportedError
+from kernelmill.runtime.samples import span_of
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector."""
@@ -30,7 +31,7 @@ class WeightLayout:
         spans: dict[int, tuple[int, int]] = {}
         for name, tensor in tensors.items():
             _check(name, tensor)
-            first, last = _span(tensor)
+            first, last = span_of(tensor)
             known = spans.get(_memory(tensor), (first, last))
             spans[_memory(tensor)] = min(known[0], first), max(known[1], last)
         places: dict[int, int] = {}
@@ -39,7 +40,7 @@ class WeightLayout:
             memory = _memory(tensor)
             if memory not in places:
                 places[memory] = self._place(tensor, *spans[memory])
-            offset = places[memory] + _span(tensor)[0] - spans[memory][0]
+            offset = places[memory] + span_of(tensor)[0] - spans[memory][0]
             dtype = str(tensor.dtype).removeprefix("torch.")
             layout = tuple(tensor.shape), tuple(tensor.stride())
             found.append(Weight(name, roles[name], dtype, *layout, offset))
@@ -68,16 +69,6 @@ def _check(name: str, tensor: torch.Tensor) -> None:
 
 def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
-
-
-def _span(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where in its storage a tensor's elements begin and end, in bytes."""
-    width = tensor.element_size()
-    first = int(tensor.storage_offset()) * width
-    if tensor.numel() == 0:
-        return first, first
-    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    return first, first + (reach + 1) * width
 
 
 def tensors_over(

@@ -21,6 +21,7 @@ from kernelmill.core.errors import ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.inference.cache_places import Ranks, class_folder
+from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.saved import entry as entries
 from kernelmill.saved.bind import Mismatch, Target, bind, look, refuse_gradients
 from kernelmill.saved.entry import Saved
@@ -50,6 +51,7 @@ def cache_compile(
     pp_rank: int | None = None,
     custom_decompositions: Decompositions | None = None,
     ge_cache: bool = False,
+    mmap_packed_weights: bool = False,
     max_entries: int = MOST_ENTRIES,
 ) -> CachedMethod:
     """A function that computes what the method `func` of a module does, for inference.
@@ -58,6 +60,7 @@ def cache_compile(
     cache_dir     folder of the cache; else $KERNELMILL_CACHE_HOME, else ./.kernelmill_cache
     *_rank        this process' place in a distributed job; the global one is asked of torch
     ge_cache      keep the compiled objects beside the plan, so that a load compiles nothing
+    mmap_packed_weights   keep packed weights in files, which all processes map and share
     max_entries   how many traces (other dtypes, ranks, constants) are kept of the method
 
     Raises InputError (a ValueError) when `func` is no plain method of a module, ConfigTypeError for
@@ -72,7 +75,7 @@ def cache_compile(
         raise InputError(f"max_entries is {max_entries}, and at least 1 entry is needed")
     return CachedMethod(
         func, config, dynamic, cache_dir, (global_rank, tp_rank, pp_rank),
-        dict(custom_decompositions or {}), ge_cache, max_entries,
+        dict(custom_decompositions or {}), mmap_packed_weights, ge_cache, max_entries,
     )  # fmt: skip
 
 
@@ -104,16 +107,18 @@ class CachedMethod:
         cache_dir: str | None,
         ranks: tuple[int | None, int | None, int | None],
         decompositions: dict[Any, Callable[..., Any]],
+        map_packed: bool,
         ge_cache: bool,
         max_entries: int,
     ) -> None:
         self._options = (
-            func, config, dynamic, cache_dir, ranks, decompositions, ge_cache, max_entries
+            func, config, dynamic, cache_dir, ranks, decompositions, map_packed, ge_cache,
+            max_entries,
         )  # fmt: skip
         self._prepare()
 
     def _prepare(self) -> None:
-        func, self._config, self._dynamic, _, _, self._decompositions, _, _ = self._options
+        func, self._config, self._dynamic, _, _, self._decompositions, *_ = self._options
         self._function = func
         self._bound: list[Callable[..., Any]] = []
         self._uncached: Callable[..., Any] | None = None
@@ -181,7 +186,9 @@ class CachedMethod:
             if seen.reason:
                 _log.info("%s: not %s: %s", saved.manifest.function, saved.name, seen.reason)
                 continue
-            bound = bind(saved.manifest, program_of(saved, self._stores()), target, seen)
+            bound = bind(
+                saved.manifest, program_of(saved, self._stores(), self._place()), target, seen
+            )
             try:
                 result = bound(*args, **kwargs)
             except (Mismatch, InputError) as error:
@@ -215,7 +222,7 @@ class CachedMethod:
             )  # fmt: skip
             return recording.returned
         self._keep(folder, recording.saved)
-        run = program_of(recording.saved, self._stores())
+        run = program_of(recording.saved, self._stores(), self._place())
         self._bound.insert(0, bind(recording.saved.manifest, run, target))
         del self._bound[self._options[-1] :]
         return recording.returned
@@ -259,6 +266,11 @@ class CachedMethod:
         if not self._options[-2]:
             return [store]
         return [Store(os.path.join(self._class_folder(), "kernel_meta")), store]
+
+    def _place(self) -> PackedFiles | None:
+        """Where packed weights are kept: all methods and ranks of a class share the files."""
+        wanted = self._options[-3]
+        return PackedFiles(os.path.join(self._class_folder(), "packed")) if wanted else None
 
     @property
     def key(self) -> Key:

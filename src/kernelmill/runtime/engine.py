@@ -18,7 +18,7 @@ from kernelmill.runtime import admission
 from kernelmill.runtime.dims import DimsFunction, DimTable, symbol_sources
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame, FramePool
-from kernelmill.runtime.packing import Binding, Parameters
+from kernelmill.runtime.packing import Binding, Packs, Parameters
 from kernelmill.runtime.sizes import Output, Sizes, for_prepare, output_of, work_out
 from kernelmill.runtime.tables import NativeTables
 
@@ -40,7 +40,8 @@ CheckSizes = Callable[[Mapping[str, int]], None]
 class Engine:
     """See the file's docstring. `kernels` are addresses by name, in memory that `keep` holds; the
     programs of one `pool` share the memory of their calls. `check_sizes` sees each new set of
-    values of the symbols before the first call with it."""
+    values of the symbols before the first call with it. `packs` is where packed parameters are
+    kept."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Engine:
         keep: Sequence[object],
         pool: FramePool | None = None,
         check_sizes: CheckSizes | None = None,
+        packs: Packs | None = None,
     ) -> None:
         self.plan = plan
         self._check_sizes = check_sizes
@@ -73,7 +75,9 @@ class Engine:
         self.pool.reserve(self.tables.slots, native.threaded)
         places = {i: self.tables.place(i) for i in self.tables.cell_arguments}
         self.parameters = (
-            Parameters(plan, kernels, places, self._admit_cell, self._prepare) if places else None
+            Parameters(plan, kernels, places, self._admit_cell, self._prepare, packs)
+            if places
+            else None
         )
 
     def _works_long(self) -> bool:

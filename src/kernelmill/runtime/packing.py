@@ -15,14 +15,16 @@ for every layer of a model keeps a binding for each. Bindings hold their paramet
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
+from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
@@ -87,7 +89,7 @@ _parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDic
 """What the bindings of this process hold, by how it was packed and from what."""
 
 
-def recipe(plan: Plan, component: Component, kernels: Mapping[str, int]) -> Hashable:
+def recipe(plan: Plan, component: Component, kernels: Mapping[str, Hashable]) -> Hashable:
     """How a component packs, the same for two programs when they pack alike: kernels, sizes and
     buffers of its launches. Sources and packed buffers count by their order."""
     order = {buffer: ("packed", place) for place, buffer in enumerate(component.buffers)}
@@ -106,6 +108,38 @@ def recipe(plan: Plan, component: Component, kernels: Mapping[str, int]) -> Hash
     )
 
 
+class PackPlace(Protocol):
+    """Where packed buffers outlive the process that packed them.
+
+    `recipe` says how they are packed, the same in every process; `sources` are what they are packed
+    from, in order. What is handed out is never written to.
+    """
+
+    def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
+        """The contents of the buffers, as bytes; None when they are not there."""
+        ...
+
+    def keep(
+        self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
+    ) -> Sequence[torch.Tensor] | None:
+        """Keep them, and hand out what `find` will; None when that cannot be done."""
+        ...
+
+
+@dataclass(frozen=True)
+class Packs:
+    """A place for packed buffers. `identities` tell kernels apart in every process, by name."""
+
+    place: PackPlace
+    identities: Mapping[str, str]
+
+
+def lasting_recipe(plan: Plan, component: Component, identities: Mapping[str, str]) -> str:
+    """`recipe` as a digest that is the same in every process."""
+    text = str(recipe(plan, component, identities))
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
+
+
 @dataclass(frozen=True)
 class CellState:
     """What a parameter was like when it was bound. `version` is None where torch counts none."""
@@ -120,12 +154,19 @@ class CellState:
 
 @dataclass
 class Cell:
-    """A bound parameter. `tensor` is what kernels read when that is a copy with other strides."""
+    """A bound parameter. `copy` is what kernels read when that has other strides."""
 
     argument: int
     reference: weakref.ref[torch.Tensor]
     state: CellState
     copy: torch.Tensor | None = None
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """What kernels read. It is there while a call has the parameter."""
+        tensor = self.copy if self.copy is not None else self.reference()
+        assert tensor is not None
+        return tensor
 
     @property
     def address(self) -> int:
@@ -149,7 +190,7 @@ class Binding:
 
     @property
     def packed_bytes(self) -> int:
-        return sum(tensor.untyped_storage().nbytes() for tensor in self.packed.values())
+        return sum(tensor.nbytes for tensor in self.packed.values())
 
 
 def read_state(tensor: torch.Tensor) -> CellState:
@@ -182,10 +223,16 @@ class Parameters:
         places: Mapping[int, int],
         admit: Callable[[int, object], torch.Tensor],
         prepare: Callable[[Mapping[int, int], Sequence[int]], None],
+        packs: Packs | None = None,
     ) -> None:
         self._plan, self._places, self._admit, self._prepare = plan, places, admit, prepare
         self._components = components(plan)
         self._recipes = [recipe(plan, part, kernels) for part in self._components]
+        self._place = None if packs is None else packs.place
+        self._lasting = [
+            "" if packs is None else lasting_recipe(plan, part, packs.identities)
+            for part in self._components
+        ]
         packed_from = frozenset[int]().union(*(part.sources for part in self._components))
         self._read_by_packing = packed_from
         # A weight says best which layer this is: what is packed is seldom shared between layers.
@@ -249,15 +296,30 @@ class Parameters:
                 made.append(known.parts[number])
                 continue
             states = tuple((id(cell.reference()), cell.state) for cell in sources)
-            key = (self._recipes[number], states)
+            # What changes later in the process is packed in its own memory.
+            place = self._place if known is None else None
+            key = (self._recipes[number], states, place)
             shared = all(cell.state.version is not None for cell in sources)
             part = _parts.get(key) if shared else None
             if part is None:
-                part = self._run(component, cells)
+                part = self._packed(number, cells, place if shared else None)
                 if shared:
                     _parts[key] = part
             made.append(part)
         return tuple(made)
+
+    def _packed(
+        self, number: int, cells: Mapping[int, Cell], place: PackPlace | None
+    ) -> PackedPart:
+        component = self._components[number]
+        if place is None:
+            return self._run(component, cells)
+        sources = [cells[i].tensor for i in sorted(component.sources)]
+        found = place.find(self._lasting[number], sources)
+        if found is None:
+            made = self._run(component, cells)
+            found = place.keep(self._lasting[number], sources, made.tensors) or made.tensors
+        return PackedPart(tuple(found))
 
     def _run(self, component: Component, cells: Mapping[int, Cell]) -> PackedPart:
         part = PackedPart(tuple(self._empty(buffer) for buffer in component.buffers))

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any
 
+from kernelmill.core.digest import sha256
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
@@ -14,6 +15,7 @@ from kernelmill.runtime.calls import Call, ProgramResult, native_call
 from kernelmill.runtime.dims import DimsFunction, SymbolSource
 from kernelmill.runtime.engine import CheckSizes, Engine
 from kernelmill.runtime.memory import FramePool
+from kernelmill.runtime.packing import PackPlace, Packs
 from kernelmill.runtime.stepped import stepped_call
 
 DIMS_OBJECT = "dims"
@@ -80,13 +82,15 @@ def load(
     objects: Mapping[str, bytes],
     pool: FramePool | None = None,
     check_sizes: CheckSizes | None = None,
+    place: PackPlace | None = None,
 ) -> Program:
     """Make a plan callable. `objects` are ELF images by kernel name.
 
     A dynamic plan may bring one more under the name "dims": `void dims(const i64* symbols, i64*
     out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python
     does. Programs of one `pool` share the memory of their calls. `check_sizes` raises InputError
-    for values of the symbols that the program is not for. Raises VerificationError when the plan
+    for values of the symbols that the program is not for. `place` is where packed parameters are
+    kept beyond this process. Raises VerificationError when the plan
     breaks its rules, CodegenError when an object does not link, KernelmillError when one is
     missing or this torch lacks an operator.
     """
@@ -111,7 +115,10 @@ def load(
         prototype = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
         dims_function = prototype(linked[DIMS_OBJECT])
         keep.append(linked)
-    engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes)
+    packs: Packs | None = None
+    if place is not None:
+        packs = Packs(place, {kernel.name: sha256(objects[kernel.name]) for kernel in plan.kernels})
+    engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes, packs)
     only_launches = all(isinstance(step, Launch) for step in plan.steps)
     call = native_call(engine) if only_launches else stepped_call(engine)
     return Program(engine, call)

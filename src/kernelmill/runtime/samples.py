@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from typing import Any
 
+import torch
 from torch import Tensor
 
 PIECE_BYTES = 64
@@ -30,12 +32,31 @@ class Sample:
     contents: bytes
 
 
+def memory_of(tensor: Tensor) -> memoryview:
+    """The bytes of a CPU tensor from its first element to its last, gaps included."""
+    first, last = span_of(tensor)
+    flat = torch.empty(0, dtype=torch.uint8)
+    flat.set_(tensor.untyped_storage(), first, (last - first,), (1,))
+    contents: Any = flat.numpy()
+    return memoryview(contents).cast("B")
+
+
+def span_of(tensor: Tensor) -> tuple[int, int]:
+    """Where in its storage a tensor's elements begin and end, in bytes."""
+    width = tensor.element_size()
+    first = int(tensor.storage_offset()) * width
+    if tensor.numel() == 0:
+        return first, first
+    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
+    return first, first + (reach + 1) * width
+
+
 def take_sample(tensor: Tensor) -> Sample:
     """The pieces as they are now; none of a tensor without elements."""
     if tensor.numel() == 0:
         return Sample(0, 0, 0, b"")
-    reach = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
-    span = (reach + 1) * tensor.element_size()
+    start, end = span_of(tensor)
+    span = end - start
     width = min(span, PIECE_BYTES)
     count = min(max(LEAST_PIECES, span // APART_BYTES), span // width)
     pitch = (span - width) // max(count - 1, 1) // PIECE_BYTES * PIECE_BYTES

@@ -20,6 +20,7 @@ from kernelmill.runtime.dims import dims_needed
 from kernelmill.runtime.engine import CheckSizes
 from kernelmill.runtime.geared import GearedProgram, Refuse, SizeSource
 from kernelmill.runtime.memory import FramePool
+from kernelmill.runtime.packing import PackPlace
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from kernelmill.saved.entry import Saved, SavedKernel
 from kernelmill.store.entry import Compiled
@@ -41,10 +42,11 @@ def split_plans(text: str) -> list[str]:
     return _PLAN.split(text)[1:]
 
 
-def program_of(saved: Saved, stores: Sequence[Store]) -> Call:
+def program_of(saved: Saved, stores: Sequence[Store], place: PackPlace | None = None) -> Call:
     """The function that runs an entry, with the tensors it holds behind its arguments.
 
-    Objects are looked for in all stores; what is in none is compiled into the last.
+    Objects are looked for in all stores; what is in none is compiled into the last. `place` is
+    where packed parameters are kept beyond this process.
     """
     manifest = saved.manifest
     plans = [parse_plan(text) for text in split_plans(saved.plans)]
@@ -55,7 +57,7 @@ def program_of(saved: Saved, stores: Sequence[Store]) -> Call:
         own = {kernel.name: objects[kernel.name] for kernel in plan.kernels}
         if plan.symbols:
             own[DIMS_OBJECT] = objects[f"{DIMS_OBJECT}{number}"]
-        programs.append(load(plan, own, pool, _check(saved, plan)))
+        programs.append(load(plan, own, pool, _check(saved, plan), place))
     gears = manifest.gears
     call = programs[0].call
     if gears is not None:

@@ -71,3 +71,21 @@ def test_a_killed_process_leaves_nothing_that_harms(tmp_path):
         process.communicate()
     assert run(tmp_path, SUBJECT.read_text())["uncached"] == 0
     assert run(tmp_path, SUBJECT.read_text())["loaded"] == 1
+
+
+def test_packed_weights_are_mapped_by_all_and_never_stale(tmp_path):
+    def run(seed):
+        return output_of(start(tmp_path, HERE / "shared_weights.py", seed)).split("] ")
+
+    files = tmp_path / "cache"
+    (maps, counts) = run(0)
+    assert maps == "['r--s'" and counts.startswith("0 ")
+    packed = sorted(files.rglob("*.packed"))
+    assert len(packed) == 3
+    # Nothing is packed but what was changed in the process.
+    assert run(0) == ["['r--s'", "1 0 1\n"]
+    # Other weights are files of their own, whatever else is the same.
+    assert run(1) == ["['r--s'", "1 3 1\n"]
+    assert len(list(files.rglob("*.packed"))) == 6
+    packed[0].write_bytes(packed[0].read_bytes()[:5000])
+    assert run(0) == ["['r--s'", "1 1 1\n"]

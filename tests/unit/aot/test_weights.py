@@ -3,16 +3,18 @@
 import pytest
 import torch
 
-from kernelmill.aot.file import AotFile, write_file
 from kernelmill.aot.manifest import Weight
 from kernelmill.aot.weights import WeightLayout, tensors_over
 from kernelmill.core.errors import StoreError, UnsupportedError
+from kernelmill.store.sealed import Kind, SealedFile, write_sealed
+
+KIND = Kind(b"weights\n", "make it again")
 
 
 def round_trip(tmp_path, tensors):
     layout = WeightLayout(tensors, dict.fromkeys(tensors, "parameter"))
-    write_file(tmp_path / "w", {"weights": layout.pieces})
-    file = AotFile(tmp_path / "w")
+    write_sealed(tmp_path / "w", KIND, {"weights": layout.pieces})
+    file = SealedFile(tmp_path / "w", KIND, writable=True)
     start, size, _ = file.sections["weights"]
     assert size == layout.bytes
     return dict(zip(tensors, tensors_over(file.mapping, start, size, layout.weights), strict=True))
@@ -77,8 +79,8 @@ def test_what_is_more_than_its_memory_is_refused():
     ],
 )  # fmt: skip
 def test_a_weight_that_would_lie_outside_is_refused(tmp_path, dtype, shape, strides, offset):
-    write_file(tmp_path / "w", {"weights": [bytes(16)]})
-    file = AotFile(tmp_path / "w")
+    write_sealed(tmp_path / "w", KIND, {"weights": [bytes(16)]})
+    file = SealedFile(tmp_path / "w", KIND, writable=True)
     weight = Weight("w", "buffer", dtype, shape, strides, offset)
     with pytest.raises(StoreError, match="weight w"):
         tensors_over(file.mapping, file.sections["weights"][0], 16, [weight])

@@ -1,0 +1,86 @@
+"""Packed weights in a compiled file: packed when it is compiled, mapped when it is loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from kernelmill.aot.manifest import Packed
+from kernelmill.runtime.program import Program
+from kernelmill.runtime.samples import memory_of
+
+ALIGNMENT = 64
+
+
+class PackCollector:
+    """Remembers what a program packs. `weights` are its long-lived arguments."""
+
+    def __init__(self, weights: Sequence[torch.Tensor]) -> None:
+        self._numbers = {id(weight): number for number, weight in enumerate(weights)}
+        self.packed: list[Packed] = []
+        self.pieces: list[bytes | memoryview] = []
+        self._bytes = 0
+
+    def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> None:
+        """Nothing is there before it was packed."""
+
+    def keep(
+        self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
+    ) -> None:
+        """See runtime/packing.py. Weights that had to be copied first are not among those here."""
+        if any(id(source) not in self._numbers for source in sources):
+            return
+        places: list[tuple[int, int]] = []
+        for tensor in packed:
+            gap = -self._bytes % ALIGNMENT
+            contents = memory_of(tensor)
+            self.pieces += [bytes(gap), contents]
+            places.append((self._bytes + gap, len(contents)))
+            self._bytes += gap + len(contents)
+        numbers = tuple(self._numbers[id(source)] for source in sources)
+        self.packed.append(Packed(recipe, numbers, tuple(places)))
+
+
+class PacksOfFile:
+    """What a file holds packed, for weights that are as they were loaded.
+
+    `storage` is the mapped file as bytes, where the packed weights begin at `base`.
+    """
+
+    def __init__(
+        self,
+        packed: Sequence[Packed],
+        weights: Sequence[torch.Tensor],
+        storage: torch.Tensor,
+        base: int,
+    ) -> None:
+        self._weights = weights
+        self._versions = {id(weight): weight._version for weight in weights}
+        self._storage, self._base = storage, base
+        self._places = {(entry.recipe, _first(entry, weights)): entry.places for entry in packed}
+
+    def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
+        """See runtime/packing.py."""
+        if any(self._versions.get(id(source)) != source._version for source in sources):
+            return None
+        places = self._places.get((recipe, tuple(id(source) for source in sources)))
+        if places is None:
+            return None
+        return [self._storage[self._base + o : self._base + o + size] for o, size in places]
+
+    def keep(
+        self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
+    ) -> None:
+        """The file stays as it is."""
+
+
+def _first(entry: Packed, weights: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    return tuple(id(weights[number]) for number in entry.sources)
+
+
+def bind_weights(program: Program, arguments: Sequence[object]) -> None:
+    """Pack now what the program packs of these arguments, of which it looks at the weights only."""
+    parameters = program.engine.parameters
+    if parameters is not None:
+        parameters.bind(arguments)

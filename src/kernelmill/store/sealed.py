@@ -1,0 +1,156 @@
+"""Files of sections of bytes, each with its checksum, to be mapped into memory.
+
+    magic                       one line that says what the file is
+    u64, little-endian          how many bytes the header has
+    32 bytes                    SHA-256 of the header
+    header                      JSON: {"format": 1, "sections": {NAME: [OFFSET, BYTES, SHA256]}}
+    sections                    from the next multiple of 4096 on, where their offsets begin
+
+A section begins at a multiple of 4096. Nothing is used before its checksum was compared.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import stat
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill.core.errors import StoreError
+from kernelmill.store.folder import check_trust
+
+FORMAT = 1
+PAGE = 4096
+
+Pieces = Sequence["bytes | memoryview"]
+
+_SEAL_BYTES = 8 + 32
+_OTHERWISE = "or copy it to a file of your own"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What files there are: `magic` is the first line, `remedy` says what to do about a bad one."""
+
+    magic: bytes
+    remedy: str
+
+
+class Damaged(StoreError):
+    """A file whose contents are not what was written, or not what this kernelmill reads."""
+
+
+def write_sealed(path: str, kind: Kind, sections: Mapping[str, Pieces]) -> None:
+    """Write the file in one step: under its name is either the old one or the new one, whole.
+
+    A section is the pieces one behind the other. OSError when it cannot be written.
+    """
+    table: dict[str, tuple[int, int, str]] = {}
+    offset = 0
+    for name, pieces in sections.items():
+        state = hashlib.sha256()
+        for piece in pieces:
+            state.update(piece)
+        size = sum(len(piece) for piece in pieces)
+        table[name] = (offset, size, state.hexdigest())
+        offset += size + _padding(size)
+    header = json.dumps({"format": FORMAT, "sections": table}).encode()
+    seal = len(header).to_bytes(8, "little") + hashlib.sha256(header).digest()
+    _publish(path, [(kind.magic + seal + header,), *sections.values()])
+
+
+def _publish(path: str, parts: Sequence[Pieces]) -> None:
+    folder, name = os.path.split(os.path.abspath(path))
+    fresh = os.path.join(folder, f".{name}.tmp-{os.getpid()}-{threading.get_ident()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        with open(descriptor, "wb") as file:
+            for pieces in parts:
+                for piece in pieces:
+                    file.write(piece)
+                file.write(bytes(_padding(file.tell())))
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(fresh, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(fresh)
+        raise
+
+
+def _padding(size: int) -> int:
+    return -size % PAGE
+
+
+class SealedFile:
+    """An open file, mapped into memory: its pages are shared with all who map it. `writable`: until
+    they are written to, which the file does not see.
+
+    FileNotFoundError when there is none; Damaged when it is of another kind or was changed;
+    StoreError when another user could have written it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: Kind, writable: bool = False) -> None:
+        self.path, self.kind = os.path.abspath(path), kind
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise StoreError(f"{self.path} is no plain file")
+            check_trust(status, self.path, _OTHERWISE)
+            if status.st_size < len(kind.magic) + _SEAL_BYTES:
+                raise self._foreign()
+            access = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
+            self.mapping = mmap.mmap(descriptor, 0, access=access)
+        finally:
+            os.close(descriptor)
+        self._view = memoryview(self.mapping)
+        self.sections = self._read_header()
+
+    def _read_header(self) -> Mapping[str, tuple[int, int, str]]:
+        magic = len(self.kind.magic)
+        if bytes(self._view[:magic]) != self.kind.magic:
+            raise self._foreign()
+        opening = magic + _SEAL_BYTES
+        size = int.from_bytes(self._view[magic : magic + 8], "little")
+        header = self._view[opening : opening + size]
+        if hashlib.sha256(header).digest() != bytes(self._view[opening - 32 : opening]):
+            raise self.damaged("the checksum of its header does not match")
+        document: Any = json.loads(bytes(header))
+        if document["format"] != FORMAT:
+            raise Damaged(
+                f"{self.path} has the format {document['format']}, and this kernelmill reads "
+                f"{FORMAT}: {self.kind.remedy}"
+            )
+        base = opening + size + _padding(opening + size)
+        found = {n: (base + o, b, s) for n, (o, b, s) in document["sections"].items()}
+        for name, (offset, count, _) in found.items():
+            if not 0 <= offset <= offset + count <= len(self._view):
+                raise self.damaged(f"it ends before its {name} do")
+        return found
+
+    def section(self, name: str, check: bool = True) -> memoryview:
+        """The bytes of a section, after comparing their checksum. Damaged when that differs."""
+        offset, size, checksum = self.sections[name]
+        data = self._view[offset : offset + size]
+        if check and hashlib.sha256(data).hexdigest() != checksum:
+            raise self.damaged(f"the checksum of its {name} does not match")
+        return data
+
+    def text(self, name: str) -> str:
+        """A section that is text."""
+        return bytes(self.section(name)).decode()
+
+    def damaged(self, why: str) -> Damaged:
+        """The error for a file that cannot be used."""
+        return Damaged(f"{self.path} is damaged: {why}; {self.kind.remedy}")
+
+    def _foreign(self) -> Damaged:
+        what = self.kind.magic.decode().strip()
+        return Damaged(f"{self.path} is no file of the kind {what!r}, or only the beginning")
