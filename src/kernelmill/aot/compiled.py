@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelmill.compiler import compile_graph
 from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.linking import Draft, collect_drafts
-from kernelmill.compiler.objects import obtain_all, obtain_dims, requests_of
+from kernelmill.compiler.objects import obtain, obtain_dims, requests_of
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import ConfigError
@@ -46,7 +46,7 @@ def compiled(graph: Graph, config: CompilerConfig) -> CompiledGraph:
     plan, kernels = draft.lowered.plan, draft.lowered.kernels
     store, target = open_store(config.experimental_config.kernel_meta_dir), host()
     # All of these are there by now.
-    (entries,) = obtain_all([requests_of(plan, kernels)], store, target, [draft.others])
+    entries = obtain(requests_of(plan, kernels), store, target, draft.others)
     objects = {name: entry.object for name, entry in entries.items()}
     objects.update(obtain_drivers(plan, store, target))
     if plan.symbols:

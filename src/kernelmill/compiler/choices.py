@@ -88,7 +88,7 @@ class Choices:
         """
         failures: list[Failure] = []
         good: list[Operator] = []
-        progress = Progress(len(operators))
+        progress = Progress()
         try:
             with ThreadPoolExecutor(max(1, jobs)) as pool:
                 futures = {pool.submit(self._compile, operator): operator for operator in operators}
@@ -99,7 +99,7 @@ class Choices:
                         good.append(operator)
                     except KernelmillError as error:
                         failures.append(Failure(operator, str(error)))
-                    progress.show(done)
+                    progress.show(done, len(operators))
         finally:
             progress.close()
         with ThreadPoolExecutor(

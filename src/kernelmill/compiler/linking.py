@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 
 from kernelmill import superkernel
 from kernelmill.compiler.drivers import obtain_drivers
-from kernelmill.compiler.objects import differences, obtain_all, obtain_dims, requests_of
+from kernelmill.compiler.objects import Obtaining, differences, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.config.ranges import RangeOptions
 from kernelmill.core.log import get_logger
@@ -69,26 +69,33 @@ def collect_drafts() -> Generator[list[Draft]]:
         _drafts.reset(token)
 
 
-def link_all(drafts: Sequence[Draft], store: Store, target: Target) -> list[Program]:
-    """The programs of several drafts, which share the memory of their calls. Raises as `link`."""
-    drafts = [_with_super_kernels(draft) for draft in drafts]
-    for draft in drafts:
-        with draft.report.stage("verify"):
-            for kernel in draft.lowered.kernels.values():
-                verify_kernel(kernel, "lowering")
-            verify_plan(draft.lowered.plan, "lowering")
-    with drafts[0].report.stage("codegen"):
-        batches = [requests_of(draft.lowered.plan, draft.lowered.kernels) for draft in drafts]
-        obtained = obtain_all(batches, store, target, [draft.others for draft in drafts])
+def link_all(drafts: Iterable[Draft], store: Store, target: Target) -> list[Program]:
+    """The programs of several drafts, which share the memory of their calls. Raises as `link`.
+
+    While one draft's kernels are compiled the next is taken from `drafts`: lowering and LLVM go on
+    side by side.
+    """
+    made: list[Draft] = []
+    with Obtaining(store, target) as obtaining:
+        for draft in map(_with_super_kernels, drafts):
+            lowered = draft.lowered
+            with draft.report.stage("verify"):
+                for kernel in lowered.kernels.values():
+                    verify_kernel(kernel, "lowering")
+                verify_plan(lowered.plan, "lowering")
+            obtaining.add(requests_of(lowered.plan, lowered.kernels), draft.others)
+            made.append(draft)
+        with made[-1].report.stage("codegen"):
+            obtained = obtaining.finish()
     pool = FramePool()
     programs: list[Program] = []
-    for draft, entries in zip(drafts, obtained, strict=True):
+    for draft, entries in zip(made, obtained, strict=True):
         programs.append(_load(draft, entries, store, target, pool))
         _fill(draft, entries, store)
         publish(draft.report)
     collected = _drafts.get()
     if collected is not None:
-        collected += drafts
+        collected += made
     return programs
 
 

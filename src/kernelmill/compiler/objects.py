@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from kernelmill.store.entry import Compiled, Entry
 from kernelmill.store.store import Store
 
 _REDRAW_SECONDS = 0.2
+_NONE: Mapping[str, Target] = {}
 
 
 @dataclass(frozen=True)
@@ -57,55 +58,74 @@ def kernel_key(kernel: Kernel, target: Target) -> Key:
     return key_of(target, kernel=print_kernel(kernel, name=False))
 
 
-def obtain(requests: Sequence[Request], store: Store, target: Target) -> dict[str, Entry]:
-    """The objects of all kernels by kernel name, compiling those that the store has not."""
-    return obtain_all([requests], store, target)[0]
+def obtain(
+    requests: Sequence[Request], store: Store, target: Target, others: Mapping[str, Target] = _NONE
+) -> dict[str, Entry]:
+    """The objects of all kernels by kernel name, compiling those that the store has not.
 
-
-def obtain_all(
-    batches: Sequence[Sequence[Request]],
-    store: Store,
-    target: Target,
-    others: Sequence[Mapping[str, Target]] = (),
-) -> list[dict[str, Entry]]:
-    """The same for several programs at once, in which a name may mean different kernels.
-
-    `others` are, for each program, the targets of kernels that are not for `target`.
+    `others` are the targets of kernels that are not for `target`.
     """
-    others = others or [{}] * len(batches)
-    jobs = {
-        (number, r.kernel.name): _job(r, store, others[number].get(r.kernel.name, target))
-        for number, batch in enumerate(batches)
-        for r in batch
-    }
-    found: list[dict[str, Entry]] = [{} for _ in batches]
-    for (number, name), entry in _run_all(jobs).items():
-        found[number][name] = entry
-    return found
+    if len(requests) == 1:
+        (one,) = requests
+        return {one.kernel.name: _job(one, store, others.get(one.kernel.name, target))[1]()}
+    with Obtaining(store, target) as obtaining:
+        obtaining.add(requests, others)
+        return obtaining.finish()[0]
 
 
-_Job = tuple[int, str]
+class Obtaining:
+    """Kernels of several programs on their way to objects, while the caller makes the next program.
 
+    To be used in `with`: leaving it after an error or Ctrl-C drops what has not begun, and keeps
+    the kernels that are being compiled.
+    """
 
-def _run_all(jobs: Mapping[_Job, Callable[[], Entry]]) -> dict[_Job, Entry]:
-    if len(jobs) < 2:
-        return {name: job() for name, job in jobs.items()}
-    workers = min(len(jobs), len(os.sched_getaffinity(0)))
-    pool = ThreadPoolExecutor(workers)
-    progress = Progress(len(jobs))
-    try:
-        futures = {name: pool.submit(job) for name, job in jobs.items()}
-        waiting = set(futures.values())
+    def __init__(self, store: Store, target: Target) -> None:
+        self._store = store
+        self._target = target
+        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        self._by_key: dict[str, Future[Entry]] = {}
+        self._programs: list[dict[str, Future[Entry]]] = []
+        self._progress = Progress()
+
+    def __enter__(self) -> Obtaining:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._progress.close()
+
+    def add(self, requests: Sequence[Request], others: Mapping[str, Target] = _NONE) -> None:
+        """Begin with another program's kernels. A name may mean different kernels in each program;
+        equal kernels are one. `others` are the targets of kernels that are not for this one."""
+        jobs = {
+            r.kernel.name: _job(r, self._store, others.get(r.kernel.name, self._target))
+            for r in requests
+        }
+        for key, job in jobs.values():
+            if key.digest not in self._by_key:
+                self._by_key[key.digest] = self._pool.submit(job)
+        self._programs.append({name: self._by_key[key.digest] for name, (key, _) in jobs.items()})
+        self.show()
+
+    def show(self) -> None:
+        """Draw how far it is. Raises what a compile has raised."""
+        futures = self._by_key.values()
+        done = [future for future in futures if future.done()]
+        for future in done:
+            future.result()
+        self._progress.show(len(done), len(futures))
+
+    def finish(self) -> list[dict[str, Entry]]:
+        """The objects of each program by kernel name. Raises what a compile raised."""
+        waiting: set[Future[Entry]] = set(self._by_key.values())
         while waiting:
-            done, waiting = wait(waiting, _REDRAW_SECONDS, FIRST_EXCEPTION)
-            for future in done:
-                future.result()  # raises what the compile raised
-            progress.show(len(jobs) - len(waiting))
-        return {name: future.result() for name, future in futures.items()}
-    finally:
-        # After an error or Ctrl-C what has not begun is dropped; kernels being compiled are kept.
-        pool.shutdown(wait=True, cancel_futures=True)
-        progress.close()
+            _, waiting = wait(waiting, _REDRAW_SECONDS, FIRST_EXCEPTION)
+            self.show()
+        return [
+            {name: future.result() for name, future in program.items()}
+            for program in self._programs
+        ]
 
 
 def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, target: Target) -> Entry:
@@ -132,7 +152,7 @@ def key_of(target: Target, **what: str) -> Key:
     )
 
 
-def _job(request: Request, store: Store, target: Target) -> Callable[[], Entry]:
+def _job(request: Request, store: Store, target: Target) -> tuple[Key, Callable[[], Entry]]:
     kernel = request.kernel
     key = kernel_key(kernel, target)
 
@@ -142,7 +162,7 @@ def _job(request: Request, store: Store, target: Target) -> Callable[[], Entry]:
         info, launch = describe(kernel, use, target, f"{kernel.type}_{key.digest}")
         return Compiled(image, info, launch)
 
-    return lambda: store.get_or_compile(key, kernel.type, compile)
+    return key, lambda: store.get_or_compile(key, kernel.type, compile)
 
 
 def differences(entry: Entry, store: Store, type: str) -> tuple[str, ...]:

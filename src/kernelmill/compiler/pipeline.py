@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.choices import Choices
@@ -19,6 +19,7 @@ from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.target import Target, host
 from kernelmill.graph.ir import Graph
+from kernelmill.lower.kernels import Templates
 from kernelmill.lower.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
@@ -44,7 +45,7 @@ def compile_graphs(
     together, in parallel. Raises what `compile_graph` does."""
     target = host()
     store = open_store(config.experimental_config.kernel_meta_dir)
-    optimised = [_optimise(graph, config) for graph in graphs]
+    optimised = (_optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
         limit = config.debug.aclgraph.static_capture_size_limit
         assert limit is not None
@@ -52,21 +53,39 @@ def compile_graphs(
             store, target, _static_build(config, store, target), _automatic_ranges(config)
         )
         return [Captures(operators, *one, limit).program() for one in optimised]
+    drafts = list[Draft]()
+
+    def lowered() -> Iterator[Draft]:
+        for draft in _drafts(optimised, config, store, target):
+            drafts.append(draft)
+            yield draft
+
+    programs = link_all(lowered(), store, target)
+    fused = config.experimental_config.pattern_fusion_pass
+    for program, draft in zip(programs, drafts, strict=True):
+        note(program, draft.graph, fused=fused)
+    return programs
+
+
+def _drafts(
+    graphs: Iterable[tuple[Graph, CompileReport]],
+    config: CompilerConfig,
+    store: Store,
+    target: Target,
+) -> Iterator[Draft]:
+    """The graphs lowered, one by one, in the manner that the options say."""
     separate = not config.experimental_config.pattern_fusion_pass
     automatic = _automatic_ranges(config)
-    drafts: list[Draft] = []
-    for graph, report in optimised:
+    templates = Templates()
+    for graph, report in graphs:
         tuner = Tuner(store, target) if config.aoe_config.aoe_mode else None
         with report.stage("lower" if tuner is None else "lower and tune"):
             pick = None if tuner is None else tuner.pick
-            lowered = lower_graph(graph, target, separate, pick=pick)
+            shared = None if graph.symbols else templates
+            lowered = lower_graph(graph, target, separate, pick=pick, templates=shared)
         if tuner is not None:
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured
-        drafts.append(Draft(lowered, graph, report, automatic_ranges=automatic))
-    programs = link_all(drafts, store, target)
-    for program, draft in zip(programs, drafts, strict=True):
-        note(program, draft.graph, fused=not separate)
-    return programs
+        yield Draft(lowered, graph, report, automatic_ranges=automatic)
 
 
 def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:

@@ -13,20 +13,19 @@ _WIDTH = 30
 class Progress:
     """Counts finished kernels, or `what` else; silent when the stream is no terminal."""
 
-    def __init__(self, total: int, stream: TextIO | None = None, what: str = "kernels") -> None:
-        self._total = total
+    def __init__(self, stream: TextIO | None = None, what: str = "kernels") -> None:
         self._what = what
         self._stream = sys.stderr if stream is None else stream
         self._from = time.monotonic() + DELAY_SECONDS
         self._drawn = False
 
-    def show(self, done: int) -> None:
-        """Draw the bar in place of the last one."""
+    def show(self, done: int, total: int) -> None:
+        """Draw the bar in place of the last one; `total` may grow from one to the next."""
         if time.monotonic() < self._from or not self._stream.isatty():
             return
-        full = _WIDTH * done // max(1, self._total)
+        full = _WIDTH * done // max(1, total)
         bar = "#" * full + "." * (_WIDTH - full)
-        self._stream.write(f"\rkernelmill: compiling [{bar}] {done}/{self._total} {self._what}")
+        self._stream.write(f"\rkernelmill: compiling [{bar}] {done}/{total} {self._what}")
         self._stream.flush()
         self._drawn = True
 

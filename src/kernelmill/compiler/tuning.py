@@ -91,14 +91,14 @@ class Tuner:
 
     def _times(self, tunable: Tunable) -> dict[str, int]:
         """Nanoseconds of a launch by label."""
-        progress = Progress(len(tunable.labels), what=f"schedules of {tunable.kernel.type}")
+        progress = Progress(what=f"schedules of {tunable.kernel.type}")
         try:
             kernels = [self._named(tunable, number) for number in range(len(tunable.labels))]
             images: list[bytes] = []
             with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
                 for image in pool.map(lambda k: codegen.compile_kernel(k, self.target), kernels):
                     images.append(image)
-                    progress.show(len(images))
+                    progress.show(len(images), len(kernels))
         finally:
             progress.close()
         launches, arguments = _arguments(kernels, tunable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.errors import UnsupportedError
@@ -38,13 +38,26 @@ class _Template:
     work: Dim
 
 
+@dataclass(frozen=True)
+class Templates:
+    """Kernels by what decides them. Graphs without symbols may share one: their kernels have all
+    sizes in their keys."""
+
+    made: dict[tuple[Hashable, ...], _Template] = field(default_factory=dict)
+    widths: dict[tuple[Hashable, ...], PanelWidths] = field(default_factory=dict)
+
+
+UNNAMED = "kernel"
+"""The name of a kernel whose text is not made yet."""
+
+
 class KernelMaker:
     """Makes kernels for the groups of one graph.
 
     `stored` says where values live; `pack` stores a constant view once; `cost` is that of
     `fusion.inline_costs`; `order` sorts a group's nodes as the program has them; the values
     `within` products are computed there from smaller ones. With `trials` the schedules of
-    contractions and attentions come from there.
+    contractions and attentions come from there. `templates` are kernels made before.
     """
 
     def __init__(
@@ -56,6 +69,7 @@ class KernelMaker:
         order: Mapping[Node, int],
         within: AbstractSet[Value] = frozenset(),
         trials: Trials | None = None,
+        templates: Templates | None = None,
     ) -> None:
         self.target = target
         self.stored = stored
@@ -64,8 +78,9 @@ class KernelMaker:
         self.order = order
         self.within = within
         self.trials = trials
-        self._made: dict[tuple[Hashable, ...], _Template] = {}
-        self._widths: dict[tuple[Hashable, ...], PanelWidths] = {}
+        templates = templates or Templates()
+        self._made = templates.made
+        self._widths = templates.widths
 
     def nodes(self, group: Group) -> list[Node]:
         """The group's nodes in program order."""
@@ -106,7 +121,7 @@ class KernelMaker:
         """An emitter of an empty kernel for this group."""
         own = {*group.internal, *group.roots}
         stored: Callable[[Value], Location | None] = lambda v: None if v in own else self.stored(v)  # noqa: E731
-        builder = KernelBuilder("kernel", kernel_type(self.nodes(group)))
+        builder = KernelBuilder(UNNAMED, kernel_type(self.nodes(group)))
         emitter = Emitter(builder, stored, self.within)
         for location in targets.values():
             # No code stores what has no elements; that there is such a tensor must be known.

@@ -18,7 +18,7 @@ from kernelmill.lower.dequantise import dequantised
 from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse, inline_costs
 from kernelmill.lower.groups import Group, fresh_axes, is_view
-from kernelmill.lower.kernels import KernelMaker
+from kernelmill.lower.kernels import UNNAMED, KernelMaker, Templates
 from kernelmill.lower.marks import launch_mark
 from kernelmill.lower.operators import Operator, isolate
 from kernelmill.lower.splice import Splice
@@ -65,14 +65,16 @@ def lower_graph(
     separate: bool = False,
     choose: Choose | None = None,
     pick: Pick | None = None,
+    templates: Templates | None = None,
 ) -> Lowered:
     """Lower a verified graph; with `separate`, every operator to a kernel of its own.
 
     `choose` may give what an operator by itself was lowered to, which then takes its place; None
-    for one that is to be lowered here. `pick` settles schedules in place of the cost model. Raises
-    UnsupportedError, naming the node, for what has no lowering.
+    for one that is to be lowered here. `pick` settles schedules in place of the cost model.
+    `templates` are shared with other graphs lowered alike. Raises UnsupportedError, naming the
+    node, for what has no lowering.
     """
-    return _Lowering(graph, target, separate, choose, pick).run()
+    return _Lowering(graph, target, separate, choose, pick, templates).run()
 
 
 class _Lowering:
@@ -83,9 +85,11 @@ class _Lowering:
         separate: bool,
         choose: Choose | None,
         pick: Pick | None,
+        templates: Templates | None,
     ) -> None:
         self.choose = choose
         self.pick = pick
+        self.templates = templates
         self.graph = replace(graph, nodes=list(graph.nodes))
         self.separate = separate
         self.target = target
@@ -128,7 +132,14 @@ class _Lowering:
         if self.pick is not None:
             trials = Trials(self.target, self.pick, lambda value: self._is_constant([value]))
         self.maker = KernelMaker(
-            self.target, self._stored, self._pack, self.cost, order, within, trials
+            self.target,
+            self._stored,
+            self._pack,
+            self.cost,
+            order,
+            within,
+            trials,
+            self.templates,
         )
         for group in self.fusion.groups:
             self._lower_group(group)
@@ -296,14 +307,13 @@ class _Lowering:
     def _named(self, kernel: Kernel, nodes: Iterable[Node]) -> Kernel:
         """The kernel under a name made of its text, so that equal kernels are one. Its own symbols
         stay, for an equal kernel may be about other sizes."""
-        if kernel.name in self.kernels:
-            return kernel
-        used = used_symbols(kernel)
-        kernel.dims = [s for name, s in sorted(self.graph.symbols.items()) if name in used]
-        text = print_kernel(kernel, name=False)
-        kernel.name = "km_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-        known = self.kernels.setdefault(kernel.name, kernel)
-        if known is kernel:
+        if kernel.name == UNNAMED:
+            used = used_symbols(kernel)
+            kernel.dims = [s for name, s in sorted(self.graph.symbols.items()) if name in used]
+            text = print_kernel(kernel, name=False)
+            kernel.name = "km_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        if kernel.name not in self.kernels:
+            self.kernels[kernel.name] = kernel
             origin = next((node.origin for node in nodes if node.origin), "")
             operators = tuple(node.op for node in nodes)
             self.refs[kernel.name] = KernelRef(

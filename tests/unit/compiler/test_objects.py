@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kernelmill.compiler import objects
-from kernelmill.compiler.objects import Request, obtain
+from kernelmill.compiler.objects import Obtaining, Request, obtain
 from kernelmill.core.target import host
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store import Store
@@ -81,3 +81,14 @@ def test_what_a_kernel_is_told_with(tmp_path, compiles):
     assert operator["outputs"][0][0]["shape"] == [4]
     assert operator["graph_id"] == 3
     assert operator["full_name"] == "forward_3/Copy"
+
+
+def test_programs_are_begun_one_by_one_and_share_equal_kernels(tmp_path, compiles):
+    store = Store(tmp_path / "k")
+    with Obtaining(store, host()) as obtaining:
+        obtaining.add(requests(3))
+        obtaining.add(requests(5))
+        first, second = obtaining.finish()
+    assert sorted(compiles[0]) == [f"k{n}" for n in range(5)]
+    assert list(first) == ["k0", "k1", "k2"]
+    assert first == {name: second[name] for name in first}

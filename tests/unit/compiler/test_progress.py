@@ -14,9 +14,9 @@ class Terminal(io.StringIO):
 
 
 def drawn(stream):
-    bar = Progress(4, stream)
+    bar = Progress(stream)
     for done in range(5):
-        bar.show(done)
+        bar.show(done, 4)
     bar.close()
     return stream.getvalue()
 
