@@ -1,10 +1,12 @@
-"""Computes at compile time what depends on constants alone."""
+"""Computes at compile time what depends on constants alone, or on sizes within their ranges."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from kernelmill.core.dim import Dim, Expr, provably_less, symbols
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Attr, Graph, Node, Value
@@ -17,14 +19,19 @@ _SPREADING = frozenset({"expand", "reshape", "permute", "slice", "flip"})
 
 @dataclass(frozen=True)
 class FoldConstants:
-    """Pointwise operators and views of tensors that hold one number everywhere become `full`."""
+    """Pointwise operators and views of tensors that hold one number everywhere become `full`, and
+    so do comparisons of sizes that their ranges decide: torch asserts some for unknown sizes.
+
+    Ranges are checked where arguments come in. Those of sizes found on the way, as by nonzero, rest
+    on the assertions themselves, and decide nothing."""
 
     name: str = "fold-constants"
 
     def apply(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)
+        found = _found_on_the_way(graph)
         for node in graph.nodes:
-            number = _number(node, rewriter.operands(node))
+            number = _number(node, rewriter.operands(node), found)
             if number is None:
                 rewriter.keep(node)
                 continue
@@ -34,17 +41,51 @@ class FoldConstants:
         return rewriter.finish()
 
 
-def _number(node: Node, operands: Sequence[Value]) -> Attr:
+def _found_on_the_way(graph: Graph) -> frozenset[str]:
+    """The symbols that nodes give their values."""
+    binds: list[Any] = [bind for node in graph.nodes for bind in node.attrs.get("binds") or ()]
+    return frozenset(symbol for symbol, _, _ in binds)
+
+
+def _number(node: Node, operands: Sequence[Value], found: frozenset[str]) -> Attr:
     """The number in every element of the node's result, or None when there is no one such."""
     if node.op == "dim_value":
         value = node.attrs["value"]
         return value if isinstance(value, int) else None
+    decided = _decided(node, operands, found)
+    if decided is not None:
+        return decided
     numbers = [_full_value(operand) for operand in operands]
     if not numbers or any(number is None for number in numbers):
         return None
     if node.op in _SPREADING:
         return numbers[0]
     return _computed(node, operands) if is_kind(node.op, "pointwise") else None
+
+
+def _decided(node: Node, operands: Sequence[Value], found: frozenset[str]) -> bool | None:
+    """Whether a comparison of two sizes holds for all values of the symbols, or for none."""
+    if node.op not in ("ge", "gt", "le", "lt"):
+        return None
+    left, right = (_size(operand) for operand in operands)
+    if left is None or right is None or found & {*symbols(left), *symbols(right)}:
+        return None
+    if node.op in ("gt", "le"):
+        left, right = right, left
+    # Of "left < right", and of its opposite "left >= right".
+    less = node.op in ("gt", "lt")
+    if provably_less(left, right):
+        return less
+    return not less if provably_less(right, left + 1) else None
+
+
+def _size(value: Value) -> Dim | None:
+    """The size that a scalar integer is, where it is one."""
+    node = value.node
+    if node is None or value.shape != () or node.op not in ("dim_value", "full"):
+        return None
+    size: Any = node.attrs["value"]
+    return size if type(size) is int or isinstance(size, Expr) else None
 
 
 def _full_value(value: Value) -> Attr:
