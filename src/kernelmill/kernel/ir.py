@@ -3,7 +3,8 @@
 Grammar of the text form (printer.py writes it, parser.py reads it):
 
     kernel  = "kernel" NAME "(" [param {"," param}] ")" ["dims" "(" symbol {"," symbol} ")"]
-              "tasks" "(" dim ")" ["scratch" "(" dim ")"] ["type" STRING] block
+              "tasks" "(" dim ")" ["scratch" "(" dim ")"] ["type" STRING]
+              ["classes" "(" STRING {"," STRING} ")"] block
     param   = NAME ":" DTYPE "[" dim "]" ("in" | "out" | "inout")      (the dim: number of elements)
     symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"]
     block   = "{" {stmt} "}"
@@ -199,6 +200,7 @@ TASK = "task"
 @dataclass
 class Kernel:
     """One compiled unit. `type` is the operator's name in kernel_meta ("Square", "MatMul").
+    `classes` says in words which sizes it has bodies of their own for, if it has several.
 
     Native ABI: void name(ptr buffers, ptr dims, i64 task_begin, i64 task_end, ptr scratch), where
     `buffers` points to one address for each of `buffers` in order, `dims` to one i64 for each of
@@ -212,3 +214,4 @@ class Kernel:
     tasks: Dim
     scratch: Dim
     body: list[Stmt]
+    classes: tuple[str, ...] = ()

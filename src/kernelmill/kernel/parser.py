@@ -66,6 +66,9 @@ class _Parser:
             kernel.scratch = self._bracketed_dim("(", ")")
         if reader.accept("type"):
             kernel.type = reader.string()
+        if reader.accept("classes"):
+            reader.expect("(")
+            kernel.classes = tuple(reader.listed(reader.string, ")"))
         self._scope[TASK] = of_atom(Sym(TASK, 0, kernel.tasks - 1))
         kernel.body, yields = self._block()
         if yields:

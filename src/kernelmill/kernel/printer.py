@@ -29,7 +29,7 @@ def print_kernel(kernel: Kernel, name: bool = True) -> str:
     """The text of `kernel`, in the grammar of ir.py.
 
     Registers and symbols are renumbered in the order in which the text defines them. `name` False
-    leaves out what two kernels with the same code may differ in: the name and the type.
+    leaves out what two kernels with the same code may differ in: name, type and words of classes.
     """
     return _Printer().kernel(kernel, name)
 
@@ -65,6 +65,8 @@ class _Printer:
             header += f" scratch({self._dim(kernel.scratch)})"
         if name and kernel.type:
             header += f" type {string_text(kernel.type)}"
+        if name and kernel.classes:
+            header += f" classes({', '.join(map(string_text, kernel.classes))})"
         self._block(header, kernel.body)
         return "\n".join(self.lines) + "\n"
 

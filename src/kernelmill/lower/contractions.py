@@ -24,7 +24,7 @@ from kernelmill.lower.attention.emit import emit_attention
 from kernelmill.lower.attention.plan import plan_attention
 from kernelmill.lower.attention.spec import AttentionSpec
 from kernelmill.lower.attention.tiling import AttentionTiling, attention_tilings
-from kernelmill.lower.contract.emit import emit_contraction
+from kernelmill.lower.contract.classes import emit_classes, plan_classes
 from kernelmill.lower.contract.panels import panel_shape
 from kernelmill.lower.contract.schedule import Schedule
 from kernelmill.lower.contract.spec import Contraction, Operand, Window
@@ -230,7 +230,7 @@ class ContractionEmitter:
             spec = replace(spec, a=Operand(None, packed=self.packed_a))
         schedule = self._plan(spec)
         self.others = tilings(spec, schedule)
-        emit_contraction(self.b, spec, schedule)
+        emit_classes(self.b, spec, plan_classes(spec, self.target, schedule))
         return schedule.work
 
     def _operand(

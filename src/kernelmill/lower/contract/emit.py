@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
 from kernelmill.kernel.builder import KernelBuilder
@@ -27,17 +28,21 @@ def emit_contraction(builder: KernelBuilder, spec: Contraction, schedule: Schedu
     tasks = schedule.tasks(spec)
     builder.set_tasks(tasks)
     builder.kernel.scratch = schedule.scratch(spec).bytes
-    if tasks == 0:
-        return
+    if tasks != 0:
+        emit_task(builder, spec, schedule, builder.task)
+
+
+def emit_task(builder: KernelBuilder, spec: Contraction, schedule: Schedule, task: Dim) -> None:
+    """Append the work of one of the schedule's tasks."""
     rows, columns = schedule.row_blocks(spec), schedule.column_blocks(spec)
-    rest = floordiv(builder.task, rows)
+    rest = floordiv(task, rows)
     site = Site(
         builder,
         spec,
         schedule,
         lane=Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes),
         batch=unravel(floordiv(rest, columns), spec.batch),
-        row_block=mod(builder.task, rows),
+        row_block=mod(task, rows),
         column_block=mod(rest, columns),
     )
     if schedule.slide_rows:
@@ -93,6 +98,10 @@ def _pack_b(site: Site, depth: Depth, column: Dim, strip: Strip | None) -> None:
         copy_b(site, depth, column)
 
 
+_FEW_ROWS = 4
+"""Up to so many rows of a symbolic size have a tile of exactly their number."""
+
+
 # ---- sums -----------------------------------------------------------------------------------
 
 Choice = tuple[Dim | None, Callable[[], None]]
@@ -143,8 +152,22 @@ def _row_choices(site: Site, depth: Depth, row: Dim, column: Dim, vectors: int) 
         full, rest = divmod(m, rows)
         edge = (None, with_rows(rest))
         return [(full - row, with_rows(rows)), edge] if full else [edge]
-    # Of a symbolic size the last tile is computed whole unless it is a single row.
-    return [(m - row * rows - 1, with_rows(rows, clamp=True)), (None, with_rows(1))]
+    left, heights = m - row * rows, _heights(rows)
+    choices = [
+        (left - less, with_rows(height, clamp=height - less > 1))
+        for height, less in pairwise(heights)
+    ]
+    return [*choices, (None, with_rows(1))]
+
+
+def _heights(rows: int) -> list[int]:
+    """Of a symbolic size the numbers of rows that a tile is computed for, from all of them to 1.
+
+    The last tile has the smallest that holds its rows: few rows cost little more than few rows
+    must, and the code stays short.
+    """
+    few = {*range(1, min(rows, _FEW_ROWS) + 1)}
+    return sorted({*few, *(-(-rows * part // 4) for part in (2, 3, 4))}, reverse=True)
 
 
 def _register_tile(

@@ -31,7 +31,7 @@ _MOST_ROWS = max(_ROWS[32])
 _DIRECT_ROWS = 8
 """Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
 
-_DOT_ROWS = 4
+DOT_ROWS = 4
 """Most rows for which summing along k is cheaper than turning B round."""
 
 _SLIDE_SUMS = 4
@@ -99,7 +99,7 @@ def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -
 
 
 def _sums_along_depth(spec: Contraction) -> bool:
-    few = isinstance(spec.m, int) and not spec.bytewise and 0 < spec.m <= _DOT_ROWS
+    few = isinstance(spec.m, int) and not spec.bytewise and 0 < spec.m <= DOT_ROWS
     loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled
     return few and loose and spec.b.contiguous_along == "k" and guess(spec.k[-1]) >= 16
 

@@ -22,9 +22,12 @@ from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.contract import (
     Contraction,
     Operand,
+    RowClass,
     Schedule,
+    emit_classes,
     emit_contraction,
     panel_shape,
+    plan_classes,
     plan_contraction,
 )
 from kernelmill.lower.contract.spec import Dims, StoreElement
@@ -42,7 +45,8 @@ _GUARD = 64
 class Case:
     """C[batch, m, n] = bias[n] + sum over k of A * B, with operands of random small numbers.
 
-    `dynamic` names the sizes ("m", "n", "k") that the kernel learns only when it is called.
+    `dynamic` names the sizes ("m", "n", "k") that the kernel learns only when it is called; with
+    `by_size` it may have classes of them.
     """
 
     m: int
@@ -57,6 +61,7 @@ class Case:
     dynamic: str = ""
     target: Target | None = None
     adjust: Callable[[Schedule], Schedule] = lambda schedule: schedule
+    by_size: bool = False
 
     # ---- tensors ----------------------------------------------------------------------------
 
@@ -122,6 +127,13 @@ class Case:
         return self.adjust(plan_contraction(self.spec, self.target or host()))
 
     @cached_property
+    def classes(self) -> tuple[RowClass, ...]:
+        """How it is planned by the number of rows, where it may be."""
+        if not self.by_size:
+            return ()
+        return plan_classes(self.spec, self.target or host(), self.schedule)
+
+    @cached_property
     def kernel(self) -> Kernel:
         """The verified kernel."""
         builder = KernelBuilder("contraction", "MatMul")
@@ -136,7 +148,10 @@ class Case:
         builder.buffer("bias", self.accumulate, self.spec.n, "in")
         elements = product((*self.batch, self.spec.m, self.spec.n))
         builder.buffer("c", self.result, elements + 2 * _GUARD, "inout")
-        emit_contraction(builder, self.spec, self.schedule)
+        if self.classes:
+            emit_classes(builder, self.spec, self.classes)
+        else:
+            emit_contraction(builder, self.spec, self.schedule)
         verify_kernel(builder.kernel)
         return builder.kernel
 

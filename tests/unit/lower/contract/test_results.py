@@ -61,10 +61,28 @@ def test_long_sums_in_parts(m: int, k: tuple[int, ...]) -> None:
     Case(m, 70, k, a="outer", b="k", dynamic="k").check()
 
 
-@pytest.mark.parametrize("m", [0, 1, 2, 7, 8, 9, 40, 41])
+@pytest.mark.parametrize("m", [*range(18), 40, 41])
 def test_one_kernel_serves_every_number_of_rows(m: int) -> None:
     Case(m, 100, (40,), dynamic="m").check()
     Case(m, 100, (40,), a="packed", b="outer", dynamic="m").check()
+
+
+@pytest.mark.parametrize(("b", "k", "classes"), [("outer", 2000, 2), ("k", 40, 5)])
+def test_classes_of_the_number_of_rows(b: str, k: int, classes: int) -> None:
+    for m in (*range(11), 16, 41):
+        case = Case(m, 100, (k,), b=b, dynamic="m", by_size=True)
+        assert len(case.classes) == classes == len(case.kernel.classes)
+        case.check()
+    for m in (0, 1, 4, 5, 8, 9):
+        case = Case(m, 40, (20,), batch=(2,), b=b, dynamic="mnk", by_size=True)
+        assert len(case.classes) == classes
+        case.check()
+        torch.testing.assert_close(case.interpreted(), case.expected(), rtol=0, atol=0)
+
+
+def test_a_packed_operand_serves_all_rows_with_one_body() -> None:
+    assert len(Case(9, 100, (40,), dynamic="m", by_size=True).classes) == 1
+    assert len(Case(9, 100, (40,), b="outer", by_size=True).classes) == 1
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(0, 5, 4), (4, 0, 4), (4, 5, 0), (1, 5, 0), (0, 0, 0)])
