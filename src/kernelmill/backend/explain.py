@@ -99,6 +99,8 @@ def _describe(report: CompileReport) -> list[str]:
         lines.append(
             f"         {' '.join(kernel.operators)}  ({kernel.origin or 'origin unknown'})"
         )
+        if kernel.classes:
+            lines.append(f"         shape classes: {' | '.join(kernel.classes)}")
     for one in report.ranges:
         lines.append(f"  super-kernel range {one.scope}: {len(one.supers)} super kernels")
         for made in one.supers:

@@ -134,7 +134,7 @@ def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
             KernelReport(
                 entry.name, ref.type, ref.operators, ref.origin, entry.source, launches[ref.name],
                 differences(entry, store, ref.type) if new and collecting() else (),
-                _kind(lowered.kernels[ref.name], entry),
+                _kind(lowered.kernels[ref.name], entry), lowered.kernels[ref.name].classes,
             )
         )  # fmt: skip
     for node in graph.nodes:

@@ -21,6 +21,7 @@ class KernelReport:
 
     `kind` is "dynamic" for one that serves all sizes; "static (this run)" or "static (package
     NAME)" for one of a shape of its own.
+    `classes` are the sizes, in words, that a dynamic kernel has bodies of their own for.
     `differs` names, for a compiled kernel, the key ingredients in which the nearest entry of the
     store differed.
     """
@@ -33,6 +34,7 @@ class KernelReport:
     launches: int
     differs: tuple[str, ...] = ()
     kind: str = "static (this run)"
+    classes: tuple[str, ...] = ()
 
 
 @dataclass

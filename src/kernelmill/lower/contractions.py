@@ -20,8 +20,7 @@ from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower import pointwise
-from kernelmill.lower.attention.emit import emit_attention
-from kernelmill.lower.attention.plan import plan_attention
+from kernelmill.lower.attention.classes import emit_attention_classes, plan_attention_classes
 from kernelmill.lower.attention.spec import AttentionSpec
 from kernelmill.lower.attention.tiling import AttentionTiling, attention_tilings
 from kernelmill.lower.contract.classes import emit_classes, plan_classes
@@ -353,12 +352,10 @@ class ContractionEmitter:
             wanted = mask.dtype if kind == "keep" else dtype
             spec = replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
         given = self.tiling if isinstance(self.tiling, AttentionTiling) else None
-        schedule = plan_attention(spec, self.target, given)
-        self.others = attention_tilings(spec, schedule)
-        self.b.set_tasks(schedule.tasks)
-        self.b.kernel.scratch = schedule.scratch
-        emit_attention(self.b, spec, schedule)
-        return schedule.work
+        classes = plan_attention_classes(spec, self.target, given)
+        self.others = attention_tilings(spec, classes[-1].schedule)
+        emit_attention_classes(self.b, spec, classes)
+        return classes[-1].schedule.work
 
     # ---- elements --------------------------------------------------------------------------------
 

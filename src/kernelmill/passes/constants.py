@@ -43,8 +43,8 @@ class FoldConstants:
 
 def _found_on_the_way(graph: Graph) -> frozenset[str]:
     """The symbols that nodes give their values."""
-    binds: list[Any] = [bind for node in graph.nodes for bind in node.attrs.get("binds") or ()]
-    return frozenset(symbol for symbol, _, _ in binds)
+    binds: list[Any] = [node.attrs.get("binds") or () for node in graph.nodes]
+    return frozenset(symbol for listed in binds for symbol, _, _ in listed)
 
 
 def _number(node: Node, operands: Sequence[Value], found: frozenset[str]) -> Attr:

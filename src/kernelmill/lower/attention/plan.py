@@ -12,7 +12,7 @@ from kernelmill.lower.attention.schedule import AttentionSchedule
 from kernelmill.lower.attention.spec import AttentionSpec
 from kernelmill.lower.attention.tiling import AttentionTiling, with_tiling
 
-_FEW_ROWS = 8
+FEW_ROWS = 8
 """Up to so many query rows keys and values are read in place: each is used too rarely to pack."""
 
 _TILE = {32: (4, 4), 16: (6, 2)}
@@ -28,22 +28,24 @@ _PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
 
 
 def plan_attention(
-    spec: AttentionSpec, target: Target, given: AttentionTiling | None = None
+    spec: AttentionSpec, target: Target, given: AttentionTiling | None = None, together: int = 0
 ) -> AttentionSchedule:
     """The schedule for this attention on this processor, with what is given. Depends on nothing
     else.
 
-    Raises UnsupportedError when a depth is symbolic or zero.
+    With `together` that for a small number of rows which is symbolic: so many at a time. Raises
+    UnsupportedError when a depth is symbolic or zero.
     """
     if not (isinstance(spec.depth, int) and isinstance(spec.value_depth, int)):
         raise UnsupportedError(f"attention over symbolic depths {spec.depth}, {spec.value_depth}")
     if spec.depth == 0 or spec.value_depth == 0:
         raise UnsupportedError("attention over vectors without elements")
-    few = isinstance(spec.rows, int) and spec.rows <= _FEW_ROWS
+    if isinstance(spec.rows, int) and spec.rows <= FEW_ROWS:
+        together = max(spec.rows, 1)
     tile = _TILE[16 if target.is_x86 and target.vector_bits < 512 else 32]
     lanes = target.vector_lanes(spec.accumulate)
-    if few:
-        schedule = _streamed(spec, lanes, tile, target.has_fma)
+    if together:
+        schedule = _streamed(spec, lanes, tile, target.has_fma, together)
     else:
         row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
         most = max(1, min(_BLOCK_KEYS, target.l2_bytes // 2 // row))
@@ -51,23 +53,22 @@ def plan_attention(
     if given is not None:
         schedule = with_tiling(schedule, spec, given)
     scratch = lay_out(spec, schedule).elements * spec.accumulate.bytes
-    return replace(schedule, scratch=scratch, work=_work(spec, few, lanes))
+    return replace(schedule, scratch=scratch, work=_work(spec, together > 0, lanes))
 
 
 def _streamed(
-    spec: AttentionSpec, lanes: int, tile: tuple[int, int], fused: bool
+    spec: AttentionSpec, lanes: int, tile: tuple[int, int], fused: bool, rows: int
 ) -> AttentionSchedule:
-    assert isinstance(spec.rows, int)
-    rows = max(spec.rows, 1)
+    row_blocks = ceildiv(spec.rows, rows)
     heads = _heads_together(spec, rows)
     keys = _block_keys(spec.keys, lanes, _BLOCK_KEYS)
     # Sums stay in registers while the values stream past.
     width = max(1, min(2 * tile[1], tile[0] * tile[1] // (heads * rows)))
     return AttentionSchedule(
-        streamed=True, lanes=lanes, fused=fused, heads=heads, rows=rows, row_blocks=1,
+        streamed=True, lanes=lanes, fused=fused, heads=heads, rows=rows, row_blocks=row_blocks,
         tile_rows=heads * rows, panel=1, value_panels=_split(spec.value_depth, lanes, width),
         keys=keys, single=_covers(keys, spec.keys),
-        tasks=product(spec.batch) // heads if spec.rows else 0,
+        tasks=product(spec.batch) // heads * row_blocks,
     )  # fmt: skip
 
 
@@ -88,7 +89,7 @@ def _packed(
 def _heads_together(spec: AttentionSpec, rows: int) -> int:
     """The largest part of a group that keeps rows few and leaves enough tasks."""
     tasks = product(spec.batch)
-    for heads in range(min(spec.group, _FEW_ROWS // rows), 1, -1):
+    for heads in range(min(spec.group, FEW_ROWS // rows), 1, -1):
         starved = isinstance(tasks, int) and tasks // heads < min(_ENOUGH_TASKS, tasks)
         if spec.group % heads == 0 and not starved:
             return heads

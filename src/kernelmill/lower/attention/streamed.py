@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, provably_less
 from kernelmill.kernel.ir import Operand, Value
 from kernelmill.lower.attention.frame import Frame, Row, Tile
 from kernelmill.lower.attention.softmax import exponentiate
@@ -13,26 +13,39 @@ from kernelmill.lower.attention.spec import Dims
 from kernelmill.lower.attention.tile import add_weighted_values, multiply_tile
 
 
-def emit_streamed(frame: Frame, batch: Dims) -> None:
-    """All query rows of the heads of one task; `batch` is that of the first head."""
+def emit_streamed(frame: Frame, batch: Dims, first: Dim) -> None:
+    """The query rows of one task, from `first` on; `batch` is that of its first head."""
     spec, schedule = frame.spec, frame.schedule
-    tile = Tile(0, schedule.tile_rows, partial(_row, frame, batch))
+    tile = Tile(0, schedule.tile_rows, partial(_row, frame, batch, first))
     rows = [tile.row(i) for i in range(tile.count)]
     for row in rows:
         frame.start_row(row)
-    keys = minimum(spec.keys, schedule.rows) if spec.causal else spec.keys
+    keys = minimum(spec.keys, first + schedule.rows) if spec.causal else spec.keys
     if schedule.single:
         _emit_block(frame, batch, tile, 0, keys)
     else:
         with frame.builder.loop(0, keys, schedule.keys, prefix="n") as loop:
             _emit_block(frame, batch, tile, loop.index, minimum(loop.index + schedule.keys, keys))
-    for row in rows:
+    for i, row in enumerate(rows):
+        _finish(frame, row, first + i % schedule.rows)
+
+
+def _finish(frame: Frame, row: Row, m: Dim) -> None:
+    """Store a row, unless it stands for one past the end."""
+    if provably_less(m, frame.spec.rows):
+        frame.finish_row(row)
+        return
+    b = frame.builder
+    with b.when(b.op("lt", b.index(m), b.index(frame.spec.rows))):
         frame.finish_row(row)
 
 
-def _row(frame: Frame, batch: Dims, i: Dim) -> Row:
-    """Row i of the task: heads one after another."""
-    head, m = floordiv(i, frame.schedule.rows), mod(i, frame.schedule.rows)
+def _row(frame: Frame, batch: Dims, first: Dim, i: Dim) -> Row:
+    """Row i of the task: heads one after another; one past the end is the last one again."""
+    b, total = frame.builder, frame.spec.rows
+    head, m = floordiv(i, frame.schedule.rows), first + mod(i, frame.schedule.rows)
+    if not isinstance(total, int):
+        m = b.let(b.index(minimum(m, total - 1)), 0, total - 1)
     return Row((*batch[:-1], batch[-1] + head), m, i)
 
 

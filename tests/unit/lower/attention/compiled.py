@@ -13,11 +13,12 @@ from kernelmill.core.target import Target, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.attention import (
+    AttentionClass,
     AttentionSchedule,
     AttentionSpec,
-    emit_attention,
-    plan_attention,
-)  # fmt: skip
+    emit_attention_classes,
+    plan_attention_classes,
+)
 from kernelmill.lower.attention.spec import Dims, LoadElement, StoreElement
 from kernelmill.lower.lane import Lane
 from tests.unit.lower.launched import Launched, address, elements, surrounded
@@ -104,16 +105,16 @@ class Attention:
             key_contiguous_along="d" if key.stride(3) == 1 else "n",
         )
         target = target or host()
-        self.schedule: AttentionSchedule = plan_attention(self.spec, target)
-        builder = KernelBuilder("attention", "Attention", self.schedule.tasks)
+        self.classes: tuple[AttentionClass, ...] = plan_attention_classes(self.spec, target)
+        self.schedule: AttentionSchedule = self.classes[-1].schedule
+        builder = KernelBuilder("attention", "Attention")
         for name, tensor in self.tensors.items():
             dtype = from_torch(tensor.dtype)
             assert dtype is not None
             builder.buffer(name, dtype, elements(tensor), "out" if name == "o" else "in")
-        builder.kernel.scratch = self.schedule.scratch
         symbols = (as_sym(self.spec.rows), as_sym(self.spec.keys))
         builder.kernel.dims += [symbol for symbol in symbols if symbol is not None]
-        emit_attention(builder, self.spec, self.schedule)
+        emit_attention_classes(builder, self.spec, self.classes)
         self.kernel = Launched(builder.kernel, target)
 
     def __call__(self, *tensors: Tensor) -> Tensor:

@@ -119,7 +119,8 @@ def test_keys_stored_the_other_way_round(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("causal", [False, True])
 def test_one_program_serves_all_lengths(causal: bool) -> None:
     attention = Attention(*tensors((1, 2, 2, 40, 40, 32, 32)), causal=causal, dynamic="mn")
-    for m, n in ((1, 1), (1, 300), (7, 5), (133, 129), (300, 513), (64, 256), (0, 3), (3, 0)):
+    few = [(rows, 37) for rows in range(10)]
+    for m, n in (*few, (1, 300), (7, 5), (133, 129), (300, 513), (64, 256), (0, 3), (3, 0)):
         generator = torch.Generator().manual_seed(m)
         # The strides that the program was made for: heads 32 and rows 64 elements apart.
         q, k, v, o = (
@@ -128,6 +129,21 @@ def test_one_program_serves_all_lengths(causal: bool) -> None:
         )
         check(q, k, v, attention(q, k, v, o), is_causal=causal)
         assert_margins_untouched(o)
+
+
+@pytest.mark.parametrize("kind", ["keep", "add"])
+def test_few_rows_of_one_program_are_streamed_and_many_packed(kind: str) -> None:
+    shape = (1, 4, 2, 3, 300, 32, 32)
+    mask = random_mask(kind, (1, 4, 3, 300))
+    attention = Attention(*tensors(shape), mask, dynamic="m")
+    assert [one.schedule.streamed for one in attention.classes] == [True, True, True, False]
+    assert attention.kernel.kernel.classes == ("s0 <= 1", "s0 <= 2", "s0 <= 8", "s0 > 8")
+    q, k, v = attention.tensors["q"], attention.tensors["k"], attention.tensors["v"]
+    check(q, k, v, attention(), mask)
+    compiled = attention.result.clone()
+    attention.result.zero_()
+    interpret(attention.kernel.kernel, attention.tensors, {"s0": 3})
+    assert_close(attention.result.contiguous(), compiled.contiguous())
 
 
 @pytest.mark.parametrize("rows", [1, 3])
