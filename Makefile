@@ -26,6 +26,7 @@ bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime
 	$(PY) -m tools.bench
 	$(PY) -m tools.bench.store
 	$(PY) -m tools.bench.gears
+	$(PY) -m tools.bench.dynamic
 	$(PY) -m tools.bench.static
 
 sweep: .venv/stamp-dev          ## every operator of torch's database; writes docs/coverage.md

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
 from kernelmill.kernel.builder import KernelBuilder
@@ -98,10 +97,6 @@ def _pack_b(site: Site, depth: Depth, column: Dim, strip: Strip | None) -> None:
         copy_b(site, depth, column)
 
 
-_FEW_ROWS = 4
-"""Up to so many rows of a symbolic size have a tile of exactly their number."""
-
-
 # ---- sums -----------------------------------------------------------------------------------
 
 Choice = tuple[Dim | None, Callable[[], None]]
@@ -143,8 +138,8 @@ def _sum_tile(site: Site, depth: Depth, row: Dim, column: Dim) -> None:
 def _row_choices(site: Site, depth: Depth, row: Dim, column: Dim, vectors: int) -> Sequence[Choice]:
     m, rows = site.spec.m, site.schedule.rows
 
-    def with_rows(count: int, clamp: bool = False) -> Callable[[], None]:
-        return lambda: _register_tile(site, depth, row, column, count, vectors, clamp)
+    def with_rows(count: int) -> Callable[[], None]:
+        return lambda: _register_tile(site, depth, row, column, count, vectors)
 
     if mod(m, rows) == 0:
         return [(None, with_rows(rows))]
@@ -152,26 +147,14 @@ def _row_choices(site: Site, depth: Depth, row: Dim, column: Dim, vectors: int) 
         full, rest = divmod(m, rows)
         edge = (None, with_rows(rest))
         return [(full - row, with_rows(rows)), edge] if full else [edge]
-    left, heights = m - row * rows, _heights(rows)
-    choices = [
-        (left - less, with_rows(height, clamp=height - less > 1))
-        for height, less in pairwise(heights)
-    ]
-    return [*choices, (None, with_rows(1))]
-
-
-def _heights(rows: int) -> list[int]:
-    """Of a symbolic size the numbers of rows that a tile is computed for, from all of them to 1.
-
-    The last tile has the smallest that holds its rows: few rows cost little more than few rows
-    must, and the code stays short.
-    """
-    few = {*range(1, min(rows, _FEW_ROWS) + 1)}
-    return sorted({*few, *(-(-rows * part // 4) for part in (2, 3, 4))}, reverse=True)
+    # Of a symbolic size the last tile may have any number of rows: few cost what few must.
+    left = m - row * rows
+    several = [(left - less, with_rows(less + 1)) for less in range(rows - 1, 0, -1)]
+    return [*several, (None, with_rows(1))]
 
 
 def _register_tile(
-    site: Site, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int, clamp: bool
+    site: Site, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int
 ) -> None:
     builder, schedule = site.builder, site.schedule
     tile = Tile(
@@ -185,7 +168,7 @@ def _register_tile(
     )
     if is_flat(site):
         depth = depth.collapsed()
-    a = rows_of_a(site, depth, row, clamp)
+    a = rows_of_a(site, depth, row)
     b = vectors_of_b(site, depth, column, vectors)
     places = [
         _sums(site, row) + i * schedule.width + v * schedule.lanes

@@ -12,8 +12,8 @@ from kernelmill.lower.contract.tile import Fetch
 from kernelmill.lower.transpose import transpose
 
 
-def rows_of_a(site: Site, depth: Depth, tile: Dim, clamp: bool) -> Fetch:
-    """Elements of A in tile number `tile`. `clamp`: a row beyond the last is read as the last."""
+def rows_of_a(site: Site, depth: Depth, tile: Dim) -> Fetch:
+    """Elements of A in tile number `tile`."""
     spec, schedule, rows = site.spec, site.schedule, site.schedule.rows
     if spec.a.packed is not None:
         name = spec.a.packed
@@ -26,8 +26,7 @@ def rows_of_a(site: Site, depth: Depth, tile: Dim, clamp: bool) -> Fetch:
     load = loader(spec.a)
 
     def direct(i: int, k: Dims) -> Value:
-        row = tile * rows + i
-        return load(site.builder, site.batch, minimum(row, spec.m - 1) if clamp else row, k, None)
+        return load(site.builder, site.batch, tile * rows + i, k, None)
 
     return direct
 

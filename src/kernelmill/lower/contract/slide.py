@@ -41,7 +41,7 @@ def slide(site: Site) -> None:
 
 def _weights(site: Site, depth: Depth) -> Fetch:
     """Elements of A as vectors; few enough are read once, here."""
-    element = rows_of_a(site, depth, 0, clamp=False)
+    element = rows_of_a(site, depth, 0)
 
     def fetch(i: int, k: Dims) -> Value:
         return site.builder.op("splat", element(i, k), lanes=site.schedule.lanes)
