@@ -22,8 +22,9 @@ from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.inference.cache_places import Ranks, class_folder
 from kernelmill.runtime.packed_files import PackedFiles
+from kernelmill.runtime.quick import REFUSED
 from kernelmill.saved import entry as entries
-from kernelmill.saved.bind import Mismatch, Target, bind, look, refuse_gradients
+from kernelmill.saved.bind import Bound, Mismatch, Target, look, refuse_gradients
 from kernelmill.saved.entry import Saved
 from kernelmill.saved.fingerprint import name_of
 from kernelmill.saved.ingredients import of_decompositions, versions
@@ -120,7 +121,10 @@ class CachedMethod:
     def _prepare(self) -> None:
         func, self._config, self._dynamic, _, _, self._decompositions, *_ = self._options
         self._function = func
-        self._bound: list[Callable[..., Any]] = []
+        self._target = Target.of(func)
+        self._count = len(self._target.signature.parameters)
+        self._bound: list[Bound] = []
+        self._quick: Callable[[tuple[Any, ...]], Any] = lambda values: REFUSED
         self._uncached: Callable[..., Any] | None = None
         self._lock = threading.RLock()
         self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
@@ -147,55 +151,67 @@ class CachedMethod:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the method. InputError names an argument that cannot be taken."""
+        if not kwargs and len(args) == self._count:
+            result = self._quick(args)
+            if result is not REFUSED:
+                return result
+        return self._called(args, kwargs)
+
+    def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        values = self._target.values(args, kwargs)
+        if values is not args:  # which the quick way has not seen
+            result = self._quick(values)
+            if result is not REFUSED:
+                return result
         for number, bound in enumerate(self._bound):
             try:
-                result = bound(*args, **kwargs)
+                result = bound(values)
             except (Mismatch, InputError):
                 continue
             if number:
                 self._bound.insert(0, self._bound.pop(number))
+            self._quick = bound.quick
             return result
         with self._lock, collection_paused():
-            return self._first_call(args, kwargs)
+            return self._first_call(values, args, kwargs)
 
-    def _first_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _first_call(
+        self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         """A call that no bound program takes: from the folder, else by a trace."""
         target = Target.of(self._function)
-        target.values(args, kwargs)  # TypeError for arguments that the method does not have
         if torch.is_grad_enabled():
             refuse_gradients((*args, *kwargs.values()))
         if self._uncached is not None:
             with torch.no_grad():
                 return self._uncached(*args, **kwargs)
         folder = Folder(self.folder)
-        found, result = self._from_folder(folder, target, args, kwargs)
+        found, result = self._from_folder(folder, target, values)
         if found:
             return result
         with ExitStack() as turn:
             with suppress(OSError):
                 waited = turn.enter_context(folder.turn("trace", PATIENCE_SECONDS))
                 if waited:
-                    found, result = self._from_folder(folder, target, args, kwargs)
+                    found, result = self._from_folder(folder, target, values)
             return result if found else self._trace(folder, target, args, kwargs)
 
     def _from_folder(
-        self, folder: Folder, target: Target, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, folder: Folder, target: Target, values: tuple[Any, ...]
     ) -> tuple[bool, Any]:
         for saved in entries.entries(folder):
-            seen = look(saved.manifest, target, target.values(args, kwargs))
+            seen = look(saved.manifest, target, values)
             if seen.reason:
                 _log.info("%s: not %s: %s", saved.manifest.function, saved.name, seen.reason)
                 continue
-            bound = bind(
-                saved.manifest, program_of(saved, self._stores(), self._place()), target, seen
-            )
+            loaded = program_of(saved, self._stores(), self._place())
+            bound = Bound(saved.manifest, loaded, target, seen)
             try:
-                result = bound(*args, **kwargs)
+                result = bound(values)
             except (Mismatch, InputError) as error:
                 _log.info("%s: not %s: %s", saved.manifest.function, saved.name, error)
                 continue
-            self._bound.insert(0, bound)
-            del self._bound[self._options[-1] :]
+            self._take(bound)
             self.statistics["loaded"] += 1
             with suppress(OSError):
                 folder.touch(f"{saved.name}.json")
@@ -222,10 +238,14 @@ class CachedMethod:
             )  # fmt: skip
             return recording.returned
         self._keep(folder, recording.saved)
-        run = program_of(recording.saved, self._stores(), self._place())
-        self._bound.insert(0, bind(recording.saved.manifest, run, target))
-        del self._bound[self._options[-1] :]
+        loaded = program_of(recording.saved, self._stores(), self._place())
+        self._take(Bound(recording.saved.manifest, loaded, target))
         return recording.returned
+
+    def _take(self, bound: Bound) -> None:
+        self._bound.insert(0, bound)
+        del self._bound[self._options[-1] :]
+        self._quick = bound.quick
 
     def _keep(self, folder: Folder, saved: Saved) -> None:
         most = self._options[-1]

@@ -106,6 +106,10 @@ class DimTable:
         """The place of a dim's value in the array."""
         return self._numbers[dim]
 
+    def knows(self, dim: Dim) -> bool:
+        """Whether the array has the value of this dim."""
+        return dim in self._numbers
+
     def numbers(self, dims: Iterable[Dim]) -> list[int]:
         return [self._numbers[dim] for dim in dims]
 

@@ -68,9 +68,10 @@ class Engine:
             i for i, e in enumerate(plan.inputs) if isinstance(e, TensorInput) and e.updated
         )
         native = executor()
-        self.entry_call = native.call[self._works_long()]
+        self.works_long = self._works_long()
+        self.entry_call = native.call[self.works_long]
         self.entry_admit = native.admit[False]
-        self.entry_launch = native.launch[self._works_long()]
+        self.entry_launch = native.launch[self.works_long]
         self._threaded = native.threaded
         self.pool.reserve(self.tables.slots, native.threaded)
         places = {i: self.tables.place(i) for i in self.tables.cell_arguments}

@@ -18,6 +18,9 @@
 %Packed   = type { i64, ptr }
 %Binding  = type { i64, ptr, i64, ptr }
 %Frame    = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr, ptr, [0 x ptr] }
+%Quick    = type { i64, i64, ptr, i64, ptr, i64, i64, ptr, ptr, ptr, ptr, ptr, i64, ptr }
+%Watch    = type { i64, ptr, ptr, i64, i64 }
+%Step     = type { i64, i64, ptr, i64, i64 }
 %Region   = type { ptr, ptr, ptr, i64, ptr, i64 }           ; kernel, buffers, dims, tasks, scratch,
                                                             ; scratch bytes of one thread
 
@@ -31,7 +34,18 @@ declare i32 @aoti_torch_get_dim(ptr, ptr)
 declare i32 @aoti_torch_get_dtype(ptr, ptr)
 declare i32 @aoti_torch_get_sizes(ptr, ptr)
 declare i32 @aoti_torch_get_strides(ptr, ptr)
+declare i32 @aoti_torch_get_device_type(ptr, ptr)
+declare i32 @aoti_torch_get_layout(ptr, ptr)
+declare zeroext i1 @_ZN2at6native6is_negERKNS_6TensorE(ptr) ; at::native::is_neg(const Tensor&)
+declare zeroext i1 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i8 signext)
+declare ptr @_ZN2at13globalContextEv()                      ; at::globalContext()
+declare zeroext i1 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr)
+declare signext i8 @_ZN3c1031get_default_dtype_as_scalartypeEv()
+declare zeroext i1 @_ZN3c108GradMode10is_enabledEv()        ; c10::GradMode::is_enabled()
 declare ptr @PyTuple_GetItem(ptr, i64)
+declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
+declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
+declare ptr @_PyDict_GetItem_KnownHash(ptr, ptr, i64)
 declare i32 @memcmp(ptr, ptr, i64)
 declare ptr @memset(ptr, i32, i64)
 
@@ -215,6 +229,55 @@ declare i64 @llvm.smin.i64(i64, i64)
 
 ; ---- arguments -----------------------------------------------------------------------------------
 
+; Whether a shape and strides are those whose numbers are in %dims. Strides count where the size is
+; above 1, and neither they nor memory count in an empty tensor.
+define internal i1 @fits(i64 %rank, ptr %dims, ptr %values, ptr %shape, ptr %strides, i1 %memory) {
+entry:
+  br label %dim.head
+
+dim.head:
+  %d = phi i64 [ 0, %entry ], [ %d.next, %dim.good ]
+  %strided = phi i1 [ true, %entry ], [ %strided.next, %dim.good ]
+  %empty = phi i1 [ false, %entry ], [ %empty.next, %dim.good ]
+  %more = icmp ult i64 %d, %rank
+  br i1 %more, label %dim, label %checked
+
+dim:
+  %size.at = getelementptr i64, ptr %shape, i64 %d
+  %size = load i64, ptr %size.at
+  %stride.at = getelementptr i64, ptr %strides, i64 %d
+  %stride = load i64, ptr %stride.at
+  %size.number.at = getelementptr i64, ptr %dims, i64 %d
+  %size.number = load i64, ptr %size.number.at
+  %size.wanted.at = getelementptr i64, ptr %values, i64 %size.number
+  %size.wanted = load i64, ptr %size.wanted.at
+  %stride.entry = add i64 %d, %rank
+  %stride.number.at = getelementptr i64, ptr %dims, i64 %stride.entry
+  %stride.number = load i64, ptr %stride.number.at
+  %stride.wanted.at = getelementptr i64, ptr %values, i64 %stride.number
+  %stride.wanted = load i64, ptr %stride.wanted.at
+  %same.size = icmp eq i64 %size, %size.wanted
+  br i1 %same.size, label %dim.good, label %wrong
+
+dim.good:
+  %same.stride = icmp eq i64 %stride, %stride.wanted
+  %single = icmp eq i64 %size, 1
+  %stride.fits = or i1 %same.stride, %single
+  %strided.next = and i1 %strided, %stride.fits
+  %none = icmp eq i64 %size, 0
+  %empty.next = or i1 %empty, %none
+  %d.next = add i64 %d, 1
+  br label %dim.head
+
+checked:
+  %sound = and i1 %strided, %memory
+  %right = or i1 %sound, %empty
+  ret i1 %right
+
+wrong:
+  ret i1 false
+}
+
 ; The address of a packed argument's data when it is a tensor that fits %input, else null with
 ; %fits false. Strides count where the size is above 1, and not at all in an empty tensor.
 define internal { ptr, i1 } @check_tensor(ptr %input, ptr %values, ptr %any) {
@@ -262,46 +325,11 @@ tensor:
   %ok.2 = and i1 %same.dtype, %aligned
   %ok.3 = and i1 %ok.1, %ok.2
   %ok.4 = and i1 %ok.3, %readable
-  br i1 %ok.4, label %dim.head, label %wrong
-
-dim.head:
-  %d = phi i64 [ 0, %tensor ], [ %d.next, %dim.good ]
-  %strided = phi i1 [ true, %tensor ], [ %strided.next, %dim.good ]
-  %empty = phi i1 [ false, %tensor ], [ %empty.next, %dim.good ]
-  %more = icmp ult i64 %d, %rank
-  br i1 %more, label %dim, label %checked
-
-dim:
-  %size.at = getelementptr i64, ptr %shape, i64 %d
-  %size = load i64, ptr %size.at
-  %stride.at = getelementptr i64, ptr %strides, i64 %d
-  %stride = load i64, ptr %stride.at
-  %size.number.at = getelementptr i64, ptr %dims, i64 %d
-  %size.number = load i64, ptr %size.number.at
-  %size.wanted.at = getelementptr i64, ptr %values, i64 %size.number
-  %size.wanted = load i64, ptr %size.wanted.at
-  %stride.entry = add i64 %d, %rank
-  %stride.number.at = getelementptr i64, ptr %dims, i64 %stride.entry
-  %stride.number = load i64, ptr %stride.number.at
-  %stride.wanted.at = getelementptr i64, ptr %values, i64 %stride.number
-  %stride.wanted = load i64, ptr %stride.wanted.at
-  %same.size = icmp eq i64 %size, %size.wanted
-  br i1 %same.size, label %dim.good, label %wrong
-
-dim.good:
-  %same.stride = icmp eq i64 %stride, %stride.wanted
-  %single = icmp eq i64 %size, 1
-  %stride.fits = or i1 %same.stride, %single
-  %strided.next = and i1 %strided, %stride.fits
-  %none = icmp eq i64 %size, 0
-  %empty.next = or i1 %empty, %none
-  %d.next = add i64 %d, 1
-  br label %dim.head
-
-checked:
   %has.memory = icmp ne ptr %base, null                     ; wrappers of functorch have none
-  %sound = and i1 %strided, %has.memory
-  %fits = or i1 %sound, %empty
+  br i1 %ok.4, label %compare, label %wrong
+
+compare:
+  %fits = call i1 @fits(i64 %rank, ptr %dims, ptr %values, ptr %shape, ptr %strides, i1 %has.memory)
   br i1 %fits, label %right, label %wrong
 
 right:
@@ -444,6 +472,18 @@ input.bad:
   ret i64 %input.code
 
 cells:
+  %code = call i64 @admit_bound(ptr %frame, ptr %binding, ptr %arguments)
+  ret i64 %code
+}
+
+; The second half of @admit: long-lived arguments, and the addresses of packed and arena buffers.
+define internal i64 @admit_bound(ptr %frame, ptr %binding, ptr %arguments) {
+entry:
+  %table = load ptr, ptr %frame
+  %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
+  %values = load ptr, ptr %values.at
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
+  %input.count = load i64, ptr %table
   %bound = icmp ne ptr %binding, null
   br i1 %bound, label %cells.any, label %arena
 
@@ -592,9 +632,23 @@ refused:
   ret i32 0
 
 outputs:
+  %outputs.at = getelementptr %Any, ptr %args, i64 3
+  %table = load ptr, ptr %frame
+  %input.count = load i64, ptr %table
+  %own = getelementptr %Any, ptr %outputs.at, i64 %input.count
+  %launches = call i64 @place(ptr %frame, ptr %own)
+  call void @run(ptr %frame, i64 0, i64 %launches)
+  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
+  %status = load i64, ptr %status.at
+  call void @give(ptr %result, i64 %status)
+  ret i32 0
+}
+
+; Puts the addresses of output tensors into the frame; gives the number of launches.
+define internal i64 @place(ptr %frame, ptr %outputs) {
+entry:
   %table = load ptr, ptr %frame
   %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
-  %input.count = load i64, ptr %table
   %output.count.at = getelementptr %Table, ptr %table, i32 0, i32 2
   %output.count = load i64, ptr %output.count.at
   %output.numbers.at = getelementptr %Table, ptr %table, i32 0, i32 3
@@ -604,13 +658,12 @@ outputs:
   br label %output.head
 
 output.head:
-  %o = phi i64 [ 0, %outputs ], [ %o.next, %output ]
+  %o = phi i64 [ 0, %entry ], [ %o.next, %output ]
   %o.more = icmp ult i64 %o, %output.count
   br i1 %o.more, label %output, label %ready
 
 output:
-  %argument = add i64 %o, %input.count
-  %object.at = getelementptr %Any, ptr %tensors, i64 %argument, i32 2
+  %object.at = getelementptr %Any, ptr %outputs, i64 %o, i32 2
   %object = load ptr, ptr %object.at
   %data.at = getelementptr i8, ptr %object, i64 24          ; the tensor was made for this call
   %data = load ptr, ptr %data.at
@@ -622,9 +675,425 @@ output:
   br label %output.head
 
 ready:
-  call void @run(ptr %frame, i64 0, i64 %launch.count)
+  ret i64 %launch.count
+}
+
+; ---- calls of saved programs: what is checked is a table too -------------------------------------
+;
+; The caller holds Python's lock. Objects of Python are read where CPython keeps them: their type
+; behind the count of references, sizes behind that, then a tuple's items or a list's pointer to
+; them; a dict has a version there, which is another after every change. quick.py makes sure of it.
+
+; Torch's settings as one word: autocast, determinism, gradients, and the default dtype from bit 8.
+define internal i64 @settings() {
+  %autocast.1 = call zeroext i1 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i8 signext 0)
+  %context = call ptr @_ZN2at13globalContextEv()
+  %deterministic.1 = call zeroext i1 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr %context)
+  %gradients.1 = call zeroext i1 @_ZN3c108GradMode10is_enabledEv()
+  %dtype.8 = call signext i8 @_ZN3c1031get_default_dtype_as_scalartypeEv()
+  %autocast = zext i1 %autocast.1 to i64
+  %deterministic.64 = zext i1 %deterministic.1 to i64
+  %deterministic = shl i64 %deterministic.64, 1
+  %gradients.64 = zext i1 %gradients.1 to i64
+  %gradients = shl i64 %gradients.64, 2
+  %dtype.64 = sext i8 %dtype.8 to i64
+  %dtype = shl i64 %dtype.64, 8
+  %or.1 = or i64 %autocast, %deterministic
+  %or.2 = or i64 %or.1, %gradients
+  %word = or i64 %or.2, %dtype
+  ret i64 %word
+}
+
+; Whether all that is watched outside of the arguments is where it was.
+define internal i1 @unmoved(ptr %quick) {
+entry:
+  %count.at = getelementptr %Quick, ptr %quick, i32 0, i32 1
+  %count = load i64, ptr %count.at
+  %records.at = getelementptr %Quick, ptr %quick, i32 0, i32 2
+  %records = load ptr, ptr %records.at
+  br label %head
+
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %same ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %look, label %all
+
+look:
+  %record.at = getelementptr %Watch, ptr %records, i64 %i
+  %record = load %Watch, ptr %record.at
+  %kind = extractvalue %Watch %record, 0
+  %owner = extractvalue %Watch %record, 1
+  %key = extractvalue %Watch %record, 2
+  %number = extractvalue %Watch %record, 3
+  %expected = extractvalue %Watch %record, 4
+  switch i64 %kind, label %moved [
+    i64 0, label %version
+    i64 1, label %size
+    i64 2, label %dict.item
+    i64 3, label %list.item
+  ]
+
+version:
+  %version.at = getelementptr i8, ptr %owner, i64 24
+  %its.version = load i64, ptr %version.at
+  br label %compare
+
+size:
+  %size.at = getelementptr i8, ptr %owner, i64 16
+  %its.size = load i64, ptr %size.at
+  br label %compare
+
+dict.item:
+  %its.item = call ptr @_PyDict_GetItem_KnownHash(ptr %owner, ptr %key, i64 %number)
+  %its.item.bits = ptrtoint ptr %its.item to i64
+  br label %compare
+
+list.item:
+  %length.at = getelementptr i8, ptr %owner, i64 16
+  %length = load i64, ptr %length.at
+  %inside = icmp ult i64 %number, %length
+  br i1 %inside, label %list.read, label %moved
+
+list.read:
+  %items.at = getelementptr i8, ptr %owner, i64 24
+  %items = load ptr, ptr %items.at
+  %element.at = getelementptr i64, ptr %items, i64 %number
+  %element = load i64, ptr %element.at
+  br label %compare
+
+compare:
+  %now = phi i64 [ %its.version, %version ], [ %its.size, %size ],
+                 [ %its.item.bits, %dict.item ], [ %element, %list.read ]
+  %equal = icmp eq i64 %now, %expected
+  br i1 %equal, label %same, label %moved
+
+same:
+  %i.next = add i64 %i, 1
+  br label %head
+
+all:
+  ret i1 true
+
+moved:
+  ret i1 false
+}
+
+; Takes a call's values apart into registers, as the steps say. Gives 0, or the code of km_quick when
+; something is otherwise.
+define internal i64 @unpack(ptr %quick, ptr %registers, ptr %values) {
+entry:
+  %count.at = getelementptr %Quick, ptr %quick, i32 0, i32 3
+  %count = load i64, ptr %count.at
+  %steps.at = getelementptr %Quick, ptr %quick, i32 0, i32 4
+  %steps = load ptr, ptr %steps.at
+  %position = alloca i64
+  %its.key.at = alloca ptr
+  %overflow.at = alloca i32
+  br label %head
+
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %good ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %step, label %all
+
+step:
+  %step.at = getelementptr %Step, ptr %steps, i64 %i
+  %record = load %Step, ptr %step.at
+  %operation = extractvalue %Step %record, 0
+  %source = extractvalue %Step %record, 1
+  %operand = extractvalue %Step %record, 2
+  %length = extractvalue %Step %record, 3
+  %target = extractvalue %Step %record, 4
+  %object.at = getelementptr ptr, ptr %registers, i64 %source
+  %object = load ptr, ptr %object.at
+  %targets = getelementptr ptr, ptr %registers, i64 %target
+  %size.at = getelementptr i8, ptr %object, i64 16
+  %inner = getelementptr i8, ptr %object, i64 24
+  switch i64 %operation, label %wrong [
+    i64 0, label %type
+    i64 1, label %identity
+    i64 2, label %tuple
+    i64 3, label %list
+    i64 4, label %dict
+    i64 5, label %integer
+  ]
+
+type:
+  %type.at = getelementptr i8, ptr %object, i64 8
+  %its.type = load ptr, ptr %type.at
+  %same.type = icmp eq ptr %its.type, %operand
+  br i1 %same.type, label %good, label %wrong
+
+identity:
+  %identical = icmp eq ptr %object, %operand
+  br i1 %identical, label %good, label %wrong
+
+integer:
+  %its.value = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow.at)
+  %overflow = load i32, ptr %overflow.at
+  %value.at = getelementptr i64, ptr %values, i64 %length
+  %value = load i64, ptr %value.at
+  %same.value = icmp eq i64 %its.value, %value
+  %no.overflow = icmp eq i32 %overflow, 0
+  %right.value = and i1 %same.value, %no.overflow
+  br i1 %right.value, label %good, label %different
+
+tuple:
+  %tuple.size = load i64, ptr %size.at
+  %same.tuple.size = icmp eq i64 %tuple.size, %length
+  br i1 %same.tuple.size, label %item.head, label %wrong
+
+list:
+  %list.size = load i64, ptr %size.at
+  %same.list.size = icmp eq i64 %list.size, %length
+  %list.items = load ptr, ptr %inner
+  br i1 %same.list.size, label %item.head, label %wrong
+
+item.head:
+  %items = phi ptr [ %inner, %tuple ], [ %list.items, %list ], [ %items, %item ]
+  %n = phi i64 [ 0, %tuple ], [ 0, %list ], [ %n.next, %item ]
+  %n.more = icmp ult i64 %n, %length
+  br i1 %n.more, label %item, label %good
+
+item:
+  %item.from = getelementptr ptr, ptr %items, i64 %n
+  %item.value = load ptr, ptr %item.from
+  %item.to = getelementptr ptr, ptr %targets, i64 %n
+  store ptr %item.value, ptr %item.to
+  %n.next = add i64 %n, 1
+  br label %item.head
+
+dict:
+  %dict.size = load i64, ptr %size.at
+  %same.dict.size = icmp eq i64 %dict.size, %length
+  store i64 0, ptr %position
+  br i1 %same.dict.size, label %entry.head, label %wrong
+
+entry.head:
+  %e = phi i64 [ 0, %dict ], [ %e.next, %entry.same ]
+  %e.more = icmp ult i64 %e, %length
+  br i1 %e.more, label %entry.next, label %good
+
+entry.next:
+  %entry.to = getelementptr ptr, ptr %targets, i64 %e
+  %there = call i32 @PyDict_Next(ptr %object, ptr %position, ptr %its.key.at, ptr %entry.to)
+  %is.there = icmp ne i32 %there, 0
+  br i1 %is.there, label %entry.key, label %wrong
+
+entry.key:
+  %its.key = load ptr, ptr %its.key.at
+  %key.at = getelementptr ptr, ptr %operand, i64 %e
+  %key = load ptr, ptr %key.at
+  %same.key = icmp eq ptr %its.key, %key
+  br i1 %same.key, label %entry.same, label %wrong
+
+entry.same:
+  %e.next = add i64 %e, 1
+  br label %entry.head
+
+good:
+  %i.next = add i64 %i, 1
+  br label %head
+
+all:
+  ret i64 0
+
+different:
+  ret i64 -4
+
+wrong:
+  ret i64 -3
+}
+
+; @check_tensor for an object of Python. %scalar is the number of its dtype in torch.
+define internal { ptr, i1 } @check_object(ptr %quick, ptr %input, ptr %values, ptr %object,
+                                          i64 %scalar) {
+entry:
+  %q = load %Quick, ptr %quick
+  %tensor.type = extractvalue %Quick %q, 10
+  %parameter.type = extractvalue %Quick %q, 11
+  %offset = extractvalue %Quick %q, 12
+  %record = load %Input, ptr %input
+  %rank = extractvalue %Input %record, 1
+  %misaligned = extractvalue %Input %record, 3
+  %dims = extractvalue %Input %record, 4
+  %number = alloca i64
+  %pointer = alloca ptr
+  %type.at = getelementptr i8, ptr %object, i64 8
+  %type = load ptr, ptr %type.at
+  %is.tensor = icmp eq ptr %type, %tensor.type
+  %is.parameter = icmp eq ptr %type, %parameter.type
+  %is.plain = or i1 %is.tensor, %is.parameter
+  br i1 %is.plain, label %plain, label %wrong
+
+plain:
+  %handle = getelementptr i8, ptr %object, i64 %offset      ; a TensorImpl*, as torch's shims want it
+  %impl = load ptr, ptr %handle
+  %is.defined = icmp ne ptr %impl, null
+  br i1 %is.defined, label %defined, label %wrong
+
+defined:
+  %negated = call zeroext i1 @_ZN2at6native6is_negERKNS_6TensorE(ptr %handle)
+  store i64 0, ptr %number
+  %e1 = call i32 @aoti_torch_get_device_type(ptr %handle, ptr %number)
+  %device = load i64, ptr %number                           ; 0 is the CPU
+  store i64 0, ptr %number
+  %e2 = call i32 @aoti_torch_get_layout(ptr %handle, ptr %number)
+  %layout = load i64, ptr %number                           ; 0 is strided
+  %elsewhere = or i64 %device, %layout
+  store i64 0, ptr %number
+  %e3 = call i32 @aoti_torch_get_dtype(ptr %handle, ptr %number)
+  %its.scalar = load i64, ptr %number
+  %same.dtype = icmp eq i64 %its.scalar, %scalar
+  %e4 = call i32 @aoti_torch_get_dim(ptr %handle, ptr %number)
+  %its.rank = load i64, ptr %number
+  %same.rank = icmp eq i64 %its.rank, %rank
+  %is.near = icmp eq i64 %elsewhere, 0
+  %not.negated = xor i1 %negated, true
+  %ok.1 = and i1 %is.near, %not.negated
+  %ok.2 = and i1 %same.dtype, %same.rank
+  %ok.3 = and i1 %ok.1, %ok.2
+  br i1 %ok.3, label %near, label %wrong
+
+near:
+  %e5 = call i32 @aoti_torch_get_data_ptr(ptr %handle, ptr %pointer)
+  %data = load ptr, ptr %pointer
+  %no.data = icmp ne i32 %e5, 0
+  br i1 %no.data, label %wrong, label %dense
+
+dense:
+  %e6 = call i32 @aoti_torch_get_sizes(ptr %handle, ptr %pointer)
+  %shape = load ptr, ptr %pointer
+  %e7 = call i32 @aoti_torch_get_strides(ptr %handle, ptr %pointer)
+  %strides = load ptr, ptr %pointer
+  %errors.12 = or i32 %e1, %e2
+  %errors.34 = or i32 %e3, %e4
+  %errors.67 = or i32 %e6, %e7
+  %errors.1234 = or i32 %errors.12, %errors.34
+  %errors = or i32 %errors.1234, %errors.67
+  %no.error = icmp eq i32 %errors, 0
+  %data.bits = ptrtoint ptr %data to i64
+  %mask = sext i32 %misaligned to i64
+  %crooked.bits = and i64 %data.bits, %mask
+  %aligned = icmp eq i64 %crooked.bits, 0
+  %sound = and i1 %no.error, %aligned
+  br i1 %sound, label %compare, label %wrong
+
+compare:
+  %memory = icmp ne ptr %data, null
+  %fits = call i1 @fits(i64 %rank, ptr %dims, ptr %values, ptr %shape, ptr %strides, i1 %memory)
+  br i1 %fits, label %right, label %wrong
+
+right:
+  %pair = insertvalue { ptr, i1 } { ptr null, i1 true }, ptr %data, 0
+  ret { ptr, i1 } %pair
+
+wrong:
+  ret { ptr, i1 } { ptr null, i1 false }
+}
+
+; km_settings(): the word of @settings. km_unmoved(quick): 1 or 0.
+define i32 @km_settings(ptr %self, ptr %args, i32 %count, ptr %result) {
+  %word = call i64 @settings()
+  call void @give(ptr %result, i64 %word)
+  ret i32 0
+}
+
+define i32 @km_unmoved(ptr %self, ptr %args, i32 %count, ptr %result) {
+  %quick = call ptr @pointer_argument(ptr %args, i64 0)
+  %unmoved.1 = call i1 @unmoved(ptr %quick)
+  %unmoved = zext i1 %unmoved.1 to i64
+  call void @give(ptr %result, i64 %unmoved)
+  ret i32 0
+}
+
+; km_quick(frame, binding, quick, values, last, output...): checks all of a call, then runs launches
+; up to number `last`. Gives 0 or a status; or what was otherwise, and nothing has been written:
+; -1 settings or binding, -2 the watch, -3 the structure of the values, -4 a tensor, a size or a
+; long-lived argument.
+define i32 @km_quick(ptr %self, ptr %args, i32 %count, ptr %result) {
+entry:
+  %frame = call ptr @pointer_argument(ptr %args, i64 0)
+  %binding = call ptr @pointer_argument(ptr %args, i64 1)
+  %quick = call ptr @pointer_argument(ptr %args, i64 2)
+  %given = call ptr @pointer_argument(ptr %args, i64 3)
+  %last.at = getelementptr %Any, ptr %args, i64 4, i32 2
+  %last = load i64, ptr %last.at
+  %outputs = getelementptr %Any, ptr %args, i64 5
+  %q = load %Quick, ptr %quick
+  %settings.expected = extractvalue %Quick %q, 0
+  %register.count = extractvalue %Quick %q, 5
+  %tensor.count = extractvalue %Quick %q, 6
+  %sources = extractvalue %Quick %q, 7
+  %scalars = extractvalue %Quick %q, 8
+  %arguments = extractvalue %Quick %q, 9
+  %registers = alloca ptr, i64 %register.count
+  %settings.now = call i64 @settings()
+  %same.settings = icmp eq i64 %settings.now, %settings.expected
+  %binding.expected = extractvalue %Quick %q, 13
+  %same.binding = icmp eq ptr %binding, %binding.expected
+  %current = and i1 %same.settings, %same.binding
+  br i1 %current, label %watch, label %refused
+
+watch:
+  %unmoved = call i1 @unmoved(ptr %quick)
+  br i1 %unmoved, label %structure, label %refused
+
+structure:
+  store ptr %given, ptr %registers
+  %registers.1 = getelementptr ptr, ptr %registers, i64 1
+  store ptr %arguments, ptr %registers.1
+  %table = load ptr, ptr %frame
+  %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
+  %values = load ptr, ptr %values.at
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
+  %inputs.at = getelementptr %Table, ptr %table, i32 0, i32 1
+  %inputs = load ptr, ptr %inputs.at
+  %unpacked = call i64 @unpack(ptr %quick, ptr %registers, ptr %values)
+  %as.expected = icmp eq i64 %unpacked, 0
+  br i1 %as.expected, label %head, label %refused
+
+head:
+  %i = phi i64 [ 0, %structure ], [ %i.next, %good ]
+  %more = icmp ult i64 %i, %tensor.count
+  br i1 %more, label %tensor, label %bound
+
+tensor:
+  %source.at = getelementptr i64, ptr %sources, i64 %i
+  %source = load i64, ptr %source.at
+  %object.at = getelementptr ptr, ptr %registers, i64 %source
+  %object = load ptr, ptr %object.at
+  %scalar.at = getelementptr i64, ptr %scalars, i64 %i
+  %scalar = load i64, ptr %scalar.at
+  %input.at = getelementptr %Input, ptr %inputs, i64 %i
+  %checked = call { ptr, i1 } @check_object(ptr %quick, ptr %input.at, ptr %values, ptr %object,
+                                            i64 %scalar)
+  %data = extractvalue { ptr, i1 } %checked, 0
+  %fits = extractvalue { ptr, i1 } %checked, 1
+  br i1 %fits, label %good, label %refused
+
+good:
+  %buffer = load i64, ptr %input.at
+  %slot = getelementptr ptr, ptr %addresses, i64 %buffer
+  store ptr %data, ptr %slot
+  %i.next = add i64 %i, 1
+  br label %head
+
+bound:
+  %code = call i64 @admit_bound(ptr %frame, ptr %binding, ptr %arguments)
+  %admitted = icmp eq i64 %code, 0
+  br i1 %admitted, label %ready, label %refused
+
+ready:
+  %launches = call i64 @place(ptr %frame, ptr %outputs)
+  call void @run(ptr %frame, i64 0, i64 %last)
   %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
   %status = load i64, ptr %status.at
   call void @give(ptr %result, i64 %status)
+  ret i32 0
+
+refused:
+  %why = phi i64 [ -1, %entry ], [ -2, %watch ], [ %unpacked, %structure ], [ -4, %tensor ], [ -4, %bound ]
+  call void @give(ptr %result, i64 %why)
   ret i32 0
 }

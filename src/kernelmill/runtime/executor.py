@@ -19,12 +19,24 @@ PARALLEL_THRESHOLD_NS = 4000
 of a region gets at least half of it."""
 
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-_ENTRIES = ("km_call", "km_admit", "km_launch")
+_FOR_QUICK = (
+    "aoti_torch_get_device_type",
+    "aoti_torch_get_layout",
+    "_ZN2at6native6is_negERKNS_6TensorE",
+    "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+    "_ZN2at13globalContextEv",
+    "_ZNK2at7Context23deterministicAlgorithmsEv",
+    "_ZN3c1031get_default_dtype_as_scalartypeEv",
+    "_ZN3c108GradMode10is_enabledEv",
+)
+_PYTHON_FOR_QUICK = ("PyDict_Next", "_PyDict_GetItem_KnownHash", "PyLong_AsLongLongAndOverflow")
+_ENTRIES = ("km_call", "km_admit", "km_launch", "km_quick", "km_unmoved", "km_settings")
 
 
 @dataclass(frozen=True)
 class Executor:
-    """The entries, each as a pair: one that keeps the GIL and one that lets go of it.
+    """The entries, the first three as pairs: one that keeps the GIL and one that lets go of it. The
+    others look at Python's objects, and keep it; without `has_quick` they must not be called.
 
     `threaded` is False when torch has no OpenMP runtime with the GNU interface: programs then run
     on the calling thread.
@@ -33,6 +45,10 @@ class Executor:
     call: tuple[Any, Any]
     admit: tuple[Any, Any]
     launch: tuple[Any, Any]
+    quick: Any
+    unmoved: Any
+    settings: Any
+    has_quick: bool
     threaded: bool
 
 
@@ -41,13 +57,17 @@ def executor() -> Executor:
     """Assemble and link it. CodegenError when torch lacks a function that it needs."""
     addresses = {name: linker.address_of(name) for name in _OPENMP}
     threaded = all(addresses.values())
-    provided = {"PyTuple_GetItem": _python_function("PyTuple_GetItem")}
+    python: dict[str, int | None] = {n: _python_function(n) for n in _PYTHON_FOR_QUICK}
+    quickly = {**python, **{name: linker.address_of(name) for name in _FOR_QUICK}}
+    provided = {name: address or 0 for name, address in quickly.items()}
+    provided["PyTuple_GetItem"] = _python_function("PyTuple_GetItem") or 0
     if not threaded:
         # Never called: frames then allow one thread only.
         provided.update(dict.fromkeys(_OPENMP, 0))
     code = linker.link(_ENTRIES, _assemble(), provided)
-    call, admit, launch = (_packed(code, name) for name in _ENTRIES)
-    return Executor(call, admit, launch, threaded)
+    call, admit, launch, quick, unmoved, settings = (_packed(code, name) for name in _ENTRIES)
+    has_quick = all(quickly.values())
+    return Executor(call, admit, launch, quick[0], unmoved[0], settings[0], has_quick, threaded)
 
 
 def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:
@@ -58,10 +78,9 @@ def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:
     return keeping, releasing
 
 
-def _python_function(name: str) -> int:
-    address = ctypes.cast(ctypes.pythonapi[name], ctypes.c_void_p).value
-    assert address is not None
-    return address
+def _python_function(name: str) -> int | None:
+    function = getattr(ctypes.pythonapi, name, None)
+    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
 
 
 def _assemble() -> bytes:

@@ -126,6 +126,66 @@ class BindingTable(ctypes.Structure):
     )
 
 
+class WatchRecord(ctypes.Structure):
+    """Something of a dict or list that has to be as `expected`.
+
+    kind 0: the version of a dict, 1: the size of a dict or list, 2: what a dict has under `key`,
+    whose hash is `number`, 3: the element `number` of a list. For objects, `expected` is the id.
+    """
+
+    _fields_ = (
+        ("kind", word),
+        ("owner", pointer),
+        ("key", pointer),
+        ("number", word),
+        ("expected", word),
+    )
+
+
+class StepRecord(ctypes.Structure):
+    """A look at the object in register `source`.
+
+    operation 0: its type is `operand`, 1: it is `operand`, 2, 3, 4: it is a tuple, list or dict of
+    `count` elements, which go to the registers from `target` on; a dict has the keys whose
+    addresses stand at `operand`, in this order. 5: it is the integer that dim `count` is.
+    """
+
+    _fields_ = (
+        ("operation", word),
+        ("source", word),
+        ("operand", pointer),
+        ("count", word),
+        ("target", word),
+    )
+
+
+class QuickTable(ctypes.Structure):
+    """What `km_quick` checks of a call: see runtime/quick.py.
+
+    `sources` has the register of each tensor argument, `scalars` its dtype as torch numbers them;
+    `arguments` is the tuple that cells are compared with; `impl_offset` is where an object of
+    `tensor_type` or `parameter_type` has the address of its TensorImpl; `binding` is the address of
+    the binding that goes with all this, which the caller passes and keeps alive.
+    """
+
+    _fields_ = (
+        ("settings", word),
+        ("watch_count", word),
+        ("watch", pointer),
+        ("step_count", word),
+        ("steps", pointer),
+        ("register_count", word),
+        ("tensor_count", word),
+        ("sources", pointer),
+        ("scalars", pointer),
+        ("arguments", pointer),
+        ("tensor_type", pointer),
+        ("parameter_type", pointer),
+        ("impl_offset", word),
+        ("binding", word),
+    )
+
+
 class FrameHeader(ctypes.Structure):
     """The memory of one call at a time; the addresses of all buffers come directly behind it.
 

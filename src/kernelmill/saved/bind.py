@@ -1,4 +1,4 @@
-"""A saved program bound to the module, globals and closure that it reads: a function to call.
+"""A saved program bound to the module, globals and closure that it reads.
 
 Each call looks at what may have changed without tracing: torch's settings, what was read outside of
 the arguments (by identity), the arguments that are no tensors. Tensors are checked by the native
@@ -10,20 +10,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import getitem
 from typing import Any
 
 import torch
 
+from kernelmill.runtime.quick import REFUSED
 from kernelmill.saved.arguments import check_of, getter
 from kernelmill.saved.ingredients import quick_state, state
+from kernelmill.saved.load import Loaded
 from kernelmill.saved.manifest import Manifest, path_of
 from kernelmill.saved.paths import GONE, Path, Roots, follow, text_of
 from kernelmill.saved.reads import changes
 from kernelmill.saved.results import Builder
+from kernelmill.saved.shortcut import Shortcut, shortcut_of
 from kernelmill.saved.watch import Place, Watch
-
-Run = Callable[..., list[Any]]
 
 
 class Mismatch(Exception):
@@ -56,9 +58,32 @@ class Target:
 
     def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """A value for each parameter, defaults filled in. TypeError as Python raises it."""
+        names, defaults, positional = self._simple
+        given = len(args)
+        if given == len(names) == positional and not kwargs:
+            return args
+        if given <= positional:
+            rest = names[given:]
+            try:
+                found = [kwargs[name] if name in kwargs else defaults[name] for name in rest]
+            except KeyError:
+                found = []
+            if len(found) == len(rest) and sum(name in kwargs for name in rest) == len(kwargs):
+                return (*args, *found)
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return tuple(bound.arguments[name] for name in self.signature.parameters)
+
+    @cached_property
+    def _simple(self) -> tuple[tuple[str, ...], Mapping[str, Any], int]:
+        """Names, defaults, and how many may be given by position: -1 when there are parameters
+        that cannot be given by name."""
+        parameters = self.signature.parameters.values()
+        by_position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        named = sum(p.kind is p.KEYWORD_ONLY for p in parameters)
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        simple = by_position + named == len(parameters)
+        return tuple(self.signature.parameters), defaults, by_position if simple else -1
 
     def roots(self) -> Roots:
         """The roots of all paths but those of arguments."""
@@ -92,51 +117,61 @@ def look(manifest: Manifest, target: Target, arguments: Sequence[Any] | None = N
     return Seen(next(changes(reads, values, frozenset(manifest.names)), ""), values)
 
 
-def bind(
-    manifest: Manifest, run: Run, target: Target, seen: Seen | None = None
-) -> Callable[..., Any]:
-    """The function to call. Mismatch when the entry is stale; `seen` is what `look` has just found,
-    which looks by itself otherwise."""
-    watched = _Watched(manifest, target, seen)
-    gather = _gatherer(manifest, watched)
-    checks = _checks(manifest)
-    builder = Builder()
-    build = builder.build(manifest.result)
-    passed = [_finder(path, manifest, target) for path in builder.paths]
-    plain = _is_plain(target.signature)
-    simple_result = manifest.result == {"result": 0}
-    expected_state = quick_state()
-    count, is_grad = len(manifest.parameters), torch.is_grad_enabled
+class Bound:
+    """A saved program bound to what it reads: call it with a value for each parameter.
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        values = (
-            args if plain and len(args) == count and not kwargs else target.values(args, kwargs)
+    `quick` is the same with fewer steps; it gives REFUSED when something is not as in the last
+    call.
+    """
+
+    def __init__(
+        self, manifest: Manifest, loaded: Loaded, target: Target, seen: Seen | None = None
+    ) -> None:
+        """Mismatch when the entry is stale; `seen` is what `look` has just found, which looks by
+        itself otherwise."""
+        builder = Builder()
+        build = builder.build(manifest.result)
+        passed = [_finder(path, manifest, target) for path in builder.paths]
+        self._build, self._passed = build, passed
+        self._shortcut = (
+            None if passed else shortcut_of(manifest, loaded.program, lambda r: build(r, ()))
         )
-        if quick_state() != expected_state:
+        self._watched = _Watched(manifest, target, seen, self._shortcut)
+        self._gather = _gatherer(manifest, self._watched)
+        self._checks = _checks(manifest)
+        self._run = loaded.call
+        self._expected_state = quick_state()
+
+    @property
+    def quick(self) -> Callable[[tuple[Any, ...]], Any]:
+        """The quick way as it is now; each call in full can replace it."""
+        return _refuse if self._shortcut is None else self._shortcut.call
+
+    def __call__(self, values: tuple[Any, ...]) -> Any:
+        """The call in full. Mismatch and InputError say what it is not for."""
+        if quick_state() != self._expected_state:
             raise Mismatch("torch's settings (autocast, determinism, default dtype)")
-        if not watched.watch.unchanged():
-            watched.look_again()
-        for check, text in checks:
+        self._watched.check()
+        for check, text in self._checks:
             try:
                 right = check(values)
             except (AttributeError, KeyError, IndexError, TypeError):
                 right = False
             if not right:
                 raise Mismatch(text)
-        inputs = gather(values)
-        if is_grad():
-            refuse_gradients(inputs[1])
-        results = run(*inputs[0])
-        if simple_result:
-            return results[0]
-        return build(results, [find(values) for find in passed] if passed else ())
+        generation = 0 if self._shortcut is None else self._shortcut.generation
+        inputs, own = self._gather(values)
+        if torch.is_grad_enabled():
+            refuse_gradients(own)
+        results = self._run(*inputs)
+        if self._shortcut is not None:
+            self._shortcut.learn(values, inputs, generation)
+        passed = self._passed
+        return self._build(results, [find(values) for find in passed] if passed else ())
 
-    return call
 
-
-def _is_plain(signature: inspect.Signature) -> bool:
-    by_position = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return all(parameter.kind in by_position for parameter in signature.parameters.values())
+def _refuse(values: tuple[Any, ...]) -> Any:
+    return REFUSED
 
 
 def refuse_gradients(tensors: Iterable[Any]) -> None:
@@ -152,10 +187,23 @@ def refuse_gradients(tensors: Iterable[Any]) -> None:
 class _Watched:
     """The watch over what lies outside of the arguments, made anew when something has moved."""
 
-    def __init__(self, manifest: Manifest, target: Target, seen: Seen | None) -> None:
-        self._manifest, self._target = manifest, target
+    def __init__(
+        self, manifest: Manifest, target: Target, seen: Seen | None, shortcut: Shortcut | None
+    ) -> None:
+        self._manifest, self._target, self._shortcut = manifest, target, shortcut
         self.places: list[Place] = []
         self.look_again(seen)
+
+    def check(self) -> None:
+        """Mismatch when what was read is not the same any more."""
+        shortcut = self._shortcut
+        if shortcut is not None and shortcut.unmoved():
+            return
+        if not self.watch.unchanged():
+            self.look_again()
+        elif shortcut is not None:
+            self.watch.note_moved(shortcut.rows)
+            shortcut.watch(self.watch.rows())
 
     def look_again(self, seen: Seen | None = None) -> None:
         """Mismatch when what was read is not the same any more."""
@@ -171,9 +219,14 @@ class _Watched:
             if path_of(entry)[0][0] != "argument":
                 if seen.values[number] is GONE:
                     raise Mismatch(f"{text_of(path_of(entry))} is not there")
-                places.append(watch.place(number) or ([seen.values[number]], 0))
+                place = watch.place(number)
+                if place is not None:
+                    watch.add_input(place)
+                places.append(place or ([seen.values[number]], 0))
         self.watch = watch
         self.places[:] = places
+        if self._shortcut is not None:
+            self._shortcut.watch(watch.rows())
 
 
 Gather = Callable[[Sequence[Any]], tuple[list[Any], Sequence[Any]]]

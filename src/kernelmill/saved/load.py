@@ -6,6 +6,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -42,8 +43,19 @@ def split_plans(text: str) -> list[str]:
     return _PLAN.split(text)[1:]
 
 
-def program_of(saved: Saved, stores: Sequence[Store], place: PackPlace | None = None) -> Call:
-    """The function that runs an entry, with the tensors it holds behind its arguments.
+@dataclass(frozen=True)
+class Loaded:
+    """What runs an entry. `call` puts the tensors that it holds behind its arguments; `program` is
+    there when that is the call of this one program."""
+
+    call: Call
+    program: Program | None
+
+
+def program_of(
+    saved: Saved, stores: Sequence[Store], place: PackPlace | None = None
+) -> Loaded:
+    """The programs of an entry.
 
     Objects are looked for in all stores; what is in none is compiled into the last. `place` is
     where packed parameters are kept beyond this process.
@@ -67,7 +79,8 @@ def program_of(saved: Saved, stores: Sequence[Store], place: PackPlace | None = 
             _refuser(None if gears.otherwise < 0 else programs[gears.otherwise].call)
         )
     held = constants_of(saved)
-    return (lambda *args: call(*args, *held)) if held else call
+    single = programs[0] if gears is None and not held else None
+    return Loaded((lambda *args: call(*args, *held)) if held else call, single)
 
 
 def _refuser(otherwise: Call | None) -> Refuse:

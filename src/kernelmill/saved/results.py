@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -143,8 +144,11 @@ class Builder:
     def _container(self, shape: Shape) -> Build:
         if "dict" in shape:
             keys = [key for key, _ in shape["dict"]]
-            parts = [self.build(part) for _, part in shape["dict"]]
-            return lambda r, i: dict(zip(keys, (part(r, i) for part in parts), strict=True))
+            values = [part for _, part in shape["dict"]]
+            if pick := _picker(values):
+                return lambda r, i: dict(zip(keys, pick(r), strict=True))
+            pairs = tuple(zip(keys, map(self.build, values), strict=True))
+            return lambda r, i: {key: part(r, i) for key, part in pairs}
         if "object" in shape:
             kind = _imported(shape["object"])
             # A ModelOutput's own constructor drops what is None, as eager's call of it did.
@@ -155,13 +159,23 @@ class Builder:
             kind = _imported(shape["named"])
             parts = [self.build(part) for part in shape["items"]]
             return lambda r, i: kind(*[part(r, i) for part in parts])
-        if "list" in shape:
-            parts = [self.build(part) for part in shape["list"]]
-            return lambda r, i: [part(r, i) for part in parts]
-        parts = [self.build(part) for part in shape["tuple"]]
-        if list(shape["tuple"]) == [{"result": n} for n in range(len(parts))]:
-            return lambda r, i: tuple(r)
-        return lambda r, i: tuple([part(r, i) for part in parts])
+        kind = "list" if "list" in shape else "tuple"
+        make: Callable[[Any], Any] = list if kind == "list" else tuple
+        if pick := _picker(shape[kind]):
+            return lambda r, i: make(pick(r))
+        parts = [self.build(part) for part in shape[kind]]
+        return lambda r, i: make([part(r, i) for part in parts])
+
+
+def _picker(shapes: Sequence[Shape]) -> Callable[[Sequence[Any]], tuple[Any, ...]] | None:
+    """Gives what these are when all of them are results of the program."""
+    numbers = [shape["result"] for shape in shapes if set(shape) == {"result"}]
+    if not numbers or len(numbers) != len(shapes):
+        return None
+    if len(numbers) == 1:
+        (number,) = numbers
+        return lambda results: (results[number],)
+    return operator.itemgetter(*numbers)
 
 
 def _result(number: int) -> Build:

@@ -13,6 +13,15 @@ from typing import Any
 
 import torch
 
+from kernelmill.runtime.quick import (
+    DICT_ITEM,
+    LIST_ITEM,
+    SIZE,
+    VERSION,
+    Row,
+    has_versions,
+    version_of,
+)
 from kernelmill.saved.paths import GONE, Roots, Tree
 from kernelmill.saved.reads import Read
 
@@ -29,6 +38,8 @@ class Watch:
         self._seen: set[tuple[int, Any]] = set()
         self._places: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._sized: dict[int, tuple[Any, int]] = {}
+        self._busy: set[int] = set()
+        self._tensors: list[Place] = []
         for number, value in enumerate(values):
             if value is not GONE and not isinstance(value, torch.Tensor):
                 place = self.place(number)
@@ -45,6 +56,10 @@ class Watch:
         if isinstance(value, (dict, list, set)):
             self._sized[id(value)] = (value, len(value))
 
+    def add_input(self, place: Place) -> None:
+        """A place of a tensor that goes to the program: `rows` watches it, `unchanged` does not."""
+        self._tensors.append(place)
+
     def place(self, number: int) -> Place | None:
         """Where the value of a place of the tree is kept; None when that has no key, and for what
         comes from arguments."""
@@ -55,7 +70,9 @@ class Watch:
         kind, *names = step
         if kind == "global":
             module, name = names
-            return vars(sys.modules[module]), name
+            space = vars(sys.modules[module])
+            self._busy.add(id(space))  # a script's own loops write to it all the time
+            return space, name
         return (self._roots.free, names[0]) if kind == "free" else None
 
     def _add(self, place: Place, value: Any) -> None:
@@ -74,6 +91,43 @@ class Watch:
         except (KeyError, IndexError):
             return False
         return all(len(container) == size for container, size in self._sized.values())
+
+    def rows(self) -> list[Row] | None:
+        """The same for the native watch; None when something is no dict, list or tuple.
+
+        A dict is watched by its version, one that changes often by what it has under its keys.
+        """
+        versions: dict[int, Row] = {}
+        found: list[Row] = []
+        tensors = ((owner, key, owner[key]) for owner, key in self._tensors)
+        for owner, key, value in (*zip(*self._places, strict=True), *tensors):
+            if isinstance(owner, dict):
+                if self._by_version(owner):
+                    entries: dict[Any, Any] = owner
+                    versions[id(owner)] = (VERSION, owner, None, 0, version_of(entries))
+                else:
+                    found.append((DICT_ITEM, owner, key, hash(key), id(value)))
+            elif isinstance(owner, list):
+                found.append((LIST_ITEM, owner, None, key, id(value)))
+            elif not isinstance(owner, tuple):
+                return None
+        for owner, size in self._sized.values():
+            if isinstance(owner, (dict, list)):
+                found.append((SIZE, owner, None, 0, size))
+            else:
+                return None
+        # Versions first, then a look: what another thread changes in between is seen by one.
+        rows = [*versions.values(), *found]
+        return rows if self.unchanged() else None
+
+    def _by_version(self, owner: Any) -> bool:
+        return has_versions() and id(owner) not in self._busy
+
+    def note_moved(self, rows: Sequence[Row]) -> None:
+        """Dicts whose version is not that of `rows` any more change often."""
+        for kind, owner, _, _, expected in rows:
+            if kind == VERSION and version_of(owner) != expected:
+                self._busy.add(id(owner))
 
 
 def place_of(owner: Any, step: Sequence[Any]) -> Place | None:

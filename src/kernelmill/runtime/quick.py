@@ -1,0 +1,249 @@
+"""The quickest way into a program: one native function makes all checks of a call, and launches.
+
+`km_quick` of executor.ll takes the values of a call apart, looks at tensors, long-lived arguments
+and at what is watched besides, all without running Python. For that it reads objects where CPython
+and torch keep their fields. `supported` tries on objects of its own whether they are there; where
+they are not, programs are called as always.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import starmap
+from typing import Any
+
+import torch
+
+from kernelmill.core.dtype import to_torch
+from kernelmill.plan.ir import Launch, TensorInput, TensorResult
+from kernelmill.runtime.executor import executor
+from kernelmill.runtime.layout import QuickTable, StepRecord, WatchRecord, records, word, words
+from kernelmill.runtime.memory import empty_strided
+from kernelmill.runtime.packing import Binding, scalar_type
+from kernelmill.runtime.program import Program
+
+REFUSED: Any = object()
+"""What a quick call gives when something is not as it expects: nothing has been done then."""
+
+STRUCTURE = -3
+"""Why `km_quick` refused: the values of a call are built otherwise."""
+
+VERSION, SIZE, DICT_ITEM, LIST_ITEM = range(4)
+TYPE, IDENTITY, TUPLE, LIST, DICT, INTEGER = range(6)
+GIVEN, ARGUMENTS, FIRST_FREE = range(3)
+"""Registers: the tuple of a call's values, that of the program's arguments, those that follow."""
+
+Row = tuple[int, Any, Any, int, int]
+"""The fields of a WatchRecord, objects as themselves."""
+
+_TYPE_AT, _SIZE_AT, _INNER_AT = 8, 16, 24
+_GRADIENTS = 1 << 2
+_AUTOCAST = 1
+_NEVER = -1
+
+
+def _word(address: int) -> int:
+    return word.from_address(address).value
+
+
+@cache
+def supported() -> bool:
+    """Whether objects are laid out as km_quick reads them."""
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return False
+    a, b = object(), object()
+    pair, listed, named = (a, b), [a, b], {"a": a, "b": b}
+    samples: tuple[object, ...] = (pair, listed, named)
+    return (
+        all(_word(id(sample) + _TYPE_AT) == id(type(sample)) for sample in samples)
+        and all(_word(id(sample) + _SIZE_AT) == 2 for sample in samples)
+        and [_word(id(pair) + _INNER_AT + 8 * n) for n in range(2)] == [id(a), id(b)]
+        and [_word(_word(id(listed) + _INNER_AT) + 8 * n) for n in range(2)] == [id(a), id(b)]
+        and impl_offset() > 0
+        and executor().has_quick
+    )
+
+
+@cache
+def has_versions() -> bool:
+    """Whether a dict has a version that every change of it changes."""
+
+    class Sample:
+        pass
+
+    sample, plain = Sample(), {"a": object()}
+    seen = [version_of(vars(sample)), version_of(plain)]
+    for n in range(3):
+        sample.a = object()  # type: ignore[attr-defined]  # as a user's attribute
+        seen.append(version_of(vars(sample)))
+        setattr(sample, f"b{n}", n)
+        seen.append(version_of(vars(sample)))
+        plain["a"] = object()
+        seen.append(version_of(plain))
+        plain[f"b{n}"] = object()
+        seen.append(version_of(plain))
+        del plain[f"b{n}"]
+        seen.append(version_of(plain))
+    still = seen[-1] == version_of(plain)
+    return still and len(set(seen)) == len(seen)
+
+
+def version_of(owner: dict[Any, Any]) -> int:
+    """The version of a dict, where `has_versions`."""
+    return _word(id(owner) + _INNER_AT)
+
+
+@cache
+def impl_offset() -> int:
+    """Where a tensor's object has the address of its TensorImpl; 0 when it is not found."""
+    samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(3, 2).t())
+    for offset in (16, 24):
+        if all(_word(id(sample) + offset) == sample._cdata for sample in samples):
+            return offset
+    return 0
+
+
+def unmoved(address: int) -> bool:
+    """Whether all is as the watch of the table at `address` has it."""
+    return bool(executor().unmoved(address))
+
+
+class QuickCall:
+    """The quick way into one program. Its parts may be replaced between calls by whoever holds
+    Python's lock, since km_quick holds it too."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        engine = program.engine
+        tensors = [engine.plan.inputs[i] for i in engine.tables.tensor_arguments]
+        dtypes = [to_torch(entry.dtype) for entry in tensors if isinstance(entry, TensorInput)]
+        self._scalars = words([scalar_type(torch.empty(0, dtype=dtype)) for dtype in dtypes])
+        self._table = QuickTable(
+            settings=_NEVER,
+            tensor_count=len(tensors),
+            scalars=ctypes.addressof(self._scalars),
+            tensor_type=id(torch.Tensor),
+            parameter_type=id(torch.nn.Parameter),
+            impl_offset=impl_offset(),
+        )
+        self.address = ctypes.addressof(self._table)
+        self.binding: Binding | None = None
+        self.refusal = STRUCTURE
+        self._bound: tuple[int, Binding | None] = 0, None
+        self._watch: list[object] = []
+        self._steps: list[object] = []
+        self._arguments: tuple[Any, ...] = ()
+
+    def set_watch(self, rows: Sequence[Row]) -> None:
+        """What has to be the same outside of the arguments. The objects are kept."""
+        table = records(
+            WatchRecord,
+            [
+                WatchRecord(kind, id(owner), id(key), number, expected)
+                for kind, owner, key, number, expected in rows
+            ],
+        )
+        self._table.watch, self._table.watch_count = ctypes.addressof(table), len(rows)
+        self._watch = [rows, table]
+
+    def set_steps(
+        self, steps: Sequence[StepRecord], registers: int, sources: Sequence[int], keep: object
+    ) -> None:
+        """How values are taken apart, and the register of each tensor argument."""
+        table, places = records(StepRecord, steps), words(sources)
+        self._table.steps, self._table.step_count = ctypes.addressof(table), len(steps)
+        self._table.sources = ctypes.addressof(places)
+        self._table.register_count = registers
+        self._steps = [table, places, keep]
+
+    def open(self, arguments: tuple[Any, ...], binding: Binding | None) -> None:
+        """Take calls, under torch's settings as they are now, without gradients; autocast is not
+        for this. `arguments` are the program's, as far as they are not the call's own (None
+        there)."""
+        self._table.arguments = id(arguments)
+        address = 0 if binding is None else binding.address
+        self._table.binding = address
+        # A call keeps what it found: the memory it reads lives as long.
+        self._arguments, self.binding, self._bound = arguments, binding, (address, binding)
+        now: int = executor().settings()
+        if not now & _AUTOCAST:
+            self._table.settings = now & ~_GRADIENTS
+
+    def close(self) -> None:
+        """Refuse all calls."""
+        self._table.settings = _NEVER
+
+    @property
+    def closed(self) -> bool:
+        """Whether all calls are refused."""
+        return self._table.settings == _NEVER
+
+    def caller(self, build: Callable[[list[Any]], Any]) -> Callable[[tuple[Any, ...]], Any]:
+        """The function to call with a tuple of values: what `build` makes of the results, or
+        REFUSED. IndexError as the program raises it."""
+        engine = self._program.engine
+        quick, launch, empty = executor().quick, engine.entry_launch, empty_strided
+        free, address, count = engine.free, self.address, engine.tables.first_prepare
+        at_once = 0 if engine.works_long else count
+        order = _order(self._program)
+        if order != list(range(len(engine.tables.outputs))):
+            build = _reordered(build, order)
+        fixed = None if engine.sources else tuple(engine.sizes_of(()).outputs.values())
+
+        def call(values: tuple[Any, ...]) -> Any:
+            try:
+                frame = free.pop()
+            except IndexError:
+                return REFUSED
+            try:
+                sizes = frame.sizes
+                if sizes is None:
+                    return REFUSED
+                outs = list(starmap(empty, fixed or sizes.outputs.values()))
+                bound, _held = self._bound
+                code = quick(frame.address, bound, address, id(values), at_once, *outs)
+                if not (at_once or code):
+                    code = launch(frame.address, 0, count)
+            finally:
+                free.append(frame)
+            if code:
+                if code > 0:
+                    raise engine.error(code)
+                self.refusal = code
+                return REFUSED
+            return build(outs)
+
+        return call
+
+
+def _order(program: Program) -> list[int]:
+    """The place of each result among the tensors that a call makes."""
+    results = [r.buffer for r in program.plan.results if isinstance(r, TensorResult)]
+    return [program.engine.tables.outputs.index(buffer) for buffer in results]
+
+
+def _reordered(build: Callable[[list[Any]], Any], order: Sequence[int]) -> Any:
+    return lambda made: build([made[place] for place in order])
+
+
+def suits(program: Program) -> bool:
+    """Whether a program can be called quickly: launches alone, arguments that it only reads,
+    results that are all new tensors."""
+    engine = program.engine
+    plan, tables = engine.plan, engine.tables
+    return (
+        supported()
+        and all(isinstance(step, Launch) for step in plan.steps)
+        and not engine.updated
+        and not engine.late
+        and all(isinstance(r, TensorResult) and r.buffer in tables.outputs for r in plan.results)
+        and all(isinstance(e, TensorInput) and not e.dtype.is_opaque for e in _tensors(program))
+    )
+
+
+def _tensors(program: Program) -> list[Any]:
+    return [program.plan.inputs[i] for i in program.engine.tables.tensor_arguments]
