@@ -32,8 +32,9 @@ bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime
 sweep: .venv/stamp-dev          ## every operator of torch's database; writes docs/coverage.md
 	$(PY) -m tools.sweep
 
-torture: .venv/stamp-dev        ## 10,000 kills of the kernel store; writes docs/reliability.md
+torture: .venv/stamp-dev        ## kills of kernel store and compile cache; writes docs/reliability.md
 	$(PY) -m tools.torture
+	$(PY) -m tools.torture_cache
 
 clean:                          ## remove the environment and what was compiled
 	rm -rf .venv kernel_meta kernelmill_debug

@@ -188,7 +188,8 @@ def main() -> int:
         f"{dict(outcome.faults)}, {len(outcome.wrong)} wrong, {outcome.seconds:.1f} s"
     )
     if options.write or options.kills >= FULL:
-        RESULT.write_text(document(outcome))
+        _, mark, others = RESULT.read_text().partition("<!-- compile cache -->")
+        RESULT.write_text(document(outcome) + (f"\n{mark}{others}" if mark else ""))
     return 1 if outcome.wrong else 0
 
 
