@@ -1,0 +1,158 @@
+"""How soon a fresh process has its first result, and what later calls cost.
+
+    python -m tools.bench.cache                            writes docs/performance-cache.md
+    python -m tools.bench.cache --folder F --models mlp    keeps caches and figures in F, so that a
+                                                           long run can be made in parts
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tools.bench.cache_child import CONTESTANTS, MODELS
+from tools.bench.store import child
+from tools.bench.tables import duration, table
+from tools.machine import description
+
+RESULT = Path("docs/performance-cache.md")
+OURS = "kernelmill"
+TORCH = ("Inductor, full caches", "Inductor, artifacts")
+TITLES = {
+    "mlp": "MLP of 24 layers, 8x256",
+    "bert": "BERT-base, 8 tokens",
+    "decoder": "decoder, 30 layers, 135M, 8 tokens",
+}
+STEPS = ("imports", "wrap", "first")
+
+Figures = dict[str, dict[str, list[dict[str, float]]]]
+"""Measurements of processes by model and contestant."""
+
+
+def process(model: str, contestant: str, folder: Path, what: str) -> dict[str, float]:
+    """One process. RuntimeError with its last words when it fails."""
+    command = [sys.executable, "-W", "ignore", "-m", "tools.bench.cache_child"]
+    done = subprocess.run(
+        [*command, model, contestant, str(folder), what],
+        capture_output=True, text=True, timeout=900,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1][:200])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def race(model: str, folder: Path, turns: int, refused: dict[str, str]) -> dict[str, Any]:
+    """The contestants that get through, in turns of one process each."""
+    ready: list[str] = []
+    for name in CONTESTANTS:
+        own = folder / model / name.replace(" ", "-")
+        mark = own / "ready"
+        try:
+            if not mark.exists():
+                own.mkdir(parents=True, exist_ok=True)
+                process(model, name, own, "prepare")
+                mark.touch()
+            ready.append(name)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            refused[f"{model}, {name}"] = str(error)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ready}
+    for _ in range(turns):
+        for name in ready:
+            own = folder / model / name.replace(" ", "-")
+            found[name].append(process(model, name, own, "run"))
+    return found
+
+
+def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each figure; "total" is of imports, wrapping and first call together."""
+    total = [sum(run[step] for step in STEPS) for run in runs]
+    found = {step: statistics.median(run[step] for run in runs) for step in (*STEPS, "call")}
+    return {**found, "total": statistics.median(total)}
+
+
+def first_table(figures: Figures) -> str:
+    """First results by model and contestant."""
+    rows: list[list[str]] = []
+    for model, contestants in figures.items():
+        found = {name: medians(runs) for name, runs in contestants.items() if runs}
+        ours = found.get(OURS)
+        for name, times in found.items():
+            ratio = "" if ours is None or name == OURS else f"{times['first'] / ours['first']:.1f}x"
+            steps = [duration(times[step]) for step in ("first", *STEPS[:2], "total", "call")]
+            rows.append([f"{TITLES[model]}: {name}", *steps, ratio])
+    head = ["model: contestant", "first call", "imports", "wrap", "all", "later call", "first, ratio"]
+    return table(head, rows)
+
+
+def document(figures: Figures, refused: Mapping[str, str], calls: Mapping[str, Any]) -> str:
+    """The whole document."""
+    parts = [
+        "# Performance of the compile cache",
+        "Written by `python -m tools.bench.cache` (`make bench`). " + description(),
+        "## First results",
+        "Fresh processes that find what an earlier one left; contestants take turns, medians. "
+        "Torch is imported and the model built before the clock starts. *imports* are the "
+        "contestant's own libraries, *wrap* is what is done while a model is built "
+        "(`cache_compile`, `torch.compile`), *first call* loads, checks, packs weights, runs. "
+        "ONNX Runtime and OpenVINO keep the weights in files of their own, and do not notice "
+        "when the model's change.",
+        first_table(figures),
+        "\n".join(f"- {what}: {why}" for what, why in refused.items()),
+    ]
+    if "small" in calls:
+        rows = [(name, duration(seconds)) for name, seconds in calls["small"].items()]
+        parts += [
+            "## A call",
+            "Four tensors of four floats in a dict with a list, two results in a dict with a "
+            "tuple; kernels and the results' memory included. They take turns in one process.",
+            table(["way", "time of a call"], rows),
+        ]
+    if "loop" in calls:
+        loop = calls["loop"]
+        share = (loop["seconds"] - loop["native"]) / loop["seconds"]
+        parts += [
+            "## A decoder's loop",
+            f"256 steps of the 135M decoder with a static cache through one cached method: "
+            f"{duration(loop['seconds'])}, of which {100 * share:.2f} % outside of native entries "
+            "(sampling aside).",
+        ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def main() -> None:
+    """Measures, and writes what there is by now when all models have figures."""
+    parser = argparse.ArgumentParser(prog="python -m tools.bench.cache")
+    parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--folder")
+    parser.add_argument("--calls", nargs="*", choices=("small", "loop"), default=["small", "loop"])
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kernelmill-bench-") as temporary:
+        folder = Path(options.folder or temporary)
+        state = folder / "figures.json"
+        kept = json.loads(state.read_text()) if state.exists() else {}
+        figures: Figures = kept.get("figures", {})
+        refused, calls = kept.get("refused", {}), kept.get("calls", {})
+        for model in options.models:
+            for name, runs in race(model, folder, options.turns, refused).items():
+                figures.setdefault(model, {}).setdefault(name, []).extend(runs)
+        for what in options.calls:
+            call = "small_calls()" if what == "small" else "decoder_loop()"
+            calls[what] = child(call, str(folder / "calls"), "tools.bench.cache_calls")
+        folder.mkdir(parents=True, exist_ok=True)
+        state.write_text(json.dumps({"figures": figures, "refused": refused, "calls": calls}))
+    text = document(figures, refused, calls)
+    print(text)
+    if set(figures) == set(MODELS):
+        RESULT.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

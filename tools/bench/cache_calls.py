@@ -1,0 +1,131 @@
+"""What later calls of a cached method cost: a small one, and a decoder's loop over tokens."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tools.bench.gears import in_turns
+
+TOKENS = 256
+
+
+class Small(nn.Module):
+    """Four tensors of four floats, nested; two results, nested."""
+
+    def forward(self, x: torch.Tensor, more: dict[str, Any]) -> dict[str, Any]:
+        """Sums and products."""
+        return self.run(x, more)
+
+    def run(self, x: torch.Tensor, more: dict[str, Any]) -> dict[str, Any]:
+        """The method that is cached."""
+        first, second = more["c"]
+        return {"sum": x + more["b"], "pair": (first * second,)}
+
+
+def small_calls() -> dict[str, float]:
+    """Seconds of a call of `Small` by each way, kernels included; they take turns."""
+    from kernelmill.inference import cache_compile
+
+    model = Small()
+    x, b, c, d = (torch.randn(4) for _ in range(4))
+    more = {"b": b, "c": [c, d]}
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        program = torch.export.export(model, (x, more))
+        package = str(Path(folder) / "small.pt2")
+        torch._inductor.aoti_compile_and_package(program, package_path=package)
+        ways = {
+            "kernelmill": cache_compile(model.run, dynamic=False, cache_dir=folder),
+            "torch.compile, Inductor": torch.compile(model, dynamic=False),
+            "AOTInductor": torch._inductor.aoti_load_package(package),
+            "eager": model.run,
+        }
+        calls = {name: _with(way, x, more) for name, way in ways.items()}
+        return in_turns(calls, 15, 1000)
+
+
+def _with(way: Callable[..., Any], x: torch.Tensor, more: dict[str, Any]) -> Callable[[], Any]:
+    return lambda: way(x, more)
+
+
+class _Clock:
+    """Adds up the time spent in native entries."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def around(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*args: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                self.seconds += time.perf_counter() - start
+
+        return timed
+
+
+class Decoder(nn.Module):
+    """A step of a language model with a cache of fixed size."""
+
+    def __init__(self, model: Any, folder: str) -> None:
+        super().__init__()
+        from kernelmill.inference import cache_compile
+
+        self.model = model
+        self.cached = cache_compile(self.step, dynamic=False, cache_dir=folder)
+
+    def step(self, token: torch.Tensor, position: torch.Tensor, cache: Any) -> torch.Tensor:
+        """The logits after one token."""
+        found = self.model(input_ids=token, position_ids=position, past_key_values=cache)
+        return found.logits[:, -1]
+
+
+def decoder_loop() -> dict[str, float]:
+    """Seconds of 256 steps of a 135M decoder with 30 layers, and of their native entries."""
+    from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
+
+    from kernelmill.runtime import executor as natives
+
+    # Before any program is loaded: each keeps the entries that it was loaded with.
+    clock, plain = _Clock(), natives.executor()
+    pairs = {name: getattr(plain, name) for name in ("call", "admit", "launch")}
+    timed = {name: tuple(map(clock.around, pair)) for name, pair in pairs.items()}
+    wrapped = dataclasses.replace(plain, quick=clock.around(plain.quick), **timed)
+    for module in _users_of(natives.executor):
+        module.executor = lambda: wrapped
+    config = LlamaConfig(
+        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
+        num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        torch.manual_seed(0)
+        decoder = Decoder(LlamaForCausalLM(config).eval(), folder)
+        cache = StaticCache(config=config, max_cache_len=TOKENS + 8)
+        cache.early_initialization(1, config.num_key_value_heads, 64, torch.float32, "cpu")
+        token, position = torch.tensor([[1]]), torch.tensor([[0]])
+        for _ in range(3):
+            decoder.cached(token, position, cache)
+        clock.seconds = spent = 0.0
+        for number in range(TOKENS):
+            position = torch.tensor([[number]])
+            start = time.perf_counter()
+            logits = decoder.cached(token, position, cache)
+            spent += time.perf_counter() - start
+            token = logits.argmax(-1, keepdim=True)
+        counts = decoder.cached.statistics
+    return {"seconds": spent, "native": clock.seconds, **{k: float(v) for k, v in counts.items()}}
+
+
+def _users_of(function: object) -> list[Any]:
+    import sys
+
+    modules = [m for name, m in sys.modules.items() if name.startswith("kernelmill.runtime")]
+    return [module for module in modules if vars(module).get("executor") is function]
