@@ -1,8 +1,8 @@
 """How soon a fresh process has its first result, and what later calls cost.
 
-    python -m tools.bench.cache                            writes docs/performance-cache.md
-    python -m tools.bench.cache --folder F --models mlp    keeps caches and figures in F, so that a
-                                                           long run can be made in parts
+python -m tools.bench.cache                            writes docs/performance-cache.md
+python -m tools.bench.cache --folder F --models mlp    keeps caches and figures in F, so that a
+                                                       long run can be made in parts
 """
 
 from __future__ import annotations
@@ -87,7 +87,15 @@ def first_table(figures: Figures) -> str:
             ratio = "" if ours is None or name == OURS else f"{times['first'] / ours['first']:.1f}x"
             steps = [duration(times[step]) for step in ("first", *STEPS[:2], "total", "call")]
             rows.append([f"{TITLES[model]}: {name}", *steps, ratio])
-    head = ["model: contestant", "first call", "imports", "wrap", "all", "later call", "first, ratio"]
+    head = [
+        "model: contestant",
+        "first call",
+        "imports",
+        "wrap",
+        "all",
+        "later call",
+        "first, ratio",
+    ]
     return table(head, rows)
 
 

@@ -1,4 +1,4 @@
-"""One fresh process of the cache bench: a model is built, then a contestant comes to its first call.
+"""One fresh process of the cache bench: a model is built, a contestant makes its first call.
 
     python -m tools.bench.cache_child MODEL CONTESTANT FOLDER prepare|run
 
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +95,13 @@ def _compiled(server: Server, x: torch.Tensor) -> Wrap:
 
 def inductor(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
-    import torch._inductor.compile_fx
-
+    import_module("torch._inductor.compile_fx")
     return _compiled(server, x)
 
 
 def artifacts(server: Server, x: torch.Tensor, folder: Path, prepare: bool) -> Wrap:
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / f"artifacts-{os.getpid()}")
-    import torch._inductor.compile_fx
-
+    import_module("torch._inductor.compile_fx")
     kept = folder / "artifacts.bin"
     if prepare:
         with torch.no_grad():

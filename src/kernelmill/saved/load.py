@@ -52,9 +52,7 @@ class Loaded:
     program: Program | None
 
 
-def program_of(
-    saved: Saved, stores: Sequence[Store], place: PackPlace | None = None
-) -> Loaded:
+def program_of(saved: Saved, stores: Sequence[Store], place: PackPlace | None = None) -> Loaded:
     """The programs of an entry.
 
     Objects are looked for in all stores; what is in none is compiled into the last. `place` is
