@@ -278,9 +278,9 @@ class ContractionEmitter:
         accesses = collect([(value, at(index[:position], index[position], index[position + 1 :]))],
                            self.e.stored, set())  # fmt: skip
         loads = [a.expression for a in accesses if a.kind == "load"]
-        direct = len(loads) == len(accesses) == 1 and not _computes(value, self.e)
+        direct = len(loads) == len(accesses) == 1 and not computes(value, self.e)
         for name, axis in (("outer", index[position]), ("k", index[-1])):
-            if loads and axis != 0 and all(_steps_by_one(load, axis) for load in loads):
+            if loads and axis != 0 and all(steps_by_one(load, axis) for load in loads):
                 return name, direct
         return None, direct
 
@@ -395,7 +395,7 @@ class ContractionEmitter:
                 self.e.store(self.targets[value], at[value], element)
 
 
-def _computes(value: Value, emitter: Emitter) -> bool:
+def computes(value: Value, emitter: Emitter) -> bool:
     """Whether reading an element does more than load it (and widen a half type)."""
     while emitter.stored(value) is None:
         node = value.node
@@ -414,7 +414,8 @@ def _converts(value: Value, emitter: Emitter) -> bool:
     return False
 
 
-def _steps_by_one(expression: Dim, axis: Dim) -> bool:
+def steps_by_one(expression: Dim, axis: Dim) -> bool:
+    """Whether the next place along an axis is the next one in memory."""
     symbol = as_sym(axis)
     linear = None if symbol is None else linear_part(expression, symbol.name)
     return linear is not None and linear[0] == 1

@@ -61,13 +61,15 @@ def fuse(
     forced: Iterable[Value],
     separate: bool = False,
     within: AbstractSet[Value] = frozenset(),
+    apart: AbstractSet[Value] = frozenset(),
 ) -> Fusion:
     """Group the nodes of `graph`. `forced` values are stored whatever their readers are: the
-    program's results and updates, and what ATen reads. Those `within` their readers never are.
+    program's results and updates, and what ATen reads. Those `within` their readers never are;
+    those `apart` are, each by a kernel of its own.
 
     With `separate` every operator that computes is a group of its own.
     """
-    return _Fuser(graph, set(forced), separate, within).run()
+    return _Fuser(graph, set(forced), separate, within, apart).run()
 
 
 def inline_costs(graph: Graph) -> dict[Value, int]:
@@ -94,8 +96,14 @@ def inline_costs(graph: Graph) -> dict[Value, int]:
 
 class _Fuser:
     def __init__(
-        self, graph: Graph, forced: set[Value], separate: bool, within: AbstractSet[Value]
+        self,
+        graph: Graph,
+        forced: set[Value],
+        separate: bool,
+        within: AbstractSet[Value],
+        apart: AbstractSet[Value],
     ) -> None:
+        self.apart = apart
         self.graph = graph
         self.separate = separate
         self.within = within
@@ -142,7 +150,7 @@ class _Fuser:
                 self.epilogue[node] = group
             self._add_bits(group, node)
             self.groups.append(group)
-        elif kind == "pointwise" and not self.separate:
+        elif kind == "pointwise" and not self.separate and node.result not in self.apart:
             self._absorb(node)
 
     def _absorb(self, node: Node) -> None:
@@ -326,7 +334,7 @@ class _Fuser:
         if value in self.within:
             self._inline(node, readers)
             return
-        if self.separate:
+        if self.separate or value in self.apart:
             self._store_alone(node)
             return
         if not forced and self._inline_everywhere(value, readers):

@@ -13,6 +13,7 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.contractions import ContractionEmitter, PanelWidths
+from kernelmill.lower.convolutions import ConvolutionEmitter, convolves_last
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group
 from kernelmill.lower.indexed import emit_indexed
@@ -96,12 +97,15 @@ class KernelMaker:
         signature = signature_of(group, targets, emitter.stored)
         contraction = None
         if group.kind in ("contract", "attention"):
-            tiling = None
-            if self.trials is not None:
-                tiling = self.trials.settle(signature.key, group, targets, self._begin)
-            contraction = ContractionEmitter(
-                emitter, group, targets, self.target, self.pack, tiling
-            )
+            if convolves_last(group, targets):
+                contraction = ConvolutionEmitter(emitter, group, targets, self.target, self.pack)
+            else:
+                tiling = None
+                if self.trials is not None:
+                    tiling = self.trials.settle(signature.key, group, targets, self._begin)
+                contraction = ContractionEmitter(
+                    emitter, group, targets, self.target, self.pack, tiling
+                )
         if contraction is not None and group.kind == "contract":
             widths = self._widths.get(signature.key)
             if widths is None:

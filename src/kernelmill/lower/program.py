@@ -14,6 +14,8 @@ from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
+from kernelmill.lower.channels_last import choose_layouts, last
+from kernelmill.lower.constants import lasting_values
 from kernelmill.lower.dequantise import dequantised
 from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse, inline_costs
@@ -90,7 +92,7 @@ class _Lowering:
         self.choose = choose
         self.pick = pick
         self.templates = templates
-        self.graph = replace(graph, nodes=list(graph.nodes))
+        self.graph = replace(graph, nodes=list(graph.nodes), results=list(graph.results))
         self.separate = separate
         self.target = target
         self.storage = Storage()
@@ -100,6 +102,7 @@ class _Lowering:
         self.prepare: list[Launch] = []
         self.checks: list[str] = []
         self.checked = False
+        self.images = set[Value]()
         self.packed: dict[tuple[object, ...], Value] = {}
         self.read: set[Value] = set()
         self.needed = {operand for node in graph.nodes for operand in node.operands}
@@ -119,14 +122,16 @@ class _Lowering:
 
     def run(self) -> Lowered:
         self.storage.add_inputs(self.graph)
+        self._choose_layouts()
         sources = self._materialise_updates()
         forced = self._forced(sources)
         self.cost = inline_costs(self.graph)
         order = {node: i for i, node in enumerate(self.graph.nodes)}
-        within = frozenset[Value]()
+        within = apart = frozenset[Value]()
         if not self.separate:
             within = dequantised(self.graph, self.constants, forced | self.read)
-        self.fusion = fuse(self.graph, forced, self.separate, within)
+            apart = frozenset(lasting_values(self.graph, self.constants) - within)
+        self.fusion = fuse(self.graph, forced, self.separate, within, apart)
         self.read |= self.fusion.kept
         trials = None
         if self.pick is not None:
@@ -149,6 +154,17 @@ class _Lowering:
 
     # ---- what must be in memory ------------------------------------------------------------------
 
+    def _choose_layouts(self) -> None:
+        """Images are stored channels last; results among them are copied into their own order."""
+        if self.separate or self.choose is not None:
+            return
+        self.images = choose_layouts(self.graph, self.constants).values
+        for number, result in enumerate(self.graph.results):
+            if isinstance(result, Value) and result in self.images and not is_view(result):
+                node = layout_of(result)
+                self.graph.nodes.append(node)
+                self.graph.results[number] = node.result
+
     def _materialise_updates(self) -> list[Value]:
         """For each update a value that a kernel computes: other values get a node of their own."""
         sources: list[Value] = []
@@ -168,6 +184,8 @@ class _Lowering:
             if OPS[node.op].kind == "aten":
                 wanted += node.operands
         self.storage.own.update(wanted)
+        for value in self.images:
+            self.storage.reorder(value, last(value))
         self.tensors = {self.storage.lend(value) for value in wanted if value.node is not None}
         self._prefer_layouts()
         return self.tensors | set(updates)

@@ -68,6 +68,12 @@ class Storage:
         self.borrowers[value] = base
         return base
 
+    def reorder(self, value: Value, view: Value) -> None:
+        """Store a computed value in the order of a view of it, unless memory of its own shape is
+        asked of it."""
+        if value not in self.own and value not in self.lenders:
+            self.lenders[value] = view
+
     def store(self, value: Value, kind: str) -> Location:
         """A buffer for a computed value, shaped as what borrows it where something does."""
         borrower = self.lenders.get(value)

@@ -118,17 +118,18 @@ def _choose_slide(spec: Contraction, target: Target, lanes: int) -> tuple[int, i
     one_row = strip_shape(spec, window, spec.k[0], 1, lanes, 0)
     most = max(_SLIDE_PIXELS // guess(one_row.elements), parts(height * batch, _SLIDE_TASKS), 1)
     rows = max(count for count in range(1, min(most, height) + 1) if height % count == 0)
-    sums = min(_registers(target) // 4, _SLIDE_PRODUCTS // taps)
+    sums = min(registers(target) // 4, _SLIDE_PRODUCTS // taps)
     together = max(1, sums // spec.m)
     return rows, max(count for count in range(1, together + 1) if rows % count == 0)
 
 
 def _row_limit(a: Operand, target: Target, vectors: int) -> int:
-    limit = _ROWS[_registers(target)][vectors - 1]
+    limit = _ROWS[registers(target)][vectors - 1]
     return limit if a.packed is not None else min(limit, _DIRECT_ROWS)
 
 
-def _registers(target: Target) -> int:
+def registers(target: Target) -> int:
+    """Vector registers of the processor."""
     return 16 if target.is_x86 and target.vector_bits < 512 else 32
 
 

@@ -1,0 +1,202 @@
+"""Dense convolutions: tiles of output pixels by a panel of channels, sums kept in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, floordiv, minimum
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.contract.depth import Depth
+from kernelmill.lower.contract.schedule import parts
+from kernelmill.lower.contract.spec import Dims
+from kernelmill.lower.contract.tile import Tile
+from kernelmill.lower.convolve.site import Site
+from kernelmill.lower.convolve.strip import fill_strip, strip_strides
+from kernelmill.lower.views import unravel
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A tile's output pixels: rows and columns from (row, column) on."""
+
+    row: Dim
+    column: Dim
+    down: int
+    across: int
+
+
+def convolve(site: Site) -> None:
+    """All of the task's panels, each for all of its pixels."""
+    geometry, schedule = site.geometry, site.schedule
+    site.write(0, site.zeros())
+    if schedule.strip:
+        fill_strip(site, 0, parts(geometry.channels, schedule.lanes), geometry.channels)
+    panels = schedule.panel_count(geometry)
+    first = site.panel_block * schedule.panels
+    stop = minimum(panels, first + schedule.panels)
+    with site.builder.loop(first, stop, prefix="panel") as panel:
+        if site.blocked:
+            _in_blocks(site, panel.index)
+            return
+
+        def whole(pixels: Pixels) -> None:
+            _sum(site, panel.index, 0, pixels)
+            _finish(site, panel.index, pixels)
+
+        _for_each_tile(site, whole)
+
+
+def _in_blocks(site: Site, panel: Dim) -> None:
+    blocks = site.geometry.channels // site.schedule.block
+    _clear_sums(site)
+    with site.builder.loop(0, blocks, prefix="block") as block:
+        _for_each_tile(site, lambda pixels: _sum(site, panel, block.index, pixels))
+    columns = site.schedule.outputs[1]
+    with site.builder.loop(site.first, site.last, prefix="row") as row:
+        _finish(site, panel, Pixels(row.index, 0, 1, columns))
+
+
+def _clear_sums(site: Site) -> None:
+    lanes, zeros = site.schedule.lanes, site.zeros()
+    elements = (site.last - site.first) * (site.schedule.outputs[1] * site.schedule.width)
+    with site.builder.loop(0, floordiv(elements, lanes), prefix="v") as vector:
+        site.write(site.sums + vector.index * lanes, zeros)
+
+
+def _for_each_tile(site: Site, body: Callable[[Pixels], None]) -> None:
+    """The task's tiles: of whole rows, or pieces of each row and what is left of it."""
+    down, across = site.schedule.down, site.schedule.across
+    columns = site.schedule.outputs[1]
+    if down > 1:
+        even = site.schedule.outputs[0] % down == 0 and site.schedule.rows % down == 0
+        count = site.last - site.first
+        stop = site.last if even else site.first + floordiv(count, down) * down
+        with site.builder.loop(site.first, stop, down, prefix="row") as row:
+            body(Pixels(row.index, 0, down, columns))
+        if not even:
+            with site.builder.loop(stop, site.last, prefix="row") as row:
+                body(Pixels(row.index, 0, 1, columns))
+        return
+    full, rest = divmod(columns, across)
+    with site.builder.loop(site.first, site.last, prefix="row") as row:
+        if full:
+            with site.counted(0, full, prefix="tile") as tile:
+                body(Pixels(row.index, tile * across, 1, across))
+        if rest:
+            body(Pixels(row.index, full * across, 1, rest))
+
+
+# ---- sums -----------------------------------------------------------------------------------
+
+
+def _sum(site: Site, panel: Dim, block: Dim, pixels: Pixels) -> None:
+    """Add one block of channels to the sums of a tile."""
+    geometry, schedule = site.geometry, site.schedule
+    depth, steps = _depth(site)
+    terms = geometry.taps * schedule.block
+    start = (site.group * schedule.panel_count(geometry) + panel) * geometry.depth
+    start = (start + block * terms) * schedule.width
+    origin = _origin(site, pixels) + block * schedule.block * strip_strides(site)[0]
+
+    def pixel(i: int, k: Dims) -> Value:
+        down, across = divmod(i, pixels.across)
+        if not schedule.strip:
+            at = (pixels.row + down, pixels.column + across)
+            channel = site.group * geometry.channels + block * schedule.block + k[0]
+            return site.spec.load(*_source(site, channel, at), None)
+        _, line, step = strip_strides(site)
+        place = origin + down * geometry.stride[0] * line + across * geometry.stride[1] * step
+        for number, stride in zip(k, steps, strict=True):
+            place = place + number * stride
+        return site.read(place)
+
+    def weight(v: int, k: Dims) -> Value:
+        return site.weights(start + depth.number(k) * schedule.width + v * schedule.lanes)
+
+    count = pixels.down * pixels.across
+    tile = Tile(count, schedule.vectors, schedule.lanes, geometry.accumulate, schedule.fused)
+    places = [
+        _slot(site, pixels, i) + v * schedule.lanes
+        for i in range(count)
+        for v in range(schedule.vectors)
+    ]
+    # From memory even where they are zeros, so that LLVM sets no registers before their tile.
+    initial = [site.read(place if site.blocked else 0, schedule.lanes) for place in places]
+    sums = tile.sum_products(site.builder, depth, pixel, weight, initial)
+    for place, value in zip(places, sums, strict=True):
+        site.write(place, value)
+
+
+def _depth(site: Site) -> tuple[Depth, list[Dim]]:
+    """The loops over a block's products in the order of the packed weights, and for each what it
+    moves in the strip. Loops that move evenly are one."""
+    geometry, (plane, line, pixel) = site.geometry, strip_strides(site)
+    rows = (geometry.kernel[0], geometry.dilation[0] * line)
+    columns = (geometry.kernel[1], geometry.dilation[1] * pixel)
+    channels = (site.schedule.block, plane)
+    order = (channels, rows, columns) if geometry.planar else (rows, columns, channels)
+    axes: list[tuple[int, Dim]] = []
+    for size, stride in order:
+        if axes and size > 1 and axes[-1][1] == size * stride:
+            axes[-1] = (axes[-1][0] * size, stride)
+        elif size > 1:
+            axes.append((size, stride))
+    axes = axes or [(1, 1)]
+    return Depth.whole(tuple(size for size, _ in axes)), [stride for _, stride in axes]
+
+
+def _origin(site: Site, pixels: Pixels) -> Dim:
+    """Where in the strip the window of the tile's first pixel begins."""
+    _, line, step = strip_strides(site)
+    row = (pixels.row - site.first) * site.geometry.stride[0]
+    return site.strip + row * line + pixels.column * site.geometry.stride[1] * step
+
+
+def _source(site: Site, channel: Dim, at: tuple[Dim, Dim]) -> tuple[Dim, Dim, tuple[Dim, Dim]]:
+    """Image, channel and place of the input pixel for an output pixel, where windows are pixels."""
+    row, column = at
+    if site.schedule.outputs != site.geometry.outputs:
+        row, column = _unfold(site, at)
+    return site.image, channel, (row * site.geometry.stride[0], column * site.geometry.stride[1])
+
+
+def _unfold(site: Site, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
+    number = at[0] * site.schedule.outputs[1] + at[1]
+    row, column = unravel(number, site.geometry.outputs)
+    return row, column
+
+
+def _slot(site: Site, pixels: Pixels, i: Dim) -> Dim:
+    """Where the sums of the tile's pixel number `i` are: a tile is pixels in a row, or rows."""
+    first: Dim = 0
+    if site.blocked:
+        first = (pixels.row - site.first) * site.schedule.outputs[1] + pixels.column
+    return site.sums + (first + i) * site.schedule.width
+
+
+# ---- epilogue -------------------------------------------------------------------------------
+
+
+def _finish(site: Site, panel: Dim, pixels: Pixels) -> None:
+    """Hand the sums of a tile to the caller's epilogue, vector by vector of channels, so that what
+    is the same for all pixels is read once."""
+    geometry, schedule = site.geometry, site.schedule
+    outs, width, lanes = geometry.outs, schedule.width, schedule.lanes
+    vectors: Dim = schedule.vectors
+    if parts(outs, lanes) % schedule.vectors:
+        vectors = minimum(vectors, parts(outs, lanes) - panel * schedule.vectors)
+    with site.builder.loop(0, vectors, prefix="v") as vector:
+        start = panel * width + vector.index * lanes
+        lane = site.lanes(outs - start, outs)
+        channel = site.group * outs + start + site.lane.index
+        with (
+            site.counted(0, pixels.down, prefix="row") as down,
+            site.counted(0, pixels.across, prefix="x") as across,
+        ):
+            number = down * pixels.across + across
+            value = site.read(_slot(site, pixels, number) + vector.index * lanes, lanes)
+            at = (pixels.row + down, pixels.column + across)
+            if schedule.outputs != geometry.outputs:
+                at = _unfold(site, at)
+            site.spec.store(site.image, channel, at, lane, value)

@@ -1,0 +1,81 @@
+"""Networks of convolutions through torch.compile: eager's results, and no copies in between."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from kernelmill.compiler.linking import collect_drafts
+from kernelmill.plan.ir import Launch, Plan
+from tests.e2e.convolution_models import MODELS, build
+from tests.tolerances import assert_close
+
+pytestmark = pytest.mark.usefixtures("strict")
+
+
+def copies(plan: Plan) -> list[str]:
+    """The steps that do nothing but move elements."""
+    moving = {"layout", "permute", "reshape", "expand"}
+    alone = {ref.name for ref in plan.kernels if moving.issuperset(ref.operators)}
+    return [s.kernel for s in plan.steps if isinstance(s, Launch) and s.kernel in alone]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_forward_equals_eager(name: str, backend: str) -> None:
+    model, x = build(name)
+    with torch.no_grad():
+        expected = copy.deepcopy(model)(x)
+        with collect_drafts() as drafts:
+            actual = torch.compile(model, backend=backend, dynamic=False)(x)
+    assert_close(actual, expected)
+    # Where the result is an image it is copied once, into eager's order.
+    made = [copies(draft.lowered.plan) for draft in drafts]
+    assert sum(map(len, made)) == (0 if expected.dim() == 2 else len(made))
+
+
+@pytest.mark.parametrize("name", ["mobilenet", "unet"])
+def test_images_that_come_channels_last(name: str, backend: str) -> None:
+    model, x = build(name)
+    x = x.to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        expected = copy.deepcopy(model)(x)
+        actual = torch.compile(model, backend=backend)(x)
+    assert_close(actual, expected)
+    assert actual.stride() == expected.stride()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("name", ["mobilenet", "convnext"])
+def test_other_dtypes(name: str, dtype: torch.dtype, backend: str) -> None:
+    model, x = build(name)
+    model, x = model.to(dtype), x.to(dtype)
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()(x.double())
+        expected = copy.deepcopy(model)(x)
+        actual = torch.compile(model, backend=backend)(x)
+    assert_close(actual, expected, exact)
+
+
+def test_statistics_that_change_between_calls(backend: str) -> None:
+    model, x = build("mobilenet")
+    compiled = torch.compile(model, backend=backend)
+    with torch.no_grad():
+        before = compiled(x).clone()
+        for buffer in model.buffers():
+            if buffer.is_floating_point():
+                buffer.mul_(1.5)
+        after = compiled(x)
+        assert not torch.allclose(before, after)
+        assert_close(after, model(x))
+
+
+def test_gradients(backend: str) -> None:
+    model, x = build("mobilenet")
+    twin = copy.deepcopy(model)
+    torch.compile(model, backend=backend)(x).square().sum().backward()
+    twin(x).square().sum().backward()
+    for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
+        assert ours.grad is not None and theirs.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
