@@ -43,6 +43,14 @@ def int_mm(e: Emitter, a: Value, b: Value) -> Value:
     return e.emit("matmul", a, b, dtype=I32)
 
 
+@translates("_weight_int8pack_mm.default")
+def weight_int8pack_mm(e: Emitter, x: Value, weight: Value, scales: Value) -> Value:
+    """x (m, k) times int8 weight (n, k), the sums scaled by column before they are rounded."""
+    columns = e.permute(e.cast(weight, x.dtype), (1, 0))
+    result = e.mul(sums(e, x, columns), e.expand(e.wide(scales), e.shape))
+    return e.cast(result, e.dtype)
+
+
 @translates("addmm.default", "baddbmm.default")
 def addmm(
     e: Emitter, bias: Value, a: Value, b: Value, *, beta: Number = 1, alpha: Number = 1
