@@ -24,18 +24,26 @@ from kernelmill.lower.attention.classes import emit_attention_classes, plan_atte
 from kernelmill.lower.attention.spec import AttentionSpec
 from kernelmill.lower.attention.tiling import AttentionTiling, attention_tilings
 from kernelmill.lower.contract.classes import emit_classes, plan_classes
-from kernelmill.lower.contract.panels import panel_shape
 from kernelmill.lower.contract.schedule import Schedule
 from kernelmill.lower.contract.spec import Contraction, Operand, Window
 from kernelmill.lower.contract.tiles import plan_contraction
 from kernelmill.lower.contract.tiling import Tiling, tilings
-from kernelmill.lower.dequantise import COLUMN, DEPTH, depth_axes, leaves_along
+from kernelmill.lower.dequantise import (
+    COLUMN,
+    DEPTH,
+    changes_only_between,
+    depth_axes,
+    is_one_group,
+    leaves_along,
+)
 from kernelmill.lower.domain import Access, collect
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group, fresh_axes, used_axes
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.loops import Loops
+from kernelmill.lower.panel_views import panel_view
 from kernelmill.lower.views import Index, ravel, unravel
+from kernelmill.lower.widen import factors, made_of, widened
 from kernelmill.lower.words import Words, word_size
 
 Pack = Callable[[Value], Location | None]
@@ -111,7 +119,9 @@ class ContractionEmitter:
             return roles
         (size,) = roles.k
         assert isinstance(size, int)
-        axes = depth_axes(self._reads_of_b, size)
+        axes = depth_axes(self._reads(roles.b), size)
+        if self._factors is not None and is_one_group(axes):
+            axes = (1, *axes)
         return replace(
             roles,
             k=axes,
@@ -124,12 +134,29 @@ class ContractionEmitter:
         """Whether B is a weight that is made of smaller numbers as it is read."""
         return self._whole.b in self.e.within
 
-    @cached_property
-    def _reads_of_b(self) -> list[Access]:
-        """What an element of B is made of, at column n and at k."""
+    def _reads(self, b: Value) -> list[Access]:
+        """What an element of B, or of a value like it, is made of, at column n and at k."""
         roles = self._whole
         column, depth = sym(COLUMN, 0, roles.n - 1), sym(DEPTH, 0, roles.k[0] - 1)
-        return collect([(roles.b, roles.b_index((), column, (depth,)))], self.e.stored, set())
+        return collect([(b, roles.b_index((), column, (depth,)))], self.e.stored, set())
+
+    @cached_property
+    def _weight(self) -> Value:
+        """B as it is computed in f32, from bytes by way of i32."""
+        return widened(self._whole.b, self.e.within)
+
+    @cached_property
+    def _factors(self) -> tuple[Value, Value] | None:
+        """Of few rows: B without its scale, and the scale, the same for a group of k or for all."""
+        m, (size,) = self._whole.m, self._whole.k
+        assert isinstance(size, int)
+        few = isinstance(m, int) and m <= _FEW_ROWS
+        groups = depth_axes(self._reads(self._whole.b), size)
+        for rest, scale in factors(self._weight) if few else ():
+            group = size if is_one_group(groups) else size // groups[0]
+            if changes_only_between(self._reads(scale), group, size):
+                return rest, scale
+        return None
 
     @cached_property
     def _loose(self) -> Contraction:
@@ -139,7 +166,7 @@ class ContractionEmitter:
         if b is None:
             b = self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k)
         if self._computes_b:
-            b = replace(b, contiguous_along="outer", direct=False, panelled=True)
+            b = self._computed(b)
         a = self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k)
         k = roles.k
         if self._words > 1:
@@ -169,6 +196,19 @@ class ContractionEmitter:
         if self.seed.op != "matmul" or vectors:
             return 1
         return word_size(roles.a.dtype, self.target)
+
+    def _computed(self, b: Operand) -> Operand:
+        """B that is computed, from panels."""
+        b = replace(b, contiguous_along="outer", direct=False, panelled=True)
+        if self._words > 1 or self._factors is None:
+            return b
+        roles = self._roles
+        rest, scale = (
+            self._operand(value, roles.b_index, roles.batch, roles.n, roles.k).load
+            for value in self._factors
+        )
+        assert rest is not None and scale is not None
+        return replace(b, factored=(rest, scale))
 
     def _in_words(
         self, operand: Operand, value: Value, at: Callable[[Dims, Dim, Dims], Index], k: Dim,
@@ -223,8 +263,9 @@ class ContractionEmitter:
         spec = self._loose
         if self.packed_b is not None:
             spec = replace(spec, b=Operand(None, packed=self.packed_b))
-        if self._words == 1:
-            self.e.unrounded = self.e.within
+        if self._computes_b and self._words == 1:
+            self.e.instead[self._whole.b] = self._weight
+            self.e.unrounded = made_of(self._weight, *(self._factors or ()))
         if self.packed_a is not None:
             spec = replace(spec, a=Operand(None, packed=self.packed_a))
         schedule = self._plan(spec)
@@ -296,12 +337,13 @@ class ContractionEmitter:
             return None
         assert self.group.seed is not None
         origin = self.group.seed.origin
-        view = _panel_view(value, at, outer, roles, width, self._words, origin)
+        batch, k = roles.batch, roles.k
+        view = panel_view(value, at, batch, outer, k, width, self._words, origin)
         location = None if view is None else self.pack(view)
         return None if location is None else self.e.param(location, "in")
 
     def _pack_leaves(self, width: int) -> None:
-        for leaf in leaves_along(self._reads_of_b):
+        for leaf in leaves_along(self._reads(self._whole.b)):
             view = leaf.panels(width, self.seed.origin)
             location = self.pack(view)
             assert location is not None, "leaves are constant"
@@ -506,55 +548,3 @@ def _window(node: Node) -> Value:
         "window", x, dims=dims, size=weight.shape[2:], stride=node.attrs["stride"],
         dilation=node.attrs["dilation"], low=padding, high=padding, value=0.0,
     )  # fmt: skip
-
-
-def _panel_view(
-    value: Value, at: Callable[[Dims, Dim, Dims], Index], outer: Dim, roles: _Roles, width: int,
-    group: int, origin: str,
-) -> Value | None:  # fmt: skip
-    """A constant operand as a view in panel layout, by views alone; None where that cannot be.
-
-    `group` neighbours along k stay side by side, as one element of the panel.
-    """
-    _, index = fresh_axes((*roles.batch, outer, *roles.k), "x", {})
-    position = len(roles.batch)
-    batch, wanted = index[:position], index[position:]
-    element = at(batch, wanted[0], wanted[1:])
-    if used_axes(element) & used_axes(batch):
-        return None
-    order = _permutation(element, wanted, value)
-    if order is None:
-        return None
-    builder = GraphBuilder("panels")
-    builder.origin = origin
-    shape = (outer, *roles.k)
-    depth = product(roles.k)
-    groups = ceildiv(depth, group)
-    panels, _, _ = panel_shape(outer, groups, width)
-    kept = builder.emit("permute", value, dims=order)
-    rows = builder.emit("reshape", kept, shape=shape)
-    flat = builder.emit("reshape", rows, shape=(outer, depth))
-    missing = (panels * width - outer, groups * group - depth)
-    if missing != (0, 0):
-        flat = builder.emit("pad", flat, low=(0, 0), high=missing, value=0)
-    if group == 1:
-        tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
-        return builder.emit("permute", tiles, dims=(0, 2, 1))
-    tiles = builder.emit("reshape", flat, shape=(panels, width, groups, group))
-    return builder.emit("permute", tiles, dims=(0, 2, 1, 3))
-
-
-def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:
-    """The order of the value's dims that makes its elements read as `wanted`; dims of 1 first."""
-    ones = [d for d, position in enumerate(element) if position == 0]
-    order: list[int] = []
-    for position in wanted:
-        if position == 0:
-            continue
-        found = [d for d, have in enumerate(element) if have == position]
-        if len(found) != 1:
-            return None
-        order.append(found[0])
-    if len(order) + len(ones) != len(value.shape):
-        return None
-    return (*ones, *order)

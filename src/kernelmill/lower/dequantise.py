@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import pairwise
 
-from kernelmill.core.dim import Dim, Expr, Op, as_sym, product, symbols
+from kernelmill.core.dim import Dim, Expr, Op, as_sym, product, substitute, sym, symbols
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
@@ -115,11 +115,27 @@ def depth_axes(accesses: Iterable[Access], size: int) -> tuple[int, ...]:
     Groups are told by divisions of k in the indices: by 128, say, for scales, and by 2 for int4.
     """
     cuts: list[int] = []
-    found = {d for a in accesses for i in (*a.index, a.expression) for d in _divisors(i)}
+    found = {d for a in accesses for i in _indices(a) for d in _divisors(i)}
     for divisor in sorted(found, reverse=True):
         if 1 < divisor < size and (cuts[-1] if cuts else size) % divisor == 0:
             cuts.append(divisor)
     return tuple(high // low for high, low in pairwise((size, *cuts, 1)))
+
+
+def is_one_group(axes: tuple[int, ...]) -> bool:
+    """Whether these axes cut k into pairs at the most."""
+    return len(axes) == 1 or axes[1:] == (2,)
+
+
+def changes_only_between(accesses: Iterable[Access], group: int, size: int) -> bool:
+    """Whether what is read is the same for all k of a group, the `size` being cut into groups."""
+    first, inner = sym("group", 0, size // group - 1), sym("inside", 0, group - 1)
+    read = [substitute(i, {DEPTH: first * group + inner}) for a in accesses for i in _indices(a)]
+    return all("inside" not in symbols(index) for index in read)
+
+
+def _indices(access: Access) -> Index:
+    return (*access.index, access.expression)
 
 
 def _divisors(dim: Dim) -> Iterable[int]:

@@ -170,6 +170,38 @@ def test_a_weight_that_others_read_too_is_made_once(other: str) -> None:
     assert "i8" not in packed(made)
 
 
+@pytest.mark.parametrize("m", [1, 20])
+def test_factors_that_differ_for_every_number(m: int) -> None:
+    """No group of them shares one: they stay with the numbers."""
+    b = GraphBuilder("g")
+    x = b.input("x", F32, (m, 24))
+    w, v = (b.input(name, I8, (40, 24), role="buffer") for name in ("w", "v"))
+    weight = b.emit("mul", *(b.emit("cast", each, dtype=F32) for each in (w, v)))
+    b.graph.results = [b.emit("matmul", x, b.emit("permute", weight, dims=(1, 0)))]
+    made = check(b.graph, whole(F32, m, 24), full(40, 24), full(40, 24), targets=TARGETS)
+    assert packed(made) == ["i8", "i8"]
+
+
+def test_bytes_wrap_as_they_do_in_eager() -> None:
+    """They are computed in i32, but keep eight bits wherever more could be seen."""
+    b = GraphBuilder("g")
+    x, w = b.input("x", F32, (2, 24)), b.input("w", I8, (40, 24), role="buffer")
+    u = b.input("u", U8, (40, 24), role="buffer")
+
+    def constant(value: int, dtype: DType) -> Value:
+        return b.emit("full", dtype=dtype, shape=(40, 24), value=value)
+
+    moved = b.emit("mul", b.emit("sub", w, constant(100, I8)), constant(3, I8))
+    moved = b.emit("bit_xor", b.emit("neg", moved), constant(-7, I8))
+    high = b.emit("bit_or", b.emit("shl", u, constant(3, U8)), constant(1, U8))
+    both = b.emit("add", moved, b.emit("cast", high, dtype=I8))
+    both = b.emit("shr", both, constant(1, I8))
+    turned = b.emit("permute", b.emit("cast", both, dtype=F32), dims=(1, 0))
+    b.graph.results = [b.emit("matmul", x, turned)]
+    made = check(b.graph, whole(F32, 2, 24), full(40, 24), bytes_(40, 24), targets=TARGETS)
+    assert packed(made) == ["i8", "u8"]
+
+
 def test_scales_that_are_no_parameters() -> None:
     b = GraphBuilder("g")
     x, s = b.input("x", F32, (3, 32)), b.input("s", F32, (40,))

@@ -9,7 +9,14 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.depth import Depth
 from kernelmill.lower.contract.dot import sum_along_depth
-from kernelmill.lower.contract.operands import copy_a, copy_b, is_flat, rows_of_a, vectors_of_b
+from kernelmill.lower.contract.operands import (
+    copy_a,
+    copy_b,
+    factors_of_b,
+    is_flat,
+    rows_of_a,
+    vectors_of_b,
+)
 from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.site import Site
 from kernelmill.lower.contract.slide import slide
@@ -183,7 +190,8 @@ def _register_tile(
         # From memory, so that LLVM does not set these registers before it is known that this tile
         # is the one, at the cost of another tile's registers.
         initial = [site.read(0, schedule.lanes)] * len(places)
-    sums = tile.sum_products(builder, depth, a, b, initial)
+    factors = factors_of_b(site, column, vectors)
+    sums = tile.sum_products(builder, depth, a, b, initial, factors)
     if schedule.inline:
         for v, value in enumerate(sums):
             _store(site, row, column * schedule.width + v * schedule.lanes, value)

@@ -44,9 +44,21 @@ def vectors_of_b(site: Site, depth: Depth, tile: Dim, vectors: int) -> Fetch:
         stride = schedule.panel_stride
         first = site.scratch.b - depth.start * depth.inner * stride
         return lambda v, k: site.read_packed(first + depth.number(k) * stride + v * lanes, lanes)
-    load = loader(spec.b)
-    starts = [tile * width + v * lanes for v in range(vectors)]
-    masked = [site.lanes(spec.n - start, spec.n) for start in starts]
+    return _vectors(site, spec.b.factored[0] if spec.b.factored else loader(spec.b), tile, vectors)
+
+
+def factors_of_b(site: Site, tile: Dim, vectors: int) -> Fetch | None:
+    """What the sums of each index of the first k axis are multiplied with, for each vector."""
+    b = site.spec.b
+    if b.factored is None or site.schedule.pack_b:
+        return None
+    return _vectors(site, b.factored[1], tile, vectors)
+
+
+def _vectors(site: Site, load: LoadElement, tile: Dim, vectors: int) -> Fetch:
+    n, lanes = site.spec.n, site.schedule.lanes
+    starts = [tile * site.schedule.width + v * lanes for v in range(vectors)]
+    masked = [site.lanes(n - start, n) for start in starts]
     return lambda v, k: load(site.builder, site.batch, starts[v] + site.lane.index, k, masked[v])
 
 

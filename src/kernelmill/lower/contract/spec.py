@@ -67,6 +67,8 @@ class Operand:
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
                       the same for every batch index; the kernel must declare the buffer.
     panelled          for B only: what `load` computes comes from panels of `Schedule.width`.
+    factored          of such a B, what `load` gives without a factor that all k with one index of
+                      the first axis share, and that factor.
     window            for B only: where its elements come from, which is faster than `load`.
     """
 
@@ -75,6 +77,7 @@ class Operand:
     direct: bool = True
     packed: str | None = None
     panelled: bool = False
+    factored: tuple[LoadElement, LoadElement] | None = None
     window: Window | None = None
 
 

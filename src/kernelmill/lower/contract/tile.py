@@ -52,15 +52,21 @@ class Tile:
         return builder.op("add", builder.op("mul", a, b), c)
 
     def sum_products(
-        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
+        self,
+        builder: KernelBuilder,
+        depth: Depth,
+        a: Fetch,
+        b: Fetch,
+        initial: list[Value],
+        factors: Fetch | None = None,
     ) -> list[Value]:
         """`initial` plus the sum over k of A times B, rows by vectors in row-major order.
 
         A long sum in floating point is taken in parts, since the error of one chain of additions
-        grows with its length.
+        grows with its length. `factors` are for the sums of each index of the first axis.
         """
         if self.grouped and len(depth.axes) > 1 + depth.paired:
-            return self._sum_groups(builder, depth, a, b, initial)
+            return self._sum_groups(builder, depth, a, b, initial, factors)
         part = _part(depth) if self.dtype.is_float else 0
         if not part:
             return self._sum_part(builder, depth, a, b, initial)
@@ -87,7 +93,13 @@ class Tile:
         return for_each_k(builder, depth, initial, step)
 
     def _sum_groups(
-        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
+        self,
+        builder: KernelBuilder,
+        depth: Depth,
+        a: Fetch,
+        b: Fetch,
+        initial: list[Value],
+        factors: Fetch | None,
     ) -> list[Value]:
         """The sums of each index of the first axis are made apart: so their errors stay small."""
 
@@ -99,7 +111,16 @@ class Tile:
                 lambda i, inner: b(i, (*k, *inner)),
                 self.zeros(builder, len(totals)),
             )
-            return [builder.op("add", *pair) for pair in zip(totals, sums, strict=True)]
+            pairs = zip(totals, sums, strict=True)
+            if factors is None:
+                return [builder.op("add", *pair) for pair in pairs]
+            begin = (*k, *(0 for _ in depth.axes[1:]))
+            row = [factors(v, begin) for v in range(self.vectors)]
+            scaled = Tile(self.rows, self.vectors, self.lanes, self.dtype, self.fused)
+            return [
+                scaled.multiply_add(builder, value, row[place % self.vectors], total)
+                for place, (total, value) in enumerate(pairs)
+            ]
 
         return for_each_k(builder, depth.first, initial, group)
 

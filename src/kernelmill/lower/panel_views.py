@@ -1,0 +1,64 @@
+"""Constant operands of a contraction as views in panel layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Value
+from kernelmill.lower.contract.panels import panel_shape
+from kernelmill.lower.contract.spec import Dims
+from kernelmill.lower.groups import fresh_axes, used_axes
+from kernelmill.lower.views import Index
+
+
+def panel_view(
+    value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims,
+    width: int, group: int, origin: str,
+) -> Value | None:  # fmt: skip
+    """A constant operand as a view in panel layout, by views alone; None where that cannot be.
+
+    `group` neighbours along k stay side by side, as one element of the panel.
+    """
+    _, index = fresh_axes((*batch, outer, *k), "x", {})
+    first, wanted = index[: len(batch)], index[len(batch) :]
+    element = at(first, wanted[0], wanted[1:])
+    if used_axes(element) & used_axes(first):
+        return None
+    order = _permutation(element, wanted, value)
+    if order is None:
+        return None
+    builder = GraphBuilder("panels")
+    builder.origin = origin
+    shape = (outer, *k)
+    depth = product(k)
+    groups = ceildiv(depth, group)
+    panels, _, _ = panel_shape(outer, groups, width)
+    kept = builder.emit("permute", value, dims=order)
+    rows = builder.emit("reshape", kept, shape=shape)
+    flat = builder.emit("reshape", rows, shape=(outer, depth))
+    missing = (panels * width - outer, groups * group - depth)
+    if missing != (0, 0):
+        flat = builder.emit("pad", flat, low=(0, 0), high=missing, value=0)
+    if group == 1:
+        tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
+        return builder.emit("permute", tiles, dims=(0, 2, 1))
+    tiles = builder.emit("reshape", flat, shape=(panels, width, groups, group))
+    return builder.emit("permute", tiles, dims=(0, 2, 1, 3))
+
+
+def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:
+    """The order of the value's dims that makes its elements read as `wanted`; dims of 1 first."""
+    ones = [d for d, position in enumerate(element) if position == 0]
+    order: list[int] = []
+    for position in wanted:
+        if position == 0:
+            continue
+        found = [d for d, have in enumerate(element) if have == position]
+        if len(found) != 1:
+            return None
+        order.append(found[0])
+    if len(order) + len(ones) != len(value.shape):
+        return None
+    return (*ones, *order)
