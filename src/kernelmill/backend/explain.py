@@ -59,6 +59,8 @@ class Explanation:
             "super_kernel_ranges": [asdict(one) for r in self.reports for one in r.ranges],
             "refused": [capture.refused for capture in self.captures if capture.refused],
             "arena_peak": [report.arena_bytes for report in self.reports],
+            "live_peak": [report.live_bytes for report in self.reports],
+            "tensor_bytes": [report.tensor_bytes for report in self.reports],
             "stages": [dict(report.seconds) for report in self.reports],
             "capture_seconds": self.capture_seconds,
             "compile_seconds": self.compile_seconds,
@@ -80,12 +82,19 @@ class Explanation:
         return "\n".join(lines)
 
 
+def _sums(report: CompileReport) -> str:
+    """What the arena's size is to be compared with, where sizes are known."""
+    if report.live_bytes is None:
+        return ""
+    return f" (alive together {report.live_bytes}, all tensors {report.tensor_bytes})"
+
+
 def _describe(report: CompileReport) -> list[str]:
     stages = ", ".join(f"{name} {spent * 1e3:.0f} ms" for name, spent in report.seconds.items())
     lines = [
         f"{report.name}: {report.nodes_before} nodes, {report.nodes_after} after passes; "
         f"{len(report.kernels)} kernels ({report.compiled} compiled, {report.reused} reused, "
-        f"{report.fused} fused); arena {report.arena_bytes} bytes",
+        f"{report.fused} fused); arena {report.arena_bytes} bytes{_sums(report)}",
         f"  {stages}",
     ]
     if report.tuned:

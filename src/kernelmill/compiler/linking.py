@@ -19,6 +19,7 @@ from kernelmill.graph.ir import Graph
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.program import Lowered
+from kernelmill.plan.arena import lifetimes, peak_bytes
 from kernelmill.plan.ir import Launch
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.dims import dims_needed
@@ -127,6 +128,10 @@ def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
     steps = (*lowered.plan.prepare, *lowered.plan.steps)
     launches = Counter(step.kernel for step in steps if isinstance(step, Launch))
     report.arena_bytes = str(lowered.plan.arena_bytes)
+    placed = list(lifetimes(lowered.plan.steps, lowered.plan.buffers).values())
+    if all(isinstance(buffer.bytes, int) for buffer in placed):
+        report.live_bytes = peak_bytes(placed)
+        report.tensor_bytes = peak_bytes([replace(b, first=0, last=0) for b in placed])
     for ref in lowered.plan.kernels:
         entry = entries[ref.name]
         new = entry.source == "compiled"

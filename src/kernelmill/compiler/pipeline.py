@@ -84,6 +84,7 @@ def _drafts(
             shared = None if graph.symbols else templates
             lowered = lower_graph(graph, target, separate, pick=pick, templates=shared)
         if tuner is not None:
+            tuner.close()
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured
         yield Draft(lowered, graph, report, automatic_ranges=automatic)
 

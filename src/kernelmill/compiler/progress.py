@@ -11,9 +11,12 @@ _WIDTH = 30
 
 
 class Progress:
-    """Counts finished kernels, or `what` else; silent when the stream is no terminal."""
+    """Counts finished kernels, or `what` else is done; silent when the stream is no terminal."""
 
-    def __init__(self, stream: TextIO | None = None, what: str = "kernels") -> None:
+    def __init__(
+        self, stream: TextIO | None = None, doing: str = "compiling", what: str = "kernels"
+    ) -> None:
+        self._doing = doing
         self._what = what
         self._stream = sys.stderr if stream is None else stream
         self._from = time.monotonic() + DELAY_SECONDS
@@ -25,7 +28,7 @@ class Progress:
             return
         full = _WIDTH * done // max(1, total)
         bar = "#" * full + "." * (_WIDTH - full)
-        self._stream.write(f"\rkernelmill: compiling [{bar}] {done}/{total} {self._what}")
+        self._stream.write(f"\rkernelmill: {self._doing} [{bar}] {done}/{total} {self._what}")
         self._stream.flush()
         self._drawn = True
 

@@ -42,6 +42,9 @@ class CompileReport:
     """One compiled graph. Times are in seconds by stage, sizes in bytes.
 
     fallbacks  (ATen operator, reason, user's line), one for each call in the program
+    arena_bytes     of all that lives within a call; `live_bytes` is the most that is alive at one
+               step, below which no arena can be, `tensor_bytes` the sum without any sharing; both
+               None where sizes are symbolic
     ranges     super-kernel ranges: what became of each
     tuned      kernels whose schedule was chosen by measuring, now or before; `schedules_measured`
                of them just now
@@ -53,6 +56,8 @@ class CompileReport:
     kernels: list[KernelReport] = field(default_factory=list[KernelReport])
     fallbacks: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     arena_bytes: str = "0"
+    live_bytes: int | None = None
+    tensor_bytes: int | None = None
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     ranges: list[RangeReport] = field(default_factory=list[RangeReport])
     tuned: int = 0

@@ -65,6 +65,12 @@ class Tuner:
         self.target = target
         self.measured = 0
         self.settled = 0
+        self._offered = 0
+        self._progress = Progress(doing="tuning", what="schedules")
+
+    def close(self) -> None:
+        """Remove the progress bar."""
+        self._progress.close()
 
     def pick(self, tunable: Tunable) -> str:
         """The label of the fastest schedule on this machine; `lower.trials.Pick`."""
@@ -91,22 +97,21 @@ class Tuner:
 
     def _times(self, tunable: Tunable) -> dict[str, int]:
         """Nanoseconds of a launch by label."""
-        progress = Progress(what=f"schedules of {tunable.kernel.type}")
-        try:
-            kernels = [self._named(tunable, number) for number in range(len(tunable.labels))]
-            images: list[bytes] = []
-            with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                for image in pool.map(lambda k: codegen.compile_kernel(k, self.target), kernels):
-                    images.append(image)
-                    progress.show(len(images), len(kernels))
-        finally:
-            progress.close()
+        kernels = [self._named(tunable, number) for number in range(len(tunable.labels))]
+        self._offered += len(kernels)
+        images: list[bytes] = []
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+            for image in pool.map(lambda k: codegen.compile_kernel(k, self.target), kernels):
+                images.append(image)
+                self._progress.show(self.measured, self._offered)
         launches, arguments = _arguments(kernels, tunable)
         programs = {
             label: _program(kernel, image, tunable, launches)
             for label, kernel, image in zip(tunable.labels, kernels, images, strict=True)
         }
-        return _measure(programs, arguments, launches)
+        times = _measure(programs, arguments, launches)
+        self._progress.show(self.measured + len(times), self._offered)
+        return times
 
     def _named(self, tunable: Tunable, number: int) -> Kernel:
         kernel = tunable.make(tunable.labels[number])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kernelmill.core.dim import Dim, Expr, of_atom, product, symbols
+from kernelmill.core.dim import Dim, Expr, of_atom, symbols
 from kernelmill.core.dtype import DType
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
@@ -27,7 +27,7 @@ from kernelmill.lower.splice import Splice
 from kernelmill.lower.storage import Storage, base_of, layout_of
 from kernelmill.lower.symbols import used_symbols
 from kernelmill.lower.trials import STATUS_BUFFER, Pick, Trials
-from kernelmill.plan.arena import ArenaBuffer, assign
+from kernelmill.plan.arena import assign, lifetimes
 from kernelmill.plan.ir import (
     AtenCall,
     DimResult,
@@ -441,20 +441,9 @@ class _Lowering:
         return DimResult(dim)
 
     def _place_in_arena(self) -> Dim:
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        for number, step in enumerate(self.steps):
-            for buffer in step.buffers if isinstance(step, Launch) else ():
-                first.setdefault(buffer, number)
-                last[buffer] = number
         buffers = self.storage.buffers
-        placed = [b for b in first if b >= 0 and buffers[b].kind == "arena"]
-        arena = assign(
-            [
-                ArenaBuffer(product(buffers[b].shape) * buffers[b].dtype.bytes, first[b], last[b])
-                for b in placed
-            ]
-        )
+        placed = lifetimes(self.steps, buffers)
+        arena = assign(list(placed.values()))
         for number, offset in zip(placed, arena.offsets, strict=True):
             buffers[number] = replace(buffers[number], offset=offset)
         return arena.bytes

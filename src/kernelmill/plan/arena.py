@@ -19,9 +19,11 @@ from kernelmill.core.dim import (
     Expr,
     ceildiv,
     evaluate,
+    product,
     provably_nonnegative,
     symbols,
 )
+from kernelmill.plan.ir import BufferSpec, Launch, Step
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""
@@ -57,6 +59,19 @@ class _Slot:
 
     bytes: Dim
     residents: list[ArenaBuffer] = field(default_factory=list[ArenaBuffer])
+
+
+def lifetimes(steps: Sequence[Step], buffers: Sequence[BufferSpec]) -> dict[int, ArenaBuffer]:
+    """From the first launch to the last that has it, for each buffer of kind "arena" by number."""
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for number, step in enumerate(steps):
+        for buffer in step.buffers if isinstance(step, Launch) else ():
+            if buffer >= 0 and buffers[buffer].kind == "arena":
+                first.setdefault(buffer, number)
+                last[buffer] = number
+    sizes = {b: product(buffers[b].shape) * buffers[b].dtype.bytes for b in first}
+    return {b: ArenaBuffer(sizes[b], first[b], last[b]) for b in first}
 
 
 def assign(buffers: Sequence[ArenaBuffer]) -> Arena:

@@ -188,3 +188,13 @@ def test_entries_name_target_threads_and_kernel(tuner):
     assert isinstance(key, Key)
     names = {name for name, _ in key.ingredients}
     assert all(f'"{name}"' in info.read_text() for name in names)
+
+
+def test_a_bar_tells_of_the_schedules(tuner, monkeypatch):
+    shown = []
+    monkeypatch.setattr(tuner._progress, "show", lambda done, total: shown.append((done, total)))
+    tune(tuner, matmul())
+    tune(tuner, matmul(ROWS + 1))
+    first, last = shown[0], shown[-1]
+    assert first[0] == 0 and last == (tuner.measured, tuner.measured)
+    assert all(done <= total for done, total in shown)
