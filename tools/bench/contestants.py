@@ -90,6 +90,18 @@ def kernelmill(subject: Subject) -> Call:
     return _compiled(subject, "kernelmill")
 
 
+def kernelmill_aot(subject: Subject) -> Call:
+    """Ours compiled ahead of time: a file, loaded. Nothing of it is kept for later runs."""
+    from kernelmill import aot
+
+    with tempfile.TemporaryDirectory(prefix="kernelmill-bench-") as folder:
+        path = Path(folder) / "model.kmill"
+        program = aot.load(
+            aot.compile(FirstResult(subject.case.model), subject.args, path=str(path))
+        )
+        return _warm(lambda: program(*subject.args))
+
+
 def inductor(subject: Subject) -> Call:
     return _compiled(subject, "inductor")
 
@@ -203,6 +215,7 @@ CONTESTANTS: dict[str, Callable[[Subject], Call]] = {
     "eager": eager,
     "Inductor": inductor,
     "kernelmill": kernelmill,
+    "kernelmill aot": kernelmill_aot,
     "Inductor tuned": inductor_tuned,
     "AOTInductor": aot_inductor,
     "ONNX Runtime": onnx_runtime,
