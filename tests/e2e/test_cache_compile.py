@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill import CompilerConfig
+from kernelmill import CompilerConfig, scope
 from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
 
@@ -295,3 +295,89 @@ def test_gears_survive_the_round_trip(tmp_path, miss):
                     set_dim_gears(x, {0: [2, 4]})
                 torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
         assert counts(model) == (loaded, 1 - loaded, 0)
+
+
+@pytest.fixture
+def calls_only(monkeypatch):
+    """A later process as far as this one can be one: tracing is an error."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("traced again")
+
+    return lambda: monkeypatch.setattr("kernelmill.backend.record.record", refuse)
+
+
+def test_calls_that_are_padded_survive_the_round_trip(tmp_path, calls_only):
+    torch.manual_seed(0)
+    for loaded in (0, 1):
+        if loaded:
+            calls_only()
+        model = Geared(tmp_path, "pad")
+        with torch.no_grad():
+            for rows in (4, 3, 8, 2, 7):
+                x = torch.randn(rows, 6)
+                if not loaded:
+                    set_dim_gears(x, {0: [4, 8]})
+                torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
+        assert counts(model) == (loaded, 1 - loaded, 0)
+
+
+class Configured(nn.Module):
+    def __init__(self, folder, config, marked=True, **options):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+        self.range = "both" if marked else None
+        self.cached = cache_compile(self.run, config=config, cache_dir=str(folder), **options)
+
+    def run(self, x):
+        with scope.super_kernel(self.range):
+            y = torch.relu(self.linear(x))
+            y = torch.softmax(self.linear(y), -1)
+        return y.sum(-1, keepdim=True) + y
+
+
+@pytest.mark.parametrize(
+    ("kind", "dynamic"),
+    [
+        ("super kernels", False), ("gears", True), ("reduce-overhead", False),
+        ("reduce-overhead", True), ("static kernels", False), ("static kernels", True),
+    ],
+)  # fmt: skip
+def test_kinds_of_programs_survive_the_round_trip(tmp_path, kind, dynamic, calls_only):
+    config = CompilerConfig()
+    if kind in ("reduce-overhead", "static kernels"):
+        config.mode = "reduce-overhead"
+    if kind == "static kernels":
+        static = config.experimental_config.aclgraph
+        static._aclnn_static_shape_kernel = True
+        static._aclnn_static_shape_kernel_build_dir = str(tmp_path)
+    torch.manual_seed(0)
+    for loaded in (0, 1):
+        if loaded:
+            calls_only()
+        marked = kind == "gears" or not dynamic
+        model = Configured(tmp_path / "cache", config, marked, dynamic=dynamic)
+        with torch.no_grad():
+            for rows in (8, 4, 8) if dynamic else (8, 8):
+                x = torch.randn(rows, 16)
+                if kind == "gears" and not loaded:
+                    set_dim_gears(x, {0: [4, 8]})
+                torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
+        assert counts(model) == (loaded, 1 - loaded, 0)
+
+
+def test_super_kernels_lie_beside_the_plan_when_asked(tmp_path, monkeypatch, calls_only):
+    torch.manual_seed(0)
+    x = torch.randn(8, 16)
+    with torch.no_grad():
+        model = Configured(tmp_path, None, dynamic=False, ge_cache=True)
+        model.cached(x)
+        (plan,) = Path(model.cached.folder).glob("*.plan")
+        assert "super " in plan.read_text()
+        assert list(Path(model.cached.folder).parent.glob("kernel_meta/sk_*.o"))
+        calls_only()
+        for folder, ge_cache in (("empty", True), ("other", False)):
+            monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / folder))
+            model = Configured(tmp_path, None, dynamic=False, ge_cache=ge_cache)
+            torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
+            assert (tmp_path / folder).exists() is not ge_cache

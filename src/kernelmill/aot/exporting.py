@@ -258,7 +258,7 @@ class _Content:
         sections: dict[str, Pieces] = {
             "manifest": [self._manifest(packs.packed).text().encode()],
             "plan": [print_plan(plan).encode()],
-            "graph": [print_graph(draft.graph).encode()],
+            "graph": [print_graph(draft.graph, own_symbols=True).encode()],
             "kernels": [json.dumps(kernels).encode()],
             "objects": list(self.made.objects.values()),
             "weights": self.layout.pieces,

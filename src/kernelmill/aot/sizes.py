@@ -8,7 +8,7 @@ from kernelmill.aot.manifest import Limit, Manifest
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime.engine import CheckSizes
-from kernelmill.saved.load import condition_check
+from kernelmill.saved.conditions import condition_check
 
 
 def size_check(manifest: Manifest, plan: Plan) -> CheckSizes | None:

@@ -29,7 +29,7 @@ from kernelmill.backend.arguments import (
     in_order,
     shares_memory,
 )
-from kernelmill.backend.gear_calls import geared_call
+from kernelmill.backend.gear_calls import GearedCall, geared_call
 from kernelmill.backend.gears import (
     CaptureGears,
     ShownGearError,
@@ -56,7 +56,6 @@ from kernelmill.core.errors import (
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.frontend import ImportedGraph, decomposition_table, import_fx
-from kernelmill.runtime.geared import GearedProgram
 
 _log = get_logger("backend")
 _numbers = itertools.count()
@@ -128,7 +127,7 @@ def _gears(gm: fx.GraphModule, config: CompilerConfig) -> CaptureGears | None:
 
 @dataclass(frozen=True)
 class Traced:
-    """A graph that was compiled. `geared` are its programs where it has gears.
+    """A graph that was compiled. `geared` is its call where it has gears.
 
     `metadata` is AOTAutograd's ViewAndMutationMeta (None where there is none), `whole` whether the
     graph takes Dynamo's arguments, all and as they are.
@@ -136,7 +135,7 @@ class Traced:
 
     kind: str
     imported: ImportedGraph
-    geared: GearedProgram | None
+    geared: GearedCall | None
     metadata: Any
     whole: bool
     results: Sequence[Any]
@@ -195,13 +194,14 @@ class _Compilation:
         middle = time.perf_counter()
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
         with _disable_current_modes():
-            geared: GearedProgram | None = None
+            geared: GearedCall | None = None
             if self.gears is None:
                 call = compile_graph(imported.graph, self.config).call
             else:
                 if capture.kind != "inference" and self.config.inference_config.gear_miss == "pad":
                     raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
-                call, geared = geared_call(imported.graph, self.gears, self.config)
+                geared = geared_call(imported.graph, self.gears, self.config)
+                call = geared.call
         end = time.perf_counter()
         call = _with_constants(call, imported.constants)
         if capture.kind == "inference" and self._needs_no_wrapper(gm):

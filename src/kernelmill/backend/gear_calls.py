@@ -3,37 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Union
 
 import torch
 
 from kernelmill.backend.gears import CaptureGears
-from kernelmill.backend.padding import PaddedCalls
+from kernelmill.backend.padding import padded_calls
 from kernelmill.compiler import compile_gears, compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.runtime.geared import GearedProgram
+from kernelmill.runtime.padded_calls import PaddedCalls
 
 Call = Callable[..., Any]
 Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
 """Runs a call that no gear takes, or gives None when it cannot either."""
 
 
-def geared_call(
-    graph: Graph, gears: CaptureGears, config: CompilerConfig
-) -> tuple[Call, GearedProgram]:
-    """The function that runs `graph`, compiled for each gear, and those programs. For sizes
-    that no gear has it raises GearError, pads the arguments, or runs a program for all sizes, as
+@dataclass(frozen=True)
+class GearedCall:
+    """The function to call, with what it was made of: the programs, and the padding of calls that
+    no gear takes, if they are padded."""
+
+    call: Call
+    gears: CaptureGears
+    program: GearedProgram
+    padded: PaddedCalls | None
+
+
+def geared_call(graph: Graph, gears: CaptureGears, config: CompilerConfig) -> GearedCall:
+    """The function that runs `graph`, compiled for each gear. For sizes that no gear has it raises
+    GearError, pads the arguments, or runs a program for all sizes, as
     config.inference_config.gear_miss says. PaddingError when padding could change a result."""
     options = config.inference_config
     otherwise: Otherwise | None = None
+    padded: PaddedCalls | None = None
     if options.gear_miss == "dynamic":
         dynamic = compile_graph(graph, config).call
         otherwise = lambda args: dynamic(*args)  # noqa: E731
     program = compile_gears(graph, list(gears.values.values()), config)
     if options.gear_miss == "pad":
-        otherwise = PaddedCalls(graph, gears, program, frozenset(options.gear_pad_masks))
-    return program.caller(_refuser(graph, gears, otherwise)), program
+        padded = padded_calls(graph, gears, program, frozenset(options.gear_pad_masks))
+        otherwise = padded
+    return GearedCall(program.caller(_refuser(graph, gears, otherwise)), gears, program, padded)
 
 
 def _refuser(graph: Graph, gears: CaptureGears, otherwise: Otherwise | None) -> Call:

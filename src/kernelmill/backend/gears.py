@@ -62,6 +62,16 @@ class Guards:
             facts += [(one.expr, None) for one in asserts]
         self._facts = [(env.replace(expression), stack) for expression, stack in facts]
 
+    @property
+    def ranges(self) -> Mapping[str, Any]:
+        """Torch's ranges of the symbols, by name."""
+        return self._ranges
+
+    @property
+    def facts(self) -> list[Any]:
+        """The expressions that have to be true."""
+        return [expression for expression, _ in self._facts]
+
     def broken(self, values: Mapping[str, int]) -> str:
         """The first that does not hold for these values by name, in words; "" when all do."""
         for name, size in values.items():

@@ -110,10 +110,17 @@ def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[tuple[str, str
 
     UnsupportedError for a condition that dims cannot express, or on symbols that are not known.
     """
+    return conditions_from([guard.expr for guard in shape_env.guards], shape_env, known)
+
+
+def conditions_from(
+    expressions: Sequence[Any], shape_env: Any, known: frozenset[str]
+) -> tuple[tuple[str, str, str], ...]:
+    """The same for expressions that have to be true."""
     table = SymbolTable()
     found: dict[tuple[str, str, str], None] = {}
-    for guard in shape_env.guards:
-        for part in _conjuncts(guard.expr, shape_env):
+    for expression in expressions:
+        for part in _conjuncts(expression, shape_env):
             if part in (sympy.true, True):
                 continue
             free = {str(symbol) for symbol in part.free_symbols}

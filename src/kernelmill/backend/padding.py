@@ -1,113 +1,32 @@
-"""Calls whose sizes are no gear, padded to the smallest gear that holds them."""
+"""Whether a graph's calls may be padded to its gears, and how."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from math import prod
-from typing import Any
-
-import torch
-
 from kernelmill.backend.gears import CaptureGears
-from kernelmill.core.dim import evaluate
-from kernelmill.core.errors import InputError, PaddingError
+from kernelmill.core.errors import PaddingError
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.passes.padding import padding_of
 from kernelmill.passes.size_checks import DropSizeChecks
-from kernelmill.plan.padding import Padding
 from kernelmill.runtime.geared import GearedProgram
-from kernelmill.runtime.padding import Resizing
-
-Call = Callable[..., Any]
-Sizes = Mapping[str, int]
-
-_MOST_SIZES = 4096
-"""How many true sizes a program remembers the gear of."""
+from kernelmill.runtime.padded_calls import PaddedCalls
 
 
-@dataclass(frozen=True)
-class _Chosen:
-    """What calls of one set of true sizes do: `shapes` are those of all tensor arguments."""
-
-    shapes: tuple[tuple[int, tuple[int, ...]], ...]
-    resizing: Resizing
-    call: Call
-
-
-class PaddedCalls:
-    """Runs calls at the smallest gear that holds their sizes, and cuts the results.
+def padded_calls(
+    graph: Graph, gears: CaptureGears, program: GearedProgram, masks: frozenset[str]
+) -> PaddedCalls:
+    """Runs calls at the smallest gear that holds their sizes.
 
     Raises PaddingError when padding could change a result.
     """
-
-    def __init__(
-        self, graph: Graph, gears: CaptureGears, program: GearedProgram, masks: frozenset[str]
-    ) -> None:
-        self._gears = gears
-        self._program = program
-        # The sizes of a call are held against the trace (`broken_guard`), those of gears were.
-        self._fixed = next(iter(gears.values.values()))
-        for symbol in program.symbols:
-            if symbol not in graph.symbols:
-                raise PaddingError(f'gear_miss="pad": no argument tells {symbol} apart')
-        self._padding: Padding = padding_of(
-            DropSizeChecks().apply(graph), frozenset(program.symbols), masks
-        )
-        self._tensors = [
-            (number, entry.value)
-            for number, entry in enumerate(graph.inputs)
-            if isinstance(entry, Input)
-        ]
-        self._known: dict[tuple[int, ...], _Chosen] = {}
-
-    def __call__(self, args: tuple[Any, ...]) -> list[Any] | None:
-        """The results; None when no gear holds the arguments.
-
-        InputError when the model was not traced for such sizes.
-        """
-        key = self._program.read(args)
-        chosen = self._known.get(key)
-        if chosen is None:
-            chosen = self._choose(key)
-            if chosen is None:
-                return None
-        if not _fit(args, chosen.shapes):
-            return None
-        padded = chosen.resizing.pad(args)
-        return chosen.resizing.cut(chosen.call(*self._program.pick(tuple(padded))))
-
-    def _choose(self, key: tuple[int, ...]) -> _Chosen | None:
-        fitting = [
-            gear
-            for gear in self._program.table
-            if all(large >= small for large, small in zip(gear, key, strict=True))
-        ]
-        if not fitting:
-            return None
-        gear = min(fitting, key=lambda sizes: (prod(sizes), sizes))
-        names = self._program.symbols
-        sizes = {**self._fixed, **dict(zip(names, key, strict=True))}
-        padded = {**self._fixed, **dict(zip(names, gear, strict=True))}
-        resizing = Resizing(self._padding, sizes, padded)
-        broken = self._gears.broken_guard(sizes)
-        if broken:
-            raise InputError(f"the sizes {sizes} cannot be padded: {broken}")
-        shapes = tuple(
-            (number, tuple(evaluate(dim, sizes) for dim in value.shape))
-            for number, value in self._tensors
-        )
-        made = _Chosen(shapes, resizing, self._program.table[gear].call)
-        while len(self._known) >= _MOST_SIZES:
-            self._known.pop(next(iter(self._known)), None)
-        self._known[key] = made
-        return made
-
-
-def _fit(args: tuple[Any, ...], shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> bool:
-    """Whether every tensor argument has its shape."""
-    for number, shape in shapes:
-        argument = args[number]
-        if not isinstance(argument, torch.Tensor) or argument.shape != shape:
-            return False
-    return True
+    for symbol in program.symbols:
+        if symbol not in graph.symbols:
+            raise PaddingError(f'gear_miss="pad": no argument tells {symbol} apart')
+    padding = padding_of(DropSizeChecks().apply(graph), frozenset(program.symbols), masks)
+    tensors = [
+        (number, entry.value.shape)
+        for number, entry in enumerate(graph.inputs)
+        if isinstance(entry, Input)
+    ]
+    # The sizes of a call are held against the trace, those of gears were.
+    fixed = next(iter(gears.values.values()))
+    return PaddedCalls(padding, program, fixed, tensors, gears.broken_guard)

@@ -19,12 +19,13 @@ from torch._functorch._aot_autograd.schemas import OutputType
 
 from kernelmill import codegen
 from kernelmill.backend.capture import Traced, compile_capture
-from kernelmill.backend.guards import conditions_of, reads_of
+from kernelmill.backend.gear_calls import GearedCall
+from kernelmill.backend.guards import conditions_from, conditions_of, reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
+from kernelmill.compiler.drivers import driver_text, driver_type
 from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.config import CompilerConfig
-from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target import host
 from kernelmill.graph.printer import print_graph
@@ -36,10 +37,11 @@ from kernelmill.runtime.layout import ABI_VERSION
 from kernelmill.runtime.program import Program
 from kernelmill.saved.bind import Target
 from kernelmill.saved.code import names_in, uses_of
-from kernelmill.saved.entry import Saved, SavedKernel
+from kernelmill.saved.entry import DRIVER, Saved, SavedKernel
 from kernelmill.saved.fingerprint import name_of
 from kernelmill.saved.ingredients import state
 from kernelmill.saved.manifest import ConstantTensor, Gears, Manifest, path_of, read_manifest
+from kernelmill.saved.padding import padding_data
 from kernelmill.saved.paths import Path, Roots, follow
 from kernelmill.saved.reads import Read
 from kernelmill.saved.results import Shaper, View
@@ -236,7 +238,7 @@ class _Writer:
         return Saved(
             read_manifest(manifest.text()),
             "".join(print_plan(draft.lowered.plan) for draft in trace.drafts),
-            "".join(print_graph(draft.graph) for draft in trace.drafts),
+            "".join(print_graph(draft.graph, own_symbols=True) for draft in trace.drafts),
             tuple(_kernels(trace.drafts)),
             b"".join(_bytes(constant) for constant in traced.imported.constants),
         )
@@ -251,12 +253,6 @@ class _Writer:
         (traced,) = trace.traced
         if traced.kind != "inference":
             raise UnsupportedError("it needs a backward pass")
-        if traced.geared is not None and trace.config.inference_config.gear_miss == "pad":
-            raise UnsupportedError("padding to a gear is decided by the trace")
-        if any(draft.lowered.plan.supers for draft in trace.drafts):
-            raise UnsupportedError("its super kernels are made for this process")
-        if trace.config.mode == REDUCE_OVERHEAD:
-            raise UnsupportedError("mode reduce-overhead compiles for the shapes of each call")
         meta = traced.metadata
         if (
             meta is None
@@ -378,13 +374,41 @@ class _Writer:
         plans = [id(draft.lowered.plan) for draft in self.trace.drafts]
         numbers = {
             sizes: plans.index(id(program.plan))
-            for sizes, program in geared.table.items()
+            for sizes, program in geared.program.table.items()
             if isinstance(program, Program)
         }
         otherwise = 0 if 0 not in numbers.values() else -1
-        sources = tuple((source.argument, source.axis) for source in geared.sources)
+        program = geared.program
+        sources = tuple((source.argument, source.axis) for source in program.sources)
         table = tuple(numbers.items())
-        return Gears(sources, geared.symbols, table, geared.arguments, geared.count, otherwise)
+        return Gears(
+            sources, program.symbols, table, program.arguments, program.count, otherwise,
+            self._padding(geared),
+        )  # fmt: skip
+
+    def _padding(self, geared: GearedCall) -> dict[str, Any] | None:
+        """How calls are padded, with what the trace takes for granted of their sizes."""
+        if geared.padded is None:
+            return None
+        guards = geared.gears.guards
+        known = frozenset({*geared.padded.fixed, *geared.program.symbols})
+        facts = [e for e in guards.facts if {str(symbol) for symbol in e.free_symbols} <= known]
+        conditions = conditions_from(facts, self.trace.output.shape_env, known)
+        return padding_data(geared.padded, _bounds(guards.ranges, known), conditions)
+
+
+def _bounds(
+    ranges: Mapping[str, Any], known: frozenset[str]
+) -> list[tuple[str, int | None, int | None]]:
+    return [
+        (name, _whole(found.lower), _whole(found.upper))
+        for name, found in ranges.items()
+        if name in known
+    ]
+
+
+def _whole(end: Any) -> int | None:
+    return int(end) if end.is_Integer else None
 
 
 def _view(base: Path, result: Any) -> View:
@@ -410,7 +434,12 @@ def _kernels(drafts: Sequence[Draft]) -> list[SavedKernel]:
         plan = draft.lowered.plan
         for ref in plan.kernels:
             text = print_kernel(draft.lowered.kernels[ref.name], name=False)
-            found[ref.name] = SavedKernel(ref.name, ref.type, text)
+            target = str(draft.others.get(ref.name, ""))
+            found[ref.name] = SavedKernel(ref.name, ref.type, text, target)
+        for super_kernel in plan.supers:
+            name = f"{DRIVER}{number} {super_kernel.name}"
+            text = driver_text(plan, super_kernel, host())
+            found[name] = SavedKernel(name, driver_type(super_kernel), text)
         if plan.symbols:
             dims = ", ".join(map(str, dims_needed(plan)))
             text = f"({', '.join(s.name for s in plan.symbols)}) -> ({dims})"

@@ -38,7 +38,10 @@ class Captures:
 
     def program(self) -> Program | CapturedProgram:
         """What serves the graph's calls. Raises UnsupportedError when it cannot be lowered."""
-        program = self.operators.program(self.graph, self.report)
+        return self.around(self.operators.program(self.graph, self.report))
+
+    def around(self, program: Program) -> Program | CapturedProgram:
+        """What serves the graph's calls, with the program for all sizes given."""
         return CapturedProgram(program, self) if program.sources else program
 
     def capture(self, values: dict[str, int]) -> Program:

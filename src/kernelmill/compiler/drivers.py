@@ -18,6 +18,16 @@ MOST_CHARACTERS = 120
 """Of a type in the store; longer names are cut, the digest tells them apart."""
 
 
+def driver_text(plan: Plan, super_kernel: SuperKernel, target: Target) -> str:
+    """The LLVM IR of a driver: what its object is compiled from."""
+    return driver_ir(super_kernel, list(sub_launches(plan, super_kernel)), target.triple)
+
+
+def driver_type(super_kernel: SuperKernel) -> str:
+    """Its type in the store."""
+    return super_kernel.name[:MOST_CHARACTERS]
+
+
 def obtain_drivers(plan: Plan, store: Store, target: Target) -> dict[str, bytes]:
     """The objects of a plan's drivers by name.
 
@@ -25,8 +35,8 @@ def obtain_drivers(plan: Plan, store: Store, target: Target) -> dict[str, bytes]
     """
     found: dict[str, bytes] = {}
     for super_kernel in plan.supers:
-        text = driver_ir(super_kernel, list(sub_launches(plan, super_kernel)), target.triple)
-        type = super_kernel.name[:MOST_CHARACTERS]
+        text = driver_text(plan, super_kernel, target)
+        type = driver_type(super_kernel)
         compile = _compiler(plan, super_kernel, text, target)
         found[super_kernel.name] = store.get_or_compile(
             key_of(target, driver=text), type, compile

@@ -47,12 +47,8 @@ def compile_graphs(
     store = open_store(config.experimental_config.kernel_meta_dir)
     optimised = (_optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
-        limit = config.debug.aclgraph.static_capture_size_limit
-        assert limit is not None
-        operators = Operators(
-            store, target, _static_build(config, store, target), _automatic_ranges(config)
-        )
-        return [Captures(operators, *one, limit).program() for one in optimised]
+        operators = _operators(config, store, target)
+        return [_captures(config, operators, *one).program() for one in optimised]
     drafts = list[Draft]()
 
     def lowered() -> Iterator[Draft]:
@@ -87,6 +83,28 @@ def _drafts(
             tuner.close()
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured
         yield Draft(lowered, graph, report, automatic_ranges=automatic)
+
+
+def recaptured(program: Program, graph: Graph, config: CompilerConfig) -> Program | CapturedProgram:
+    """What serves calls in mode reduce-overhead, of a program for all sizes that was loaded.
+    `graph` is what it was lowered from."""
+    store = open_store(config.experimental_config.kernel_meta_dir)
+    operators = _operators(config, store, host())
+    report = CompileReport(graph.name, nodes_before=len(graph.nodes))
+    return _captures(config, operators, graph, report).around(program)
+
+
+def _operators(config: CompilerConfig, store: Store, target: Target) -> Operators:
+    build = _static_build(config, store, target)
+    return Operators(store, target, build, _automatic_ranges(config))
+
+
+def _captures(
+    config: CompilerConfig, operators: Operators, graph: Graph, report: CompileReport
+) -> Captures:
+    limit = config.debug.aclgraph.static_capture_size_limit
+    assert limit is not None
+    return Captures(operators, graph, report, limit)
 
 
 def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:

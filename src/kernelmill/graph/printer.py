@@ -13,13 +13,14 @@ from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, Tens
 Names = Mapping[str, str]
 
 
-def print_graph(graph: Graph, names: bool = True) -> str:
+def print_graph(graph: Graph, names: bool = True, own_symbols: bool = False) -> str:
     """The text of `graph`, in the grammar of ir.py.
 
     Results of nodes and symbols are renumbered in the order in which they are bound. `names` False
     leaves out what is for people only: the graph's name, its inputs' names and the source lines.
+    With `own_symbols` symbols keep their names, which a plan of the graph has too.
     """
-    return _Printer(graph, names).text()
+    return _Printer(graph, names, own_symbols).text()
 
 
 def print_node(node: Node) -> str:
@@ -37,10 +38,11 @@ def print_type(kind: TensorType, names: Names | None = None) -> str:
 
 
 class _Printer:
-    def __init__(self, graph: Graph, names: bool) -> None:
+    def __init__(self, graph: Graph, names: bool, own_symbols: bool) -> None:
         self._graph = graph
         self._names = names
-        self._symbols = _symbol_names(graph)
+        renumbered = _symbol_names(graph)
+        self._symbols = {name: name for name in renumbered} if own_symbols else renumbered
         self._values: dict[Value, str] = {}
         self._count = 0
 

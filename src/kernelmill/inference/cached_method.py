@@ -28,7 +28,7 @@ from kernelmill.saved.bind import Bound, Mismatch, Target, look, refuse_gradient
 from kernelmill.saved.entry import Saved
 from kernelmill.saved.fingerprint import name_of
 from kernelmill.saved.ingredients import of_decompositions, versions
-from kernelmill.saved.load import keep_objects, program_of
+from kernelmill.saved.load import Loaded, keep_objects, program_of
 from kernelmill.store.folder import Folder
 from kernelmill.store.store import Store, open_store
 
@@ -204,8 +204,7 @@ class CachedMethod:
             if seen.reason:
                 _log.info("%s: not %s: %s", saved.manifest.function, saved.name, seen.reason)
                 continue
-            loaded = program_of(saved, self._stores(), self._place())
-            bound = Bound(saved.manifest, loaded, target, seen)
+            bound = Bound(saved.manifest, self._program_of(saved), target, seen)
             try:
                 result = bound(values)
             except (Mismatch, InputError) as error:
@@ -238,7 +237,7 @@ class CachedMethod:
             )  # fmt: skip
             return recording.returned
         self._keep(folder, recording.saved)
-        loaded = program_of(recording.saved, self._stores(), self._place())
+        loaded = self._program_of(recording.saved)
         self._take(Bound(recording.saved.manifest, loaded, target))
         return recording.returned
 
@@ -286,6 +285,9 @@ class CachedMethod:
         if not self._options[-2]:
             return [store]
         return [Store(os.path.join(self._class_folder(), "kernel_meta")), store]
+
+    def _program_of(self, saved: Saved) -> Loaded:
+        return program_of(saved, self._stores(), self._place(), self._config)
 
     def _place(self) -> PackedFiles | None:
         """Where packed weights are kept: all methods and ranks of a class share the files."""

@@ -2,7 +2,7 @@
 
     {digest}.plan         the plans as text, one behind the other
     {digest}.graph        the graphs as text
-    {digest}.kernels      a JSON list of kernels: name, type, text of the kernel IR
+    {digest}.kernels      a JSON list of kernels: name, type, text of the kernel IR, target
     {digest}.constants    bytes of tensors that the traced code held
     {digest}.json         the manifest, with the SHA-256 of the others; written last
 
@@ -28,17 +28,28 @@ from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 
 PARTS = (".plan", ".graph", ".kernels", ".constants")
+DRIVER = "driver"
 _NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.json")
 _log = get_logger("saved")
 
 
 @dataclass(frozen=True)
 class SavedKernel:
-    """A kernel as text, in the grammar of kernel/ir.py without its name."""
+    """A kernel as text, in the grammar of kernel/ir.py without its name; or what computes the sizes
+    of plan N (name "dimsN"), or the driver of its super kernel S ("driverN S"), in words of their
+    own. `target` is given where it is not the one of all others."""
 
     name: str
     type: str
     text: str
+    target: str = ""
+
+    @property
+    def ingredient(self) -> str:
+        """What its text is in the key of its object."""
+        if self.type == "Dims":
+            return "dims"
+        return "driver" if self.name.startswith(DRIVER) else "kernel"
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ class Saved:
         return state.hexdigest()
 
     def _parts(self) -> dict[str, bytes]:
-        kernels = [[k.name, k.type, k.text] for k in self.kernels]
+        kernels = [[k.name, k.type, k.text, k.target] for k in self.kernels]
         texts = (self.plans.encode(), self.graphs.encode(), json.dumps(kernels).encode())
         return dict(zip(PARTS, (*texts, self.constants), strict=True))
 

@@ -3,36 +3,39 @@ kernels' saved text. Only then is the code generator imported."""
 
 from __future__ import annotations
 
-import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 import torch
 
+from kernelmill.config import CompilerConfig
+from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.digest import Key
-from kernelmill.core.dim import evaluate, of_atom, parse
 from kernelmill.core.errors import InputError
 from kernelmill.core.target import host
 from kernelmill.plan.ir import Plan
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.dims import dims_needed
 from kernelmill.runtime.engine import CheckSizes
-from kernelmill.runtime.geared import GearedProgram, Refuse, SizeSource
+from kernelmill.runtime.geared import Callee, GearedProgram, Refuse, SizeSource
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.packing import PackPlace
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
-from kernelmill.saved.entry import Saved, SavedKernel
+from kernelmill.saved.conditions import condition_check
+from kernelmill.saved.entry import DRIVER, Saved, SavedKernel
+from kernelmill.saved.manifest import Gears
+from kernelmill.saved.padding import padded_calls
 from kernelmill.store.entry import Compiled
 from kernelmill.store.store import Store
 
 Call = Callable[..., list[Any]]
+Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
+"""Runs a call that no gear takes; None when it cannot either."""
 
 _PLAN = re.compile(r"^(?=plan \")", re.MULTILINE)
-_RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
-    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
-}  # fmt: skip
+_GRAPH = re.compile(r"^(?=graph )", re.MULTILINE)
 
 KEY_PARTS = ("target", "generator", "llvm", "abi")
 """Ingredients of a kernel's key that the manifest keeps, as "kernel.target" and so on."""
@@ -52,39 +55,70 @@ class Loaded:
     program: Program | None
 
 
-def program_of(saved: Saved, stores: Sequence[Store], place: PackPlace | None = None) -> Loaded:
+def split_graphs(text: str) -> list[str]:
+    """The texts of the graphs in a .graph file."""
+    return _GRAPH.split(text)[1:]
+
+
+def program_of(
+    saved: Saved,
+    stores: Sequence[Store],
+    place: PackPlace | None = None,
+    config: CompilerConfig | None = None,
+) -> Loaded:
     """The programs of an entry.
 
     Objects are looked for in all stores; what is in none is compiled into the last. `place` is
-    where packed parameters are kept beyond this process.
+    where packed parameters are kept beyond this process. In mode reduce-overhead of `config` each
+    set of sizes is captured when it comes.
     """
     manifest = saved.manifest
     plans = [parse_plan(text) for text in split_plans(saved.plans)]
     objects = _objects(saved, plans, stores)
     pool = FramePool()
-    programs: list[Program] = []
+    captures = config is not None and config.mode == REDUCE_OVERHEAD
+    programs: list[Callee] = []
     for number, plan in enumerate(plans):
         own = {kernel.name: objects[kernel.name] for kernel in plan.kernels}
+        own.update({s.name: objects[f"{DRIVER}{number} {s.name}"] for s in plan.supers})
         if plan.symbols:
             own[DIMS_OBJECT] = objects[f"{DIMS_OBJECT}{number}"]
-        programs.append(load(plan, own, pool, _check(saved, plan), place))
-    gears = manifest.gears
-    call = programs[0].call
-    if gears is not None:
-        sources = tuple(SizeSource(*source) for source in gears.sources)
-        table = {sizes: programs[number] for sizes, number in gears.table}
-        call = GearedProgram(sources, gears.symbols, table, gears.kept, gears.count).caller(
-            _refuser(None if gears.otherwise < 0 else programs[gears.otherwise].call)
-        )
+        program = load(plan, own, pool, _check(saved, plan), place)
+        again = captures and bool(plan.symbols)
+        programs.append(_recaptured(program, saved, number, config) if again else program)
+    call = programs[0].call if manifest.gears is None else _geared(manifest.gears, programs)
     held = constants_of(saved)
-    single = programs[0] if gears is None and not held else None
+    first = programs[0]
+    single = first if isinstance(first, Program) and manifest.gears is None and not held else None
     return Loaded((lambda *args: call(*args, *held)) if held else call, single)
 
 
-def _refuser(otherwise: Call | None) -> Refuse:
+def _recaptured(program: Program, saved: Saved, number: int, config: Any) -> Callee:
+    # Imported here: other modes need no compiler.
+    from kernelmill.compiler.pipeline import recaptured
+    from kernelmill.graph.parser import parse_graph
+
+    return recaptured(program, parse_graph(split_graphs(saved.graphs)[number]), config)
+
+
+def _geared(gears: Gears, programs: Sequence[Callee]) -> Call:
+    sources = tuple(SizeSource(*source) for source in gears.sources)
+    table = {sizes: programs[number] for sizes, number in gears.table}
+    geared = GearedProgram(sources, gears.symbols, table, gears.kept, gears.count)
+    otherwise: Otherwise | None = None
+    if gears.otherwise >= 0:
+        dynamic = programs[gears.otherwise].call
+        otherwise = lambda arguments: dynamic(*arguments)  # noqa: E731
+    elif gears.padding is not None:
+        otherwise = padded_calls(gears.padding, geared)
+    return geared.caller(_refuser(otherwise))
+
+
+def _refuser(otherwise: Otherwise | None) -> Refuse:
     def refuse(arguments: tuple[Any, ...], error: Exception | None) -> Any:
-        if otherwise is not None:
-            return otherwise(*arguments)
+        made = None if otherwise is None else otherwise(arguments)
+        if made is not None:
+            return made
         shapes = [list(a.shape) for a in arguments if isinstance(a, torch.Tensor)]
         raise InputError(f"no gear has the sizes {shapes}") from error
 
@@ -107,7 +141,8 @@ def constants_of(saved: Saved) -> tuple[torch.Tensor, ...]:
 def key_of(kernel: SavedKernel, ingredients: Mapping[str, str]) -> Key:
     """The key under which stores keep the kernel's object."""
     parts = {part: ingredients[f"kernel.{part}"] for part in KEY_PARTS}
-    return Key.of({**parts, "dims" if kernel.type == "Dims" else "kernel": kernel.text})
+    target = {"target": kernel.target} if kernel.target else {}
+    return Key.of({**parts, **target, kernel.ingredient: kernel.text})
 
 
 def keep_objects(saved: Saved, source: Store, target: Store) -> None:
@@ -139,6 +174,7 @@ def _compiled(
     missing: Sequence[SavedKernel], plans: Sequence[Plan], store: Store
 ) -> dict[str, bytes]:
     # Imported here: most loads find all kernels and need no code generator.
+    from kernelmill.compiler.drivers import obtain_drivers
     from kernelmill.compiler.objects import Request, obtain, obtain_dims
     from kernelmill.kernel.parser import parse_kernel
 
@@ -150,6 +186,10 @@ def _compiled(
             plan = plans[int(saved.name.removeprefix(DIMS_OBJECT))]
             entry = obtain_dims(plan.symbols, dims_needed(plan), store, host())
             objects[saved.name] = entry.object
+            continue
+        if saved.ingredient == "driver":
+            number, _, name = saved.name.removeprefix(DRIVER).partition(" ")
+            objects[saved.name] = obtain_drivers(plans[int(number)], store, host())[name]
             continue
         kernel = parse_kernel(saved.text.replace("kernel _(", f"kernel {saved.name}(", 1))
         kernel.type = saved.type
@@ -171,19 +211,5 @@ def _check(saved: Saved, plan: Plan) -> CheckSizes | None:
             if values.get(name, value) != value:
                 raise InputError(f"size {name} is {values[name]}, and {value} when it was compiled")
         fits(values)
-
-    return check
-
-
-def condition_check(conditions: Sequence[tuple[str, str, str]], plan: Plan) -> CheckSizes:
-    """What raises InputError for values of a plan's symbols for which a condition, ("==",
-    "s0 % 8", "0"), does not hold."""
-    scope = {symbol.name: of_atom(symbol) for symbol in plan.symbols}
-    parsed = [(relation, parse(a, scope), parse(b, scope)) for relation, a, b in conditions]
-
-    def check(values: Mapping[str, int]) -> None:
-        for relation, left, right in parsed:
-            if not _RELATIONS[relation](evaluate(left, values), evaluate(right, values)):
-                raise InputError(f"sizes do not fit: {left} {relation} {right} does not hold")
 
     return check

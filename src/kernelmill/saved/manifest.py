@@ -31,7 +31,8 @@ class Gears:
     """How one of several plans is chosen: by integers read from arguments (axis -1) or their sizes.
 
     `table` maps those to plans by number; `kept` of `count` arguments are those that they take.
-    `otherwise` is the number of the plan for all other sizes, -1 where there is none.
+    `otherwise` is the number of the plan for all other sizes, -1 where there is none; `padding` is
+    how calls of other sizes are padded to a gear, if they are (saved/padding.py).
     """
 
     sources: tuple[tuple[int, int], ...]
@@ -40,6 +41,7 @@ class Gears:
     kept: tuple[int, ...]
     count: int
     otherwise: int
+    padding: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)

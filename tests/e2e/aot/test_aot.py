@@ -191,6 +191,12 @@ def test_a_file_for_another_machine_is_compiled_anew_or_refused(files, tmp_path,
     for args, kwargs, expected in torch.load(files / "calls.pt", weights_only=True)[:2]:
         with torch.no_grad():
             torch.testing.assert_close(program(*args, **kwargs), expected)
+    message = "dim 0 of argument 'x' is 65"
+    args, kwargs = REFUSED[
+        f"{message}, and the program was compiled for at least 1 and at most 64"
+    ](*arguments())
+    with torch.no_grad(), pytest.raises(InputError, match=message):
+        program(*args, **kwargs)
 
 
 # ---- what can be compiled -----------------------------------------------------------------------

@@ -1,0 +1,92 @@
+"""Fingerprints: the same for the same, another for anything else."""
+
+import enum
+import functools
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from kernelmill.saved.fingerprint import class_text, code_digest, fingerprint, shape_of
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def double(x, by=2):
+    return x * by
+
+
+def scaled(by):
+    return lambda x: x * by
+
+
+VALUES = [
+    None, True, 1, 1.0, 0.0, -0.0, math.nan, math.inf, "1", b"1", 1j, ..., torch.float32,
+    torch.float64, torch.device("cpu"), torch.device("meta"), torch.strided, Colour.RED,
+    Colour.BLUE, int, nn.Linear, double, math.sin, math, [1, 2], (1, 2), [2, 1], {1: 2}, {1: 3},
+    {1, 2}, frozenset({1, 2}), functools.partial(double, by=3), functools.partial(double, by=4),
+    scaled(1), scaled(2), [[1], [2]], [[1], [3]],
+]  # fmt: skip
+
+
+def test_no_two_values_have_one_fingerprint():
+    texts = [fingerprint(value) for value in VALUES]
+    assert len(set(texts)) == len(VALUES)
+    assert texts == [fingerprint(value) for value in VALUES]
+
+
+def test_objects_are_known_by_their_class_alone():
+    assert fingerprint(nn.Linear(2, 2)) == fingerprint(nn.Linear(3, 3))
+    assert fingerprint(torch.ones(2)) == fingerprint(torch.zeros(3))
+    assert fingerprint(nn.Linear(2, 2)) != fingerprint(nn.ReLU())
+
+
+def code_of(text):
+    return next(c for c in compile(text, "file", "exec").co_consts if hasattr(c, "co_code"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "same"),
+    [
+        ("def f(x):\n    # a comment\n\n    return g(x) + 1\n", True),
+        ("def f(x: int) -> int:\n    return g(x) + 1\n", True),
+        ("def f(x):\n    return g(x) + 2\n", False),
+        ("def f(x):\n    return g(x) + 1.0\n", False),
+        ("def f(x):\n    return h(x) + 1\n", False),
+        ("def f(x):\n    return 1 + g(x)\n", False),
+        ("def f(y):\n    return g(y) + 1\n", False),
+        ("def f(*x):\n    return g(x) + 1\n", False),
+    ],
+)
+def test_code_is_what_it_does(changed, same):
+    plain = code_digest([code_of("def f(x):\n    return g(x) + 1\n")])
+    assert (code_digest([code_of(changed)]) == plain) is same
+
+
+def test_the_shape_of_a_container_is_its_keys_or_length():
+    assert shape_of({"a": 1}) == shape_of({"a": 2}) != shape_of({"b": 1})
+    assert shape_of([1]) == shape_of([2]) != shape_of([1, 2])
+    assert shape_of([1]) != shape_of((1,))
+
+
+def test_a_class_is_the_methods_that_are_used_of_it():
+    class Plain:
+        def run(self):
+            pass
+
+    class Other(Plain):
+        def unrelated(self):
+            pass
+
+    class Own(Plain):
+        def run(self):
+            pass
+
+    names = frozenset({"run"})
+    texts = {class_text(kind, names).rpartition("Plain")[0] for kind in (Other, Own)}
+    assert len(texts) == 2
+    assert "unrelated" not in class_text(Other, names)

@@ -1,0 +1,64 @@
+"""Paths: what they lead to, how far they go, how they read."""
+
+import json
+
+import pytest
+
+from kernelmill.saved.paths import Gone, Roots, Tree, follow, text_of
+
+
+class Owner:
+    def __init__(self):
+        self.layers = [3, {"a": 4, "b": 5}]
+        self.name = "x"
+
+
+ROOTS = Roots(Owner(), {"x": (1, 2, 3)}, {"outer": {"k": 6}})
+
+PATHS = [
+    ((("self",), ("attribute", "layers"), ("item", 0)), 3, "self.layers[0]"),
+    ((("self",), ("attribute", "layers"), ("item", 1), ("item", "b")), 5, "self.layers[1]['b']"),
+    ((("self",), ("attribute", "layers"), ("item", 1), ("nth", 0)), 4, "self.layers[1][0]"),
+    ((("self",), ("attribute", "layers"), ("item", 1), ("key", 1)), "b", "self.layers[1][1]"),
+    ((("self",), ("field", "name")), "x", "self.name"),
+    ((("self",), ("type",)), Owner, "type(self)"),
+    ((("argument", "x"), ("slice", 1, None, None)), (2, 3), "x[1:None:None]"),
+    ((("free", "outer"), ("item", "k")), 6, "outer['k']"),
+    ((("module", "json"),), json, "json"),
+    ((("global", "json", "dumps"),), json.dumps, "json.dumps"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "text"), PATHS, ids=[text for _, _, text in PATHS])
+def test_a_path_leads_to_a_value_and_has_a_text(path, value, text):
+    assert follow(path, ROOTS) == value
+    assert text_of(path) == text
+
+
+@pytest.mark.parametrize(
+    ("path", "where"),
+    [
+        ((("self",), ("attribute", "none"), ("item", 0)), "self.none"),
+        ((("self",), ("attribute", "layers"), ("item", 7)), "self.layers[7]"),
+        ((("argument", "y"),), "y"),
+        ((("global", "json", "nothing"),), "json.nothing"),
+        ((("module", "nowhere"),), "nowhere"),
+    ],
+)
+def test_a_path_that_leads_nowhere_says_where_it_ends(path, where):
+    with pytest.raises(Gone, match=where.replace("[", r"\[")):
+        follow(path, ROOTS)
+
+
+def test_a_tree_has_each_step_once_and_gives_the_paths_back():
+    tree, paths = Tree(), [path for path, _, _ in PATHS]
+    places = [tree.number(path) for path in paths]
+    assert [tree.number(path) for path in paths] == places
+    assert len(tree.rows) < sum(map(len, paths))
+    again = Tree(tree.rows).paths()
+    assert [again[place] for place in places] == paths
+
+
+def test_keys_that_are_equal_and_not_the_same_are_told_apart():
+    tree = Tree()
+    assert tree.number((("self",), ("item", 1))) != tree.number((("self",), ("item", True)))
