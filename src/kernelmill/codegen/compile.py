@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Union
 
 from kernelmill.codegen import machine
@@ -11,9 +11,10 @@ from kernelmill.codegen.index import Indices
 from kernelmill.codegen.past_caches import large_buffers
 from kernelmill.codegen.statements import INDEX, Body, pointer_names
 from kernelmill.core.dim import Dim, Sym
+from kernelmill.core.dtype import BOOL
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.target import Target
-from kernelmill.kernel.ir import TASK, Kernel
+from kernelmill.kernel.ir import TASK, Kernel, VType
 
 PAST_CACHES = "past"
 
@@ -83,9 +84,24 @@ def _tasks(
         body.statements(kernel.body)
         return []
 
-    body.counted(task, (0, kernel.tasks, 1), [], one_task, limits=("%begin", "%end"))
+    if kernel.tasks == 1:
+        body.indices.replace(task, 0)
+        _if_any(code, one_task)
+    else:
+        body.counted(task, (0, kernel.tasks, 1), [], one_task, limits=("%begin", "%end"))
     code.line("ret void")
     return code
+
+
+def _if_any(code: Code, only_task: Callable[[], list[Reg]]) -> None:
+    """The one task of a kernel: no loop, but a thread may have no share of it."""
+    run, done = code.new_block("run"), code.new_block("done")
+    some = code.result("icmp slt i64 %begin, %end", VType(BOOL))
+    code.line(f"br {some.typed}, label %{run.label}, label %{done.label}")
+    code.place(run)
+    only_task()
+    code.line(f"br label %{done.label}")
+    code.place(done)
 
 
 def _entry(module: Module, kernel: Kernel, inner: str, large: frozenset[str]) -> str:
@@ -103,7 +119,7 @@ def _entry(module: Module, kernel: Kernel, inner: str, large: frozenset[str]) ->
     arguments += ["i64 %begin", "i64 %end", "ptr %scratch"]
     if addresses:
         _past_caches(code, addresses, f"@{inner}.{PAST_CACHES}({', '.join(arguments)})")
-    code.line(f"call void @{inner}({', '.join(arguments)})")
+    code.line(f"tail call void @{inner}({', '.join(arguments)})")
     code.line("ret void")
     head = "ptr %buffers, ptr %dims, i64 %begin, i64 %end, ptr %scratch"
     return code.finish(f"define void @{kernel.name}({head}) #0")

@@ -37,6 +37,10 @@ from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
 
 INDEX = VType(I64)
 
+_SHORT = 64
+"""A loop is written out when all its passes together have so many statements at most: what counting
+them costs is felt in kernels of a few vectors."""
+
 
 class Body:
     """Writes the statements of one kernel into `code`. `pointers` names each buffer's address.
@@ -222,12 +226,13 @@ class Body:
     def loop(self, statement: For) -> None:
         start, stop = self.indices.resolve(statement.start), self.indices.resolve(statement.stop)
         step = self.indices.resolve(statement.step)
-        if statement.unroll:
-            numbers = (start, stop, step)
-            if not all(isinstance(number, int) for number in numbers):
-                raise CodegenError(f"kernel {self.kernel.name}: unrolled loop of unknown length")
-            self._unrolled(statement, range(*(int(str(number)) for number in numbers)))
-            return
+        if isinstance(start, int) and isinstance(stop, int) and isinstance(step, int):
+            numbers = range(start, stop, step)
+            if statement.unroll or _is_short(statement, len(numbers)):
+                self._unrolled(statement, numbers)
+                return
+        elif statement.unroll:
+            raise CodegenError(f"kernel {self.kernel.name}: unrolled loop of unknown length")
         initial = [
             self.operand(operand, value.type)
             for operand, value in zip(statement.initial, statement.carried, strict=True)
@@ -351,6 +356,11 @@ class Body:
         code.place(done)
         for i, result in enumerate(statement.results):
             self.values[result] = _phi(code, [(values[i], label) for values, label in ends])
+
+
+def _is_short(loop: For, passes: int) -> bool:
+    straight = not any(isinstance(statement, (For, If)) for statement in loop.body)
+    return straight and passes * len(loop.body) <= _SHORT
 
 
 def _phi(code: Code, edges: list[tuple[Reg, str]]) -> Reg:

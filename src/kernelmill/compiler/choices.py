@@ -14,7 +14,7 @@ from typing import Any
 from kernelmill.compiler.objects import key_of, obtain, requests_of
 from kernelmill.compiler.operators_lowered import Library, library
 from kernelmill.compiler.progress import Progress
-from kernelmill.compiler.trial import compare, example_arguments, repeated
+from kernelmill.compiler.trial import compare, example_arguments
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.core.target import Target, host
@@ -34,11 +34,11 @@ _SLACK = 1.02
 
 @dataclass(frozen=True)
 class Choice:
-    """`kernel` is "static" or "dynamic". Times are in nanoseconds a call, 0 when not measured."""
+    """`kernel` is "static" or "dynamic". Times are in nanoseconds a launch, 0 when not measured."""
 
     kernel: str
-    static_ns: int
-    dynamic_ns: int
+    static_ns: float
+    dynamic_ns: float
 
 
 @dataclass(frozen=True)
@@ -167,12 +167,13 @@ class Choices:
         static = self._static(operator)
         known = plan_at_sizes(dynamic.plan, operator.values)
         static_ns, dynamic_ns = compare(
-            self._program(replace(static, plan=repeated(static.plan))),
-            self._program(replace(dynamic, plan=repeated(known))),
+            self._program(static),
+            self._program(replace(dynamic, plan=known)),
             example_arguments(operator.graph),
         )
         faster = static_ns <= dynamic_ns * _SLACK
-        return Choice("static" if faster else "dynamic", static_ns, dynamic_ns)
+        kernel = "static" if faster else "dynamic"
+        return Choice(kernel, round(static_ns, 1), round(dynamic_ns, 1))
 
     def _program(self, lowered: Lowered) -> Program:
         return load(lowered.plan, {n: entry.object for n, entry in self._obtain(lowered).items()})
@@ -180,7 +181,7 @@ class Choices:
 
 def _choice(entry: Entry) -> Choice:
     times: Any = entry.launch
-    return Choice(entry.object.decode(), int(times["static_ns"]), int(times["dynamic_ns"]))
+    return Choice(entry.object.decode(), float(times["static_ns"]), float(times["dynamic_ns"]))
 
 
 def _forms(operator: Operator) -> list[Operator]:

@@ -1097,3 +1097,31 @@ refused:
   call void @give(ptr %result, i64 %why)
   ret i32 0
 }
+
+; km_repeat(frame, times): all launches again and again, after a call that filled in the addresses.
+define i32 @km_repeat(ptr %self, ptr %args, i32 %count, ptr %result) {
+entry:
+  %frame = call ptr @pointer_argument(ptr %args, i64 0)
+  %times.at = getelementptr %Any, ptr %args, i64 1, i32 2
+  %times = load i64, ptr %times.at
+  %table = load ptr, ptr %frame
+  %launch.count.at = getelementptr %Table, ptr %table, i32 0, i32 6
+  %launch.count = load i64, ptr %launch.count.at
+  br label %head
+
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %again ]
+  %more = icmp ult i64 %i, %times
+  br i1 %more, label %again, label %done
+
+again:
+  call void @run(ptr %frame, i64 0, i64 %launch.count)
+  %i.next = add i64 %i, 1
+  br label %head
+
+done:
+  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
+  %status = load i64, ptr %status.at
+  call void @give(ptr %result, i64 %status)
+  ret i32 0
+}

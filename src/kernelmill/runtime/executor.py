@@ -30,7 +30,15 @@ _FOR_QUICK = (
     "_ZN3c108GradMode10is_enabledEv",
 )
 _PYTHON_FOR_QUICK = ("PyDict_Next", "_PyDict_GetItem_KnownHash", "PyLong_AsLongLongAndOverflow")
-_ENTRIES = ("km_call", "km_admit", "km_launch", "km_quick", "km_unmoved", "km_settings")
+_ENTRIES = (
+    "km_call",
+    "km_admit",
+    "km_launch",
+    "km_repeat",
+    "km_quick",
+    "km_unmoved",
+    "km_settings",
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class Executor:
     call: tuple[Any, Any]
     admit: tuple[Any, Any]
     launch: tuple[Any, Any]
+    repeat: tuple[Any, Any]
     quick: Any
     unmoved: Any
     settings: Any
@@ -65,9 +74,9 @@ def executor() -> Executor:
         # Never called: frames then allow one thread only.
         provided.update(dict.fromkeys(_OPENMP, 0))
     code = linker.link(_ENTRIES, _assemble(), provided)
-    call, admit, launch, quick, unmoved, settings = (_packed(code, name) for name in _ENTRIES)
-    has_quick = all(quickly.values())
-    return Executor(call, admit, launch, quick[0], unmoved[0], settings[0], has_quick, threaded)
+    pairs = [_packed(code, name) for name in _ENTRIES]
+    quick, unmoved, settings = (keeping for keeping, _ in pairs[4:])
+    return Executor(*pairs[:4], quick, unmoved, settings, all(quickly.values()), threaded)
 
 
 def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:

@@ -14,6 +14,7 @@ from kernelmill.runtime import linker
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
 from kernelmill.runtime.dims import DimsFunction, SymbolSource
 from kernelmill.runtime.engine import CheckSizes, Engine
+from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.packing import PackPlace, Packs
 from kernelmill.runtime.stepped import stepped_call
@@ -40,6 +41,13 @@ class Program:
         when a kernel found an index out of range.
         """
         return self.call(*args)
+
+    def launch_again(self, times: int) -> None:
+        """All launches, so many times, on the arguments and results of the last call, which must
+        still be there: to measure them without the call around. For a program that only launches
+        and that one thread calls."""
+        (frame,) = self._engine.pool.frames
+        executor().repeat[True](frame.address, times)
 
     @property
     def engine(self) -> Engine:

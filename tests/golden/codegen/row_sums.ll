@@ -56,7 +56,7 @@ entry:
 %t6 = load i64, ptr %t5, align 8
 %t7 = getelementptr i64, ptr %dims, i64 1
 %t8 = load i64, ptr %t7, align 8
-call void @row_sums.tasks(ptr %t2, ptr %t4, i64 %t6, i64 %t8, i64 %begin, i64 %end, ptr %scratch)
+tail call void @row_sums.tasks(ptr %t2, ptr %t4, i64 %t6, i64 %t8, i64 %begin, i64 %end, ptr %scratch)
 ret void
 }
 attributes #0 = { nounwind "prefer-vector-width"="512" "min-legal-vector-width"="512" "target-cpu"="x86-64-v4" "target-features"="" }

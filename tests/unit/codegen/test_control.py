@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernelmill.codegen.compile import llvm_ir
 from kernelmill.core.dim import Dim, Sym, ceildiv, minimum, of_atom
 from kernelmill.core.dtype import BOOL, F32, I64, DType
 from kernelmill.core.errors import CodegenError
+from kernelmill.core.target import host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import For, Value, VType
 from tests.unit.codegen.native import Native
@@ -33,6 +35,35 @@ def test_tasks_outside_the_range_are_not_run() -> None:
     np.testing.assert_array_equal(y, [0, 0, 0, 4, 5, 6, 7, 0, 0, 0])
     native({"y": y}, tasks=(9, 9))
     assert y[9] == 0
+
+
+def test_one_task_is_not_run_by_a_thread_without_a_share() -> None:
+    builder = KernelBuilder("kernel", "Map", tasks=1)
+    builder.buffer("y", I64, 3, "inout")
+    seven = builder.index(builder.task + 7)
+    with builder.loop(0, 3) as loop:
+        value = builder.op("add", builder.load("y", loop.index, I64), seven)
+        builder.store("y", loop.index + builder.task, value)
+    native = Native(builder.kernel)
+    y = np.zeros(3, np.int64)
+    for first, last, wanted in [(0, 0, 0), (1, 1, 0), (0, 1, 7)]:
+        native({"y": y}, tasks=(first, last))
+        np.testing.assert_array_equal(y, [wanted] * 3)
+
+
+@pytest.mark.parametrize(("passes", "loops"), [(4, 0), (500, 1)])
+def test_short_loops_are_written_out(passes: int, loops: int) -> None:
+    builder = KernelBuilder("kernel", "Map", tasks=1)
+    builder.buffer("x", F32, passes, "in")
+    builder.buffer("y", F32, passes, "out")
+    with builder.loop(0, passes, carry=[(VType(F32), 0.0)]) as loop:
+        total = builder.op("add", loop.carried[0], builder.load("x", loop.index, F32))
+        builder.store("y", loop.index, total)
+        loop.carry(total)
+    assert llvm_ir(builder.kernel, host()).count(" phi i64 ") == loops
+    x, y = np.arange(passes, dtype=np.float32), np.zeros(passes, np.float32)
+    Native(builder.kernel)({"x": x, "y": y})
+    np.testing.assert_array_equal(y, np.cumsum(x))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])

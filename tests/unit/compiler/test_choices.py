@@ -52,6 +52,15 @@ def test_the_faster_kernel_is_chosen_and_the_choice_kept(choices, monkeypatch):
     assert choices.known(matmul(5)) is None
 
 
+def test_both_kernels_are_measured_and_the_caller_keeps_its_threads(choices):
+    threads = torch.get_num_threads()
+    assert choices.make([matmul(), exp()], 1) == []
+    for operator in (matmul(), exp()):
+        known = choices.known(operator)
+        assert known.static_ns > 0 and known.dynamic_ns > 0
+    assert torch.get_num_threads() == threads
+
+
 def test_another_target_is_not_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "compare", lambda *arguments: pytest.fail("measured"))
     level = 3 if host().cpu != "x86-64-v3" else 2

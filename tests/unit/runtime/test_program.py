@@ -3,6 +3,7 @@
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -54,6 +55,17 @@ def test_a_kernel_runs_on_tensors() -> None:
     (result,) = program(a, b)
     assert torch.equal(result, a + b)
     assert result.shape == (8,) and result.stride() == (1,)
+
+
+def test_launches_again_on_the_memory_of_the_last_call() -> None:
+    """The kernel counts its runs in its result."""
+    plan = replace(add_plan(), steps=(launch("add", (2, 1, 2), 8, work=100),))
+    program = load(plan, {"add": add()})
+    one = torch.ones(8)
+    (result,) = program(one, one)
+    result.zero_()
+    program.launch_again(5)
+    assert torch.equal(result, torch.full((8,), 5.0))
 
 
 def test_every_call_gets_its_own_result() -> None:

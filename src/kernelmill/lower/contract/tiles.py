@@ -146,13 +146,21 @@ def _choose_vectors(spec: Contraction, target: Target, lanes: int) -> int:
     shared = spec.b.packed is not None or spec.b.panelled
     most = max(_ROWS[32]) if shared else guess(spec.m)
 
+    streamed = spec.accumulate.bytes / _STREAM_BYTES if _streams_a(spec, target) else 0.0
+
     def cycles(vectors: int) -> float:
         rows = min(most, _row_limit(spec.a, target, vectors))
         full, rest = divmod(count, vectors)
         last = _tile_cycles(rows, rest) if rest else 0
-        return (full * _tile_cycles(rows, vectors) + last) / rows
+        sums = (full * _tile_cycles(rows, vectors) + last) / rows
+        return sums + parts(count, vectors) * streamed
 
     return min((v for v in (3, 2, 4, 1) if v <= count), key=cycles)
+
+
+def _streams_a(spec: Contraction, target: Target) -> bool:
+    """Whether A is constant and comes from beyond the second-level cache for each column tile."""
+    return spec.a.packed is not None and _bytes(spec, guess(spec.m)) > target.l2_bytes
 
 
 def _choose_rows(m: Dim, limit: int, vectors: int) -> int:
@@ -194,12 +202,17 @@ def _run_vectors(spec: Contraction, lanes: int, vectors: int) -> int:
 
 
 def _choose_depth_block(spec: Contraction, target: Target, width: int) -> int:
-    """Keep a panel of B within most of the second-level cache, and rows of A within the first."""
+    """Keep a panel of B within most of the second-level cache, and rows of A within the first.
+
+    Where A is streamed in, in the order in which it is packed, a panel somewhat too large costs
+    less than jumps in that stream.
+    """
     if not isinstance(spec.depth, int):
         return 0
     first = guess(spec.k[0])
     most = first
-    if _bytes(spec, width) > target.l2_bytes * 3 // 4:
+    room = target.l2_bytes * 2 if _streams_a(spec, target) else target.l2_bytes * 3 // 4
+    if _bytes(spec, width) > room:
         most = max(1, target.l2_bytes // 4 * first // _bytes(spec, width))
     strided = spec.a.packed is None and spec.a.contiguous_along == "outer"
     if strided and spec.depth > _STRIDED_DEPTH:

@@ -94,6 +94,15 @@ def test_scratch_stays_within_the_second_cache() -> None:
         assert scratch(case) <= AVX512.l2_bytes
 
 
+def test_packed_rows_beyond_the_second_cache_are_streamed_once_and_in_order() -> None:
+    """5 MB of weights over 49 positions: one tile of columns, and no blocks of k."""
+    streamed = plan(Case(512, 49, (256, 3, 3), a="packed", b="computed outer"))
+    assert (streamed.rows, streamed.vectors, streamed.depth_block) == (6, 4, 0)
+    small = plan(Case(64, 49, (64, 3, 3), a="packed", b="computed outer"))
+    assert small.vectors < 4
+    assert plan(Case(512, 49, (40_000,), a="packed", b="computed outer")).depth_block
+
+
 def test_symbolic_sizes_need_symbolic_tasks_and_scratch() -> None:
     case = Case(1, 1, (1,), b="outer", dynamic="mnk")
     schedule = plan(case)
