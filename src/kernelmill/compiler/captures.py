@@ -7,11 +7,12 @@ is one native replay of its launches. A graph without symbols is one capture.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.report import CompileReport
+from kernelmill.core.dim import bounds
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.graph.ir import Graph
@@ -35,6 +36,7 @@ class Captures:
         self.graph = graph
         self.report = report
         self.limit = limit
+        self._first = True
 
     def program(self) -> Program | CapturedProgram:
         """What serves the graph's calls. Raises UnsupportedError when it cannot be lowered."""
@@ -50,7 +52,31 @@ class Captures:
         report = CompileReport(f"{self.graph.name} at {sizes}", nodes_before=len(self.graph.nodes))
         graph = at_sizes(self.graph, values)
         report.nodes_after = len(graph.nodes)
-        return self.operators.program(graph, report)
+        return self.operators.program(graph, report, list(self._ahead(values)))
+
+    def _ahead(self, values: dict[str, int]) -> Iterator[Graph]:
+        """At the first capture, the graph at the other sizes that static kernels are wanted for."""
+        build, first, self._first = self.operators.build, self._first, False
+        if build is None or not build.sizes or not first:
+            return
+        if build.symbol >= len(values):
+            self._left_out(f"there are {len(values)} symbols ({', '.join(values)})", "sym_index")
+            return
+        name = list(values)[build.symbol]
+        symbol = self.graph.symbols[name]
+        high = bounds(symbol.hi)[1] if symbol.hi is not None else None
+        for size in sorted(set(build.sizes)):
+            if size < symbol.lo or (high is not None and size > high):
+                limits = f"{symbol.lo} to {'any' if high is None else high}"
+                reason = f"{name} cannot be {size}: its sizes are {limits}"
+                self._left_out(reason, "sym_value_range")
+            elif size != values[name]:
+                yield at_sizes(self.graph, {**values, name: size})
+
+    def _left_out(self, reason: str, option: str) -> None:
+        option = f"config.experimental_config.aclgraph._aclnn_static_shape_kernel_{option}"
+        message = "%s: no static kernels ahead of calls: %s (%s)"
+        _log.warning(message, self.graph.name, reason, option)
 
 
 class CapturedProgram:

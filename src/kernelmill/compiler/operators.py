@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.linking import Draft, link
 from kernelmill.compiler.operators_lowered import Library
-from kernelmill.compiler.recording import note
+from kernelmill.compiler.recording import note, operators_of
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild
 from kernelmill.config.ranges import RangeOptions
@@ -37,8 +39,9 @@ class Operators:
         self.automatic_ranges = automatic_ranges
         self.choices = Choices(store, target)
 
-    def program(self, graph: Graph, report: CompileReport) -> Program:
-        """The program of a graph, published in the report.
+    def program(self, graph: Graph, report: CompileReport, ahead: Sequence[Graph] = ()) -> Program:
+        """The program of a graph, published in the report. Where static kernels are built, those
+        of the graphs `ahead` are built with it.
 
         Raises UnsupportedError for a graph that cannot be lowered.
         """
@@ -47,6 +50,8 @@ class Operators:
             lowered = lower_graph(graph, self.target, True, selection.choose)
         if self.build is not None and selection.found:
             with report.stage("static"):
+                for other in ahead:
+                    selection.note(operators_of(other))
                 self.build.run(graph.name, list(selection.found.values()), lowered.plan)
             selection = _Selection(self)
             with report.stage("lower"):
@@ -66,10 +71,16 @@ class _Selection:
         self.found: dict[str, Operator] = {}
         self.targets: dict[str, Target] = {}
 
+    def note(self, operators: Iterable[Operator]) -> None:
+        """Count these to what is found; their sizes must be numbers."""
+        for operator in operators:
+            assert operator.graph is not None
+            self.found.setdefault(print_graph(operator.graph, names=False), operator)
+
     def choose(self, operator: Operator) -> Chosen | None:
         choices = self.operators.choices
         if operator.graph is not None:
-            self.found.setdefault(print_graph(operator.graph, names=False), operator)
+            self.note([operator])
             packaged = choices.packaged(operator)
             if packaged is not None:
                 form, choice, kernels = packaged

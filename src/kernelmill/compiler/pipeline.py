@@ -17,6 +17,7 @@ from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.config.ranges import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
+from kernelmill.core.log import get_logger
 from kernelmill.core.target import Target, host
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.kernels import Templates
@@ -25,6 +26,8 @@ from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.runtime.program import Program
 from kernelmill.store.store import Store, open_store
+
+_log = get_logger("compiler")
 
 
 @collection_paused()
@@ -132,10 +135,18 @@ def _optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileRepor
 
 def _static_build(config: CompilerConfig, store: Store, target: Target) -> StaticBuild | None:
     option = config.experimental_config.aclgraph
+    sizes = tuple(option._aclnn_static_shape_kernel_sym_value_range or ())
     if not option._aclnn_static_shape_kernel:
+        if sizes:
+            _log.warning(
+                "config.experimental_config.aclgraph._aclnn_static_shape_kernel_sym_value_range "
+                "does nothing without _aclnn_static_shape_kernel"
+            )
         return None
     folder = build_folder(option._aclnn_static_shape_kernel_build_dir)
-    return StaticBuild(Choices(store, target), folder)
+    symbol = option._aclnn_static_shape_kernel_sym_index
+    assert symbol is not None
+    return StaticBuild(Choices(store, target), folder, symbol, sizes)
 
 
 def _passes(config: CompilerConfig) -> Sequence[Pass]:

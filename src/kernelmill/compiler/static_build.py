@@ -55,10 +55,16 @@ def build_folder(given: str | None) -> str:
 
 @dataclass(frozen=True)
 class StaticBuild:
-    """Builds into `folder` with the kernels and choices of `choices`."""
+    """Builds into `folder` with the kernels and choices of `choices`.
+
+    For a dynamic program it also builds what symbol number `symbol` of it needs at each of `sizes`,
+    at its first call, whose sizes the other symbols have.
+    """
 
     choices: Choices
     folder: str
+    symbol: int = 0
+    sizes: tuple[int, ...] = ()
 
     def run(self, program: str, operators: list[Operator], plan: Plan) -> None:
         """Compile for the operators of a program, and write what the file's docstring says.

@@ -27,7 +27,6 @@ INT64_MAX = 2**63 - 1
 
 _NO_CAPTURE = "no device graph is captured here; a compiled program is launched as one call"
 _NO_STREAMS = "a CPU has no device streams; torch.set_num_threads sets the parallelism"
-_STATIC_KERNELS = "static kernels for a range of sizes"
 
 
 def _is_dict(value: object) -> bool:
@@ -242,18 +241,16 @@ class AclGraphExperimental(Group):
         None,
         _is_int_list,
         "list of int",
-        "Values of the symbol to compile for.",
+        "Sizes of a dynamic program's symbol to compile for at its first call.",
         mode=REDUCE_OVERHEAD,
-        pending=_STATIC_KERNELS,
         in_key=True,
     )
     _aclnn_static_shape_kernel_sym_index = Number(
         0,
         0,
         INT64_MAX,
-        "Which symbol that is.",
+        "Which of its symbols that is, counted from 0 in the order of the arguments.",
         mode=REDUCE_OVERHEAD,
-        pending=_STATIC_KERNELS,
         in_key=True,
     )
     _super_kernel_optimize = Switch(

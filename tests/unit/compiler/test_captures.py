@@ -5,7 +5,7 @@ import logging
 import pytest
 import torch
 
-from kernelmill.compiler import collect_reports, compile_graph
+from kernelmill.compiler import choices, collect_reports, compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32
@@ -97,3 +97,47 @@ def test_bad_arguments_are_named_and_captured_for_nothing(dynamic):
     with pytest.raises(InputError, match="argument"):
         dynamic(3, None)
     check(dynamic, 3, torch.randn(3, 16))
+
+
+def test_static_kernels_for_sizes_to_come(tmp_path, caplog, monkeypatch):
+    """Captures at sizes that were said beforehand find all choices made."""
+    monkeypatch.setattr(choices, "compare", lambda *arguments: (1.0, 2.0))
+    made_for = []
+    make = choices.Choices.make
+
+    def counted(self, operators, jobs):
+        made_for.append(len(operators))
+        return make(self, operators, jobs)
+
+    monkeypatch.setattr(choices.Choices, "make", counted)
+    n, m = of_atom(Sym("n", 2, 100)), of_atom(Sym("m", 2, 64))
+    made = config(tmp_path)
+    option = made.experimental_config.aclgraph
+    option._aclnn_static_shape_kernel = True
+    option._aclnn_static_shape_kernel_build_dir = str(tmp_path)
+    option._aclnn_static_shape_kernel_sym_value_range = [4, 6, 101]
+    option._aclnn_static_shape_kernel_sym_index = 1
+    program = compile_graph(softmax(n, m, (n, m)), made)
+    with collect_reports() as reports, caplog.at_level(logging.WARNING):
+        for columns in (5, 4, 6, 7):
+            check(program, 3, columns, torch.randn(3, columns))
+    assert "m cannot be 101: its sizes are 2 to 64" in caplog.text
+    at_one_size = made_for[3]
+    assert made_for == [3 * at_one_size, 0, 0, at_one_size] and at_one_size > 0
+    assert {kernel.kind for report in reports for kernel in report.kernels} == {"static (this run)"}
+
+
+def test_a_symbol_that_is_not_there_is_a_warning(tmp_path, caplog):
+    n = of_atom(Sym("n", 2, 100))
+    made = config(tmp_path)
+    option = made.experimental_config.aclgraph
+    option._aclnn_static_shape_kernel_sym_value_range = [4]
+    with caplog.at_level(logging.WARNING):
+        compile_graph(softmax(n, 8, (n,)), made)
+    assert "does nothing without _aclnn_static_shape_kernel" in caplog.text
+    option._aclnn_static_shape_kernel = True
+    option._aclnn_static_shape_kernel_build_dir = str(tmp_path)
+    option._aclnn_static_shape_kernel_sym_index = 1
+    with caplog.at_level(logging.WARNING):
+        check(compile_graph(softmax(n, 8, (n,)), made), 3, torch.randn(3, 8))
+    assert "there are 1 symbols (n)" in caplog.text
