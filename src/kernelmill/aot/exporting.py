@@ -31,14 +31,13 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Expr, Sym, as_sym, linear_part, of_atom, symbols
 from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
 from kernelmill.core.target import host
-from kernelmill.core.version import VERSION
+from kernelmill.core.version import ABI_VERSION, VERSION
 from kernelmill.frontend import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.graph.printer import print_graph
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
 from kernelmill.plan.printer import print_plan
-from kernelmill.runtime.layout import ABI_VERSION
 from kernelmill.runtime.program import load
 from kernelmill.store.sealed import Pieces, write_sealed
 

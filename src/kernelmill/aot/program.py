@@ -19,8 +19,8 @@ from kernelmill.aot.weights import tensors_over
 from kernelmill.core.errors import InputError, KernelmillError, StoreError, UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import host
+from kernelmill.core.version import ABI_VERSION
 from kernelmill.plan.parser import parse_plan
-from kernelmill.runtime.layout import ABI_VERSION
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.program import load as load_program
 from kernelmill.saved.bind import refuse_gradients

@@ -28,12 +28,12 @@ from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target import host
+from kernelmill.core.version import ABI_VERSION
 from kernelmill.graph.printer import print_graph
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.plan.printer import print_plan
 from kernelmill.runtime.dims import dims_needed, symbol_sources
-from kernelmill.runtime.layout import ABI_VERSION
 from kernelmill.runtime.program import Program
 from kernelmill.saved.bind import Target
 from kernelmill.saved.code import names_in, uses_of

@@ -10,6 +10,7 @@ from kernelmill.codegen.compile import (
     external_symbols,
     llvm_ir,
 )  # fmt: skip
+from kernelmill.codegen.keys import key_of
 from kernelmill.codegen.machine import emit, llvm_version
 from kernelmill.codegen.version import GENERATOR_VERSION
 
@@ -20,6 +21,7 @@ __all__ = [
     "dims_function",
     "emit",
     "external_symbols",
+    "key_of",
     "llvm_ir",
     "llvm_version",
 ]

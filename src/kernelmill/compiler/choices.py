@@ -11,7 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernelmill.compiler.objects import key_of, obtain, requests_of
+from kernelmill.codegen import key_of
+from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.operators_lowered import Library, library
 from kernelmill.compiler.progress import Progress
 from kernelmill.compiler.trial import compare, example_arguments

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelmill import codegen
-from kernelmill.compiler.objects import key_of
+from kernelmill.codegen import key_of
 from kernelmill.core.target import Target
 from kernelmill.plan.ir import Plan, SuperKernel
 from kernelmill.plan.supers import sub_launches

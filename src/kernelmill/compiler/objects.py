@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmill import codegen
+from kernelmill.codegen import key_of
 from kernelmill.compiler.kernel_info import Use, describe
 from kernelmill.compiler.progress import Progress
 from kernelmill.core.digest import Key
@@ -17,7 +18,6 @@ from kernelmill.core.target import Target
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Launch, Plan
-from kernelmill.runtime.layout import ABI_VERSION
 from kernelmill.store.entry import Compiled, Entry
 from kernelmill.store.store import Store
 
@@ -137,19 +137,6 @@ def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, targe
         return Compiled(image, {"dims": text}, {"kernelName": "dims"})
 
     return store.get_or_compile(key_of(target, dims=text), "Dims", compile)
-
-
-def key_of(target: Target, **what: str) -> Key:
-    """`what`, and all else that decides what is compiled from it."""
-    return Key.of(
-        {
-            **what,
-            "target": str(target),
-            "generator": codegen.GENERATOR_VERSION,
-            "llvm": codegen.llvm_version(),
-            "abi": ABI_VERSION,
-        }
-    )
 
 
 def _job(request: Request, store: Store, target: Target) -> tuple[Key, Callable[[], Entry]]:

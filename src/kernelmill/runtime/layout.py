@@ -11,9 +11,6 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-ABI_VERSION = "1"
-"""Raised when the way a kernel is called changes: part of every kernel's key."""
-
 word = ctypes.c_int64
 pointer = ctypes.c_void_p
 

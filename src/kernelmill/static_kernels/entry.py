@@ -60,6 +60,11 @@ def compile_log(
     `jobs` operators at a time (0: one for each processor), into the kernel folder. Those for which
     a choice is known are left alone. KernelmillError for what is no log.
     """
+    from kernelmill.static_kernels.logs import known_operators
+
+    known = known_operators(os.fspath(path), target, folder)
+    if known is not None:
+        return Built(known, 0, ())
     from kernelmill.static_kernels.offline import Offline
 
     return Offline(os.fspath(path), target, folder).compile(jobs)

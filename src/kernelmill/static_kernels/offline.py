@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from kernelmill.compiler.choices import Choices
@@ -15,7 +13,6 @@ from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.operator_documents import from_document
 from kernelmill.compiler.static_build import package_contents
 from kernelmill.core.errors import ConfigError, KernelmillError
-from kernelmill.core.log import get_logger
 from kernelmill.core.target import named_target
 from kernelmill.core.version import VERSION
 from kernelmill.graph.ir import Graph
@@ -25,10 +22,9 @@ from kernelmill.graph.verifier import verify_graph
 from kernelmill.lower.operators import Operator
 from kernelmill.lower.program import lower_graph
 from kernelmill.static_kernels.entry import Built
+from kernelmill.static_kernels.logs import documents
 from kernelmill.store.packages import write_run, write_wheel
 from kernelmill.store.store import open_store
-
-_log = get_logger("static_kernels")
 
 
 class Offline:
@@ -42,7 +38,7 @@ class Offline:
         self.choices = Choices(open_store(folder), self.target)
         operators: dict[str, Operator] = {}
         programs: dict[str, Graph] = {}
-        for document in _documents(path):
+        for document in documents(path):
             if "program" in document:
                 programs.setdefault(document["program"], _program(document["program"]))
             elif "aten" not in document:
@@ -83,34 +79,6 @@ class Offline:
         lowered = lower_graph(graph, self.target)
         requests = requests_of(lowered.plan, lowered.kernels)
         return iter(obtain(requests, self.choices.store, self.target).values())
-
-
-def _documents(path: str) -> Iterator[dict[str, Any]]:
-    """The documents of a log, or of all .json files in a folder."""
-    if os.path.isdir(path):
-        for file in sorted(Path(path).rglob("*.json")):
-            yield _document(file.read_bytes(), str(file))
-        return
-    try:
-        lines = Path(path).read_bytes().splitlines(keepends=True)
-    except OSError as error:
-        raise KernelmillError(f"{path}: {error.strerror}") from None
-    for number, line in enumerate(lines, 1):
-        whole = line.endswith(b"}\n")
-        if not whole and line.startswith(b"{"):
-            _log.warning("%s:%d was not written to its end and is left out", path, number)
-        else:
-            yield _document(line, f"{path}:{number}")
-
-
-def _document(text: bytes, where: str) -> dict[str, Any]:
-    try:
-        document = json.loads(text)
-    except ValueError as error:
-        raise KernelmillError(f"{where}: no operator's document: {error}") from None
-    if not isinstance(document, dict):
-        raise KernelmillError(f"{where}: no operator's document")
-    return document
 
 
 def _program(text: str) -> Graph:

@@ -49,6 +49,27 @@ def test_compiled_once(recorded, tmp_path, capsys):
     assert capsys.readouterr().out == "5 operators, 0 compiled now, 0 failed\n"
 
 
+def test_a_second_run_loads_neither_torch_nor_the_compiler(recorded, tmp_path):
+    folder, log = tmp_path / "kernels", tmp_path / "log"
+    operators = [line for line in recorded.read_text().splitlines() if '"program"' not in line]
+    log.write_text("".join(f"{line}\n" for line in operators))
+    first = static_kernels.compile_log(log, folder=str(folder))
+    assert first.compiled == first.operators > 0
+    code = f"""
+import sys
+from kernelmill import static_kernels
+built = static_kernels.compile_log({str(log)!r}, folder={str(folder)!r})
+print(built.operators, built.compiled, "torch" in sys.modules, "kernelmill.compiler" in sys.modules)
+"""
+
+    def second_run():
+        return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True).stdout
+
+    assert second_run().decode() == f"{first.operators} 0 False False\n"
+    next(folder.glob("Choice_*.json")).unlink()
+    assert second_run().decode() == f"{first.operators} 1 True True\n"
+
+
 def test_a_folder_of_documents_is_a_log(recorded, tmp_path):
     folder = tmp_path / "documents"
     folder.mkdir()

@@ -1,0 +1,67 @@
+"""Logs of operators: read, and looked up. Importing this loads neither torch nor the compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from kernelmill.codegen import key_of
+from kernelmill.core.errors import KernelmillError
+from kernelmill.core.log import get_logger
+from kernelmill.core.target import named_target
+from kernelmill.store.store import open_store
+
+_log = get_logger("static_kernels")
+
+
+def known_operators(path: str, target: str, folder: str | None) -> int | None:
+    """How many operators a log has, when a choice is known for all of them and it has nothing else;
+    else None. KernelmillError for what is no log.
+
+    The text of an operator in a document is what its choice's key is made of.
+    """
+    texts: set[str] = set()
+    for document in documents(path):
+        text = document.get("graph")
+        if isinstance(text, str):
+            texts.add(text)
+        elif "aten" not in document:
+            return None
+    try:
+        processor = named_target(target)
+    except ValueError:
+        return None
+    store = open_store(folder)
+    keys = (key_of(processor, operator=text) for text in texts)
+    return len(texts) if all(store.get(key, "Choice") is not None for key in keys) else None
+
+
+def documents(path: str) -> Iterator[dict[str, Any]]:
+    """The documents of a log, or of all .json files in a folder. Raises KernelmillError."""
+    if os.path.isdir(path):
+        for file in sorted(Path(path).rglob("*.json")):
+            yield _document(file.read_bytes(), str(file))
+        return
+    try:
+        lines = Path(path).read_bytes().splitlines(keepends=True)
+    except OSError as error:
+        raise KernelmillError(f"{path}: {error.strerror}") from None
+    for number, line in enumerate(lines, 1):
+        whole = line.endswith(b"}\n")
+        if not whole and line.startswith(b"{"):
+            _log.warning("%s:%d was not written to its end and is left out", path, number)
+        else:
+            yield _document(line, f"{path}:{number}")
+
+
+def _document(text: bytes, where: str) -> dict[str, Any]:
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise KernelmillError(f"{where}: no operator's document: {error}") from None
+    if not isinstance(document, dict):
+        raise KernelmillError(f"{where}: no operator's document")
+    return document
