@@ -74,9 +74,10 @@ def executor() -> Executor:
         # Never called: frames then allow one thread only.
         provided.update(dict.fromkeys(_OPENMP, 0))
     code = linker.link(_ENTRIES, _assemble(), provided)
-    pairs = [_packed(code, name) for name in _ENTRIES]
-    quick, unmoved, settings = (keeping for keeping, _ in pairs[4:])
-    return Executor(*pairs[:4], quick, unmoved, settings, all(quickly.values()), threaded)
+    call, admit, launch, repeat, *quickest = (_packed(code, name) for name in _ENTRIES)
+    quick, unmoved, settings = (keeping for keeping, _ in quickest)
+    has_quick = all(quickly.values())
+    return Executor(call, admit, launch, repeat, quick, unmoved, settings, has_quick, threaded)
 
 
 def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:
