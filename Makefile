@@ -29,6 +29,7 @@ bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime
 	$(PY) -m tools.bench.dynamic
 	$(PY) -m tools.bench.static
 	$(PY) -m tools.bench.cache
+	$(PY) -m tools.bench.super
 
 sweep: .venv/stamp-dev          ## every operator of torch's database; writes docs/coverage.md
 	$(PY) -m tools.sweep

@@ -19,10 +19,10 @@ from kernelmill.scope import stream_switch, super_kernel, wait_tensor
 class Layers(nn.Module):
     """Eight kernels in a range."""
 
-    def __init__(self, scope: str | None, options: str = "") -> None:
+    def __init__(self, scope: str | None, options: str = "", width: int = 128) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.layers = nn.ModuleList(nn.Linear(128, 128) for _ in range(4))
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(4))
         self.scope, self.options = scope, options
 
     def forward(self, x: Tensor) -> Tensor:
@@ -260,17 +260,18 @@ def test_more_threads_than_cores_and_stopped_in_between() -> None:
         process.kill()
 
 
-@pytest.mark.parametrize("rows", [1, 512])
-def test_automatic_ranges_only_where_it_pays(rows: int) -> None:
+@pytest.mark.parametrize(("rows", "width"), [(1, 32), (512, 128)])
+def test_automatic_ranges_only_where_it_pays(rows: int, width: int) -> None:
     config = kernelmill.CompilerConfig()
     config.experimental_config.super_kernel_optimize = True
-    x = torch.randn(rows, 128)
+    x = torch.randn(rows, width)
+    model = Layers(None, width=width)
     with torch.no_grad():
-        found = kernelmill.explain(Layers(None), x, compiler_config=config)
+        found = kernelmill.explain(model, x, compiler_config=config)
         fused = found.as_dict()["super_kernel_ranges"]
         assert [one["scope"] for one in fused] == (["(automatic)"] if rows > 1 else [])
         backend = kernelmill.get_backend(compiler_config=config)
-        assert torch.equal(torch.compile(Layers(None), backend=backend)(x), run(Layers(None), x))
+        assert torch.equal(torch.compile(model, backend=backend)(x), run(model, x))
 
 
 @pytest.mark.parametrize("debug", [None, {"debug-sync-all": 1}])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -15,15 +16,23 @@ from torch import Tensor, nn
 
 import kernelmill
 from kernelmill import codegen
+from kernelmill.compiler.drivers import obtain_drivers
+from kernelmill.compiler.linking import Draft, collect_drafts
+from kernelmill.compiler.objects import obtain, requests_of
+from kernelmill.compiler.trial import example_arguments
+from kernelmill.config.ranges import Mark, RangeOptions
 from kernelmill.core.target import host
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.plan.ir import KernelRef, Launch, Plan, TensorResult
 from kernelmill.plan.supers import sub_launches
 from kernelmill.runtime import load
+from kernelmill.runtime.program import Program
+from kernelmill.store.store import open_store
 from kernelmill.superkernel import driver_ir, form
 from tests import zoo
 from tests.unit.runtime.kernels import buffer, tensor_input
 from tools.bench.contestants import aot_inductor, inductor
+from tools.bench.models import build
 from tools.bench.subject import Subject
 from tools.bench.tables import duration, table
 from tools.machine import description
@@ -31,7 +40,16 @@ from tools.machine import description
 RESULT = Path("docs/performance-superkernel.md")
 SUB_KERNELS = 50
 WIDTHS = (32, 64, 128, 256, 512, 1024)
+TOWER_WIDTHS = (64, 128, 256)
+MODELS = ("mlp", "minilm", "bert", "resnet50", "decoder_step", "gpt2")
 TURNS = 60
+
+NOTES = (
+    "Synchronisation is the time beyond what one thread takes for all the work.",
+    "One tower of 64 has kernels too small to be split, so that alone it keeps one thread busy.",
+    "`super_kernel_optimize = True`: launches become super kernels where the estimated times say "
+    "that it is faster.",
+)
 
 Call = Callable[[], object]
 
@@ -87,117 +105,177 @@ def synchronisation() -> dict[str, float]:
     return {name: (seconds - alone) / SUB_KERNELS for name, seconds in found.items()}
 
 
-def compiled(model: nn.Module, args: Sequence[Tensor], fused: bool) -> Call:
-    """A model through kernelmill, as launches or as super kernels wherever possible."""
-    config = kernelmill.CompilerConfig()
-    config.experimental_config.super_kernel_optimize = fused
-    backend = kernelmill.get_backend(compiler_config=config)
-    call = torch.compile(model, backend=backend, dynamic=False)
-    call(*args)
-    return lambda: call(*args)
+@dataclass(frozen=True)
+class Compiled:
+    """A model after lowering, called through the entry of its program: without Dynamo's share,
+    which is the same for every way of launching."""
+
+    draft: Draft
+
+    def program(self, plan: Plan) -> Program:
+        """A plan of the model's launches, with the super kernels it has."""
+        store, target = open_store(), host()
+        entries = obtain(requests_of(plan, self.draft.lowered.kernels), store, target)
+        objects = {name: entry.object for name, entry in entries.items()}
+        return load(plan, {**objects, **obtain_drivers(plan, store, target)})
+
+    def call(self, plan: Plan) -> Call:
+        """That program with arguments of its own."""
+        program, arguments = self.program(plan), example_arguments(self.draft.graph)
+        return lambda: program.call(*arguments)
+
+    @property
+    def apart(self) -> Plan:
+        """Each launch by itself."""
+        return replace(self.draft.lowered.plan, supers=())
+
+    def together(self, options: str = "") -> Plan:
+        """All in one range."""
+        mark = str(Mark("all", options))
+        steps = tuple(replace(step, mark=mark) for step in self.apart.steps)
+        return form(replace(self.apart, steps=steps), self.draft.lowered.kernels).plan
+
+    @property
+    def automatic(self) -> Plan:
+        """Super kernels where they are estimated to be faster."""
+        options = RangeOptions(stream_fusion=True)
+        return form(self.apart, self.draft.lowered.kernels, options).plan
+
+
+def compiled(model: nn.Module, args: Sequence[Tensor]) -> Compiled:
+    """The largest graph of a model."""
+    torch._dynamo.reset()
+    with collect_drafts() as drafts:
+        torch.compile(model, backend="kernelmill", dynamic=False)(*args)
+    return Compiled(max(drafts, key=lambda each: len(each.lowered.plan.steps)))
 
 
 def mlp() -> dict[str, float]:
     """24 layers, 64 wide, batch 4."""
     case = zoo.mlp(24)
+    made = compiled(case.model, case.args)
+    peers = {"Inductor": inductor(Subject(case)), "AOTInductor": aot_inductor(Subject(case))}
+    through = torch.compile(_Scoped(case.model), backend="kernelmill", dynamic=False)
     return in_turns({
-        "Inductor": inductor(Subject(case)),
-        "AOTInductor": aot_inductor(Subject(case)),
-        "launches": compiled(case.model, case.args, False),
-        "super kernel": _scoped(case.model, case.args),
+        **peers,
+        "launches": made.call(made.apart),
+        "super kernel": made.call(made.together()),
+        "super kernel, through torch.compile": lambda: through(*case.args),
     })  # fmt: skip
 
 
-class Scoped(nn.Module):
+class _Scoped(nn.Module):
     """All of a model in one range."""
 
-    def __init__(self, model: nn.Module, options: str = "") -> None:
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.options = model, options
+        self.model = model
 
     def forward(self, *args: Tensor) -> object:
-        with kernelmill.scope.super_kernel("all", self.options):
+        with kernelmill.scope.super_kernel("all"):
             return self.model(*args)
-
-
-def _scoped(model: nn.Module, args: Sequence[Tensor], options: str = "") -> Call:
-    return compiled(Scoped(model, options), args, False)
 
 
 def decoder(width: int) -> dict[str, float]:
     """Eight decoder layers of this width, one token."""
     heads = max(1, width // 64)
-    model = zoo.DecoderStep(8, width, heads, max(1, heads // 2), 4 * width, 512)
-    args = (torch.randn(1, 1, width), torch.tensor([100]))
-    return in_turns({
-        "launches": compiled(model.eval(), args, False), "super kernel": _scoped(model.eval(), args)
-    })  # fmt: skip
+    model = zoo.DecoderStep(8, width, heads, max(1, heads // 2), 4 * width, 512).eval()
+    made = compiled(model, (torch.randn(1, 1, width), torch.tensor([100])))
+    calls = {"launches": made.call(made.apart), "super kernel": made.call(made.together())}
+    return in_turns(calls)
 
 
 class Towers(nn.Module):
     """Two towers of 8 layers that meet at the end."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.towers = nn.ModuleList(zoo.mlp(8, 256).model for _ in range(2))
+        self.towers = nn.ModuleList(zoo.mlp(8, width).model for _ in range(2))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
         return self.towers[0](x) + self.towers[1](y)
 
 
-def towers() -> dict[str, float]:
+def towers(width: int) -> dict[str, float]:
     """The towers with stream-fusion=0 and 1."""
-    model, args = Towers().eval(), (torch.randn(4, 256), torch.randn(4, 256))
-    return in_turns({
-        "stream-fusion=0": _scoped(model, args),
-        "stream-fusion=1": _scoped(model, args, "stream-fusion=1"),
-    })  # fmt: skip
+    made = compiled(Towers(width).eval(), (torch.randn(4, width), torch.randn(4, width)))
+    plans = {str(n): made.together(f"stream-fusion={n}") for n in (0, 1)}
+    return in_turns({name: made.call(plan) for name, plan in plans.items()})
+
+
+def automatic(name: str) -> tuple[int, dict[str, float]]:
+    """How many super kernels automatic ranges make of a model, and a call without and with."""
+    case = build(name)
+    made = compiled(case.model, case.args)
+    plan = made.automatic
+    calls = {"launches": made.call(made.apart), "super kernel": made.call(plan)}
+    return len(plan.supers), in_turns(calls, 30, 1)
 
 
 def _faster(found: dict[str, float], slower: str, faster: str) -> str:
     return f"{found[slower] / found[faster]:.2f}x"
 
 
+def _pair(name: str, found: dict[str, float], slower: str, faster: str) -> tuple[str, ...]:
+    return (
+        name, duration(found[slower]), duration(found[faster]), _faster(found, slower, faster)
+    )  # fmt: skip
+
+
+def launches_table() -> str:
+    """Synchronisation, the MLP, and the decoder step by width."""
+    name = f"synchronisation of a sub-kernel, {SUB_KERNELS} in a chain"
+    rows = [_pair(name, synchronisation(), "launches", "super kernel")]
+    layers = mlp()
+    rows += [
+        _pair(f"MLP, 24 layers of 64, batch 4: {peer}", layers, peer, ours)
+        for peer, ours in (
+            ("launches", "super kernel"),
+            ("AOTInductor", "super kernel"),
+            ("Inductor", "super kernel"),
+            ("AOTInductor", "super kernel, through torch.compile"),
+            ("Inductor", "super kernel, through torch.compile"),
+        )
+    ]
+    for width in WIDTHS:
+        rows.append(
+            _pair(f"decoder step, 8 layers of {width}", decoder(width), "launches", "super kernel")
+        )
+    return table(["", "apart", "as a super kernel", "faster"], rows)
+
+
+def towers_table() -> str:
+    """Two towers by width."""
+    rows = [
+        _pair(f"two towers of 8 layers of {width}", towers(width), "0", "1")
+        for width in TOWER_WIDTHS
+    ]
+    return table(["", "stream-fusion=0", "stream-fusion=1", "faster"], rows)
+
+
+def automatic_table() -> str:
+    """Whole models without marks."""
+    rows: list[tuple[str, ...]] = []
+    for name in MODELS:
+        count, found = automatic(name)
+        row = _pair(name, found, "launches", "super kernel")
+        rows.append((row[0], str(count), *row[1:]))
+    return table(["model", "super kernels", "launches", "automatic ranges", "faster"], rows)
+
+
 def main() -> None:
     """Measures, prints and writes the result."""
-    rows: list[tuple[str, ...]] = []
     with torch.no_grad():
-        sync = synchronisation()
-        rows.append(
-            (
-                f"synchronisation of a sub-kernel, {SUB_KERNELS} in a chain",
-                duration(sync["launches"]),
-                duration(sync["super kernel"]),
-                _faster(sync, "launches", "super kernel"),
-            )
-        )
-        layers = mlp()
-        rows += [
-            (f"MLP, 24 layers of 64, batch 4: {name}", duration(layers[name]),
-             duration(layers["super kernel"]), _faster(layers, name, "super kernel"))
-            for name in ("Inductor", "AOTInductor", "launches")
-        ]  # fmt: skip
-        for width in WIDTHS:
-            found = decoder(width)
-            times = duration(found["launches"]), duration(found["super kernel"])
-            gain = _faster(found, "launches", "super kernel")
-            rows.append((f"decoder step, 8 layers of {width}", *times, gain))
-            print(rows[-1], flush=True)
-        found = towers()
-        times = duration(found["stream-fusion=0"]), duration(found["stream-fusion=1"])
-        gain = _faster(found, "stream-fusion=0", "stream-fusion=1")
-        rows.append(("two towers, stream-fusion 0 and 1", *times, gain))
-    text = "\n\n".join(
-        [
-            "# Performance of super kernels",
-            f"{description()}. Lower quartile of {TURNS} turns taken one after the other in one "
-            "process. `python -m tools.bench.super` measures this.",
-            table(["", "apart", "as a super kernel", "faster"], rows),
-            "Synchronisation is the time beyond what one thread takes for all the work. An MLP "
-            "this small has kernels of one task each, which run on one thread either way: only "
-            "the executor's walk between launches is saved.",
-        ]
-    )
+        tables = [launches_table(), towers_table(), automatic_table()]
+    text = "\n\n".join([
+        "# Performance of super kernels",
+        f"{description()}. Lower quartile of turns taken one after the other in one process. "
+        "`python -m tools.bench.super`, part of `make bench`, measures this. Calls go through the "
+        "program's own entry except where torch.compile is named: Dynamo's share of a call is the "
+        "same however kernels are launched.",
+        tables[0], NOTES[0], "## Streams", tables[1], NOTES[1],
+        "## Automatic ranges", NOTES[2], tables[2],
+    ])  # fmt: skip
     RESULT.write_text(text + "\n")
     print(text)
 

@@ -7,6 +7,8 @@ packed into int64 are refused.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -84,7 +86,12 @@ def _sums(x1: Tensor, x2: Tensor) -> Tensor:
     if x2.dim() == 2:
         rows = torch.ops.aten._int_mm(x1.flatten(0, -2), x2)
         return rows.reshape(*x1.shape[:-1], x2.shape[-1])
-    return torch.matmul(x1.to(torch.int32), x2.to(torch.int32))
+    batch = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    (m, k), n = x1.shape[-2:], x2.shape[-1]
+    # Widened last: the compiler multiplies bytes where both operands are widened ones.
+    a = x1.expand(*batch, m, k).reshape(math.prod(batch), m, k).to(torch.int32)
+    b = x2.expand(*batch, k, n).reshape(math.prod(batch), k, n).to(torch.int32)
+    return torch.bmm(a, b).reshape(*batch, m, n)
 
 
 def _scaled(

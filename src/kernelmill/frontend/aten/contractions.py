@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BOOL, I32, DType
+from kernelmill.core.dtype import BOOL, I8, I32, DType
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -35,7 +35,19 @@ def _unrounded(a: Value) -> dict[str, DType]:
 
 @translates("mm.default", "bmm.default")
 def mm(e: Emitter, a: Value, b: Value) -> Value:
+    narrow_a, narrow_b = _widened(a), _widened(b)
+    if narrow_a is not None and narrow_b is not None:
+        return e.emit("matmul", narrow_a, narrow_b, dtype=I32)
     return matmul(e, a, b)
+
+
+def _widened(x: Value) -> Value | None:
+    """The int8 value that was cast to make an int32 one. Products of such are exact either way,
+    and there are instructions for those of bytes."""
+    if x.dtype != I32 or x.node is None or x.node.op != "cast":
+        return None
+    source = x.node.operands[0]
+    return source if source.dtype == I8 else None
 
 
 @translates("_int_mm.default")

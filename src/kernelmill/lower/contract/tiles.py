@@ -57,8 +57,8 @@ _CYCLES_PER_NANOSECOND = 4
 _STREAM_BYTES = 16
 """What comes from beyond the second-level cache in one cycle."""
 
-_SERIAL_CYCLES = 20_000
-"""Contractions below this run on one thread."""
+_SERIAL_CYCLES = 4_000
+"""Contractions below this are one task: less is not worth meeting for, even in a super kernel."""
 
 
 def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -> Schedule:
