@@ -35,14 +35,14 @@ TASKS = (1, 2, 3, 8, 48)
 def kernel(tasks: int, turned: bool) -> Kernel:
     """out[i] = x[i] + y[i], or y from its other end, in so many tasks."""
     rows = SIZE // tasks
-    other = f"{SIZE - 1} - (task * {rows} + i)" if turned else f"task * {rows} + i"
+    other = f"{SIZE - 1} - i" if turned else "i"
     text = f"""kernel k{tasks}{"t" if turned else "s"}(
       x: f32[{SIZE}] in, y: f32[{SIZE}] in, out: f32[{SIZE}] out) tasks({tasks}) type "K" {{
-      for i = 0 to {rows} step 1 {{
-        %a: f32 = load x[task * {rows} + i]
+      for i = task * {rows} to task * {rows} + {rows} step 1 {{
+        %a: f32 = load x[i]
         %b: f32 = load y[{other}]
         %c: f32 = add(%a, %b)
-        store out[task * {rows} + i], %c
+        store out[i], %c
       }}
     }}"""
     return parse_kernel(text)

@@ -10,7 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmill.config.ranges import read_mark
-from kernelmill.core.dim import Dim, bounds, evaluate, linear_part, product, substitute, symbols
+from kernelmill.core.dim import (
+    Dim,
+    Op,
+    bounds,
+    ceildiv,
+    evaluate,
+    linear_part,
+    product,
+    substitute,
+    sym,
+    symbols,
+    terms_of,
+)
 from kernelmill.kernel.ir import (
     SCRATCH,
     TASK,
@@ -110,6 +122,8 @@ class _Ranges:
             self._values[statement.result] = statement.dim
         elif isinstance(statement, Let):
             self._let(statement)
+        elif isinstance(statement, For):
+            self._loop(statement)
         elif isinstance(statement, (Gather, Scatter)):
             self._spans.setdefault(statement.buffer, []).append(None)
         elif isinstance(statement, (Load, Store)) and statement.buffer != SCRATCH:
@@ -129,6 +143,17 @@ class _Ranges:
         else:
             self._lets[name] = self._resolved(dim)
 
+    def _loop(self, loop: For) -> None:
+        """The loop's symbol in its body: where it starts, and so many steps from there."""
+        start, step = self._resolved(loop.start), self._resolved(loop.step)
+        passes = _most_passes(start, self._resolved(loop.stop), step)
+        if passes is None:
+            self._lets.pop(loop.symbol.name, None)
+        else:
+            # Symbols of one name are taken for equal, so the name has the range in it.
+            number = sym(f"{loop.symbol.name}.{passes}", 0, max(0, passes - 1))
+            self._lets[loop.symbol.name] = start + step * number
+
     def _resolved(self, dim: Dim) -> Dim:
         known = {name: self._lets[name] for name in symbols(dim) if name in self._lets}
         return substitute(dim, {**self._sizes, **known})
@@ -143,6 +168,18 @@ class _Ranges:
             return None
         reach = (lanes - 1) * step
         return parts[0], low + min(reach, 0), high + max(reach, 0) + 1
+
+
+def _most_passes(start: Dim, stop: Dim, step: Dim) -> int | None:
+    """How often a loop runs at most; a stop that is the smaller of two is at most either."""
+    stops = [stop]
+    match terms_of(stop):
+        case (((Op(kind="min") as least,), 1),):
+            stops = [least.a, least.b]
+        case _:
+            pass
+    counts = [ceildiv(one - start, step) for one in stops]
+    return min((count for count in counts if isinstance(count, int)), default=None)
 
 
 def _statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
