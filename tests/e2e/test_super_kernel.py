@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import kernelmill
 from kernelmill.core import knobs
+from kernelmill.inference import cache_compile
 from kernelmill.scope import stream_switch, super_kernel, wait_tensor
 
 
@@ -323,3 +324,24 @@ def test_quantised_operators_in_a_range() -> None:
         return list(torch.compile(run, backend=kernelmill.get_backend(), dynamic=False)(x1, x2))
 
     assert all(map(torch.equal, model("sp1"), model(None)))
+
+
+class Cached(Layers):
+    """The layers by way of a compile cache."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("cached")
+        self.cached = cache_compile(self.compute, cache_dir=str(folder), dynamic=False)
+
+    def compute(self, x: Tensor) -> Tensor:
+        return Layers.forward(self, x)
+
+
+def test_the_compile_cache_keeps_super_kernels(tmp_path: Path) -> None:
+    wanted = run(Layers("cached"), X)
+    for loaded in (0, 1):
+        model = Cached(tmp_path)
+        with torch.no_grad():
+            assert torch.equal(model.cached(X), wanted)
+        found = model.cached.statistics
+        assert (found["loaded"], found["traced"], found["uncached"]) == (loaded, 1 - loaded, 0)

@@ -45,10 +45,21 @@ MODELS = ("mlp", "minilm", "bert", "resnet50", "decoder_step", "gpt2")
 TURNS = 60
 
 NOTES = (
-    "Synchronisation is the time beyond what one thread takes for all the work.",
-    "One tower of 64 has kernels too small to be split, so that alone it keeps one thread busy.",
+    "Synchronisation is the time beyond what one thread takes for all the work. The MLP's 48 "
+    "kernels are too small to be split and run on one thread either way, so that a super kernel "
+    "saves the difference of the second row for each. The rest of the call is the kernels' own "
+    "work, and the check of 97 arguments. To split them is slower or changes nothing: by columns "
+    "each meeting costs more than half of the kernel saves; by rows no meeting is needed, but "
+    "every thread reads all weights, and sums of two rows are added in another order than sums of "
+    "four, so that results would not be bit for bit those of launches.",
+    "The narrowest step has kernels of one task. The two widest wait for memory: a call reads all "
+    "weights, which no cache holds, and opening regions is a hundredth of it.",
+    "One tower of 128 has kernels that hardly fill two threads, and a tower to a thread needs no "
+    "meeting. At 64 the call is too short beside its entry and one region, at 256 each tower fills "
+    "the team by itself.",
     "`super_kernel_optimize = True`: launches become super kernels where the estimated times say "
-    "that it is faster.",
+    "that it is faster. On a machine that others use too a team waits in each sub-kernel for a "
+    "thread whose processor was taken away, as it does at the end of each region.",
 )
 
 Call = Callable[[], object]
@@ -70,24 +81,19 @@ def in_turns(calls: dict[str, Call], turns: int = TURNS, each: int = 5) -> dict[
     return {name: statistics.quantiles(times, n=4)[0] for name, times in spent.items()}
 
 
-def synchronisation() -> dict[str, float]:
-    """Seconds a sub-kernel of 50 trivial ones in a chain, each split over all threads: as launches
-    of their own, and as one super kernel whose team meets after each of them."""
-    text = """kernel bump(x: f32[128] in, y: f32[128] out) tasks(2) type "Bump" {
+def chain(count: int, tasks: int, work: int, mark: str) -> dict[str, Call]:
+    """So many trivial kernels, each after the one before: as launches and as one super kernel."""
+    text = f"""kernel bump(x: f32[128] in, y: f32[128] out) tasks({tasks}) type "Bump" {{
       %a: f32x16 = load x[task * 64]
       store y[task * 64], %a
-    }"""
+    }}"""
     kernel = parse_kernel(text)
-    kinds = ["input", *["tensor"] * SUB_KERNELS]
-    buffers = tuple(buffer(kind, 128, source=0 if kind == "input" else -1) for kind in kinds)
-    # The work is said to be more than it is, so that each opens a parallel region.
-    steps = [
-        Launch("bump", (n, n + 1), (), 2, 0, 8000, "sync?debug-sync-all=1")
-        for n in range(SUB_KERNELS)
-    ]
+    between = [buffer("arena", 128, offset=512 * n) for n in range(count - 1)]
     plan = Plan(
-        "chain", (), (tensor_input("x", 128),), buffers, (), tuple(steps),
-        (TensorResult(SUB_KERNELS),), (KernelRef("bump", "Bump", "bump"),),
+        "chain", (), (tensor_input("x", 128),),
+        (buffer("input", 128, source=0), *between, buffer("tensor", 128)), (),
+        tuple(Launch("bump", (n, n + 1), (), tasks, 0, work, mark) for n in range(count)),
+        (TensorResult(count),), (KernelRef("bump", "Bump", "bump"),), 512 * count,
     )  # fmt: skip
     objects = {"bump": codegen.compile_kernel(kernel, host())}
     fused = form(plan, {"bump": kernel}, threads=2).plan
@@ -96,13 +102,26 @@ def synchronisation() -> dict[str, float]:
     x = torch.ones(128)
     apart = load(plan, objects)
     together = load(fused, {**objects, one.name: codegen.emit(driver, host())})
-    calls: dict[str, Call] = {"launches": lambda: apart(x), "super kernel": lambda: together(x)}
+    return {"launches": lambda: apart(x), "super kernel": lambda: together(x)}
+
+
+def synchronisation() -> dict[str, float]:
+    """Seconds a sub-kernel of 50, each split over all threads, beyond what one thread takes for
+    all: as launches of their own, and as one super kernel whose team meets after each of them."""
+    # The work is said to be more than it is, so that each opens a parallel region.
+    calls = chain(SUB_KERNELS, 2, 8000, "sync?debug-sync-all=1")
     threads = torch.get_num_threads()
     found = in_turns(calls)
     torch.set_num_threads(1)
     alone = in_turns(calls)["super kernel"]
     torch.set_num_threads(threads)
     return {name: (seconds - alone) / SUB_KERNELS for name, seconds in found.items()}
+
+
+def walking() -> dict[str, float]:
+    """Seconds from one launch to the next on one thread, with a kernel of one vector."""
+    few, many = (in_turns(chain(count, 1, 100, "walk"), each=50) for count in (10, 210))
+    return {name: (many[name] - few[name]) / 200 for name in few}
 
 
 @dataclass(frozen=True)
@@ -225,9 +244,12 @@ def _pair(name: str, found: dict[str, float], slower: str, faster: str) -> tuple
 
 
 def launches_table() -> str:
-    """Synchronisation and the MLP."""
+    """Synchronisation, what a launch costs, and the MLP."""
     name = f"synchronisation of a sub-kernel, {SUB_KERNELS} in a chain"
-    rows = [_pair(name, synchronisation(), "launches", "super kernel")]
+    rows = [
+        _pair(name, synchronisation(), "launches", "super kernel"),
+        _pair("a launch on one thread", walking(), "launches", "super kernel"),
+    ]
     layers = mlp()
     rows += [
         _pair(f"MLP, 24 layers of 64, batch 4: {peer}", layers, peer, ours)
@@ -270,20 +292,25 @@ def automatic_table() -> str:
     return table(["model", "super kernels", "launches", "automatic ranges", "faster"], rows)
 
 
-def main() -> None:
-    """Measures, prints and writes the result."""
-    with torch.no_grad():
-        tables = [launches_table(), towers_table(), automatic_table()]
-    text = "\n\n".join([
+def document(tables: Sequence[str]) -> str:
+    """The whole of docs/performance-superkernel.md."""
+    parts = [
         "# Performance of super kernels",
-        f"{description()}. Lower quartile of turns taken one after the other in one process. "
+        f"{description()} Lower quartile of turns taken one after the other in one process. "
         "`python -m tools.bench.super`, part of `make bench`, measures this. Calls go through the "
         "program's own entry except where torch.compile is named: Dynamo's share of a call is the "
         "same however kernels are launched.",
-        tables[0], NOTES[0], "## Streams", tables[1], NOTES[1],
-        "## Automatic ranges", NOTES[2], tables[2],
-    ])  # fmt: skip
-    RESULT.write_text(text + "\n")
+        tables[0], NOTES[0], "## Width", tables[1], NOTES[1], "## Streams", tables[2], NOTES[2],
+        "## Automatic ranges", NOTES[3], tables[3],
+    ]  # fmt: skip
+    return "\n\n".join(parts) + "\n"
+
+
+def main() -> None:
+    """Measures, prints and writes the result."""
+    with torch.no_grad():
+        text = document([launches_table(), decoder_table(), towers_table(), automatic_table()])
+    RESULT.write_text(text)
     print(text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
+UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

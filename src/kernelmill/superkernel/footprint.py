@@ -64,25 +64,50 @@ class Footprint:
 def footprints(plan: Plan, launch: Launch, kernel: Kernel) -> tuple[Footprint, ...]:
     """What the tasks of a launch of constant size touch. The status word is left out: tasks only
     ever set it to the same value. An event is a byte that one launch writes and another reads."""
+    return Footprints(plan, {launch.kernel: kernel}).of(launch)
+
+
+class Footprints:
+    """The footprints of a plan's launches; each kernel is looked through once."""
+
+    def __init__(self, plan: Plan, kernels: Mapping[str, Kernel]) -> None:
+        self.plan = plan
+        self.kernels = kernels
+        self._known: dict[tuple[str, tuple[Dim, ...]], _Ranges] = {}
+
+    def of(self, launch: Launch) -> tuple[Footprint, ...]:
+        """See `footprints`."""
+        plan, kernel = self.plan, self.kernels[launch.kernel]
+        found = _events(launch)
+        ranges = self._ranges(launch, kernel)
+        for number, buffer in zip(launch.buffers, kernel.buffers, strict=True):
+            if number < 0:
+                continue
+            memory, start = _memory(plan, number)
+            size = buffer.dtype.bytes
+            elements = evaluate(product(plan.buffers[number].shape), {})
+            whole = max(evaluate(buffer.elements, ranges.sizes), elements) * size
+            own = ranges.of(buffer.name)
+            stride, low, high = (0, 0, whole) if own is None else tuple(part * size for part in own)
+            writes = buffer.access != "in"
+            found.append(Footprint(memory, writes, stride, start + low, start + high))
+        return tuple(found)
+
+    def _ranges(self, launch: Launch, kernel: Kernel) -> _Ranges:
+        key = (launch.kernel, launch.dims)
+        if key not in self._known:
+            values = zip(kernel.dims, launch.dims, strict=True)
+            self._known[key] = _Ranges(kernel, {s.name: evaluate(d, {}) for s, d in values})
+        return self._known[key]
+
+
+def _events(launch: Launch) -> list[Footprint]:
     mark = read_mark(launch.mark)
-    found = [
+    return [
         Footprint(("event", event), writes, 0, 0, 1)
         for events, writes in ((mark.awaited, False), (mark.given, True))
         for event in sorted(events)
     ]
-    sizes = {s.name: evaluate(d, {}) for s, d in zip(kernel.dims, launch.dims, strict=True)}
-    ranges = _Ranges(kernel, sizes)
-    for number, buffer in zip(launch.buffers, kernel.buffers, strict=True):
-        if number < 0:
-            continue
-        memory, start = _memory(plan, number)
-        spec = plan.buffers[number]
-        size = buffer.dtype.bytes
-        whole = max(evaluate(buffer.elements, sizes), evaluate(product(spec.shape), {})) * size
-        own = ranges.of(buffer.name)
-        stride, low, high = (0, 0, whole) if own is None else tuple(part * size for part in own)
-        found.append(Footprint(memory, buffer.access != "in", stride, start + low, start + high))
-    return tuple(found)
 
 
 def _memory(plan: Plan, number: int) -> tuple[Memory, int]:
@@ -98,7 +123,7 @@ class _Ranges:
     """Elements of each buffer that one task touches: (stride, low, high) or None."""
 
     def __init__(self, kernel: Kernel, sizes: Mapping[str, int]) -> None:
-        self._sizes = sizes
+        self.sizes = sizes
         self._values: dict[Value, Dim] = {}
         self._lets: dict[str, Dim] = {}
         self._ambiguous: set[str] = set()
@@ -156,7 +181,7 @@ class _Ranges:
 
     def _resolved(self, dim: Dim) -> Dim:
         known = {name: self._lets[name] for name in symbols(dim) if name in self._lets}
-        return substitute(dim, {**self._sizes, **known})
+        return substitute(dim, {**self.sizes, **known})
 
     def _span(self, index: Dim, lanes: int, step: Dim) -> tuple[int, int, int] | None:
         parts = linear_part(self._resolved(index), TASK)

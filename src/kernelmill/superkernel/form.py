@@ -12,7 +12,7 @@ from kernelmill.core.dim import evaluate, product
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import ArenaBuffer, assign
 from kernelmill.plan.ir import WHOLE_TEAM, Launch, Part, Plan, SuperKernel
-from kernelmill.superkernel.footprint import footprints
+from kernelmill.superkernel.footprint import Footprints
 from kernelmill.superkernel.ranges import AUTOMATIC, Range, Segment, automatic_ranges, ranges_of
 from kernelmill.superkernel.streams import branch_parts, narrowed, saves, tagged_parts
 from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
@@ -140,8 +140,9 @@ class _Draft:
         """The super kernel over the final places in the arena, and its report."""
         refs = {ref.name: ref for ref in plan.kernels}
         types = [refs[launch.kernel].type for launch in self.launches]
+        touches = Footprints(plan, kernels)
         subs = [
-            SubKernel(tasks, part, footprints(plan, launch, kernels[launch.kernel]))
+            SubKernel(tasks, part, touches.of(launch))
             for tasks, part, launch in zip(self.tasks, self.parts, self.launches, strict=True)
         ]
         if self.options.sync_all:
