@@ -8,6 +8,7 @@ import pytest
 
 from kernelmill.compiler import objects
 from kernelmill.compiler.objects import Obtaining, Request, obtain
+from kernelmill.core.garbage import collection_paused
 from kernelmill.core.target import host
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store import Store
@@ -65,7 +66,8 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(tmp_path, compi
             goes_on.wait(2.0)
 
     hooks.append(interrupt)
-    with pytest.raises(KeyboardInterrupt):
+    # Python drops an interrupt that comes while a finalizer runs; none runs without collection.
+    with pytest.raises(KeyboardInterrupt), collection_paused():
         obtain(requests(200), Store(tmp_path / "k"), host())
     assert len(seen) < 100
     found = survey(str(tmp_path / "k"))
