@@ -46,6 +46,7 @@ def first_call(how: str, batches: Sequence[int]) -> dict[str, float]:
     from torch._dynamo.utils import counters
 
     from kernelmill import get_backend
+    from kernelmill.compiler.report import collect_reports
     from kernelmill.inference import set_dim_gears
 
     model, tokens = _bert(batches[0])
@@ -59,7 +60,7 @@ def first_call(how: str, batches: Sequence[int]) -> dict[str, float]:
     elif how.endswith("dynamic"):
         torch._dynamo.mark_dynamic(tokens, 0)
     start = time.perf_counter()
-    with torch.no_grad():
+    with torch.no_grad(), collect_reports() as reports:
         compiled(tokens)
         for batch in batches[1:]:
             compiled(tokens[:1].repeat(batch, 1))
@@ -67,6 +68,10 @@ def first_call(how: str, batches: Sequence[int]) -> dict[str, float]:
     found = {"seconds": spent, "traces": float(counters["stats"]["unique_graphs"])}
     if not inductor:
         found["compile"] = sum(c.import_seconds + c.compile_seconds for c in backend.captures)
+        found["kernels"] = float(sum(report.compiled for report in reports))
+    for report in reports:
+        for stage, seconds in report.seconds.items():
+            found[f"stage {stage}"] = found.get(f"stage {stage}", 0.0) + seconds
     return found
 
 
@@ -218,6 +223,27 @@ def padding() -> dict[str, float]:
     return {**rates, "error": error}
 
 
+_STAGES = ("passes", "lower", "verify", "codegen", "link")
+
+
+def _profile(found: dict[str, float]) -> list[str]:
+    """Kernels compiled, the time outside of the compile stage, and the stages."""
+    outside = duration(found["seconds"] - found["compile"])
+    stages = [duration(found.get(f"stage {stage}", 0.0)) for stage in _STAGES]
+    return [f"{found['kernels']:.0f}", outside, *stages]
+
+
+_WHY = (
+    "Goal: 16 gears in twice the time of one shape. What stands against it: a trace with a "
+    "symbolic size takes longer than a static one whatever the backend does (the second column), "
+    "and almost every kernel of a gear has that gear's sizes in it, so that it is emitted and "
+    "compiled for itself. Done about it: kernels that no size decides, as those that pack weights, "
+    "are made once for all gears; equal groups of nodes are lowered once; LLVM works on one gear's "
+    "kernels while the next is lowered, so that *codegen* is only what is waited for at the end; "
+    "weights are packed once for all gears."
+)
+
+
 def _fresh(call: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         return child(call, f"{folder}/kernel_meta", "tools.bench.gears")
@@ -226,6 +252,7 @@ def _fresh(call: str) -> Any:
 def main() -> None:
     """Measures, prints and writes the result."""
     compiles: list[tuple[str, str, str, str]] = []
+    profiles: list[tuple[str, ...]] = []
     ways = (
         ("static", BATCHES[:1]),
         ("gears", BATCHES),
@@ -240,6 +267,8 @@ def main() -> None:
         name = f"{'' if 'inductor' in how else 'kernelmill '}{how}, {len(batches)} batch sizes"
         compiles.append((name, f"{found['traces']:.0f}", duration(found["seconds"]), own))
         print(compiles[-1], flush=True)
+        if "inductor" not in how:
+            profiles.append((name, *_profile(found)))
     mixed = _fresh(f"mixed_calls({MIXED_CALLS})")
     print(mixed, flush=True)
     calls = _fresh("dispatch()")
@@ -252,6 +281,8 @@ def main() -> None:
             f"## BERT-base, {len(BATCHES)} batch sizes of {LENGTH} tokens, fresh process, empty "
             "store",
             table(("", "traces", "until all were called", "compile stage"), compiles),
+            table(("", "kernels compiled", "trace and first calls", *_STAGES), profiles),
+            _WHY,
             f"{MIXED_CALLS:,} mixed calls: {mixed['traces']:.0f} trace, {mixed['wrong']:.0f} wrong "
             f"results. The slowest gear takes {mixed['ratio']:.3f} of the time of a program that "
             "was compiled with `dynamic=False` for that batch.",
