@@ -23,6 +23,7 @@ from kernelmill.core.version import ABI_VERSION
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.program import load as load_program
+from kernelmill.runtime.samples import span_of
 from kernelmill.saved.bind import refuse_gradients
 from kernelmill.saved.results import Builder
 from kernelmill.store.sealed import SealedFile
@@ -200,22 +201,26 @@ def _refuse_shared(
     manifest: Manifest, leaves: Sequence[Any], weights: Sequence[torch.Tensor]
 ) -> None:
     """InputError when a tensor that is written to shares memory with another argument."""
-    owners: dict[int, str] = {}
     written = {tuple(entry) for entry in manifest.updates}
     entries = [(("leaf", n), leaf.name, leaves[n]) for n, leaf in enumerate(manifest.leaves)]
     entries += [
         ((kind, n), manifest.weights[n].name, weights[n]) for kind, n in written if kind == "weight"
     ]
-    marked: set[int] = set()
-    for entry, name, value in entries:
-        if not isinstance(value, torch.Tensor) or not value.numel():
-            continue
-        memory = value.untyped_storage()._cdata
-        if memory in owners and (entry in written or memory in marked):
+    # The weights of a file lie in one storage: what counts is the bytes that a tensor reaches.
+    spans = sorted(
+        (value.data_ptr(), value.data_ptr() + last - first, name, entry in written)
+        for entry, name, value in entries
+        if isinstance(value, torch.Tensor) and value.numel()
+        for first, last in [span_of(value)]
+    )
+    reader, writer = (0, ""), (0, "")  # what reaches furthest so far: its end and its name
+    for start, end, name, writes in spans:
+        other = max(reader, writer) if writes else writer
+        if start < other[0]:
             raise InputError(
-                f"arguments {owners[memory]!r} and {name!r} share memory, and one of them is "
+                f"arguments {other[1]!r} and {name!r} share memory, and one of them is "
                 "written to: pass a clone"
             )
-        owners[memory] = name
-        if entry in written:
-            marked.add(memory)
+        reader, writer = (
+            (reader, max(writer, (end, name))) if writes else (max(reader, (end, name)), writer)
+        )

@@ -267,6 +267,39 @@ def test_arguments_are_updated_in_place(tmp_path):
         program(total, total)
 
 
+def test_several_buffers_are_updated_in_place(tmp_path):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("keys", torch.zeros(4))
+            self.register_buffer("values", torch.zeros(4))
+
+        def forward(self, x):
+            self.keys.add_(x)
+            self.values.add_(2.0 * x)
+            return self.keys + self.values
+
+    program = compiled(tmp_path, Twice(), (torch.ones(4),))
+    assert program(torch.ones(4)).tolist() == [3.0] * 4
+    assert program(torch.ones(4)).tolist() == [6.0] * 4
+    with pytest.raises(InputError, match="share memory"):
+        program(program.tensors["keys"])
+
+
+def test_parts_of_one_memory_that_do_not_meet_are_updated(tmp_path):
+    def step(total, x):
+        total.add_(x)
+        return total * 2.0
+
+    program = compiled(tmp_path, step, (torch.zeros(4), torch.ones(4)))
+    whole = torch.arange(12.0)
+    assert program(whole[:4], whole[4:8]).tolist() == [8.0, 12.0, 16.0, 20.0]
+    assert program(whole[8:], whole[4:8]).tolist() == [24.0, 28.0, 32.0, 36.0]
+    for total, x in ((whole[:4], whole[3:7]), (whole[3:7], whole[:4])):
+        with pytest.raises(InputError, match="share memory"):
+            program(total, x)
+
+
 def test_sizes_that_are_multiples_of_one(tmp_path):
     half = Dim("half", min=1, max=16)
     program = compiled(
