@@ -27,6 +27,7 @@ from kernelmill.kernel.ir import (
     Let,
     Load,
     Operand,
+    Prefetch,
     Scatter,
     Stmt,
     Store,
@@ -37,6 +38,7 @@ from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
 
 INDEX = VType(I64)
 
+_PREFETCH = "llvm.prefetch.p0"
 _SHORT = 64
 """A loop is written out when all its passes together have so many statements at most: what counting
 them costs is felt in kernels of a few vectors."""
@@ -54,11 +56,12 @@ class Body:
         self.code, self.kernel, self.pointers, self.large = code, kernel, pointers, large
         self.indices = Indices(code)
         self.values: dict[Value, Reg] = {}
+        self._elements = {b.name: b.dtype for b in kernel.buffers}
         self._constant = {b.name for b in kernel.buffers if b.access == "in"}
         self._write: dict[type, Callable[[Any], None]] = {
             Instr: self.instruction, IndexValue: self.index_value, Load: self.load,
-            Gather: self.gather, Store: self.store, Scatter: self.scatter, Let: self.let,
-            For: self.loop, If: self.branch,
+            Gather: self.gather, Store: self.store, Scatter: self.scatter, Prefetch: self.prefetch,
+            Let: self.let, For: self.loop, If: self.branch,
         }  # fmt: skip
 
     def statements(self, body: Sequence[Stmt]) -> None:
@@ -125,6 +128,12 @@ class Body:
         value = self.code.splat(self.values[statement.value], offsets.lanes)
         access = self._access(statement.buffer, value.type, statement.base)
         access.scatter(value, offsets, self._mask(statement.mask, value.lanes))
+
+    def prefetch(self, statement: Prefetch) -> None:
+        dtype = self._elements[statement.buffer]
+        address = self.indices.pointer(self.pointers[statement.buffer], dtype, statement.index)
+        self.code.module.declare(_PREFETCH, "void", ["ptr", "i32", "i32", "i32"])
+        self.code.line(f"call void @{_PREFETCH}(ptr {address}, i32 0, i32 3, i32 1)")
 
     # ---- values -----------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from kernelmill.kernel.ir import (
     Let,
     Load,
     Operand,
+    Prefetch,
     Scatter,
     Stmt,
     Store,
@@ -138,6 +139,10 @@ class KernelBuilder:
         self, buffer: str, index: Dim, value: Value, mask: Value | None = None, stride: Dim = 1
     ) -> None:
         self.append(Store(buffer, index, value, mask, stride))
+
+    def prefetch(self, buffer: str, index: Dim) -> None:
+        """Say that a cache line of a buffer will be read soon."""
+        self.append(Prefetch(buffer, index))
 
     def scatter(
         self, buffer: str, base: Dim, offsets: Value, value: Value, mask: Value | None = None

@@ -21,6 +21,7 @@ from kernelmill.kernel.ir import (
     Let,
     Load,
     Operand,
+    Prefetch,
     Scatter,
     Stmt,
     Store,
@@ -169,6 +170,8 @@ class _Task:
             case Scatter(buffer, base, offsets, _, mask):
                 places = self._dim(base) + self._registers[offsets].astype(np.int64)
                 self._write(statement, buffer, places, mask)
+            case Prefetch():
+                pass
             case Let(symbol, value):
                 self._symbols[symbol.name] = int(self._registers[value][0])
             case For():

@@ -13,6 +13,7 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
             | VALUE ":" type "=" "gather" NAME "[" dim "+" VALUE "]" ["mask" VALUE]
             | "store" NAME "[" dim "]" "," VALUE ["mask" VALUE] ["stride" dim]
             | "scatter" NAME "[" dim "+" VALUE "]" "," VALUE ["mask" VALUE]
+            | "prefetch" NAME "[" dim "]"
             | "let" NAME "=" VALUE ["in" "[" INT "," (dim | "inf") "]"]
             | [VALUE {"," VALUE} "="] "for" NAME "=" dim "to" dim "step" dim
               ["carry" "(" VALUE ":" type "=" operand {"," ...} ")"] ["unroll"] block
@@ -30,7 +31,9 @@ of each access; what it holds when a task begins is anything.
 Registers hold f64, f32, f16, bf16, integers and bool (one bit each lane; in memory 0 or 1 a byte).
 Arithmetic on f16 and bf16 is not allowed: `cast` to f32 and back, rounding to nearest even.
 A scalar operand next to a vector stands for all lanes. Masked-off lanes load 0 and store nothing.
-A buffer index is in elements of that buffer. `let` names a scalar i64 so that indices can use it.
+A buffer index is in elements of that buffer. `prefetch` changes nothing: the cache line with that
+element, which may lie outside of the buffer, is likely to be read soon. `let` names a scalar i64 so
+that indices can use it.
 """
 
 from __future__ import annotations
@@ -132,6 +135,14 @@ class Scatter:
 
 
 @dataclass
+class Prefetch:
+    """Have the cache line with this element brought near; the place need not be in the buffer."""
+
+    buffer: str
+    index: Dim
+
+
+@dataclass
 class Let:
     """Bind `symbol` to a scalar i64 register for index expressions in the rest of this block."""
 
@@ -171,7 +182,7 @@ class If:
     otherwise_yields: tuple[Operand, ...] = ()
 
 
-Stmt = Union[Instr, IndexValue, Load, Gather, Store, Scatter, Let, For, If]
+Stmt = Union[Instr, IndexValue, Load, Gather, Store, Scatter, Prefetch, Let, For, If]
 
 
 @dataclass(frozen=True)

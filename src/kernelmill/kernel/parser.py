@@ -20,6 +20,7 @@ from kernelmill.kernel.ir import (
     Let,
     Load,
     Operand,
+    Prefetch,
     Scatter,
     Stmt,
     Store,
@@ -162,6 +163,7 @@ class _Parser:
         for keyword, read in (
             ("store", self._store),
             ("scatter", self._scatter),
+            ("prefetch", self._prefetch),
             ("let", self._let),
         ):
             if reader.accept(keyword):
@@ -240,6 +242,9 @@ class _Parser:
         buffer, base, offsets = self._scattered()
         self._reader.expect(",")
         return Scatter(buffer, base, offsets, self._use(), self._mask())
+
+    def _prefetch(self) -> Prefetch:
+        return Prefetch(self._reader.name("a buffer"), self._bracketed_dim("[", "]"))
 
     def _let(self) -> Let:
         reader = self._reader

@@ -18,6 +18,7 @@ from kernelmill.kernel.ir import (
     Let,
     Load,
     Operand,
+    Prefetch,
     Scatter,
     Stmt,
     Store,
@@ -145,6 +146,8 @@ class _Printer:
             case Scatter(buffer, base, offsets, value, mask):
                 text = f"scatter {buffer}[{self._dim(base)} + {self._use(offsets)}]"
                 self._line(f"{text}, {self._use(value)}{self._suffix(mask, 1)}")
+            case Prefetch(buffer, index):
+                self._line(f"prefetch {buffer}[{self._dim(index)}]")
             case Let(symbol, value):
                 self._rename(symbol, f"n{self._lets}")
                 self._lets += 1

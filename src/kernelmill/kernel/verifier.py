@@ -22,6 +22,7 @@ from kernelmill.kernel.ir import (
     Let,
     Load,
     Operand,
+    Prefetch,
     Scatter,
     Stmt,
     Store,
@@ -151,6 +152,9 @@ class _Verifier:
                 self._offsets(offsets, lanes)
                 require(value.type.lanes in (1, lanes), f"{lanes} offsets for {value.type}")
                 self._mask(mask, lanes)
+            case Prefetch(buffer, index):
+                require(buffer in self._buffers, f"no buffer {buffer!r} to prefetch from")
+                self._dims(index)
             case Let(symbol, value):
                 self._use(value)
                 require(value.type == VType(I64), f"{value} is {value.type}, not i64")

@@ -13,6 +13,7 @@ from kernelmill.kernel.ir import (
     Kernel,
     Let,
     Load,
+    Prefetch,
     Scatter,
     Stmt,
     Store,
@@ -41,6 +42,8 @@ def _block(statements: Iterable[Stmt]) -> Iterator[Dim]:
         elif isinstance(statement, Load | Store):
             yield statement.index
             yield statement.stride
+        elif isinstance(statement, Prefetch):
+            yield statement.index
         elif isinstance(statement, Gather | Scatter):
             yield statement.base
         elif isinstance(statement, Let):

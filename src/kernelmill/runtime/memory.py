@@ -8,6 +8,7 @@ import os
 import torch
 
 from kernelmill.runtime.allocation import empty_strided
+from kernelmill.runtime.large_pages import room
 from kernelmill.runtime.layout import FrameHeader, word
 from kernelmill.runtime.sizes import Sizes
 
@@ -53,13 +54,23 @@ class FramePool:
 class Frame:
     """What one call at a time works in: addresses of buffers, status word, arena and scratch."""
 
-    __slots__ = ("_arena", "_header", "_lines", "_scratch", "_words", "address", "sizes")
+    __slots__ = (
+        "_arena",
+        "_arena_bytes",
+        "_header",
+        "_lines",
+        "_scratch",
+        "_words",
+        "address",
+        "sizes",
+    )
 
     def __init__(self, slots: int, threaded: bool) -> None:
         self._words: ctypes.Array[ctypes.c_int64] = (word * (_HEADER_WORDS + slots))()
         self.address = ctypes.addressof(self._words)
         self.sizes: Sizes | None = None
         self._arena = self._scratch = empty_bytes(0)
+        self._arena_bytes = 0
         self._header = FrameHeader.from_buffer(self._words)
         self._header.threads = _most_threads() if threaded else 1
         self._lines = empty_bytes(_CACHE_LINE * self._header.threads)
@@ -73,18 +84,19 @@ class Frame:
 
     @property
     def arena_bytes(self) -> int:
-        return self._arena.numel()
+        return self._arena_bytes
 
     def adopt(self, sizes: Sizes) -> None:
         """Get ready for calls of these sizes: memory only ever grows."""
         header = self._header
         header.table = sizes.table
-        if sizes.arena_bytes > self._arena.numel():
-            self._arena = empty_bytes(sizes.arena_bytes)
-            header.arena = self._arena.data_ptr()
+        if sizes.arena_bytes > self._arena_bytes:
+            self._arena, start = room(sizes.arena_bytes, torch.uint8)
+            self._arena_bytes = sizes.arena_bytes
+            header.arena = self._arena.data_ptr() + start
         if sizes.scratch_bytes > header.scratch_bytes:
-            self._scratch = empty_bytes(sizes.scratch_bytes * header.threads)
-            header.scratch = self._scratch.data_ptr()
+            self._scratch, start = room(sizes.scratch_bytes * header.threads, torch.uint8)
+            header.scratch = self._scratch.data_ptr() + start
             header.scratch_bytes = sizes.scratch_bytes
         header.values = ctypes.addressof(sizes.values)
         self.sizes = sizes

@@ -29,7 +29,7 @@ from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import linker
-from kernelmill.runtime.allocation import empty_strided
+from kernelmill.runtime.large_pages import Layout, Shelf
 from kernelmill.runtime.layout import (
     BindingTable,
     CellRecord,
@@ -289,12 +289,19 @@ class Parameters:
         return Cell(number, reference, read_state(argument), copy)
 
     def _pack(self, cells: Mapping[int, Cell], known: Binding | None) -> tuple[PackedPart, ...]:
+        old = {} if known is None else known.cells
+        kept = [
+            known is not None and all(cells[i] is old.get(i) for i in c.sources)
+            for c in self._components
+        ]
+        coming = [c for c, keep in zip(self._components, kept, strict=True) if not keep]
+        shelf = Shelf(self._layout(buffer) for c in coming for buffer in c.buffers)
         made: list[PackedPart] = []
         for number, component in enumerate(self._components):
-            sources = [cells[i] for i in sorted(component.sources)]
-            if known is not None and all(c is known.cells.get(c.argument) for c in sources):
+            if known is not None and kept[number]:
                 made.append(known.parts[number])
                 continue
+            sources = [cells[i] for i in sorted(component.sources)]
             states = tuple((id(cell.reference()), cell.state) for cell in sources)
             # What changes later in the process is packed in its own memory.
             place = self._place if known is None else None
@@ -302,27 +309,27 @@ class Parameters:
             shared = all(cell.state.version is not None for cell in sources)
             part = _parts.get(key) if shared else None
             if part is None:
-                part = self._packed(number, cells, place if shared else None)
+                part = self._packed(number, cells, place if shared else None, shelf)
                 if shared:
                     _parts[key] = part
             made.append(part)
         return tuple(made)
 
     def _packed(
-        self, number: int, cells: Mapping[int, Cell], place: PackPlace | None
+        self, number: int, cells: Mapping[int, Cell], place: PackPlace | None, shelf: Shelf
     ) -> PackedPart:
         component = self._components[number]
         if place is None:
-            return self._run(component, cells)
+            return self._run(component, cells, shelf)
         sources = [cells[i].tensor for i in sorted(component.sources)]
         found = place.find(self._lasting[number], sources)
         if found is None:
-            made = self._run(component, cells)
+            made = self._run(component, cells, shelf)
             found = place.keep(self._lasting[number], sources, made.tensors) or made.tensors
         return PackedPart(tuple(found))
 
-    def _run(self, component: Component, cells: Mapping[int, Cell]) -> PackedPart:
-        part = PackedPart(tuple(self._empty(buffer) for buffer in component.buffers))
+    def _run(self, component: Component, cells: Mapping[int, Cell], shelf: Shelf) -> PackedPart:
+        part = PackedPart(tuple(shelf.tensor(self._layout(b)) for b in component.buffers))
         addresses = {self._places[i]: cells[i].address for i in component.sources}
         for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
             addresses[buffer] = tensor.data_ptr()
@@ -330,11 +337,11 @@ class Parameters:
         self.repacks += 1
         return part
 
-    def _empty(self, buffer: int) -> torch.Tensor:
+    def _layout(self, buffer: int) -> Layout:
         spec = self._plan.buffers[buffer]
         shape = tuple(evaluate(dim, {}) for dim in spec.shape)
         strides = tuple(evaluate(dim, {}) for dim in spec.strides)
-        return empty_strided(shape, strides, to_torch(spec.dtype))
+        return shape, strides, to_torch(spec.dtype)
 
     def _write_table(self, binding: Binding) -> None:
         rows = [self._record(binding, cell) for cell in binding.cells.values()]

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
 
 import torch
 
-from kernelmill.runtime.allocation import empty_strided
+from kernelmill.runtime import large_pages
+from kernelmill.runtime.allocation import Alias, alias, elements_of, empty_strided
 
 LARGE_BYTES = 1 << 20
 """Results from this size on are worth the look whether there is memory for them."""
 
 KEPT_BYTES = 512 << 20
 """So much is kept at most, in use or not; the piece that was given out first is let go."""
-
-Alias = Callable[[torch.Tensor, Sequence[int], Sequence[int], int], torch.Tensor]
 
 
 @dataclass
@@ -81,26 +78,13 @@ class ResultMemory:
         while self._pieces and self.kept_bytes + bytes > self._limit:
             self._pieces.pop(0)
         base = empty_strided((elements,), (1,), dtype)
+        large_pages.ask(base)
         piece = _Piece(base, base.untyped_storage(), bytes)
         piece.alone = piece.state()
         return piece
 
 
-@lru_cache(maxsize=4096)
-def elements_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
-    """Elements from the first to the last, 0 when there are none."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
-
-
-def _memory() -> ResultMemory | None:
-    guards: Any = sys.modules.get("torch._C._dynamo.guards")
-    alias = getattr(guards, "_reinterpret_tensor", None)
-    return None if alias is None else ResultMemory(alias)
-
-
-memory = _memory()
+memory = None if alias is None else ResultMemory(alias)
 """None where this torch cannot lay a tensor over another one's memory without a trace."""
 
 

@@ -10,9 +10,9 @@ import torch
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import BufferSpec, Launch, Plan, Step
-from kernelmill.runtime.allocation import Allocate, empty_strided
+from kernelmill.runtime.allocation import Allocate, elements_of, empty_strided
 from kernelmill.runtime.dims import DimTable, Values
-from kernelmill.runtime.results import LARGE_BYTES, elements_of, result_tensor
+from kernelmill.runtime.results import LARGE_BYTES, result_tensor
 
 Output = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 

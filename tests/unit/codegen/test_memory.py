@@ -7,6 +7,7 @@ import mmap
 import numpy as np
 import pytest
 
+from kernelmill.codegen.compile import assembly
 from kernelmill.core.dim import Dim, Sym, of_atom
 from kernelmill.core.dtype import BOOL, COMPUTABLE, F32, I32, I64, U8, DType
 from kernelmill.kernel.builder import KernelBuilder
@@ -224,3 +225,18 @@ def test_in_place_kernel_reads_before_it_writes() -> None:
     wanted = x * 2 + 1
     Native(builder.kernel)({"x": x})
     np.testing.assert_array_equal(x, wanted)
+
+
+@pytest.mark.parametrize("level", TARGETS)
+def test_prefetching_beyond_a_buffer_does_nothing(level: int) -> None:
+    builder = KernelBuilder("ahead", "Map")
+    builder.buffer("x", F32, 16, "in")
+    builder.buffer("y", F32, 16, "out")
+    for index in (0, 15, 16, 1 << 40, -(1 << 40)):
+        builder.prefetch("x", index)
+    builder.store("y", 0, builder.load("x", 0, F32, 16))
+    x, y = at_page_end(numbers(F32, 16)), zeros(F32, 16)
+    native = Native(builder.kernel, TARGETS[level])
+    assert assembly(builder.kernel, TARGETS[level]).count("prefetch") == 5
+    native({"x": x, "y": y}, [])
+    np.testing.assert_array_equal(y, x)

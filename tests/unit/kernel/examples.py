@@ -72,6 +72,7 @@ def memory() -> Kernel:
     b.scatter("y", base, order, b.load("x", base, BF16), mask)
     b.store("scratch", size - 1, b.op("cast", found, dtype=F32), mask)
     b.load("scratch", maximum(size - 4, 0) % 8, U8, 3)
+    b.prefetch("x", base + 64)
     return b.kernel
 
 

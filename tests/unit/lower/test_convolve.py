@@ -292,3 +292,11 @@ def test_the_tiles_of_common_sizes_waste_nothing(size: int, window: int) -> None
 def test_deep_weights_are_read_in_blocks() -> None:
     assert plan_convolution(geometry(512, 512, 7, 3), x86_64(4)).block < 512
     assert plan_convolution(geometry(64, 64, 56, 3), x86_64(4)).block == 64
+
+
+def test_weights_that_few_tiles_share_are_fetched_ahead() -> None:
+    target = x86_64(4)
+    assert plan_convolution(geometry(512, 512, 7, 3), target).ahead
+    assert plan_convolution(geometry(512, 2048, 7, 1), target).ahead
+    assert not plan_convolution(geometry(64, 64, 56, 3), target).ahead
+    assert not plan_convolution(geometry(64, 256, 56, 1), target).ahead

@@ -18,12 +18,14 @@ from kernelmill.lower.views import unravel
 
 @dataclass(frozen=True)
 class Pixels:
-    """A tile's output pixels: rows and columns from (row, column) on."""
+    """A tile's output pixels: rows and columns from (row, column) on. `number` counts the tiles of
+    a task."""
 
     row: Dim
     column: Dim
     down: int
     across: int
+    number: Dim = 0
 
 
 def convolve(site: Site) -> None:
@@ -73,18 +75,19 @@ def _for_each_tile(site: Site, body: Callable[[Pixels], None]) -> None:
         count = site.last - site.first
         stop = site.last if even else site.first + floordiv(count, down) * down
         with site.builder.loop(site.first, stop, down, prefix="row") as row:
-            body(Pixels(row.index, 0, down, columns))
+            body(Pixels(row.index, 0, down, columns, floordiv(row.index - site.first, down)))
         if not even:
             with site.builder.loop(stop, site.last, prefix="row") as row:
-                body(Pixels(row.index, 0, 1, columns))
+                body(Pixels(row.index, 0, 1, columns, site.schedule.tiles - 1))
         return
     full, rest = divmod(columns, across)
     with site.builder.loop(site.first, site.last, prefix="row") as row:
+        before = (row.index - site.first) * (full + bool(rest))
         if full:
             with site.counted(0, full, prefix="tile") as tile:
-                body(Pixels(row.index, tile * across, 1, across))
+                body(Pixels(row.index, tile * across, 1, across, before + tile))
         if rest:
-            body(Pixels(row.index, full * across, 1, rest))
+            body(Pixels(row.index, full * across, 1, rest, before + full))
 
 
 # ---- sums -----------------------------------------------------------------------------------
@@ -111,7 +114,12 @@ def _sum(site: Site, panel: Dim, block: Dim, pixels: Pixels) -> None:
             place = place + number * stride
         return site.read(place)
 
+    ahead = _ahead(site, start, terms, pixels.number)
+
     def weight(v: int, k: Dims) -> Value:
+        if v == 0:
+            for place in ahead:
+                site.builder.prefetch(site.spec.weights, place + depth.number(k) * schedule.lanes)
         return site.weights(start + depth.number(k) * schedule.width + v * schedule.lanes)
 
     count = pixels.down * pixels.across
@@ -126,6 +134,19 @@ def _sum(site: Site, panel: Dim, block: Dim, pixels: Pixels) -> None:
     sums = tile.sum_products(site.builder, depth, pixel, weight, initial)
     for place, value in zip(places, sums, strict=True):
         site.write(place, value)
+
+
+def _ahead(site: Site, start: Dim, terms: int, number: Dim) -> list[Dim]:
+    """Where weights begin that are to be brought near while a tile is summed, a line of each with
+    every product: the tile's share of what the next pass over the tiles will read."""
+    schedule = site.schedule
+    if not schedule.ahead:
+        return []
+    vectors, tiles = schedule.vectors, schedule.tiles
+    lines = parts(vectors, tiles)
+    share = minimum(floordiv(number, max(1, tiles // vectors)), parts(vectors, lines) - 1)
+    following = start + terms * schedule.width
+    return [following + (share * lines + line) * (terms * schedule.lanes) for line in range(lines)]
 
 
 def _depth(site: Site) -> tuple[Depth, list[Dim]]:

@@ -38,6 +38,9 @@ _TASK_CYCLES = 400
 _STREAM_BYTES = 16
 """What comes from beyond the second-level cache in one cycle."""
 
+_FEW_TILES = 16
+"""With more tiles the time that the first one waits for weights does not count."""
+
 _THREADS = (1, 2, 4, 8, 16)
 _SERIAL_CYCLES = 20_000
 """Convolutions below this run on one thread."""
@@ -56,6 +59,7 @@ class Schedule:
     pixel            elements from one pixel of the strip to the next
     block            input channels that are summed before the next tile
     rows, panels     output rows and panels that one task computes
+    ahead            weights of the next panel or block are brought near meanwhile
     unrolled         a depthwise window's rows are written out, not looped over
     fused            the target multiplies and adds in one instruction
     work             estimated nanoseconds of all tasks on one core
@@ -72,6 +76,7 @@ class Schedule:
     fused: bool
     rows: int = 1
     panels: int = 1
+    ahead: bool = False
     unrolled: bool = False
     work: int = 0
 
@@ -79,6 +84,11 @@ class Schedule:
     def width(self) -> int:
         """Output channels of a panel."""
         return self.lanes * self.vectors
+
+    @property
+    def tiles(self) -> int:
+        """Register tiles of a task for each panel."""
+        return parts(self.rows, self.down) * parts(self.outputs[1], self.across)
 
     def panel_count(self, geometry: Geometry) -> int:
         """Panels of a group; of a depthwise convolution, of all channels."""
@@ -226,7 +236,14 @@ def _with_tasks(geometry: Geometry, tile: Schedule, target: Target) -> Schedule:
     least = min(cycles(cut, (1,)) for cut in cuts)
     threads = (1,) if least <= _SERIAL_CYCLES else _THREADS
     best = min(cuts, key=lambda cut: cycles(cut, threads))
-    return replace(task(best), work=int(least / _CYCLES_PER_NANOSECOND) + 1)
+    schedule = replace(task(best), work=int(least / _CYCLES_PER_NANOSECOND) + 1)
+    return replace(schedule, ahead=_looks_ahead(geometry, schedule, target))
+
+
+def _looks_ahead(geometry: Geometry, schedule: Schedule, target: Target) -> bool:
+    """Whether weights come from far and each is read by few tiles."""
+    bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
+    return bytes > target.l2_bytes // 4 and schedule.tiles <= _FEW_TILES
 
 
 def _block_sizes(count: int) -> list[int]:

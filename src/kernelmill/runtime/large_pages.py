@@ -1,0 +1,80 @@
+"""Memory on large pages, where the system has them for the asking.
+
+A kernel that goes through megabytes of weights or images meets a new page of 4 KiB every 64 cache
+lines. Finding out where it lies takes time, the more so in a virtual machine, and some prefetchers
+stop at its end. Linux gives pages of 2 MiB to who asks (`madvise`) before memory is first written.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+from collections import Counter
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelmill.runtime.allocation import alias, elements_of, empty_strided
+
+PAGE_BYTES = 2 << 20
+"""A large page. Less than that is memory as any other."""
+
+_LINE_BYTES = 64
+_ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
+
+Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+"""Shape, strides (in elements) and dtype of a tensor."""
+
+
+def ask(tensor: torch.Tensor) -> None:
+    """Ask for large pages under a tensor whose elements are side by side and not yet written."""
+    first = -(-tensor.data_ptr() // PAGE_BYTES) * PAGE_BYTES
+    last = (tensor.data_ptr() + tensor.nbytes) // PAGE_BYTES * PAGE_BYTES
+    if first < last and _ADVICE is not None:
+        _madvise()(first, last - first, _ADVICE)  # where it is refused nothing is lost
+
+
+def room(count: int, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
+    """A tensor, not filled, with room for `count` elements, on large pages if they fill one; and
+    the number of the first of them, which is 64-byte aligned."""
+    if count * dtype.itemsize < PAGE_BYTES or _ADVICE is None:
+        return empty_strided((count,), (1,), dtype), 0
+    page = PAGE_BYTES // dtype.itemsize
+    tensor = empty_strided(((count // page + 2) * page,), (1,), dtype)
+    ask(tensor)
+    return tensor, -tensor.data_ptr() % PAGE_BYTES // dtype.itemsize
+
+
+class Shelf:
+    """Room for tensors of these layouts, those of a dtype one behind the other. It is taken when
+    the first of them is made, and given back with the last."""
+
+    def __init__(self, layouts: Iterable[Layout]) -> None:
+        self._elements: Counter[torch.dtype] = Counter()
+        for layout in layouts:
+            self._elements[layout[2]] += _aligned_elements(layout)
+        self._free: dict[torch.dtype, tuple[torch.Tensor, int]] = {}
+
+    def tensor(self, layout: Layout) -> torch.Tensor:
+        """The next tensor, 64-byte aligned and not filled. No more than were announced."""
+        shape, strides, dtype = layout
+        if alias is None:
+            return empty_strided(shape, strides, dtype)
+        base, place = self._free.get(dtype) or room(self._elements[dtype], dtype)
+        self._free[dtype] = base, place + _aligned_elements(layout)
+        return alias(base, shape, strides, place)
+
+
+def _aligned_elements(layout: Layout) -> int:
+    shape, strides, dtype = layout
+    line = _LINE_BYTES // dtype.itemsize
+    return -(-elements_of(shape, strides) // line) * line
+
+
+@cache
+def _madvise() -> Any:
+    function = ctypes.CDLL(None).madvise
+    function.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return function

@@ -1,0 +1,56 @@
+"""Memory on large pages: where it lies, and that tensors on it do not meet."""
+
+import pytest
+import torch
+
+from kernelmill.runtime import large_pages
+from kernelmill.runtime.large_pages import PAGE_BYTES, Shelf, room
+
+LAYOUTS = [
+    ((3, 5), (5, 1), torch.float32),
+    ((700, 1024), (1, 700), torch.float32),
+    ((9,), (1,), torch.int8),
+    ((0, 4), (4, 1), torch.float32),
+    ((33,), (2,), torch.bfloat16),
+    ((65,), (1,), torch.int8),
+]
+
+
+@pytest.mark.parametrize("count", [0, 1, PAGE_BYTES - 1, PAGE_BYTES, 5 * PAGE_BYTES // 2])
+def test_all_elements_have_room(count: int) -> None:
+    tensor, first = room(count, torch.uint8)
+    assert first + count <= tensor.numel()
+    assert (tensor.data_ptr() + first) % 64 == 0
+    tensor[first : first + count] = 7
+
+
+def test_what_fills_a_page_begins_with_one() -> None:
+    tensor, first = room(PAGE_BYTES, torch.float32)
+    assert (tensor.data_ptr() + first * 4) % PAGE_BYTES == 0
+    whole = tensor.numel() - first
+    assert whole * 4 >= 4 * PAGE_BYTES
+
+
+def test_tensors_of_a_shelf_are_apart_and_aligned() -> None:
+    shelf = Shelf(LAYOUTS)
+    made = [shelf.tensor(layout) for layout in LAYOUTS]
+    for number, tensor in enumerate(made):
+        tensor.fill_(number)
+    for number, (tensor, (shape, strides, dtype)) in enumerate(zip(made, LAYOUTS, strict=True)):
+        assert (tuple(tensor.shape), tensor.stride(), tensor.dtype) == (shape, strides, dtype)
+        assert (tensor == number).all()
+        assert tensor.data_ptr() % 64 == 0 or not tensor.numel()
+
+
+def test_a_system_without_large_pages_is_none_the_worse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_pages, "_ADVICE", None)
+    tensor, first = room(PAGE_BYTES, torch.uint8)
+    assert (tensor.numel(), first) == (PAGE_BYTES, 0)
+    large_pages.ask(tensor)
+
+
+def test_a_torch_that_lays_no_tensor_over_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_pages, "alias", None)
+    shelf = Shelf(LAYOUTS)
+    first, second = (shelf.tensor(layout) for layout in LAYOUTS[:2])
+    assert first.storage_offset() == second.storage_offset() == 0
