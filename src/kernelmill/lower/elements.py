@@ -144,6 +144,12 @@ class Emitter:
         """Keep an element in scratch for later loops of the same task."""
         self._store(SCRATCH, self._address(location.strides, location.offset, index), register)
 
+    def prefetch(self, location: Location, address: Dim) -> None:
+        """Ask for the line of a stored value's element; of lanes that step by one, the first's."""
+        if self._shape_of_access(address)[0] == "linear":
+            address = self._without_lane(address)
+        self.builder.prefetch(self.param(location, "in"), address)
+
     def _store(self, buffer: str, address: Dim, value: Register) -> None:
         kind, coefficient = self._shape_of_access(address)
         b = self.builder

@@ -55,12 +55,15 @@ class Fold:
         self.group = group
         self.indices = indices
         self._spill: Spill | None = None
+        self._beside: Callable[[], None] | None = None
 
     def along_inner(
-        self, axes: Sequence[Axis], reductions: Sequence[Reduction], spill: Spill | None
-    ) -> list[Registers]:
-        """One pass with the vector along the last of `axes`: each reduction's scalars."""
-        self._spill = spill
+        self, axes: Sequence[Axis], reductions: Sequence[Reduction], spill: Spill | None,
+        beside: Callable[[], None] | None = None,
+    ) -> list[Registers]:  # fmt: skip
+        """One pass with the vector along the last of `axes`: each reduction's scalars. `beside` is
+        called for each whole vector."""
+        self._spill, self._beside = spill, beside
         lanes = self.loops.lanes if axes else 1
         state, types = self._start(reductions, lanes)
 
@@ -78,7 +81,7 @@ class Fold:
     ) -> None:
         """One pass over vectors along an outer axis, all columns side by side. The results are
         bound in the columns."""
-        self._spill = None
+        self._spill = self._beside = None
         state: list[Register] = []
         types: list[VType] = []
         for _ in columns:
@@ -226,6 +229,8 @@ class Fold:
             at = self.loops.at(self._spill.index)
             register = self.e.element(self._spill.value, at)
             self.e.store_scratch(self._spill.location, at, register)
+        if self._beside is not None and mask is None:
+            self._beside()
         return result
 
 

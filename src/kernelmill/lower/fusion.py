@@ -1,25 +1,29 @@
 """Decides which values are stored, and which nodes share a kernel.
 
 Nodes are visited from the results backwards. When a node is reached, all kernels that read it are
-known, each with the index at which it does. A node that one kernel reads element by element
-becomes part of that kernel; what is cheap is computed again by each reader; the rest is stored by
-a kernel of its own, or by one of the readers when no other kernel stands between. Views never cost
-anything: reading through one only changes the index.
+known, each with the index at which it does, and so how often each of them would compute the node's
+elements. What either costs (costs.py) decides between computing it in all of them and storing it:
+a node that one kernel reads element by element always becomes part of that kernel. What is stored
+is stored by one of the readers where no other kernel stands between, else by a kernel of its own.
+Views never cost anything: reading through one only changes the index.
 
 Pointwise nodes that follow a contraction element by element are its epilogue; that is settled
-first, in program order.
+first, in program order: such a node is computed once there, and nothing is passed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from kernelmill.core.dim import product, recombine
+from kernelmill.core.log import get_logger
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower import views
+from kernelmill.lower.costs import MOST_COPIES, Choice, Costs, elements, extent
 from kernelmill.lower.groups import (
     REDUCTIONS,
     Group,
@@ -32,19 +36,12 @@ from kernelmill.lower.groups import (
 )  # fmt: skip
 from kernelmill.lower.views import Index
 
-CHEAP = 4
-"""Up to this estimated cost (in simple operations) a value is computed again by each reader."""
-
-_OWN_COST = {
-    **dict.fromkeys("div floordiv mod rem sqrt rsqrt reciprocal".split(), 4),
-    **dict.fromkeys(
-        "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-        "atanh erf erfc erfinv lgamma digamma sigmoid pow atan2 hypot nextafter".split(),
-        12,
-    ),
-}
-EXPENSIVE = 8
+_log = get_logger("lower")
 _SEEDS = frozenset(("contract", "attention", "scan", "scatter", "aten"))
+_PRODUCTS = ("contract", "attention")
+
+Readers = Mapping[Group, list[Index | None]]
+"""The groups that read a value, with the indices at which they do; None for any index."""
 
 
 @dataclass
@@ -58,46 +55,26 @@ class Fusion:
 
 def fuse(
     graph: Graph,
+    costs: Costs,
     forced: Iterable[Value],
     separate: bool = False,
     within: AbstractSet[Value] = frozenset(),
     apart: AbstractSet[Value] = frozenset(),
 ) -> Fusion:
-    """Group the nodes of `graph`. `forced` values are stored whatever their readers are: the
-    program's results and updates, and what ATen reads. Those `within` their readers never are;
-    those `apart` are, each by a kernel of its own.
+    """Group the nodes of `graph`, as its `costs` advise. `forced` values are stored whatever their
+    readers are: the program's results and updates, and what ATen reads. Those `within` their
+    readers never are; those `apart` are, each by a kernel of its own.
 
     With `separate` every operator that computes is a group of its own.
     """
-    return _Fuser(graph, set(forced), separate, within, apart).run()
-
-
-def inline_costs(graph: Graph) -> dict[Value, int]:
-    """For each value, what computing one element from stored values costs."""
-    uses: dict[Value, int] = {}
-    for node in graph.nodes:
-        for operand in node.operands:
-            uses[operand] = uses.get(operand, 0) + 1
-    costs: dict[Value, int] = {}
-    for node in graph.nodes:
-        kind = OPS[node.op].kind
-        for result in node.results:
-            if kind not in ("pointwise", "view", "layout", "gather"):
-                costs[result] = 0
-                continue
-            own = 0 if kind in ("view", "layout") else _OWN_COST.get(node.op, 1)
-            own += 2 if kind == "gather" else 0
-            for operand in dict.fromkeys(node.operands):
-                cost = costs.get(operand, 0)
-                own += 0 if uses[operand] > 1 and cost > CHEAP else cost
-            costs[result] = own
-    return costs
+    return _Fuser(graph, costs, set(forced), separate, within, apart).run()
 
 
 class _Fuser:
     def __init__(
         self,
         graph: Graph,
+        costs: Costs,
         forced: set[Value],
         separate: bool,
         within: AbstractSet[Value],
@@ -111,7 +88,10 @@ class _Fuser:
         self.bit = {node: 1 << i for i, node in enumerate(graph.nodes)}
         self.ancestors: dict[Node, int] = {}
         self.descendants: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
-        self.cost = inline_costs(graph)
+        self.costs = costs
+        self.explain = _log.isEnabledFor(logging.DEBUG)
+        self.seeds: dict[Node, Group] = {}
+        self.grouped = 0
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}
         self.accesses: dict[Value, dict[Group, list[Index | None]]] = {}
@@ -150,6 +130,7 @@ class _Fuser:
                 self.epilogue[node] = group
             self._add_bits(group, node)
             self.groups.append(group)
+            self.seeds[node] = group
         elif kind == "pointwise" and not self.separate and node.result not in self.apart:
             self._absorb(node)
 
@@ -167,7 +148,12 @@ class _Fuser:
         group, index = found
         if product(node.result.shape) != product(group.extents.values()):
             return
-        if not self._only_through(group, node, index) or self._makes_cycle(node, group):
+        if not self._only_through(group, node, index):
+            return
+        # What the group needs anyway comes before it; only another kernel may need both.
+        assert group.seed is not None
+        new = self.ancestors[node] & ~(self.ancestors[group.seed] | group.member_bits)
+        if new & self.grouped and self._makes_cycle(node, group):
             return
         group.internal[node.result] = index
         self.epilogue[node] = group
@@ -222,6 +208,7 @@ class _Fuser:
     def _add_bits(self, group: Group, node: Node) -> None:
         group.member_bits |= self.bit[node]
         group.descendant_bits |= self.descendants[node]
+        self.grouped |= self.bit[node]
 
     # ---- everything else, backwards ------------------------------------------------------------
 
@@ -244,7 +231,7 @@ class _Fuser:
         else:
             self._place_pointwise(node)
 
-    def _readers(self, value: Value) -> dict[Group, list[Index | None]]:
+    def _readers(self, value: Value) -> Readers:
         return self.accesses.get(value, {})
 
     def _access(self, value: Value, group: Group, index: Index | None) -> None:
@@ -281,7 +268,7 @@ class _Fuser:
             self._access(operand, group, inner)
 
     def _place_seed(self, node: Node) -> None:
-        group = next(g for g in self.groups if g.seed is node)
+        group = self.seeds[node]
         stored = self.epilogue.get(node) is None
         for result in node.results:
             outside = any(reader is not group for reader in self._readers(result))
@@ -341,38 +328,59 @@ class _Fuser:
             self._inline(node, readers)
             return
         for group in sorted(readers, key=lambda g: g.member_bits & -g.member_bits):
-            if self._can_store_in(node, group):
+            if self._can_store_in(value, group):
                 self._join(node, group)
                 return
         self._store_alone(node)
 
-    def _inline_everywhere(self, value: Value, readers: dict[Group, list[Index | None]]) -> bool:
-        cost = self.cost[value]
-        if cost <= CHEAP:
-            return True
-        if len(readers) > 1:
+    def _inline_everywhere(self, value: Value, readers: Readers) -> bool:
+        """Whether all that read this value compute it, in place of one that stores it."""
+        copies = max(map(len, readers.values())) - 1
+        if copies * self.costs.operations[value] > MOST_COPIES:
             return False
-        ((group, indices),) = readers.items()
-        return (
-            len(indices) <= 2 and None not in indices and not self._repeats(value, group, indices)
+        times = sum(
+            self._times(value, group, index)
+            for group, indices in readers.items()
+            for index in indices
         )
+        choice = self.costs.choice(value, times, len(readers))
+        found = choice.again <= choice.stored or (
+            choice.again <= choice.alone
+            and not any(self._can_store_in(value, group) for group in readers)
+        )
+        if self.explain:
+            self._explain(value, choice, len(readers), found)
+        return found
 
-    def _repeats(self, value: Value, group: Group, indices: list[Index | None]) -> bool:
-        """Whether the group's loops would compute elements of an expensive value many times.
+    def _explain(self, value: Value, choice: Choice, readers: int, again: bool) -> None:
+        _log.debug(
+            "%s %s is %s: %d kernels read it; cycles: again %.0f, stored by one %.0f, alone %.0f",
+            value.name, value.type, "computed where it is read" if again else "stored",
+            readers, choice.again, choice.stored, choice.alone,
+        )  # fmt: skip
 
-        What does not depend on the last axis costs little: it is a scalar beside vectors.
+    def _times(self, value: Value, group: Group, index: Index | None) -> int:
+        """How many elements of the value the group's loops compute at this index.
+
+        What does not depend on the last axis is a scalar beside vectors, once for each row.
         """
-        axes = [axis.name for axis in group.outer + group.inner]
-        if self.cost[value] <= EXPENSIVE or not axes:
-            return False
-        used = [used_axes(index) for index in indices if index is not None]
-        return any(axes[-1] in names and not names.issuperset(axes) for names in used)
+        axes = group.outer + group.inner
+        if index is None:
+            # Somewhere that is looked up, or as operand of a product, which packs it once or twice.
+            count = extent(list(group.extents.values())) if group.kind == "nest" else 0
+            return count or elements(value) * (2 if group.kind in _PRODUCTS else 1)
+        names = used_axes(index)
+        if group.inner and not names & {axis.name for axis in group.inner}:
+            axes = group.outer
+        elif axes and axes[-1].name not in names:
+            axes = axes[:-1]
+        return extent([group.extents[axis.name] for axis in axes])
 
     def _row_level(self, group: Group, indices: list[Index | None]) -> bool:
         inner = {axis.name for axis in group.inner}
         return bool(inner) and all(i is not None and not used_axes(i) & inner for i in indices)
 
-    def _inline(self, node: Node, readers: dict[Group, list[Index | None]]) -> None:
+    def _inline(self, node: Node, readers: Readers) -> None:
         for group, indices in readers.items():
             for index in indices:
                 self._propagate(node, group, index)
@@ -382,18 +390,24 @@ class _Fuser:
                 group.internal[node.result] = indices[0]
                 self._add_bits(group, node)
 
-    def _can_store_in(self, node: Node, group: Group) -> bool:
+    def _can_store_in(self, value: Value, group: Group) -> bool:
         """Whether `group` may compute and store this value besides what it does already."""
         if group.kind != "nest":
             return False
-        indices = self._readers(node.result)[group]
+        indices = self._readers(value)[group]
         index = indices[0]
         if len(indices) != 1 or index is None:
             return False
         axes = group.outer if self._row_level(group, [index]) else group.outer + group.inner
-        if not enumerates(index, node.result.shape, axes, group.extents):
+        if not enumerates(index, value.shape, axes, group.extents):
             return False
-        return not self._makes_cycle(node, group)
+        return not self._cuts_through(value, group)
+
+    def _cuts_through(self, value: Value, group: Group) -> bool:
+        """Whether another kernel would stand between this value and `group`, which reads it. It
+        would have to read the value too."""
+        assert value.node is not None
+        return len(self._readers(value)) > 1 and self._makes_cycle(value.node, group)
 
     def _makes_cycle(self, node: Node, group: Group) -> bool:
         """Whether another kernel would run both after and before `group` if that computed `node`.
@@ -463,7 +477,7 @@ class _Fuser:
             return False
         indices = self._readers(node.result)[group]
         index = indices[0]
-        if len(indices) != 1 or index is None or self._makes_cycle(node, group):
+        if len(indices) != 1 or index is None or self._cuts_through(node.result, group):
             return False
         shape = node.operands[0].shape
         sizes = [shape[d] for d in reduced_dims(node) if shape[d] != 1]

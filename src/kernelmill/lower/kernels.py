@@ -14,6 +14,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.contractions import ContractionEmitter, PanelWidths
 from kernelmill.lower.convolutions import ConvolutionEmitter, convolves_last
+from kernelmill.lower.costs import Costs
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group
 from kernelmill.lower.indexed import emit_indexed
@@ -55,8 +56,8 @@ UNNAMED = "kernel"
 class KernelMaker:
     """Makes kernels for the groups of one graph.
 
-    `stored` says where values live; `pack` stores a constant view once; `cost` is that of
-    `fusion.inline_costs`; `order` sorts a group's nodes as the program has them; the values
+    `stored` says where values live; `pack` stores a constant view once; `costs` are
+    the graph's; `order` sorts a group's nodes as the program has them; the values
     `within` products are computed there from smaller ones. With `trials` the schedules of
     contractions and attentions come from there. `templates` are kernels made before.
     """
@@ -66,7 +67,7 @@ class KernelMaker:
         target: Target,
         stored: Callable[[Value], Location | None],
         pack: Callable[[Value], Location | None],
-        cost: Mapping[Value, int],
+        costs: Costs,
         order: Mapping[Node, int],
         within: AbstractSet[Value] = frozenset(),
         trials: Trials | None = None,
@@ -75,7 +76,7 @@ class KernelMaker:
         self.target = target
         self.stored = stored
         self.pack = pack
-        self.cost = cost
+        self.costs = costs
         self.order = order
         self.within = within
         self.trials = trials
@@ -146,7 +147,7 @@ class KernelMaker:
         if contraction is not None:
             return contraction.emit()
         if group.kind == "nest":
-            return emit_nest(emitter, Nest(group, targets, self.cost), self.target)
+            return emit_nest(emitter, Nest(group, targets, self.costs), self.target)
         node = group.seed
         if node is None or group.kind not in ("scan", "scatter"):
             raise UnsupportedError(f"no template for a group of kind {group.kind}")

@@ -9,12 +9,21 @@ axis where that is what is contiguous in memory.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, ceildiv, product, symbols
+from kernelmill.core.dim import (
+    Dim,
+    ceildiv,
+    linear_part,
+    product,
+    recombine,
+    substitute,
+    symbols,
+)  # fmt: skip
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Node, Value, row_major
+from kernelmill.lower.costs import Costs, extent
 from kernelmill.lower.domain import (
     Access,
     Axis,
@@ -26,7 +35,6 @@ from kernelmill.lower.domain import (
 )  # fmt: skip
 from kernelmill.lower.elements import Emitter, Location, ScratchLocation
 from kernelmill.lower.fold import Column, Fold, Spill
-from kernelmill.lower.fusion import EXPENSIVE
 from kernelmill.lower.groups import Group, in_range, operand_index, used_axes
 from kernelmill.lower.loops import Loops, count
 from kernelmill.lower.reduction import Reduction, levels
@@ -37,17 +45,22 @@ MAX_SPILL_BYTES = 256 * 1024
 """A row's intermediate results are kept in scratch up to this size, else computed again."""
 
 
+ROW_BYTES = 1024, 16384
+"""Rows of such a length are asked for ahead: shorter ones follow each other within a page, two of
+the longer ones do not fit into the first-level cache."""
+
+
 @dataclass(frozen=True)
 class Nest:
     """What the template needs besides the emitter.
 
     targets   for each root of the group the memory it is stored to
-    cost      of computing each value from stored ones, in simple operations
+    costs     of the graph's values
     """
 
     group: Group
     targets: Mapping[Value, Location]
-    cost: Mapping[Value, int]
+    costs: Costs
 
 
 def emit_nest(emitter: Emitter, nest: Nest, target: Target) -> Dim:
@@ -63,7 +76,7 @@ class _Template:
         self.e = emitter
         self.nest = nest
         self.group = nest.group
-        self.target = target
+        self.far = target.l2_bytes
         self.reductions = nest.group.reductions()
         self.lanes = _lanes(nest.group, target)
         extents = self.group.extents
@@ -120,8 +133,8 @@ class _Template:
     def _work(self) -> Dim:
         """Nanoseconds of all tasks on one core: the larger of memory traffic and arithmetic."""
         traffic = sum(a.dtype.bytes for a in self.accesses if a.dtype is not None)
-        cost = sum(self.nest.cost.get(value, 0) for value, _ in self._computed())
-        tenths = max(1, traffic, cost * 10 // self.lanes)
+        cost = sum(self.nest.costs.operations.get(value, 0) for value, _ in self._computed())
+        tenths = max(1, traffic, int(cost * 10 / self.lanes))
         return count([*self.outer, *self.inner]) * tenths // 10 + 1
 
     # ---- pure maps -----------------------------------------------------------------------------
@@ -179,13 +192,39 @@ class _Template:
             for number, nodes in enumerate(passes):
                 reductions = [Reduction(node) for node in nodes]
                 now = spill if spill is not None and spill.first_pass == number else None
-                for reduction, registers in zip(
-                    reductions, fold.along_inner(self.inner, reductions, now), strict=True
-                ):
+                # The second pass reads what is in the cache, and does not write past it yet.
+                beside = self._ahead() if number == min(1, len(passes) - 1) else None
+                results = fold.along_inner(self.inner, reductions, now, beside)
+                for reduction, registers in zip(reductions, results, strict=True):
                     fold.finish(reduction, registers)
                 if now is not None:
                     self.e.scratch[now.value] = now.location
             self._finish_row()
+
+    def _ahead(self) -> Callable[[], None] | None:
+        """Asks for what rows to come read, line by line. Processors guess what is read next within
+        a page only, and passes over a row leave memory idle."""
+        if not self.inner or not self.outer:
+            return None
+        (row, vector), places = (self.outer[-1], self.inner[-1]), list[tuple[Location, Dim]]()
+        for access in self.accesses:
+            location = None if access.value is None else self.e.stored(access.value)
+            along, down = (linear_part(access.expression, a.name) for a in (vector, row))
+            if access.kind != "load" or location is None or along is None or down is None:
+                continue
+            step, count = down[0], location.elements
+            if along[0] != 1 or not isinstance(step, int) or not isinstance(count, int):
+                continue
+            bytes = step * location.dtype.bytes
+            if count * location.dtype.bytes >= self.far and ROW_BYTES[0] <= bytes <= ROW_BYTES[1]:
+                rows = 2 if bytes <= ROW_BYTES[1] // 4 else 1
+                places.append((location, access.expression + step * rows))
+
+        def ask() -> None:
+            for location, place in dict.fromkeys(places):
+                self.e.prefetch(location, recombine(substitute(place, self.loops.env)))
+
+        return ask if places else None
 
     def _finish_row(self) -> None:
         inner = {axis.name for axis in self.group.inner}
@@ -202,15 +241,19 @@ class _Template:
                 self.loops.vectors(self.inner[-1], lambda: self._store_roots(self.full_roots))
 
     def _plan_spill(self, passes: Sequence[Sequence[Node]]) -> Spill | None:
-        """An expensive value that several passes need is kept in scratch if the row is small."""
+        """A value that several passes need is kept in scratch, if the row is small, where that is
+        quicker than computing it each time."""
+        row = extent([self.group.extents[axis.name] for axis in self.group.inner])
         strides = row_major([self.group.extents[axis.name] for axis in self.group.inner])
         by_axis = {a.name: s for a, s in zip(self.group.inner, strides, strict=True)}
         for value, index in self.group.internal.items():
             dims = [_stride_of(position, by_axis) for position in index]
-            users = self._passes_using(value, passes)
-            if value in self.reductions or self.nest.cost.get(value, 0) <= EXPENSIVE:
+            if value in self.reductions:
                 continue
-            if len(users) < 2 or users[0] == len(passes) or None in dims or not any(dims):
+            users = self._passes_using(value, passes)
+            if not self.nest.costs.keeps(value, row, len(users)):
+                continue
+            if users[0] == len(passes) or None in dims or not any(dims):
                 continue
             if not in_range(index, value.shape):
                 continue
@@ -236,7 +279,9 @@ class _Template:
             )
         ]
         for root in self.full_roots:
-            if root is value or (root.node is not None and value.node in self._upstream(root.node)):
+            node = root.node
+            direct = set() if node is None else self._upstream(node) - self._behind_reductions(node)
+            if root is value or value.node in direct:
                 using.append(len(passes))
                 break
         return using

@@ -16,9 +16,10 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.channels_last import choose_layouts, last
 from kernelmill.lower.constants import lasting_values
+from kernelmill.lower.costs import Costs
 from kernelmill.lower.dequantise import dequantised
 from kernelmill.lower.elements import Location
-from kernelmill.lower.fusion import fuse, inline_costs
+from kernelmill.lower.fusion import fuse
 from kernelmill.lower.groups import Group, fresh_axes, is_view
 from kernelmill.lower.kernels import UNNAMED, KernelMaker, Templates
 from kernelmill.lower.marks import launch_mark
@@ -125,13 +126,13 @@ class _Lowering:
         self._choose_layouts()
         sources = self._materialise_updates()
         forced = self._forced(sources)
-        self.cost = inline_costs(self.graph)
+        costs = Costs(self.graph, self.target)
         order = {node: i for i, node in enumerate(self.graph.nodes)}
         within = apart = frozenset[Value]()
         if not self.separate:
             within = dequantised(self.graph, self.constants, forced | self.read)
             apart = frozenset(lasting_values(self.graph, self.constants) - within)
-        self.fusion = fuse(self.graph, forced, self.separate, within, apart)
+        self.fusion = fuse(self.graph, costs, forced, self.separate, within, apart)
         self.read |= self.fusion.kept
         trials = None
         if self.pick is not None:
@@ -140,7 +141,7 @@ class _Lowering:
             self.target,
             self._stored,
             self._pack,
-            self.cost,
+            costs,
             order,
             within,
             trials,

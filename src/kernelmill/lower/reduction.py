@@ -69,7 +69,8 @@ class Reduction:
     ) -> Registers:
         """`old` with an element (or another accumulator) folded in, in the lanes of `mask`."""
         if not self.is_arg:
-            folded = b.op(self._fold, old[0], new[0], lanes=old[0].type.lanes)
+            # What is new comes first: max and min test that for NaN while they wait for the rest.
+            folded = b.op(self._fold, new[0], old[0], lanes=old[0].type.lanes)
             return (self._masked(b, mask, folded, old[0]),)
         better = self._better(b, old, new)
         if mask is not None:

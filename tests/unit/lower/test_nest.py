@@ -27,6 +27,7 @@ from kernelmill.core.dtype import (
 from kernelmill.core.target import Target, x86_64
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
+from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Launch
 from tests.compiled import check, graph, lowered, program, whole
 
@@ -417,3 +418,33 @@ def test_large_maps_are_split_over_tasks() -> None:
     )
     assert all(isinstance(step.tasks, int) and step.tasks > 1 for step in launches(made))
     check(made, whole(F32, 300, 111))
+
+
+# ---- rows to come ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "asked"),
+    [(4100, 300, True), (600, 2000, True), (8, 300, False), (40000, 40, False), (50, 30000, False)],
+)
+def test_rows_to_come_are_asked_for(rows: int, columns: int, asked: bool) -> None:
+    # Only what is not in the caches, and not what follows within a page or does not fit anyway.
+    def build(b: GraphBuilder, x: Value) -> Value:
+        total = b.emit("reshape", b.emit("reduce_sum", x, dims=(1,)), shape=(rows, 1))
+        return b.emit("sub", x, b.emit("expand", total, shape=(rows, columns)))
+
+    sums = graph(build, (F32, (rows, columns)))
+    made = check(sums, whole(F32, rows, columns))
+    assert ("prefetch" in print_kernel(*made.kernels.values())) == asked
+    own_caches = lowered(sums, x86_64(4))
+    assert ("prefetch" in print_kernel(*own_caches.kernels.values())) == asked
+
+
+def test_the_largest_is_nan_wherever_one_is() -> None:
+    def build(b: GraphBuilder, x: Value) -> list[Value]:
+        return [b.emit("reduce_max", x, dims=(1,)), b.emit("reduce_min", x, dims=(1,))]
+
+    x = torch.randn(200, 200)
+    for row in range(200):
+        x[row, row] = torch.nan
+    check(graph(build, (F32, (200, 200))), x, targets=OLDER)
