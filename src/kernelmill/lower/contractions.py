@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, mod, product, sym
 from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
@@ -41,13 +42,18 @@ from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group, fresh_axes, used_axes
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.loops import Loops
-from kernelmill.lower.panel_views import panel_view
+from kernelmill.lower.panel_views import Rows, panel_view
 from kernelmill.lower.views import Index, ravel, unravel
 from kernelmill.lower.widen import factors, made_of, widened
 from kernelmill.lower.words import Words, word_size
 
-Pack = Callable[[Value], Location | None]
-"""Asks for a constant value to be stored once; None when it depends on what changes."""
+
+class Pack(Protocol):
+    """Asks for a constant value to be stored once, which may be a copy of `rows`; None when it
+    depends on what changes."""
+
+    def __call__(self, view: Value, rows: Rows | None = None) -> Location | None: ...
+
 
 Dims = tuple[Dim, ...]
 
@@ -339,7 +345,7 @@ class ContractionEmitter:
         origin = self.group.seed.origin
         batch, k = roles.batch, roles.k
         view = panel_view(value, at, batch, outer, k, width, self._words, origin)
-        location = None if view is None else self.pack(view)
+        location = None if view is None else self.pack(*view)
         return None if location is None else self.e.param(location, "in")
 
     def _pack_leaves(self, width: int) -> None:

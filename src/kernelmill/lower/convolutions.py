@@ -23,6 +23,7 @@ from kernelmill.lower.domain import collect
 from kernelmill.lower.elements import Location
 from kernelmill.lower.groups import Group, fresh_axes
 from kernelmill.lower.lane import Lane
+from kernelmill.lower.panel_views import Rows
 from kernelmill.lower.views import Index
 
 
@@ -72,8 +73,10 @@ class ConvolutionEmitter(ContractionEmitter):
     def pack_constants(self, widths: PanelWidths) -> None:
         """Have the weights packed, if they are constant."""
         node, geometry, schedule = self.seed, self._geometry, self._schedule
-        pack = _depthwise_view if geometry.depthwise else _panel_view
-        location = self.pack(pack(node, geometry, schedule))
+        if geometry.depthwise:
+            location = self.pack(_depthwise_view(node, geometry, schedule))
+        else:
+            location = self.pack(*_panel_view(node, geometry, schedule))
         if location is None:
             super().pack_constants(super().panel_widths())
             return
@@ -145,14 +148,17 @@ def _pair(values: object, missing: int) -> Pair:
     return (missing, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
 
 
-def _panel_view(node: Node, geometry: Geometry, schedule: Schedule) -> Value:
-    """The weights as a view in the order of schedule.py."""
+def _panel_view(node: Node, geometry: Geometry, schedule: Schedule) -> tuple[Value, Rows]:
+    """The weights as a view in the order of schedule.py, and the rows that it copies."""
     weight = node.operands[1]
     builder = GraphBuilder("panels")
     builder.origin = node.origin
     groups, outs, channels = geometry.groups, geometry.outs, geometry.channels
     panels, block = schedule.panel_count(geometry), schedule.block
     high, wide = geometry.kernel
+    taps = 1 if geometry.planar else high * wide
+    shape = (groups, outs, channels * high * wide // taps, taps)
+    rows = Rows(builder.emit("reshape", weight, shape=shape), schedule.width, block)
     view = builder.emit("reshape", weight, shape=(groups, outs, channels, high, wide))
     missing = panels * schedule.width - outs
     if missing:
@@ -160,7 +166,7 @@ def _panel_view(node: Node, geometry: Geometry, schedule: Schedule) -> Value:
     blocks = (groups, panels, schedule.width, channels // block, block, high, wide)
     view = builder.emit("reshape", view, shape=blocks)
     inner = (4, 5, 6) if geometry.planar else (5, 6, 4)
-    return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2))
+    return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
 
 
 def _depthwise_view(node: Node, geometry: Geometry, schedule: Schedule) -> Value:

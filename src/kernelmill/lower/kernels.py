@@ -12,7 +12,7 @@ from kernelmill.core.target import Target
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
-from kernelmill.lower.contractions import ContractionEmitter, PanelWidths
+from kernelmill.lower.contractions import ContractionEmitter, Pack, PanelWidths
 from kernelmill.lower.convolutions import ConvolutionEmitter, convolves_last
 from kernelmill.lower.costs import Costs
 from kernelmill.lower.elements import Emitter, Location
@@ -66,7 +66,7 @@ class KernelMaker:
         self,
         target: Target,
         stored: Callable[[Value], Location | None],
-        pack: Callable[[Value], Location | None],
+        pack: Pack,
         costs: Costs,
         order: Mapping[Node, int],
         within: AbstractSet[Value] = frozenset(),

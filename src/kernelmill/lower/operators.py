@@ -20,23 +20,18 @@ from kernelmill.core.dim import (
     Sym,
     bounds,
     evaluate,
-    linear_part,
     of_atom,
-    provably_nonnegative,
-    recombine,
     substitute,
-    symbols,
 )  # fmt: skip
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Node, Value, row_major
 from kernelmill.graph.ops import OPS, TypingError
-from kernelmill.lower import views
 from kernelmill.lower.elements import Location
-from kernelmill.lower.groups import Group, fresh_axes, is_view
+from kernelmill.lower.groups import Group, is_view
 from kernelmill.lower.naming import kernel_type
+from kernelmill.lower.places import Place, Stored, place_of
 from kernelmill.lower.storage import span
 
-Stored = Callable[[Value], "Location | None"]
 Form = TypeVar("Form", bound="_Exact")
 
 
@@ -117,15 +112,6 @@ def _attempt(isolation: Form) -> Form | None:
     return isolation
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a value lies in a buffer: strides in elements, of every dim."""
-
-    location: Location
-    strides: tuple[Dim, ...]
-    offset: Dim
-
-
 class _Exact:
     """Builds the graph with the sizes of the program."""
 
@@ -194,7 +180,7 @@ class _Exact:
     def _root(self, root: Value, location: Location) -> Value:
         node = root.node
         assert node is not None
-        place = self._place(root) if is_view(root) else None
+        place = place_of(root, self.stored) if is_view(root) else None
         if place is not None:
             value = self._input(root.shape, self._shape(root), place)
         elif node.op == "layout":
@@ -208,7 +194,7 @@ class _Exact:
 
     def _value(self, value: Value) -> Value:
         if value not in self.done:
-            place = self._place(value)
+            place = place_of(value, self.stored)
             if place is None:
                 self.done[value] = self._computed(value)
             else:
@@ -247,35 +233,7 @@ class _Exact:
 
     # ---- what is read ----------------------------------------------------------------------------
 
-    def _place(self, value: Value) -> _Place | None:
-        """Where the value lies, when it is stored or a view that strides can express."""
-        axes, index = fresh_axes(value.shape, "x", {})
-        below = value
-        while (location := self.stored(below)) is None:
-            if not is_view(below) or below.node is None:
-                return None
-            found = views.sources(below.node, index)
-            if len(found) != 1 or found[0].conditions:
-                return None
-            below, index = found[0].operand, found[0].index
-        address = location.offset
-        for position, stride in zip(index, location.strides, strict=True):
-            address = address + position * stride
-        address = recombine(address)
-        steps: dict[str, Dim] = {}
-        for axis in axes:
-            linear = linear_part(address, axis.name)
-            if linear is None or not provably_nonnegative(linear[0]):
-                return None
-            steps[axis.name], address = linear
-        names = {axis.name for axis in axes}
-        if any(names & symbols(part).keys() for part in (address, *steps.values())):
-            return None
-        each = iter(axes)
-        strides = tuple(0 if size == 1 else steps[next(each).name] for size in value.shape)
-        return _Place(location, strides, address)
-
-    def _input(self, shape: Sequence[Dim], built: tuple[Dim, ...], place: _Place) -> Value:
+    def _input(self, shape: Sequence[Dim], built: tuple[Dim, ...], place: Place) -> Value:
         strides = self.strides(shape, place.strides, built)
         offset = self.size(place.offset, "offset")
         key = (place.location.buffer, place.location.dtype, built, strides, offset)
@@ -304,9 +262,9 @@ class _Exact:
         node = root.node
         if others or node is None or OPS[node.op].kind != "pointwise":
             return None
-        places: dict[Value, _Place] = {}
+        places: dict[Value, Place] = {}
         for operand in node.operands:
-            place = self._place(operand)
+            place = place_of(operand, self.stored)
             if place is not None:
                 places[operand] = place
             elif operand.node is None or operand.node.op != "full":
@@ -319,7 +277,7 @@ class _Exact:
             if operand in places:
                 place = places[operand]
                 strides = tuple(place.strides[i] for i in kept)
-                moved = _Place(place.location, strides, place.offset)
+                moved = Place(place.location, strides, place.offset)
                 operands.append(self._input(shape, built, moved))
             else:
                 assert operand.node is not None
@@ -390,7 +348,7 @@ def _symbolic(attr: object) -> bool:
     return isinstance(attr, Expr)
 
 
-def _strides_of(places: Mapping[Value, _Place]) -> list[tuple[Dim, ...]]:
+def _strides_of(places: Mapping[Value, Place]) -> list[tuple[Dim, ...]]:
     return [place.strides for place in places.values()]
 
 

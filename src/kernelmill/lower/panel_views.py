@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.graph.builder import GraphBuilder
@@ -13,11 +14,25 @@ from kernelmill.lower.groups import fresh_axes, used_axes
 from kernelmill.lower.views import Index
 
 
+@dataclass(frozen=True)
+class Rows:
+    """What panels of `width` outs are made of, where they are copies of rows.
+
+    `value` is a view of shape (groups, outs, channels, taps); a panel has the order
+    [block of channels][tap][channel][out], outs that are not there being zeros.
+    """
+
+    value: Value
+    width: int
+    block: int = 1
+
+
 def panel_view(
     value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims,
     width: int, group: int, origin: str,
-) -> Value | None:  # fmt: skip
-    """A constant operand as a view in panel layout, by views alone; None where that cannot be.
+) -> tuple[Value, Rows | None] | None:  # fmt: skip
+    """A constant operand as a view in panel layout, by views alone, and as rows where it is copied
+    element by element; None where that cannot be.
 
     `group` neighbours along k stay side by side, as one element of the panel.
     """
@@ -43,9 +58,10 @@ def panel_view(
         flat = builder.emit("pad", flat, low=(0, 0), high=missing, value=0)
     if group == 1:
         tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
-        return builder.emit("permute", tiles, dims=(0, 2, 1))
+        whole = builder.emit("reshape", rows, shape=(1, outer, depth, 1))
+        return builder.emit("permute", tiles, dims=(0, 2, 1)), Rows(whole, width)
     tiles = builder.emit("reshape", flat, shape=(panels, width, groups, group))
-    return builder.emit("permute", tiles, dims=(0, 2, 1, 3))
+    return builder.emit("permute", tiles, dims=(0, 2, 1, 3)), None
 
 
 def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:

@@ -24,6 +24,8 @@ from kernelmill.lower.groups import Group, fresh_axes, is_view
 from kernelmill.lower.kernels import UNNAMED, KernelMaker, Templates
 from kernelmill.lower.marks import launch_mark
 from kernelmill.lower.operators import Operator, isolate
+from kernelmill.lower.panel_kernel import PanelCopy, panel_copy
+from kernelmill.lower.panel_views import Rows
 from kernelmill.lower.splice import Splice
 from kernelmill.lower.storage import Storage, base_of, layout_of
 from kernelmill.lower.symbols import used_symbols
@@ -340,7 +342,7 @@ class _Lowering:
             )
         return kernel
 
-    def _pack(self, view: Value) -> Location | None:
+    def _pack(self, view: Value, rows: Rows | None = None) -> Location | None:
         """Store a view of constants once, in a buffer that outlives calls."""
         known = self.storage.locations.get(view)
         if known is not None:
@@ -352,11 +354,21 @@ class _Lowering:
             return self.storage.locations[self.packed[key]]
         location = self.storage.add(view, "packed", view.type)
         self.packed[key] = view
+        copy = None if rows is None else panel_copy(rows, self._stored, self.target)
+        if copy is not None:
+            self.prepare.append(self._panels(copy, location.buffer, view))
+            return location
         group = Group("nest")
         group.outer, index = fresh_axes(view.shape, "d", group.extents)
         group.roots[view] = index
         self.prepare.append(self._kernel(group, {view: location}))
         return location
+
+    def _panels(self, copy: PanelCopy, packed: int, view: Value) -> Launch:
+        kernel = self._named(copy.kernel, () if view.node is None else (view.node,))
+        return Launch(
+            kernel.name, (copy.source, packed), copy.dims, copy.tasks, copy.scratch, copy.work
+        )
 
     def _copy_back(self, target: Value, source: Value) -> None:
         """Write an updated input, after everything that reads its old contents."""

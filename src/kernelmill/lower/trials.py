@@ -16,9 +16,10 @@ from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.attention.tiling import AttentionTiling
 from kernelmill.lower.contract.tiling import Tiling
-from kernelmill.lower.contractions import ContractionEmitter
+from kernelmill.lower.contractions import ContractionEmitter, Pack
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group
+from kernelmill.lower.panel_views import Rows
 from kernelmill.lower.storage import span
 from kernelmill.lower.symbols import used_symbols
 
@@ -125,11 +126,11 @@ class _Trial:
         work = contraction.emit()
         return contraction, work
 
-    def _pretend(self) -> Callable[[Value], Location | None]:
+    def _pretend(self) -> Pack:
         """Packing that leaves no trace in the program."""
         made: list[Value] = []
 
-        def pack(view: Value) -> Location | None:
+        def pack(view: Value, rows: Rows | None = None) -> Location | None:
             if not self.trials.constant(view):
                 return None
             made.append(view)
