@@ -11,13 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelmill.core.dim import evaluate
 from kernelmill.plan.ir import TEAM_PARTS, Launch, Part, SuperKernel
 
 LINE = 64
 """Bytes of a cache line: threads write to lines of their own."""
 
+EAGER_SPINS = 64
+"""So often a waiting thread looks without a pause: pausing takes a good part of a short wait."""
+
 SPINS = 2000
-"""So often a waiting thread looks before it lets others have its processor."""
+"""So often it looks before it lets others have its processor."""
 
 _WAIT = f"""
 define internal void @wait(ptr %lines, i64 %first, i64 %last, i64 %count) {{
@@ -35,6 +39,9 @@ look:
   br i1 %enough, label %done, label %idle
 idle:
   %more.spins = add i64 %spins, 1
+  %eager = icmp ult i64 %spins, {EAGER_SPINS}
+  br i1 %eager, label %again, label %slow
+slow:
   %patient = icmp ult i64 %spins, {SPINS}
   br i1 %patient, label %pause, label %give.way
 pause:
@@ -79,6 +86,8 @@ class _Driver:
         self.lines.append("team:")
         for part in dict.fromkeys(self.super_kernel.parts):
             self._bound(part)
+        for part, tasks in dict.fromkeys(map(self._split, range(len(self.launches)))):
+            self._share(part, tasks)
         own = ["%own.offset = mul i64 %thread, " + str(LINE),
                "%own = getelementptr i8, ptr %lines, i64 %own.offset",
                "br label %sub0"]  # fmt: skip
@@ -139,25 +148,36 @@ class _Driver:
             f"%p{n}.member = icmp ult i64 %p{n}.place, %p{n}.size",
         ]
 
+    def _split(self, number: int) -> tuple[Part, int]:
+        """What decides which tasks of a sub-kernel are a thread's: its part and their number."""
+        return self.super_kernel.parts[number], evaluate(self.launches[number].tasks, {})
+
+    def _share(self, part: Part, tasks: int) -> None:
+        """This thread's tasks of so many. Dividing takes long, and equal splits are frequent."""
+        p, s = f"%p{self.bounds[part]}", _share_name(self.bounds[part], tasks)
+        self.lines += [
+            f"{s}.begin.scaled = mul i64 {p}.place, {tasks}",
+            f"{s}.begin = udiv i64 {s}.begin.scaled, {p}.size",
+            f"{s}.end.scaled = add i64 {s}.begin.scaled, {tasks}",
+            f"{s}.end = udiv i64 {s}.end.scaled, {p}.size",
+            f"{s}.any = icmp ult i64 {s}.begin, {s}.end",
+        ]
+
     def _sub_kernel(self, number: int) -> None:
-        launch, n = self.launches[number], self.bounds[self.super_kernel.parts[number]]
+        part, tasks = self._split(number)
+        n = self.bounds[part]
         self.lines += [
             f"sub{number}:",
             f"br i1 %p{n}.member, label %share{number}, label %sub{number + 1}",
             f"share{number}:",
         ]
-        for part, count in self._waited(number).items():
-            p = self.bounds[part]
+        for awaited, count in self._waited(number).items():
+            p = self.bounds[awaited]
             self.lines.append(
                 f"call void @wait(ptr %lines, i64 %p{p}.first, i64 %p{p}.last, i64 {count})"
             )
-        s = f"%s{number}"
+        s = _share_name(n, tasks)
         self.lines += [
-            f"{s}.begin.scaled = mul i64 %p{n}.place, {launch.tasks}",
-            f"{s}.begin = udiv i64 {s}.begin.scaled, %p{n}.size",
-            f"{s}.end.scaled = add i64 {s}.begin.scaled, {launch.tasks}",
-            f"{s}.end = udiv i64 {s}.end.scaled, %p{n}.size",
-            f"{s}.any = icmp ult i64 {s}.begin, {s}.end",
             f"br i1 {s}.any, label %run{number}, label %behind{number}",
             f"run{number}:",
         ]
@@ -174,3 +194,7 @@ class _Driver:
             part = self.super_kernel.parts[awaited]
             counts[part] = max(counts.get(part, 0), awaited + 1)
         return counts
+
+
+def _share_name(bound: int, tasks: int) -> str:
+    return f"%s{bound}.{tasks}"

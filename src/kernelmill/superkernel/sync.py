@@ -64,21 +64,27 @@ def waits_of(kernels: Sequence[SubKernel]) -> tuple[tuple[int, ...], ...]:
 def _inherited(
     kernels: Sequence[SubKernel], behind: Sequence[frozenset[int]], number: int
 ) -> frozenset[int]:
-    """What the threads of a sub-kernel have waited for before: on the same part, or all of them."""
+    """What the threads of a sub-kernel have all waited for before."""
     part = kernels[number].part
     known: frozenset[int] = frozenset()
     for earlier in range(number):
-        if kernels[earlier].part in (part, WHOLE_TEAM):
+        if _within(part, kernels[earlier].part):
             known |= behind[earlier]
     return known
 
 
 def _passed(kernels: Sequence[SubKernel], number: int) -> frozenset[int]:
-    """What the threads of a sub-kernel have all done before it."""
+    """What is done when the threads of a sub-kernel are behind it: that of threads among them."""
     part = kernels[number].part
-    return frozenset(
-        earlier for earlier in range(number) if part in (WHOLE_TEAM, kernels[earlier].part)
-    )
+    return frozenset(earlier for earlier in range(number) if _within(kernels[earlier].part, part))
+
+
+def _within(inner: Part, outer: Part) -> bool:
+    """Whether the threads of one part are among the other's, whatever the size of the team.
+
+    Of parts that begin apart this cannot be said: in a small team each has one thread at least.
+    """
+    return outer == WHOLE_TEAM or (inner[0] == outer[0] and inner[1] <= outer[1])
 
 
 def _pairs(first: SubKernel, second: SubKernel) -> list[tuple[Footprint, Footprint]]:

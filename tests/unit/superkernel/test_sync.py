@@ -81,3 +81,10 @@ def test_parts_are_never_empty_and_cover_the_team() -> None:
         for part in (*HALVES, ONE, (63, 64), (10, 20)):
             members = team_part(part, threads)
             assert members and members[0] >= 0 and members[-1] < threads
+
+
+def test_a_thread_of_those_waited_for_is_not_waited_for_apart() -> None:
+    first = SubKernel(1, ONE, (all_of(0, True),))
+    second = SubKernel(2, HALVES[0], (rows(512, True),))
+    third = SubKernel(2, WHOLE_TEAM, (all_of(0, False), all_of(512, False), rows(1024, True)))
+    assert checked([first, second, third]) == ((), (), (1,))
