@@ -104,19 +104,22 @@ def _describe(report: CompileReport) -> list[str]:
         )
     for kernel in report.kernels:
         why = f", new: differs in {', '.join(kernel.differs)}" if kernel.differs else ""
-        lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.kind}, {kernel.source}{why}]")
+        source = "" if kernel.source in kernel.kind else f", {kernel.source}"
+        lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.kind}{source}{why}]")
         lines.append(
             f"         {' '.join(kernel.operators)}  ({kernel.origin or 'origin unknown'})"
         )
         if kernel.classes:
             lines.append(f"         shape classes: {' | '.join(kernel.classes)}")
     for one in report.ranges:
-        lines.append(f"  super-kernel range {one.scope}: {len(one.supers)} super kernels")
+        count = len(one.supers)
+        lines.append(f"  super-kernel range {one.scope}: {count} super kernel{'s' * (count != 1)}")
         for made in one.supers:
             lines.append(
                 f"    {made.name}: {len(made.kernels)} sub-kernels, {made.barriers} barriers kept, "
                 f"{made.elided} elided, {made.streams} stream{'s' * (made.streams > 1)}"
             )
+        lines += [f"    stays a launch, alone: {kernel}" for kernel in one.alone]
         lines += [f"    split: {reason}" for reason in one.splits]
     for operator, reason, origin in report.fallbacks:
         lines.append(f"  ATen {operator}: {reason}  ({origin or 'origin unknown'})")

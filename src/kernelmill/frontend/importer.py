@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from kernelmill.config.ranges import mark_of
 from kernelmill.core.dim import as_sym
 from kernelmill.core.dtype import F64, I64
-from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.frontend.aten_call import emit_aten
 from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter
@@ -75,7 +75,7 @@ class _Importer:
             self._input(node, role, self._unique(name))
         for node in self.gm.graph.nodes:
             self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
-            self.builder.scope = mark_of(node.meta.get("custom") or {})
+            self.builder.scope = self._mark(node)
             if node.op == "get_attr":
                 env[node] = self._constant(str(node.target))
             elif node.op == "call_function":
@@ -89,6 +89,13 @@ class _Importer:
         self._drop_unread_constants()
         self._keep_updated_unpacked()
         return ImportedGraph(graph, tuple(self.constants.values()))
+
+    def _mark(self, node: fx.Node) -> str:
+        try:
+            return mark_of(node.meta.get("custom") or {})
+        except ConfigError as error:
+            where = f" (at {self.builder.origin})" if self.builder.origin else ""
+            raise ConfigError(f"{error}{where}") from None
 
     # ---- inputs and constants ---------------------------------------------------------------
 

@@ -23,12 +23,16 @@ from kernelmill.lower.operators import Operator
 from kernelmill.lower.program import lower_graph
 from kernelmill.static_kernels.entry import Built
 from kernelmill.static_kernels.logs import documents
-from kernelmill.store.packages import write_run, write_wheel
+from kernelmill.store.packages import check_name, write_run, write_wheel
 from kernelmill.store.store import open_store
 
 
 class Offline:
-    """The operators and programs of one log. Raises KernelmillError for what is no log."""
+    """The operators and programs of one log. Raises KernelmillError for what is no log.
+
+    `unreadable` are (name, reason) of documents that are none of this version's: one such stops
+    none of the others.
+    """
 
     def __init__(self, path: str, target: str, folder: str | None) -> None:
         try:
@@ -36,23 +40,35 @@ class Offline:
         except ValueError as error:
             raise ConfigError(str(error)) from None
         self.choices = Choices(open_store(folder), self.target)
-        operators: dict[str, Operator] = {}
-        programs: dict[str, Graph] = {}
+        self._operators: dict[str, Operator] = {}
+        self._programs: dict[str, Graph] = {}
+        self.unreadable: list[tuple[str, str]] = []
         for document in documents(path):
-            if "program" in document:
-                programs.setdefault(document["program"], _program(document["program"]))
-            elif "aten" not in document:
-                operator = from_document(document)
-                assert operator.graph is not None
-                operators.setdefault(print_graph(operator.graph, names=False), operator)
-        self.operators = list(operators.values())
-        self.programs = list(programs.values())
+            try:
+                self._take(document)
+            except KernelmillError as error:
+                self.unreadable.append((str(document.get("name", "a document")), str(error)))
+        self.operators = list(self._operators.values())
+        self.programs = list(self._programs.values())
+        if self.unreadable and not self.operators and not self.programs:
+            raise KernelmillError(f"{path}: {self.unreadable[0][1]}")
+
+    def _take(self, document: dict[str, Any]) -> None:
+        if "program" in document:
+            text = document["program"]
+            if text not in self._programs:
+                self._programs[text] = _program(text)
+        elif "aten" not in document:
+            operator = from_document(document)
+            assert operator.graph is not None
+            self._operators.setdefault(print_graph(operator.graph, names=False), operator)
 
     def compile(self, jobs: int) -> Built:
         """See `static_kernels.compile_log`."""
         new = [operator for operator in self.operators if self.choices.known(operator) is None]
         failed = self.choices.make(new, jobs or len(os.sched_getaffinity(0)))
-        failures = [(f"{f.operator.type} {f.operator.shape}", f.reason) for f in failed]
+        failures = [*self.unreadable]
+        failures += [(f"{f.operator.type} {f.operator.shape}", f.reason) for f in failed]
         for graph in self.programs:
             try:
                 self._compile_program(graph)
@@ -62,8 +78,9 @@ class Offline:
 
     def build(self, jobs: int, output: str, wheel: bool, name: str) -> Built:
         """See `static_kernels.build`."""
-        done = self.compile(jobs)
         name = name or f"static_kernel_{datetime.now().strftime('%Y%m%d%H%M%S%f')}"
+        check_name(name)
+        done = self.compile(jobs)
         contents = package_contents(name, self.choices, self.operators)
         files = dict(contents.files)
         for graph in self.programs:

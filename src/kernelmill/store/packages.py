@@ -21,13 +21,22 @@ from typing import Any
 
 from kernelmill.core import knobs
 from kernelmill.core.digest import sha256
-from kernelmill.core.errors import StoreError
+from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import Target, cpu_flags, parse_target
 from kernelmill.store import installer
 
 ENTRY_POINTS = "kernelmill.static_kernels"
-_SHEBANG = b"#!/usr/bin/env python3\n"
+_HEAD = b"""#!/bin/sh
+# Static kernels for kernelmill: a Python program and its data as a zip archive behind this script.
+command -v python3 >/dev/null || { echo "$0 needs python3" >&2; exit 2; }
+python3 -c 'import sys, zipfile; sys.exit(not zipfile.is_zipfile(sys.argv[1]))' "$0" \\
+  && exec python3 "$0" "$@"
+echo "$0 is damaged: it ends early; build or copy it anew" >&2
+exit 2
+"""
+"""Python by itself would only say that a file which was cut short is no program."""
+
 _log = get_logger("store")
 
 
@@ -71,6 +80,15 @@ class Contents:
         }
 
 
+def check_name(name: str) -> None:
+    """ConfigError when a package cannot be called so."""
+    if not installer.NAME.fullmatch(name):
+        raise ConfigError(
+            f"{name!r} is no name for a package: up to 121 letters, digits, '_', '-', '.', of "
+            "which the first is a letter or digit"
+        )
+
+
 def write_run(contents: Contents, folder: str | os.PathLike[str]) -> str:
     """Write `{name}.run`, an executable file that installs itself; returns its path."""
     assert installer.__file__ is not None
@@ -81,7 +99,7 @@ def write_run(contents: Contents, folder: str | os.PathLike[str]) -> str:
         for name, data in sorted(contents.files.items()):
             _add(package, f"kernels/{name}", data)
     path = os.path.join(folder, f"{contents.name}.run")
-    _write(path, _SHEBANG + archive.getvalue(), 0o755)
+    _write(path, _HEAD + archive.getvalue(), 0o755)
     return path
 
 

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 
 from kernelmill.config.ranges import RangeOptions, read_mark
 from kernelmill.core.dim import evaluate, product
@@ -13,7 +14,14 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import ArenaBuffer, assign
 from kernelmill.plan.ir import WHOLE_TEAM, Launch, Part, Plan, SuperKernel
 from kernelmill.superkernel.footprint import Footprints
-from kernelmill.superkernel.ranges import AUTOMATIC, Range, Segment, automatic_ranges, ranges_of
+from kernelmill.superkernel.ranges import (
+    AUTOMATIC,
+    Range,
+    Segment,
+    automatic_ranges,
+    launches_alone,
+    ranges_of,
+)
 from kernelmill.superkernel.streams import branch_parts, narrowed, saves, tagged_parts
 from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
 
@@ -35,11 +43,13 @@ class SuperReport:
 
 @dataclass(frozen=True)
 class RangeReport:
-    """What became of a range, with the reason for every split."""
+    """What became of a range, with the reason for every split. `alone` are kernels that have none
+    beside them to be fused with, and stay launches."""
 
     scope: str
     supers: tuple[SuperReport, ...]
     splits: tuple[str, ...]
+    alone: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -73,8 +83,9 @@ def form(
     ]
     drafts = [draft for draft in drafts if draft.scope != AUTOMATIC or draft.saves(threads)]
     drafts.sort(key=lambda draft: draft.segment.first)
-    if any(draft.apart for draft in drafts):
-        plan = _placed_apart(plan, [draft.segment for draft in drafts if draft.apart])
+    beside = [run for draft in drafts for run in draft.beside]
+    if beside:
+        plan = _placed_apart(plan, beside)
     supers: list[SuperKernel] = []
     reports: dict[str, list[SuperReport]] = {}
     for draft in drafts:
@@ -84,7 +95,12 @@ def form(
     return Formed(
         replace(plan, supers=tuple(supers)),
         tuple(
-            RangeReport(r.scope, tuple(reports.get(r.scope, ())), r.splits)
+            RangeReport(
+                r.scope,
+                tuple(reports.get(r.scope, ())),
+                r.splits,
+                launches_alone(plan, r.segments),
+            )
             for r in ranges
             if r.scope != AUTOMATIC or r.scope in reports
         ),
@@ -110,7 +126,7 @@ class _Draft:
         self.tasks = [evaluate(launch.tasks, {}) for launch in self.launches]
         self.work = [evaluate(launch.work, {}) for launch in self.launches]
         wide = self._wide(plan, kernels, threads)
-        self.apart = len(set(wide)) > 1
+        self.beside = _beside(segment, wide)
         self.streams = len(set(wide) - {WHOLE_TEAM}) or 1
         self.parts = wide
         if not self.options.sync_all:
@@ -199,13 +215,21 @@ def _identity(plan: Plan, buffer: int) -> object:
     return ("input", spec.source) if spec.kind == "input" else buffer
 
 
-def _placed_apart(plan: Plan, segments: Sequence[Segment]) -> Plan:
+def _beside(segment: Segment, parts: Sequence[Part]) -> list[Segment]:
+    """The runs of launches that are not the whole team's: what runs side by side is in one run."""
+    found: list[Segment] = []
+    for whole, group in groupby(enumerate(parts, segment.first), lambda at: at[1] == WHOLE_TEAM):
+        numbers = [number for number, _ in group]
+        if not whole:
+            found.append(Segment(numbers[0], numbers[-1] + 1))
+    return found
+
+
+def _placed_apart(plan: Plan, runs: Sequence[Segment]) -> Plan:
     """The plan with an arena in which buffers of launches that run side by side do not overlap:
-    inside of a segment everything is alive all the time."""
+    inside of a run everything is alive all the time."""
     extent = {
-        number: (segment.first, segment.last - 1)
-        for segment in segments
-        for number in range(segment.first, segment.last)
+        number: (run.first, run.last - 1) for run in runs for number in range(run.first, run.last)
     }
     first: dict[int, int] = {}
     last: dict[int, int] = {}

@@ -46,8 +46,9 @@ def ranges_of(plan: Plan) -> list[Range]:
         if plan.symbols:
             names = ", ".join(symbol.name for symbol in plan.symbols)
             raise ConfigError(
-                f"super_kernel range {scope!r} is in a graph with dynamic shapes ({names}); "
-                "compile with dynamic=False, or declare gears with set_dim_gears"
+                f"super_kernel range {scope!r}{_place(plan, scopes.index(scope))} is in a graph "
+                f"with dynamic shapes ({names}); compile with dynamic=False, or declare gears with "
+                "set_dim_gears"
             )
         options = _options(plan, scope)
         segments = _segments(plan.steps, scopes, scope)
@@ -109,15 +110,33 @@ def _splits(plan: Plan, scopes: Sequence[str], scope: str) -> tuple[str, ...]:
     own = [number for number, name in enumerate(scopes) if name == scope]
     reasons: list[str] = []
     for number in range(own[0], own[-1] + 1) if own else ():
-        step = plan.steps[number]
-        where = f" at {step.origin}" if isinstance(step, AtenCall) and step.origin else ""
+        step, at = plan.steps[number], _place(plan, number)
         if isinstance(step, AtenCall):
-            reasons.append(f"{step.target} runs in ATen and cannot be fused{where}")
-            continue
-        kernel = next(ref for ref in plan.kernels if ref.name == step.kernel)
-        at = f" at {kernel.origin}" if kernel.origin else ""
-        if scopes[number] != scope:
-            reasons.append(f"{kernel.type} in between is not in the range{at}")
+            reasons.append(f"{step.target} runs in ATen and cannot be fused{at}")
+        elif scopes[number] != scope:
+            reasons.append(f"{_type(plan, step)} in between is not in the range{at}")
         elif not _can_be_fused(step):
-            reasons.append(f"{kernel.type} is a kernel for all sizes and cannot be fused{at}")
+            reasons.append(f"{_type(plan, step)} is a kernel for all sizes and cannot be fused{at}")
     return tuple(reasons)
+
+
+def launches_alone(plan: Plan, segments: Sequence[Segment]) -> tuple[str, ...]:
+    """What has nothing beside it to be fused with, and stays a launch."""
+    alone = [segment.first for segment in segments if segment.last - segment.first == 1]
+    return tuple(f"{_type(plan, plan.steps[n])}{_place(plan, n)}" for n in alone)
+
+
+def _type(plan: Plan, step: Step) -> str:
+    if isinstance(step, AtenCall):
+        return step.target
+    return next(ref.type for ref in plan.kernels if ref.name == step.kernel)
+
+
+def _place(plan: Plan, number: int) -> str:
+    """Where in the model a step comes from, to stand behind its name."""
+    step = plan.steps[number]
+    if isinstance(step, AtenCall):
+        origin = step.origin
+    else:
+        origin = next(ref.origin for ref in plan.kernels if ref.name == step.kernel)
+    return f" at {origin}" if origin else ""

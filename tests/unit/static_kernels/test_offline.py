@@ -14,6 +14,7 @@ import kernelmill
 from kernelmill import static_kernels
 from kernelmill.cli.main import main
 from kernelmill.compiler import choices
+from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.core.target import host
 from kernelmill.store import Store, packages
 
@@ -68,6 +69,27 @@ print(built.operators, built.compiled, "torch" in sys.modules, "kernelmill.compi
     assert second_run().decode() == f"{first.operators} 0 False False\n"
     next(folder.glob("Choice_*.json")).unlink()
     assert second_run().decode() == f"{first.operators} 1 True True\n"
+
+
+def test_a_document_of_another_version_stops_none_of_the_others(recorded, tmp_path):
+    first, *others = recorded.read_text().splitlines(keepends=True)
+    document = json.loads(first)
+    document["graph"] = document["graph"].replace("matmul", "unheard_of")
+    log = tmp_path / "log"
+    log.write_text(json.dumps(document) + "\n" + "".join(others))
+    built = static_kernels.compile_log(log, folder=str(tmp_path / "meta"))
+    assert built.operators == built.compiled == 4
+    ((name, reason),) = built.failures
+    assert name == document["name"] and "unheard_of" in reason
+    log.write_text(json.dumps(document) + "\n")
+    with pytest.raises(KernelmillError, match="unheard_of"):
+        static_kernels.compile_log(log, folder=str(tmp_path / "meta"))
+
+
+def test_a_name_for_no_package_is_refused_at_once(recorded, tmp_path):
+    with pytest.raises(ConfigError, match="'a b' is no name for a package"):
+        static_kernels.build(recorded, tmp_path, name="a b", folder=str(tmp_path / "meta"))
+    assert not list(tmp_path.rglob("*.o"))
 
 
 def test_a_folder_of_documents_is_a_log(recorded, tmp_path):

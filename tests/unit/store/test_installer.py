@@ -127,6 +127,22 @@ def test_a_package_cut_short_is_refused(package, folder):
         installer.install(str(package), str(folder))
 
 
+def test_a_package_is_a_command_and_says_when_it_ends_early(package, folder):
+    environment = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"}
+
+    def command(*arguments):
+        done = subprocess.run(
+            [package, *arguments], capture_output=True, text=True, cwd="/", env=environment
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    assert command("--install", "--path", folder)[0] == 0
+    assert names(folder) == ["static_kernel_1"]
+    package.write_bytes(package.read_bytes()[:-100])
+    code, text = command("--verify")
+    assert code == 2 and "is damaged: it ends early" in text
+
+
 def repacked(package, change):
     """The package with its manifest and files changed, and the manifest sealed anew."""
     with zipfile.ZipFile(package) as archive:
