@@ -15,6 +15,7 @@ from kernelmill.core.errors import ConfigError
 from kernelmill.core.target import host
 from kernelmill.graph.ir import Graph
 from kernelmill.runtime.dims import dims_needed
+from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import DIMS_OBJECT
 from kernelmill.store.store import open_store
 
@@ -51,4 +52,5 @@ def compiled(graph: Graph, config: CompilerConfig) -> CompiledGraph:
     objects.update(obtain_drivers(plan, store, target))
     if plan.symbols:
         objects[DIMS_OBJECT] = obtain_dims(plan.symbols, dims_needed(plan), store, target).object
+    objects.update([executor_object()])
     return CompiledGraph(draft, objects)

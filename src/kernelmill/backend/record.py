@@ -34,6 +34,7 @@ from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.plan.printer import print_plan
 from kernelmill.runtime.dims import dims_needed, symbol_sources
+from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import Program
 from kernelmill.saved.bind import Target
 from kernelmill.saved.code import names_in, uses_of
@@ -241,6 +242,7 @@ class _Writer:
             "".join(print_graph(draft.graph, own_symbols=True) for draft in trace.drafts),
             tuple(_kernels(trace.drafts)),
             b"".join(_bytes(constant) for constant in traced.imported.constants),
+            executor_object()[1],
         )
 
     def _whole(self) -> Traced:

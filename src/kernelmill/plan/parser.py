@@ -24,6 +24,7 @@ from kernelmill.plan.ir import (
     TensorInput,
     TensorResult,
 )
+from kernelmill.plan.lines import Lines
 from kernelmill.plan.printer import NAMED_LITERALS
 
 T = TypeVar("T")
@@ -35,13 +36,19 @@ def parse_plan(text: str) -> Plan:
     Raises ValueError with the line and what was expected there. The rules beyond the grammar are
     the verifier's: what comes from disk is to be verified before it is loaded.
     """
-    return _Parser(text).plan()
+    lines = Lines(text)
+    parser = _Parser(lines.rest)
+    try:
+        return lines.put_into(parser.plan(), parser.scope)
+    except ValueError:
+        # Once more, for the message: it tells the line.
+        return _Parser(text).plan()
 
 
 class _Parser:
     def __init__(self, text: str) -> None:
         self._reader = Reader(text)
-        self._scope: dict[str, Dim] = {}
+        self.scope: dict[str, Dim] = {}
 
     def plan(self) -> Plan:
         reader = self._reader
@@ -97,7 +104,7 @@ class _Parser:
         return result
 
     def _dim(self) -> Dim:
-        return read_dim(self._reader, self._scope)
+        return read_dim(self._reader, self.scope)
 
     def _bracketed_dim(self) -> Dim:
         self._reader.expect("<")
@@ -128,8 +135,8 @@ class _Parser:
     # ---- header -----------------------------------------------------------------------------
 
     def _symbol(self) -> Sym:
-        symbol = read_symbol(self._reader, self._scope)
-        self._scope[symbol.name] = of_atom(symbol)
+        symbol = read_symbol(self._reader, self.scope)
+        self.scope[symbol.name] = of_atom(symbol)
         return symbol
 
     def _input(self) -> TensorInput | SymbolInput:

@@ -8,6 +8,7 @@ looked at in Python and put right or refused by name, and parameters are bound a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Union
 
 import torch
@@ -196,9 +197,15 @@ class Engine:
         strides = tuple(dim for dim in entry.strides if isinstance(dim, int))
         return admission.admit(entry, number, argument, shape, strides)
 
-    def _prepare(self, addresses: Mapping[int, int], launches: Sequence[int]) -> None:
+    @cached_property
+    def _prepare_frame(self) -> Frame:
         frame = Frame(self.tables.slots, self._threaded)
         frame.adopt(for_prepare(self.plan, self.dims, self.tables.address))
+        return frame
+
+    def _prepare(self, addresses: Mapping[int, int], launches: Sequence[int]) -> None:
+        # Only ever by the one thread that binds.
+        frame = self._prepare_frame
         for buffer, address in addresses.items():
             frame.set_address(buffer, address)
         for launch in launches:

@@ -1,16 +1,18 @@
-"""The native executor of executor.ll, assembled once in a process."""
+"""The native executor of executor.ll: linked once in a process, assembled if nobody brings it."""
 
 from __future__ import annotations
 
 import ctypes
+import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
 import tvm_ffi
 
+from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime import linker
 
@@ -73,7 +75,7 @@ def executor() -> Executor:
     if not threaded:
         # Never called: frames then allow one thread only.
         provided.update(dict.fromkeys(_OPENMP, 0))
-    code = linker.link(_ENTRIES, _assemble(), provided)
+    code = linker.link(_ENTRIES, _image(), provided)
     call, admit, launch, repeat, *quickest = (_packed(code, name) for name in _ENTRIES)
     quick, unmoved, settings = (keeping for keeping, _ in quickest)
     has_quick = all(quickly.values())
@@ -93,12 +95,47 @@ def _python_function(name: str) -> int | None:
     return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
 
 
-def _assemble() -> bytes:
+class _Given:
+    """The object of executor.ll that somebody has brought, if anybody has."""
+
+    image: bytes | None = None
+
+
+def give_executor(objects: Mapping[str, bytes]) -> None:
+    """Take the executor's object from these, if it is among them under its name, so that LLVM has
+    nothing to do. Only good before the first call of `executor`."""
+    _Given.image = _Given.image or objects.get(executor_name())
+
+
+def executor_object() -> tuple[str, bytes]:
+    """Name and object of the executor, for those who keep compiled programs."""
+    return executor_name(), _image()
+
+
+@cache
+def executor_name() -> str:
+    """ "executor" and the digest of what it is made of."""
+    return f"executor {hashlib.blake2b(_source(), digest_size=DIGEST_BYTES).hexdigest()}"
+
+
+@cache
+def _source() -> bytes:
+    return Path(__file__).with_name("executor.ll").read_bytes()
+
+
+@cache
+def _image() -> bytes:
+    return _Given.image or _assembled()
+
+
+def _assembled() -> bytes:
+    # Imported here: a program that brings the object needs no LLVM.
+    import llvmlite.binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    text = files("kernelmill.runtime").joinpath("executor.ll").read_text()
     try:
-        module = llvm.parse_assembly(text)
+        module = llvm.parse_assembly(_source().decode())
         module.verify()
     except RuntimeError as error:
         raise CodegenError(f"runtime/executor.ll: {error}") from error

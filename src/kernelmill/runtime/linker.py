@@ -1,4 +1,5 @@
-"""Links objects into this process: one LLJIT for all of them, the same bytes only once.
+"""Links objects into this process, the same bytes only once: by itself (placing.py), or with one
+LLJIT for all that ask for more.
 
 An object may use the C library, libm and what libtorch_cpu exports (SLEEF among it); all of that is
 already loaded by torch, and found through its handle.
@@ -16,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
 import torch
 
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError
+from kernelmill.runtime.placing import place
 
 
 class LinkedObject:
@@ -65,14 +66,34 @@ def link(
 
 def _link(symbols: Sequence[str], image: bytes, provided: Mapping[str, int]) -> LinkedObject:
     try:
-        needed = undefined_symbols(image)
+        imports = {name: _import(name, provided) for name in undefined_symbols(image)}
     except ValueError as error:
         raise CodegenError(f"object of {symbols[0]}: {error}") from error
-    builder: Any = llvm.JITLibraryBuilder().add_object_img(image)
-    for name in needed:
-        address = provided[name] if name in provided else address_of(name)
+    for name, address in imports.items():
         if address is None:
             raise CodegenError(f"object of {symbols[0]} needs {name!r}, which torch does not have")
+    found = {name: address for name, address in imports.items() if address is not None}
+    try:
+        placed = place(image, symbols, found)
+    except (OSError, ValueError) as error:
+        raise CodegenError(f"object of {symbols[0]} {error}") from error
+    if placed is not None:
+        return LinkedObject(placed.addresses, placed)
+    return _link_with_llvm(symbols, image, found)
+
+
+def _import(name: str, provided: Mapping[str, int]) -> int | None:
+    return provided[name] if name in provided else address_of(name)
+
+
+def _link_with_llvm(
+    symbols: Sequence[str], image: bytes, imports: Mapping[str, int]
+) -> LinkedObject:
+    # Imported here: hardly any object needs it, and it takes a while to load.
+    import llvmlite.binding as llvm
+
+    builder: Any = llvm.JITLibraryBuilder().add_object_img(image)
+    for name, address in imports.items():
         builder.import_symbol(name, address)
     for symbol in symbols:
         builder.export_symbol(symbol)
@@ -100,6 +121,8 @@ def torch_library() -> ctypes.CDLL:
 
 @cache
 def _jit() -> Any:
+    import llvmlite.binding as llvm
+
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     # JITLink places an object in one block, so that its sections are always in each other's reach.

@@ -14,7 +14,7 @@ from kernelmill.runtime import linker
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
 from kernelmill.runtime.dims import DimsFunction, SymbolSource
 from kernelmill.runtime.engine import CheckSizes, Engine
-from kernelmill.runtime.executor import executor
+from kernelmill.runtime.executor import executor, give_executor
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.packing import PackPlace, Packs
 from kernelmill.runtime.stepped import stepped_call
@@ -98,11 +98,12 @@ def load(
     out)` that computes `dims_needed(plan)` from the values of `plan.symbols`. Without it Python
     does. Programs of one `pool` share the memory of their calls. `check_sizes` raises InputError
     for values of the symbols that the program is not for. `place` is where packed parameters are
-    kept beyond this process. Raises VerificationError when the plan
-    breaks its rules, CodegenError when an object does not link, KernelmillError when one is
-    missing or this torch lacks an operator.
+    kept beyond this process. The executor's object may be among the objects too
+    (`executor_object`). Raises VerificationError when the plan breaks its rules, CodegenError when
+    an object does not link, KernelmillError when one is missing or this torch lacks an operator.
     """
     verify_plan(plan)
+    give_executor(objects)
     keep: list[linker.LinkedObject] = []
     kernels: dict[str, int] = {}
     for kernel in plan.kernels:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import sys
-import sysconfig
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import starmap
@@ -53,7 +52,7 @@ def _word(address: int) -> int:
 @cache
 def supported() -> bool:
     """Whether objects are laid out as km_quick reads them."""
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+    if sys.implementation.name != "cpython" or "t" in sys.abiflags:  # t: without the GIL
         return False
     a, b = object(), object()
     pair, listed, named = (a, b), [a, b], {"a": a, "b": b}

@@ -4,6 +4,7 @@
     {digest}.graph        the graphs as text
     {digest}.kernels      a JSON list of kernels: name, type, text of the kernel IR, target
     {digest}.constants    bytes of tensors that the traced code held
+    {digest}.executor     the object of the native executor, so that a load needs no LLVM
     {digest}.json         the manifest, with the SHA-256 of the others; written last
 
 As in the store of kernels the last file vouches for the others, and its own checksum for itself:
@@ -27,7 +28,7 @@ from kernelmill.saved.manifest import Manifest, read_manifest
 from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 
-PARTS = (".plan", ".graph", ".kernels", ".constants")
+PARTS = (".plan", ".graph", ".kernels", ".constants", ".executor")
 DRIVER = "driver"
 _NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.json")
 _log = get_logger("saved")
@@ -61,6 +62,7 @@ class Saved:
     graphs: str
     kernels: tuple[SavedKernel, ...]
     constants: bytes = b""
+    executor: bytes = b""
     read_as: str = ""
 
     @cached_property
@@ -77,7 +79,7 @@ class Saved:
     def _parts(self) -> dict[str, bytes]:
         kernels = [[k.name, k.type, k.text, k.target] for k in self.kernels]
         texts = (self.plans.encode(), self.graphs.encode(), json.dumps(kernels).encode())
-        return dict(zip(PARTS, (*texts, self.constants), strict=True))
+        return dict(zip(PARTS, (*texts, self.constants, self.executor), strict=True))
 
     def files(self) -> dict[str, bytes]:
         """The files by suffix, in the order in which they are to be written."""
@@ -141,6 +143,7 @@ def load(folder: Folder, name: str) -> Saved | None:
             parts[".graph"].decode(),
             kernels,
             parts[".constants"],
+            parts[".executor"],
             name,
         )
     except (StoreError, TypeError, ValueError) as error:

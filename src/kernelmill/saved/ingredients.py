@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
+import llvmlite
 import torch
 
 from kernelmill.core.digest import DIGEST_BYTES
@@ -25,18 +26,40 @@ def versions() -> Mapping[str, str]:
         "kernelmill": f"{VERSION} {_sources_digest()}",
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
-        "llvm": ".".join(map(str, llvm.llvm_version_info)),
+        # The wheel has LLVM inside; asking LLVM itself would load it.
+        "llvmlite": f"{llvmlite.__version__}",
         "target": str(host()),
     }
 
 
 def _sources_digest() -> str:
     """Over kernelmill's own files: no edit of the compiler can leave old programs in use."""
-    root = Path(__file__).parent.parent
-    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
-    for path in sorted(root.rglob("*.py")):
-        state.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes() + b"\0")
-    return state.hexdigest()
+    root = str(Path(__file__).parent.parent)
+    parts: list[bytes] = []
+    for name in sorted(_sources(root)):
+        descriptor = os.open(name, os.O_RDONLY)
+        try:
+            parts += [name[len(root) :].encode(), _contents(descriptor)]
+        finally:
+            os.close(descriptor)
+    lengths = b" ".join(b"%d" % len(part) for part in parts)
+    return hashlib.blake2b(b"\0".join((lengths, *parts)), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def _sources(folder: str) -> Iterator[str]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith((".py", ".ll")):
+                yield entry.path
+            elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                yield from _sources(entry.path)
+
+
+def _contents(descriptor: int) -> bytes:
+    data = os.read(descriptor, os.fstat(descriptor).st_size + 1)
+    while more := os.read(descriptor, 1 << 20):
+        data += more
+    return data
 
 
 def of_decompositions(table: Mapping[Any, Callable[..., Any]]) -> str:

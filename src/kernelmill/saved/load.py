@@ -19,6 +19,7 @@ from kernelmill.plan.ir import Plan
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.dims import dims_needed
 from kernelmill.runtime.engine import CheckSizes
+from kernelmill.runtime.executor import executor_name, give_executor
 from kernelmill.runtime.geared import Callee, GearedProgram, Refuse, SizeSource
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.packing import PackPlace
@@ -74,6 +75,8 @@ def program_of(
     """
     manifest = saved.manifest
     plans = [parse_plan(text) for text in split_plans(saved.plans)]
+    if saved.executor:  # of these very sources, which the folder of the entry stands for
+        give_executor({executor_name(): saved.executor})
     objects = _objects(saved, plans, stores)
     pool = FramePool()
     captures = config is not None and config.mode == REDUCE_OVERHEAD

@@ -11,8 +11,10 @@ import base64
 import hashlib
 import io
 import os
+import sys
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -190,11 +192,26 @@ def packages_in(folder: str) -> list[Package]:
 
 def _wheels() -> list[Package]:
     found: list[Package] = []
+    if not any(map(_has_wheels, sys.path)):
+        return found
     for point in metadata.entry_points(group=ENTRY_POINTS):
         if point.dist is not None:
             package = _package(str(point.dist.locate_file(point.value)))
             found += [] if package is None else [package]
     return found
+
+
+def _has_wheels(folder: str) -> bool:
+    """Whether a wheel in a folder of modules says that it has static kernels. `metadata` would tell
+    too, but it reads several files of each wheel and takes their texts apart."""
+    word = ENTRY_POINTS.encode()
+    with suppress(OSError):
+        for name in os.listdir(folder or "."):
+            if name.endswith((".dist-info", ".egg-info")):
+                with suppress(OSError), open(f"{folder or '.'}/{name}/entry_points.txt", "rb") as f:
+                    if word in f.read():
+                        return True
+    return False
 
 
 def _package(path: str) -> Package | None:

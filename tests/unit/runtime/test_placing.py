@@ -1,0 +1,75 @@
+"""Objects placed without LLVM: the same results, and what asks for more is left to LLVM."""
+
+import ctypes
+import math
+
+import pytest
+
+from kernelmill.core.errors import CodegenError
+from kernelmill.runtime import linker
+from kernelmill.runtime.placing import place
+from tests.unit.runtime.kernels import compile_text
+
+CALLS = """
+@table = private constant [4 x double] [double 1.5, double 2.5, double 3.5, double 4.5]
+declare double @cos(double)
+define internal double @pick(i64 %n) noinline {
+  %at = getelementptr [4 x double], ptr @table, i64 0, i64 %n
+  %value = load double, ptr %at
+  ret double %value
+}
+define double @first(i64 %n) {
+  %value = call double @pick(i64 %n)
+  %found = call double @cos(double %value)
+  ret double %found
+}
+define double @second(i64 %n) {
+  %value = call double @first(i64 %n)
+  %more = fadd double %value, 100.0
+  ret double %more
+}
+"""
+COUNTER = """
+@count = internal global i64 0
+define i64 @next() {
+  %old = load i64, ptr @count
+  %new = add i64 %old, 1
+  store i64 %new, ptr @count
+  ret i64 %new
+}
+"""
+
+
+def call(address: int, number: int) -> float:
+    return ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int64)(address)(number)
+
+
+def test_code_constants_and_calls_elsewhere() -> None:
+    cos = linker.address_of("cos")
+    assert cos is not None
+    placed = place(compile_text(CALLS), ["first", "second"], {"cos": cos})
+    assert placed is not None
+    for number in range(4):
+        expected = math.cos(number + 1.5)
+        assert call(placed.addresses["first"], number) == expected
+        assert call(placed.addresses["second"], number) == expected + 100
+
+
+def test_what_it_cannot_place_is_linked_by_llvm() -> None:
+    image = compile_text(COUNTER)
+    assert place(image, ["next"], {}) is None
+    linked = linker.link(["next"], image)
+    following = ctypes.CFUNCTYPE(ctypes.c_int64)(linked["next"])
+    assert [following(), following()] == [1, 2]
+
+
+def test_a_missing_symbol_and_damage_are_named() -> None:
+    image = compile_text(CALLS)
+    with pytest.raises(CodegenError, match="does not link: it has no third"):
+        linker.link(["third"], image)
+    # The table of sections says where the sections are; the code's now ends behind the file.
+    headers = int.from_bytes(image[0x28:0x30], "little")
+    broken = bytearray(image)
+    broken[headers + 64 * 2 + 0x20 : headers + 64 * 2 + 0x28] = (1 << 40).to_bytes(8, "little")
+    with pytest.raises(CodegenError, match="object of first"):
+        linker.link(["first"], bytes(broken))
