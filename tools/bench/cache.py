@@ -1,8 +1,10 @@
 """How soon a fresh process has its first result, and what later calls cost.
 
-python -m tools.bench.cache                            writes docs/performance-cache.md
-python -m tools.bench.cache --folder F --models mlp    keeps caches and figures in F, so that a
-                                                       long run can be made in parts
+python -m tools.bench.cache                 writes docs/performance-cache.md
+python -m tools.bench.cache --models mlp    measures one model anew; the others' figures are kept
+
+What contestants prepare (they compile for minutes) and the figures stay in build/bench-cache, so
+that a second run takes a few minutes, and a long one can be made in parts.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import json
 import statistics
 import subprocess
 import sys
-import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,10 @@ from tools.bench.tables import duration, table
 from tools.machine import description
 
 RESULT = Path("docs/performance-cache.md")
+FOLDER = Path("build/bench-cache")
+SECONDS = 15.0
+"""Longest that the processes of one contestant take for a model, the last of them aside."""
+
 OURS = "kernelmill"
 TORCH = ("Inductor, full caches", "Inductor, artifacts")
 TITLES = {
@@ -52,10 +58,13 @@ def race(model: str, folder: Path, turns: int, refused: dict[str, str]) -> dict[
     """The contestants that get through, in turns of one process each."""
     ready: list[str] = []
     for name in CONTESTANTS:
-        own = folder / model / name.replace(" ", "-")
+        own = folder / model / name.replace(" ", "-").replace(",", "")
         mark = own / "ready"
+        refused.pop(f"{model}, {name}", None)
         try:
-            if not mark.exists():
+            # Ours is for these very sources.
+            if name == OURS or not mark.exists():
+                print(f"{model}: {name} prepares", file=sys.stderr, flush=True)
                 own.mkdir(parents=True, exist_ok=True)
                 process(model, name, own, "prepare")
                 mark.touch()
@@ -63,17 +72,21 @@ def race(model: str, folder: Path, turns: int, refused: dict[str, str]) -> dict[
         except (RuntimeError, subprocess.TimeoutExpired) as error:
             refused[f"{model}, {name}"] = str(error)
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ready}
+    spent = dict.fromkeys(ready, 0.0)
     for _ in range(turns):
-        for name in ready:
-            own = folder / model / name.replace(" ", "-")
+        for name in (name for name in ready if spent[name] < SECONDS):
+            own = folder / model / name.replace(" ", "-").replace(",", "")
+            began = time.monotonic()
             found[name].append(process(model, name, own, "run"))
+            spent[name] += time.monotonic() - began
     return found
 
 
 def medians(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Of each figure; "total" is of imports, wrapping and first call together."""
     total = [sum(run[step] for step in STEPS) for run in runs]
-    found = {step: statistics.median(run[step] for run in runs) for step in (*STEPS, "call")}
+    names = (*STEPS, "call", "packing")
+    found = {name: statistics.median(run.get(name, 0.0) for run in runs) for name in names}
     return {**found, "total": statistics.median(total)}
 
 
@@ -99,6 +112,22 @@ def first_table(figures: Figures) -> str:
     return table(head, rows)
 
 
+def loading(figures: Figures) -> str:
+    """What kernelmill's first call is made of, and how it compares with torch.compile's."""
+    lines: list[str] = []
+    for model, contestants in figures.items():
+        if not contestants.get(OURS):
+            continue
+        ours = medians(contestants[OURS])
+        text = f"- {TITLES[model]}: {duration(ours['first'])}, of which {duration(ours['packing'])}"
+        text += " packing weights"
+        if routes := [medians(contestants[name]) for name in TORCH if contestants.get(name)]:
+            best = min(route["first"] for route in routes)
+            text += f"; the best route of torch.compile takes {best / ours['first']:.0f} times that"
+        lines.append(text)
+    return "What kernelmill's first call is made of:\n\n" + "\n".join(lines) if lines else ""
+
+
 def document(figures: Figures, refused: Mapping[str, str], calls: Mapping[str, Any]) -> str:
     """The whole document."""
     parts = [
@@ -112,6 +141,7 @@ def document(figures: Figures, refused: Mapping[str, str], calls: Mapping[str, A
         "ONNX Runtime and OpenVINO keep the weights in files of their own, and do not notice "
         "when the model's change.",
         first_table(figures),
+        loading(figures),
         "\n".join(f"- {what}: {why}" for what, why in refused.items()),
     ]
     if "small" in calls:
@@ -138,24 +168,22 @@ def main() -> None:
     """Measures, and writes what there is by now when all models have figures."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.cache")
     parser.add_argument("--models", nargs="*", choices=MODELS, default=list(MODELS))
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--folder")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--calls", nargs="*", choices=("small", "loop"), default=["small", "loop"])
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="kernelmill-bench-") as temporary:
-        folder = Path(options.folder or temporary)
-        state = folder / "figures.json"
-        kept = json.loads(state.read_text()) if state.exists() else {}
-        figures: Figures = kept.get("figures", {})
-        refused, calls = kept.get("refused", {}), kept.get("calls", {})
-        for model in options.models:
-            for name, runs in race(model, folder, options.turns, refused).items():
-                figures.setdefault(model, {}).setdefault(name, []).extend(runs)
-        for what in options.calls:
-            call = "small_calls()" if what == "small" else "decoder_loop()"
-            calls[what] = child(call, str(folder / "calls"), "tools.bench.cache_calls")
-        folder.mkdir(parents=True, exist_ok=True)
-        state.write_text(json.dumps({"figures": figures, "refused": refused, "calls": calls}))
+    folder: Path = options.folder.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    state = folder / "figures.json"
+    kept = json.loads(state.read_text()) if state.exists() else {}
+    figures: Figures = kept.get("figures", {})
+    refused, calls = kept.get("refused", {}), kept.get("calls", {})
+    for model in options.models:
+        figures[model] = race(model, folder, options.turns, refused)
+    for what in options.calls:
+        call = "small_calls()" if what == "small" else "decoder_loop()"
+        calls[what] = child(call, str(folder / "calls"), "tools.bench.cache_calls")
+    state.write_text(json.dumps({"figures": figures, "refused": refused, "calls": calls}))
     text = document(figures, refused, calls)
     print(text)
     if set(figures) == set(MODELS):
