@@ -144,7 +144,8 @@ class ContractionEmitter:
         """What an element of B, or of a value like it, is made of, at column n and at k."""
         roles = self._whole
         column, depth = sym(COLUMN, 0, roles.n - 1), sym(DEPTH, 0, roles.k[0] - 1)
-        return collect([(b, roles.b_index((), column, (depth,)))], self.e.stored, set())
+        _, batch = fresh_axes(roles.batch, "e", {})
+        return collect([(b, roles.b_index(batch, column, (depth,)))], self.e.stored, set())
 
     @cached_property
     def _weight(self) -> Value:

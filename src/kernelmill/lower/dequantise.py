@@ -53,11 +53,12 @@ def dequantised(
 
 
 def weight_of(node: Node) -> Value | None:
-    """The operand of a matmul of two matrices that vectors run along the columns of."""
+    """The operand of a matmul that vectors run along the columns of, in a batch of weights (those
+    of experts) too."""
     a, b = node.operands
-    if len(a.shape) != 2 or len(b.shape) != 2:
+    if a.shape[:-2] != b.shape[:-2]:
         return None
-    return a if b.shape[1] == 1 and a.shape[0] != 1 else b
+    return a if b.shape[-1] == 1 and a.shape[-2] != 1 else b
 
 
 def _leaves(value: Value, readers: Iterable[Node], inside: AbstractSet[Value]) -> bool:
@@ -85,9 +86,20 @@ def _chain(weight: Value, constants: AbstractSet[Value]) -> frozenset[Value] | N
             pending += [v for v in node.operands if v.node is None or not _is_source(v.node)]
     if not any(value.node is not None and not _is_view(value.node) for value in chain):
         return None
+    if not all(_in_batch(leaf, weight) for leaf in leaves):
+        return None
     have, want = _bytes(weight), sum(map(_bytes, leaves))
     fits = isinstance(have, int) and isinstance(want, int) and want < have
     return frozenset(chain) if fits else None
+
+
+def _in_batch(leaf: Value, weight: Value) -> bool:
+    """Whether a leaf has the weight's batch as dims of its own, unless it is small: panels are made
+    of the columns of one weight after the other."""
+    batch = weight.shape[:-2]
+    numbers, all_numbers = product(leaf.shape), product(weight.shape)
+    small = isinstance(numbers, int) and isinstance(all_numbers, int) and numbers * 8 <= all_numbers
+    return small or leaf.shape[: len(batch)] == batch
 
 
 def _is_view(node: Node) -> bool:

@@ -115,6 +115,48 @@ def test_the_weight_is_computed_by_its_product(kind: Kind, m: int, dtype: DType)
     assert small in packed(made) and sum(name == "f32" for name in packed(made)) <= (dtype == F32)
 
 
+def experts(m: int, four_bits: bool, dtype: DType) -> tuple[Graph, list[Tensor]]:
+    """x @ weight.T for each of 4 weights with scales for groups, and the arguments."""
+    e, n, k = 4, 40, 48
+    groups = (e, n, k // GROUP, GROUP)
+    b = GraphBuilder("g")
+    x = b.input("x", dtype, (e, m, k))
+    w = b.input("w", U8 if four_bits else I8, (e, n, k // (1 + four_bits)), role="buffer")
+    s = b.input("s", dtype, groups[:3], role="param")
+    numbers = w
+    if four_bits:
+        low = b.emit("bit_and", w, b.emit("full", dtype=U8, shape=w.shape, value=15))
+        high = b.emit("shr", w, b.emit("full", dtype=U8, shape=w.shape, value=4))
+        pair = [b.emit("reshape", half, shape=(*w.shape, 1)) for half in (low, high)]
+        numbers = b.emit("reshape", b.emit("concat", *pair, dim=3), shape=(e, n, k))
+    wide = b.emit("cast", b.emit("reshape", numbers, shape=groups), dtype=dtype)
+    weight = b.emit("reshape", b.emit("mul", wide, spread(b, s, *groups)), shape=(e, n, k))
+    turned = b.emit("permute", weight, dims=(0, 2, 1))
+    b.graph.results = [b.emit("matmul", x, turned, dtype=dtype)]
+    given = bytes_(*map(int, w.shape)) if four_bits else full(e, n, k)
+    return b.graph, [whole(dtype, e, m, k), given, scales(e, n, k // GROUP).to(to_torch(dtype))]
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+@pytest.mark.parametrize("four_bits", [False, True])
+@pytest.mark.parametrize("m", [1, 5, 20])
+def test_the_weights_of_experts(m: int, four_bits: bool, dtype: DType) -> None:
+    graph, arguments = experts(m, four_bits, dtype)
+    made = check(graph, *arguments, targets=TARGETS, interpret=m == 1)
+    assert len(made.plan.steps) == 1
+    assert packed(made) == sorted(["u8" if four_bits else "i8", dtype.name])
+
+
+def test_experts_whose_columns_are_in_one_dim_are_made_once() -> None:
+    b = GraphBuilder("g")
+    x = b.input("x", F32, (3, 5, 32))
+    rows, arguments = per_channel(b, 3 * 40, 32, F32)
+    weight = b.emit("permute", b.emit("reshape", rows, shape=(3, 40, 32)), dims=(0, 2, 1))
+    b.graph.results = [b.emit("matmul", x, weight)]
+    made = check(b.graph, whole(F32, 3, 5, 32), *arguments)
+    assert "i8" not in packed(made)
+
+
 @pytest.mark.parametrize("kind", [per_channel, int4])
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 32), (1, 48, 16), (9, 1, 48), (20, 7, 160)])
 def test_sizes(kind: Kind, m: int, n: int, k: int) -> None:
