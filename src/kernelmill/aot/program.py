@@ -14,6 +14,7 @@ from kernelmill.aot.arguments import Arguments
 from kernelmill.aot.file import open_file
 from kernelmill.aot.manifest import Manifest, read_manifest
 from kernelmill.aot.packs import PacksOfFile, bind_weights
+from kernelmill.aot.shortcut import quick_way
 from kernelmill.aot.sizes import size_check
 from kernelmill.aot.weights import tensors_over
 from kernelmill.core.errors import InputError, KernelmillError, StoreError, UnsupportedError
@@ -23,9 +24,11 @@ from kernelmill.core.version import ABI_VERSION
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.program import load as load_program
+from kernelmill.runtime.quick import REFUSED
 from kernelmill.runtime.samples import span_of
 from kernelmill.saved.bind import refuse_gradients
 from kernelmill.saved.results import Builder
+from kernelmill.saved.shortcut import Shortcut
 from kernelmill.store.sealed import SealedFile
 
 _log = get_logger("aot")
@@ -115,11 +118,32 @@ class AotProgram:
             dict(zip(names, weights, strict=True))
         )
         self._manifest, self._program = manifest, program
-        self._call = _caller(manifest, program.call, weights)
+        build = Builder().build(manifest.result)
+        shortcut = quick_way(manifest, program, lambda results: build(results, ()))
+        self._call = _caller(manifest, program.call, weights, shortcut)
+        self._quick: Callable[[tuple[Any, ...]], Any] = (
+            _refuse if shortcut is None else shortcut.call
+        )
+        self._names = self.parameters
+        self._by_position = sum(not parameter.keyword for parameter in manifest.parameters)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it. InputError names an argument that it cannot take; nothing is written then."""
-        return self._call(args, kwargs)
+        values = self._by_name(args, kwargs) if kwargs else args
+        if len(values) == len(self._names) and len(args) <= self._by_position:
+            result = self._quick(values)
+            if result is not REFUSED:
+                return result
+        else:
+            values = ()
+        return self._call(args, kwargs, values)
+
+    def _by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """A value for each parameter in order; nothing when these are others."""
+        rest = self._names[len(args) :]
+        if len(rest) != len(kwargs) or not all(name in kwargs for name in rest):
+            return ()
+        return (*args, *[kwargs[name] for name in rest])
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -134,9 +158,17 @@ class AotProgram:
         return f"AotProgram({self.name}({', '.join(self.parameters)}), {self.path!r})"
 
 
+def _refuse(values: tuple[Any, ...]) -> Any:
+    return REFUSED
+
+
 def _caller(
-    manifest: Manifest, run: Callable[..., list[Any]], weights: Sequence[torch.Tensor]
-) -> Callable[[tuple[Any, ...], Mapping[str, Any]], Any]:
+    manifest: Manifest,
+    run: Callable[..., list[Any]],
+    weights: Sequence[torch.Tensor],
+    shortcut: Shortcut | None,
+) -> Callable[[tuple[Any, ...], Mapping[str, Any], tuple[Any, ...]], Any]:
+    """The call in full; the shortcut learns from the values for all parameters, if given."""
     arguments = Arguments(manifest)
     builder = Builder()
     build = builder.build(manifest.result)
@@ -145,14 +177,17 @@ def _caller(
     gather = _gatherer(manifest, weights)
     is_grad = torch.is_grad_enabled
 
-    def call(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    def call(args: tuple[Any, ...], kwargs: Mapping[str, Any], values: tuple[Any, ...]) -> Any:
         if plain and len(args) == count and not kwargs:
             leaves: Sequence[Any] = args
         else:
             leaves = arguments.leaves(args, kwargs)
         if is_grad():
             refuse_gradients(leaves)
-        results = run(*gather(leaves))
+        inputs = gather(leaves)
+        results = run(*inputs)
+        if values and shortcut is not None:
+            shortcut.learn(values, inputs, shortcut.generation)
         return results[0] if single else build(results, ())
 
     return call

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from kernelmill.core.dim import of_atom
 from kernelmill.plan.ir import SymbolInput, TensorInput
@@ -18,7 +18,9 @@ from kernelmill.runtime.layout import StepRecord, words
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.quick import QuickCall, Row
 from kernelmill.saved.fingerprint import is_atom
-from kernelmill.saved.manifest import Manifest, path_of
+from kernelmill.saved.manifest import path_of
+from kernelmill.saved.paths import Tree
+from kernelmill.saved.reads import Read
 
 _MOST_STRUCTURES = 8
 """How often the tables are made anew for values that are built otherwise."""
@@ -29,8 +31,24 @@ _UNPACKING: dict[type, int] = {tuple: quick.TUPLE, list: quick.LIST, dict: quick
 Values = tuple[Any, ...]
 
 
+class Layout(Protocol):
+    """What is asked of a manifest: where a program finds its arguments, and what is compared; see
+    saved/manifest.py."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]: ...
+    @property
+    def inputs(self) -> tuple[Any, ...]: ...
+    @property
+    def input_places(self) -> tuple[int, ...]: ...
+    @property
+    def reads(self) -> tuple[Read, ...]: ...
+    @property
+    def tree(self) -> Tree: ...
+
+
 def shortcut_of(
-    manifest: Manifest, program: Program | None, build: Callable[[list[Any]], Any]
+    manifest: Layout, program: Program | None, build: Callable[[list[Any]], Any]
 ) -> Shortcut | None:
     """The shortcut into a program, if it can have one."""
     if program is None or not quick.suits(program):
@@ -39,7 +57,7 @@ def shortcut_of(
     return None if integers is None else Shortcut(manifest, program, integers, build)
 
 
-def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
+def _integers(manifest: Layout, program: Program) -> Mapping[int, int] | None:
     """The integer arguments that have to be looked at, with the number of the dim that each is.
 
     One that is the size of a tensor argument is seen when that is checked. None when there is one
@@ -71,7 +89,7 @@ class Shortcut:
 
     def __init__(
         self,
-        manifest: Manifest,
+        manifest: Layout,
         program: Program,
         integers: Mapping[int, int],
         build: Callable[[list[Any]], Any],
@@ -139,7 +157,7 @@ class _Structure:
     """How the values of a call are taken apart, worked out on one that is right."""
 
     def __init__(
-        self, manifest: Manifest, values: Values, count: int, integers: Mapping[int, int]
+        self, manifest: Layout, values: Values, count: int, integers: Mapping[int, int]
     ) -> None:
         self._manifest = manifest
         self._objects: list[Any] = [values, None]
