@@ -45,6 +45,10 @@ WIDTHS = (32, 64, 128, 256, 512, 1024)
 TOWER_WIDTHS = (64, 128, 256)
 MODELS = ("mlp", "minilm", "bert", "resnet50", "decoder_step", "gpt2")
 TURNS = 60
+LEAST_TURNS = 12
+MOST_SECONDS = 8.0
+"""A comparison of long calls ends after so long, if it has had the least number of turns."""
+
 MLP = "MLP, 24 layers of 64, batch 4"
 
 NOTES = (
@@ -80,7 +84,11 @@ def in_turns(calls: dict[str, Call], turns: int = TURNS, each: int = 5) -> dict[
     spent: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
-    for _ in range(turns):
+    start = time.perf_counter()
+    for call in calls.values():
+        call()
+    once = (each + 1) * (time.perf_counter() - start)
+    for _ in range(min(turns, max(LEAST_TURNS, int(MOST_SECONDS / once)))):
         for name, call in calls.items():
             call()
             start = time.perf_counter()

@@ -116,8 +116,9 @@ def _describe(report: CompileReport) -> list[str]:
         lines.append(f"  super-kernel range {one.scope}: {count} super kernel{'s' * (count != 1)}")
         for made in one.supers:
             lines.append(
-                f"    {made.name}: {len(made.kernels)} sub-kernels, {made.barriers} barriers kept, "
-                f"{made.elided} elided, {made.streams} stream{'s' * (made.streams > 1)}"
+                f"    {made.name}: {len(made.kernels)} sub-kernels, "
+                f"{made.barriers} barrier{'s' * (made.barriers != 1)} kept, {made.elided} elided, "
+                f"{made.streams} stream{'s' * (made.streams > 1)}"
             )
         lines += [f"    stays a launch, alone: {kernel}" for kernel in one.alone]
         lines += [f"    split: {reason}" for reason in one.splits]
