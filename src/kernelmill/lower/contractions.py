@@ -11,7 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
-from kernelmill.core.dim import Dim, as_sym, ceildiv, linear_part, mod, product, sym
+from kernelmill.core.dim import (
+    Dim,
+    as_sym,
+    ceildiv,
+    linear_part,
+    mod,
+    product,
+    substitute,
+    sym,
+)
 from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target import Target
@@ -29,6 +38,7 @@ from kernelmill.lower.contract.schedule import Schedule
 from kernelmill.lower.contract.spec import Contraction, Operand, Window
 from kernelmill.lower.contract.tiles import plan_contraction
 from kernelmill.lower.contract.tiling import Tiling, tilings
+from kernelmill.lower.convolve.tiling import ConvolutionTiling
 from kernelmill.lower.dequantise import (
     COLUMN,
     DEPTH,
@@ -41,7 +51,6 @@ from kernelmill.lower.domain import Access, collect
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group, fresh_axes, used_axes
 from kernelmill.lower.lane import Lane
-from kernelmill.lower.loops import Loops
 from kernelmill.lower.panel_views import Rows, panel_view
 from kernelmill.lower.views import Index, ravel, unravel
 from kernelmill.lower.widen import factors, made_of, widened
@@ -91,12 +100,15 @@ class PanelWidths:
     a: int
 
 
+AnyTiling = Tiling | AttentionTiling | ConvolutionTiling
+
+
 class ContractionEmitter:
     """Emits one contract or attention group into the emitter's kernel."""
 
     def __init__(
         self, emitter: Emitter, group: Group, targets: Mapping[Value, Location], target: Target,
-        pack: Pack, tiling: Tiling | AttentionTiling | None = None,
+        pack: Pack, tiling: AnyTiling | None = None,
     ) -> None:  # fmt: skip
         self.e = emitter
         self.b: KernelBuilder = emitter.builder
@@ -105,7 +117,7 @@ class ContractionEmitter:
         self.target = target
         self.pack = pack
         self.tiling = tiling
-        self.others: Sequence[Tiling | AttentionTiling] = ()
+        self.others: Sequence[AnyTiling] = ()
         assert group.seed is not None
         self.seed = group.seed
         self.packed_a: str | None = None
@@ -422,12 +434,7 @@ class ContractionEmitter:
         """The epilogue: the group's members at an element of the seed's result, and the stores."""
         node = self.group.seed
         assert node is not None
-        loops = Loops(self.e, register.type.lanes, {})
-        axes = iter(self.group.outer)
         index = tuple(0 if s == 1 else i for s, i in zip(node.result.shape, index, strict=True))
-        for size, position in zip(node.result.shape, index, strict=True):
-            if size != 1:
-                loops.env[next(axes).name] = position
         dtype = node.result.dtype
         if lane is not None and lane.symbol.name not in used_axes(index):
             # A single column: only the first lane holds a sum.
@@ -438,10 +445,23 @@ class ContractionEmitter:
             register = pointwise.round_to(self.b, register, dtype)
             # Members read each other's own element, which a reshape may write in another way.
             self.e.bind_everywhere(node.result, register)
-            at = {value: loops.at(i) for value, i in self.group.roots.items()}
-            registers = {value: self.e.element(value, i) for value, i in at.items()}
-            for value, element in registers.items():
-                self.e.store(self.targets[value], at[value], element)
+            at = self.roots_at(index)
+            registers = [self.e.element(value, i) for value, i in at]
+            for (value, i), element in zip(at, registers, strict=True):
+                self.e.store(self.targets[value], i, element)
+
+    def roots_at(self, index: Index) -> list[tuple[Value, Index]]:
+        """What the group stores, with the index of each for an element of the seed's result."""
+        axes = iter(self.group.outer)
+        env = {
+            next(axes).name: position
+            for size, position in zip(self.seed.result.shape, index, strict=True)
+            if size != 1
+        }
+        return [
+            (value, tuple(substitute(i, env) for i in own))
+            for value, own in self.group.roots.items()
+        ]
 
 
 def computes(value: Value, emitter: Emitter) -> bool:

@@ -17,9 +17,11 @@ from kernelmill.lower.contractions import (
     steps_by_one,
 )  # fmt: skip
 from kernelmill.lower.convolve.emit import emit_convolution
-from kernelmill.lower.convolve.schedule import Schedule, plan_convolution
+from kernelmill.lower.convolve.schedule import Schedule
 from kernelmill.lower.convolve.spec import Convolution, Geometry, Pair, Place
-from kernelmill.lower.domain import collect
+from kernelmill.lower.convolve.tiles import plan_convolution
+from kernelmill.lower.convolve.tiling import ConvolutionTiling, convolution_tilings
+from kernelmill.lower.domain import Access, collect
 from kernelmill.lower.elements import Location
 from kernelmill.lower.groups import Group, fresh_axes
 from kernelmill.lower.lane import Lane
@@ -91,13 +93,17 @@ class ConvolutionEmitter(ContractionEmitter):
         """Emit body, tasks and scratch; returns the estimated work in ns."""
         if self.weights is None:
             return super().emit()
-        spec = Convolution(self._geometry, self._pixel, self.weights, self._keep)
+        spec = Convolution(self._geometry, self._pixel, self.weights, self._keep, self._expect)
+        self.others = convolution_tilings(self._geometry, self._schedule)
         emit_convolution(self.b, spec, self._schedule)
         return self._schedule.work
 
     @cached_property
     def _schedule(self) -> Schedule:
-        return plan_convolution(self._geometry, self.target)
+        given = self.tiling
+        if not isinstance(given, ConvolutionTiling):
+            given = ConvolutionTiling()
+        return plan_convolution(self._geometry, self.target, given)
 
     @cached_property
     def _geometry(self) -> Geometry:
@@ -114,6 +120,7 @@ class ConvolutionEmitter(ContractionEmitter):
             _pair(node.attrs["stride"], 1), _pair(node.attrs["dilation"], 1),
             _pair(node.attrs["padding"], 0), planar and not depthwise,
             direct and x.dtype == accumulator(x.dtype), accumulator(x.dtype),
+            bool(self._images_read((0,) * len(node.result.shape))),
         )  # fmt: skip
 
     def _reading(self, x: Value) -> tuple[bool, bool]:
@@ -136,6 +143,20 @@ class ConvolutionEmitter(ContractionEmitter):
         index = self._at(image, channel, place)
         index = tuple(0 if size == 1 else i for size, i in zip(x.shape, index, strict=True))
         return self._element(x, index, lane, accumulator(x.dtype))
+
+    def _images_read(self, index: Index) -> list[Access]:
+        """What the epilogue reads of images as large as the result, such as a residual, at an
+        element of it."""
+        result = self.seed.result
+        accesses = collect(self.roots_at(index), self.e.stored, {result})
+        return [a for a in accesses if a.value is not None and a.value.shape == result.shape]
+
+    def _expect(self, image: Dim, channel: Dim, place: Place) -> None:
+        for access in self._images_read(self._at(image, channel, place)):
+            assert access.value is not None
+            location = self.e.stored(access.value)
+            assert location is not None
+            self.b.prefetch(self.e.param(location, "in"), access.expression)
 
     def _keep(self, image: Dim, channel: Dim, place: Place, lane: Lane, sums: Register) -> None:
         self._store(self._at(image, channel, place), lane, sums)

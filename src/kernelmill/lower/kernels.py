@@ -98,15 +98,11 @@ class KernelMaker:
         signature = signature_of(group, targets, emitter.stored)
         contraction = None
         if group.kind in ("contract", "attention"):
-            if convolves_last(group, targets):
-                contraction = ConvolutionEmitter(emitter, group, targets, self.target, self.pack)
-            else:
-                tiling = None
-                if self.trials is not None:
-                    tiling = self.trials.settle(signature.key, group, targets, self._begin)
-                contraction = ContractionEmitter(
-                    emitter, group, targets, self.target, self.pack, tiling
-                )
+            emits = ConvolutionEmitter if convolves_last(group, targets) else ContractionEmitter
+            tiling = None
+            if self.trials is not None:
+                tiling = self.trials.settle(signature.key, group, targets, self._begin)
+            contraction = emits(emitter, group, targets, self.target, self.pack, tiling)
         if contraction is not None and group.kind == "contract":
             widths = self._widths.get(signature.key)
             if widths is None:

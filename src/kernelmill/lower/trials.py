@@ -14,9 +14,8 @@ from kernelmill.core.dim import Dim, symbols
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel
-from kernelmill.lower.attention.tiling import AttentionTiling
-from kernelmill.lower.contract.tiling import Tiling
-from kernelmill.lower.contractions import ContractionEmitter, Pack
+from kernelmill.lower.contractions import AnyTiling, ContractionEmitter, Pack
+from kernelmill.lower.convolutions import ConvolutionEmitter, convolves_last
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group
 from kernelmill.lower.panel_views import Rows
@@ -32,7 +31,6 @@ BY_MODEL = "cost model"
 _PRETENDED = 1 << 30
 """Number of the first buffer that a trial pretends to have packed."""
 
-AnyTiling = Tiling | AttentionTiling
 Begin = Callable[[Group, Mapping[Value, Location]], Emitter]
 
 
@@ -118,7 +116,10 @@ class _Trial:
 
     def _emit(self, tiling: AnyTiling | None) -> tuple[ContractionEmitter, Dim]:
         emitter = self.begin(self.group, self.targets)
-        contraction = ContractionEmitter(
+        emits = ContractionEmitter
+        if self.group.kind == "contract" and convolves_last(self.group, self.targets):
+            emits = ConvolutionEmitter
+        contraction = emits(
             emitter, self.group, self.targets, self.trials.target, self._pretend(), tiling
         )
         if self.group.kind == "contract":

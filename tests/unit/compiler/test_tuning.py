@@ -14,6 +14,7 @@ from kernelmill.core.digest import Key
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32
 from kernelmill.core.target import host
+from kernelmill.graph.builder import GraphBuilder
 from kernelmill.lower.program import lower_graph
 from kernelmill.lower.trials import BY_MODEL
 from kernelmill.store import Store
@@ -34,6 +35,26 @@ def attention():
     )
 
 
+def convolution(groups=1, size=3):
+    """One with constant weights and a result channels last."""
+    b = GraphBuilder("g")
+    x = b.input("x", F32, (1, 32, 14, 15))
+    weight = b.input("w", F32, (64 if groups == 1 else 32, 32 // groups, size, size), role="param")
+    window = {"stride": (1, 1), "padding": (size // 2, size // 2), "dilation": (1, 1)}
+    found = b.emit("conv", x, weight, groups=groups, **window)
+    channels = int(str(found.shape[1]))
+    strides = (channels * 14 * 15, 1, channels * 15, channels)
+    b.graph.results = [b.emit("layout", b.emit("neg", found), strides=strides)]
+    return b.graph
+
+
+CONVOLUTIONS = {
+    "3x3": convolution,
+    "pixels": lambda: convolution(size=1),
+    "depthwise": lambda: convolution(groups=32),
+}
+
+
 @pytest.fixture
 def tuner(tmp_path):
     return Tuner(Store(tmp_path), host())
@@ -48,7 +69,7 @@ def tune(tuner, built):
     return lower_graph(built, host(), pick=tuner.pick)
 
 
-@pytest.mark.parametrize("build", [matmul, attention])
+@pytest.mark.parametrize("build", [matmul, attention, convolution])
 def test_several_schedules_are_measured_and_the_result_is_right(tuner, build):
     built = build()
     made = tune(tuner, built)
@@ -71,6 +92,21 @@ def test_every_schedule_on_offer_computes_the_same():
         for label in labels:
             made = lower_graph(built, host(), pick=lambda t, label=label: label)
             assert torch.equal(program(made)(*arguments)[0], expected), label
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_every_schedule_of_a_convolution_computes_the_same(name):
+    built, labels = CONVOLUTIONS[name](), []
+    lower_graph(built, host(), pick=lambda t: labels.extend(t.labels) or BY_MODEL)
+    assert labels[0] == BY_MODEL and len(set(labels)) == len(labels) > 4
+    shapes = [tuple(map(int, e.value.type.shape)) for e in built.tensor_inputs()]
+    image, weight = (whole(F32, *shape, low=-2, high=3) for shape in shapes)
+    groups = image.shape[1] // weight.shape[1]
+    padding = weight.shape[-1] // 2
+    expected = -torch.nn.functional.conv2d(image, weight, padding=padding, groups=groups)
+    for label in labels:
+        made = lower_graph(built, host(), pick=lambda t, label=label: label)
+        assert torch.equal(program(made)(image, weight)[0], expected), label
 
 
 def test_labels_give_different_kernels():

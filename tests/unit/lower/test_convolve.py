@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ from kernelmill.core.dtype import BF16, F16, F32, F64, DType
 from kernelmill.core.target import host, x86_64
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
+from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.channels_last import choose_layouts
-from kernelmill.lower.convolve.schedule import plan_convolution
 from kernelmill.lower.convolve.spec import Geometry
+from kernelmill.lower.convolve.tiles import plan_convolution
 from kernelmill.plan.ir import Plan
 from tests.compiled import check, lowered, program, whole
 
@@ -300,3 +302,25 @@ def test_weights_that_few_tiles_share_are_fetched_ahead() -> None:
     assert plan_convolution(geometry(512, 2048, 7, 1), target).ahead
     assert not plan_convolution(geometry(64, 64, 56, 3), target).ahead
     assert not plan_convolution(geometry(64, 256, 56, 1), target).ahead
+
+
+@pytest.mark.parametrize("dims", [(64, 256, 6, 1), (512, 64, 6, 3)], ids=["by tiles", "by panels"])
+def test_an_image_that_is_added_is_fetched_while_sums_are_made(dims: tuple[int, ...]) -> None:
+    channels, outs, size, window = dims
+    b = GraphBuilder("g")
+    shapes = (1, channels, size, size), (1, outs, size, size)
+    x, y = (b.input(n, F32, s, channels_last(s)) for n, s in zip("xy", shapes, strict=True))
+    kernel = (outs, channels, window, window)
+    weight = b.input("w", F32, kernel, role="param")
+    found = b.emit("conv", x, weight, **{**PLAIN, "padding": (window // 2,) * 2})
+    b.graph.results = [b.emit("layout", b.emit("add", found, y), strides=channels_last(shapes[1]))]
+    arguments = [strided(whole(F32, *shape, low=-2, high=3)) for shape in shapes]
+    made = check(b.graph, *arguments, whole(F32, *kernel, low=-2, high=3))
+    (step,) = made.plan.steps
+    kernel_of = made.kernels[step.kernel]
+    sizes = [(buffer.elements, buffer.access) for buffer in kernel_of.buffers]
+    added = sizes.index((outs * size**2, "in"))
+    assert f"prefetch b{added}[" in print_kernel(kernel_of)
+    adding = replace(geometry(outs, channels, size, window), adds=True)
+    assert plan_convolution(adding, x86_64(4)).tile_major == (window == 1)
+    assert not plan_convolution(geometry(outs, channels, size, window), x86_64(4)).tile_major

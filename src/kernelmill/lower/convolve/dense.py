@@ -34,19 +34,26 @@ def convolve(site: Site) -> None:
     site.write(0, site.zeros())
     if schedule.strip:
         fill_strip(site, 0, parts(geometry.channels, schedule.lanes), geometry.channels)
-    panels = schedule.panel_count(geometry)
-    first = site.panel_block * schedule.panels
-    stop = minimum(panels, first + schedule.panels)
+    if schedule.tile_major:
+        _for_each_tile(
+            site, lambda pixels: _for_each_panel(site, lambda p: _whole(site, p, pixels))
+        )
+    elif site.blocked:
+        _for_each_panel(site, lambda panel: _in_blocks(site, panel))
+    else:
+        _for_each_panel(site, lambda panel: _for_each_tile(site, lambda x: _whole(site, panel, x)))
+
+
+def _for_each_panel(site: Site, body: Callable[[Dim], None]) -> None:
+    first = site.panel_block * site.schedule.panels
+    stop = minimum(site.schedule.panel_count(site.geometry), first + site.schedule.panels)
     with site.builder.loop(first, stop, prefix="panel") as panel:
-        if site.blocked:
-            _in_blocks(site, panel.index)
-            return
+        body(panel.index)
 
-        def whole(pixels: Pixels) -> None:
-            _sum(site, panel.index, 0, pixels)
-            _finish(site, panel.index, pixels)
 
-        _for_each_tile(site, whole)
+def _whole(site: Site, panel: Dim, pixels: Pixels) -> None:
+    _sum(site, panel, 0, pixels)
+    _finish(site, panel, pixels)
 
 
 def _in_blocks(site: Site, panel: Dim) -> None:
@@ -115,6 +122,8 @@ def _sum(site: Site, panel: Dim, block: Dim, pixels: Pixels) -> None:
         return site.read(place)
 
     ahead = _ahead(site, start, terms, pixels.number)
+    if geometry.adds and not site.blocked:
+        _expect(site, panel, pixels)
 
     def weight(v: int, k: Dims) -> Value:
         if v == 0:
@@ -149,6 +158,19 @@ def _ahead(site: Site, start: Dim, terms: int, number: Dim) -> list[Dim]:
     return [following + (share * lines + line) * (terms * schedule.lanes) for line in range(lines)]
 
 
+def _expect(site: Site, panel: Dim, pixels: Pixels) -> None:
+    """Have what the epilogue of a tile reads brought near while the tile is summed."""
+    geometry, schedule = site.geometry, site.schedule
+    with (
+        site.counted(0, pixels.down, prefix="row") as down,
+        site.counted(0, pixels.across, prefix="x") as across,
+    ):
+        at = _output(site, (pixels.row + down, pixels.column + across))
+        for vector in range(schedule.vectors):
+            start = panel * schedule.width + vector * schedule.lanes
+            site.spec.expect(site.image, site.group * geometry.outs + start, at)
+
+
 def _depth(site: Site) -> tuple[Depth, list[Dim]]:
     """The loops over a block's products in the order of the packed weights, and for each what it
     moves in the strip. Loops that move evenly are one."""
@@ -176,13 +198,14 @@ def _origin(site: Site, pixels: Pixels) -> Dim:
 
 def _source(site: Site, channel: Dim, at: tuple[Dim, Dim]) -> tuple[Dim, Dim, tuple[Dim, Dim]]:
     """Image, channel and place of the input pixel for an output pixel, where windows are pixels."""
-    row, column = at
-    if site.schedule.outputs != site.geometry.outputs:
-        row, column = _unfold(site, at)
+    row, column = _output(site, at)
     return site.image, channel, (row * site.geometry.stride[0], column * site.geometry.stride[1])
 
 
-def _unfold(site: Site, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
+def _output(site: Site, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
+    """The output pixel's row and column, which may be counted in another way."""
+    if site.schedule.outputs == site.geometry.outputs:
+        return at
     number = at[0] * site.schedule.outputs[1] + at[1]
     row, column = unravel(number, site.geometry.outputs)
     return row, column
@@ -217,7 +240,5 @@ def _finish(site: Site, panel: Dim, pixels: Pixels) -> None:
         ):
             number = down * pixels.across + across
             value = site.read(_slot(site, pixels, number) + vector.index * lanes, lanes)
-            at = (pixels.row + down, pixels.column + across)
-            if schedule.outputs != geometry.outputs:
-                at = _unfold(site, at)
+            at = _output(site, (pixels.row + down, pixels.column + across))
             site.spec.store(site.image, channel, at, lane, value)

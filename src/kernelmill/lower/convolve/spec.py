@@ -22,6 +22,10 @@ LoadPixel = Callable[[Dim, Dim, Place, Lane | None], Value]
 """`load(image, channel, place, lane)`: one element, or the vector along the lane's symbol, which
 occurs in the channel or in the column. In the accumulator's dtype."""
 
+Expect = Callable[[Dim, Dim, Place], None]
+"""`expect(image, channel, place)`: have what the epilogue reads for this pixel of the result, from
+this channel on, brought near."""
+
 StorePixel = Callable[[Dim, Dim, Place, Lane, Value], None]
 """`store(image, channel, place, lane, sums)`: the epilogue and the store of one vector of channels
 of an output pixel."""
@@ -38,6 +42,7 @@ class Geometry:
     planar            neighbours in memory are columns of the input, not channels
     direct            reading an element is no more than a load
     accumulate        the dtype of the sums
+    adds              the epilogue reads images as large as the result, such as a residual
     """
 
     images: Dim
@@ -53,6 +58,7 @@ class Geometry:
     planar: bool
     direct: bool
     accumulate: DType
+    adds: bool = False
 
     @property
     def taps(self) -> int:
@@ -83,9 +89,10 @@ class Geometry:
 @dataclass(frozen=True)
 class Convolution:
     """A geometry with its operands: where pixels come from, the name of the buffer that holds the
-    packed weights (see schedule.py) and where sums go."""
+    packed weights (see schedule.py), where sums go, and what of `Geometry.adds` to expect."""
 
     geometry: Geometry
     load: LoadPixel
     weights: str
     store: StorePixel
+    expect: Expect
