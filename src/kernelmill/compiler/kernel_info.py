@@ -24,12 +24,14 @@ class Use:
     shapes      of the tensors behind its buffers, in its order; empty when they are not known
     graph       name of the program
     origin      the user's line, "model.py:12"
+    text        the kernel's, without its name; it is printed where none is given
     """
 
     operators: tuple[str, ...]
     shapes: tuple[tuple[Dim, ...], ...] = ()
     graph: str = ""
     origin: str = ""
+    text: str = ""
 
 
 def describe(
@@ -60,7 +62,7 @@ def describe(
         },
         "impl_path": "",
         "platform": "LLVM",
-        "kernel_ir": print_kernel(kernel, name=False),
+        "kernel_ir": use.text or print_kernel(kernel, name=False),
     }
     launch = {
         "batchBindOnly": 1,

@@ -17,7 +17,6 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.program import Lowered
 from kernelmill.plan.arena import lifetimes, peak_bytes
 from kernelmill.plan.ir import Launch
@@ -51,7 +50,8 @@ def link(draft: Draft, store: Store, target: Target) -> Program:
 
     Raises VerificationError for a kernel that lowering got wrong, StoreError as the store does.
     """
-    (program,) = link_all([draft], store, target)
+    with Obtaining(store, target) as obtaining:
+        (program,) = link_all([draft], store, target, obtaining)
     return program
 
 
@@ -70,24 +70,23 @@ def collect_drafts() -> Generator[list[Draft]]:
         _drafts.reset(token)
 
 
-def link_all(drafts: Iterable[Draft], store: Store, target: Target) -> list[Program]:
+def link_all(
+    drafts: Iterable[Draft], store: Store, target: Target, obtaining: Obtaining
+) -> list[Program]:
     """The programs of several drafts, which share the memory of their calls. Raises as `link`.
 
-    While one draft's kernels are compiled the next is taken from `drafts`: lowering and LLVM go on
-    side by side.
+    While `obtaining` compiles the kernels of one draft the next is taken from `drafts`: lowering
+    and LLVM go on side by side.
     """
     made: list[Draft] = []
-    with Obtaining(store, target) as obtaining:
-        for draft in map(_with_super_kernels, drafts):
-            lowered = draft.lowered
-            with draft.report.stage("verify"):
-                for kernel in lowered.kernels.values():
-                    verify_kernel(kernel, "lowering")
-                verify_plan(lowered.plan, "lowering")
-            obtaining.add(requests_of(lowered.plan, lowered.kernels), draft.others)
-            made.append(draft)
-        with made[-1].report.stage("codegen"):
-            obtained = obtaining.finish()
+    for draft in map(_with_super_kernels, drafts):
+        lowered = draft.lowered
+        with draft.report.stage("verify"):
+            verify_plan(lowered.plan, "lowering")
+        obtaining.add(requests_of(lowered.plan, lowered.kernels), draft.others)
+        made.append(draft)
+    with made[-1].report.stage("codegen"):
+        obtained = obtaining.finish()
     pool = FramePool()
     programs: list[Program] = []
     for draft, entries in zip(made, obtained, strict=True):

@@ -17,6 +17,7 @@ from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.target import Target
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.plan.ir import Launch, Plan
 from kernelmill.store.entry import Compiled, Entry
 from kernelmill.store.store import Store
@@ -31,6 +32,7 @@ class Request:
 
     `shapes` are those of the tensors behind the kernel's buffers where it is first launched, in
     the kernel's order; none known: the buffers are described as flat. `graph` names the program.
+    `text` is the kernel's without its name, where it is known already.
     """
 
     kernel: Kernel
@@ -38,6 +40,7 @@ class Request:
     origin: str
     shapes: tuple[tuple[Dim, ...], ...] = ()
     graph: str = ""
+    text: str = ""
 
 
 def requests_of(plan: Plan, kernels: Mapping[str, Kernel]) -> list[Request]:
@@ -53,9 +56,10 @@ def requests_of(plan: Plan, kernels: Mapping[str, Kernel]) -> list[Request]:
     return requests
 
 
-def kernel_key(kernel: Kernel, target: Target) -> Key:
-    """All that decides the bytes of a kernel's object, by name."""
-    return key_of(target, kernel=print_kernel(kernel, name=False))
+def kernel_key(kernel: Kernel, target: Target, text: str = "") -> Key:
+    """All that decides the bytes of a kernel's object, by name. `text` is the kernel's without its
+    name, where it is known already."""
+    return key_of(target, kernel=text or print_kernel(kernel, name=False))
 
 
 def obtain(
@@ -85,6 +89,7 @@ class Obtaining:
         self._target = target
         self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
         self._by_key: dict[str, Future[Entry]] = {}
+        self._keys: dict[int, tuple[Kernel, Key]] = {}
         self._programs: list[dict[str, Future[Entry]]] = []
         self._progress = Progress()
 
@@ -95,17 +100,25 @@ class Obtaining:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._progress.close()
 
+    def begin(self, request: Request, target: Target | None = None) -> Future[Entry]:
+        """Begin with a kernel, if it is a new one; `target` if it is not for this one."""
+        number = id(request.kernel)
+        known = self._keys.get(number) if target is None else None
+        if known is not None:
+            return self._by_key[known[1].digest]
+        key, job = _job(request, self._store, target or self._target)
+        if target is None:
+            self._keys[number] = request.kernel, key  # which keeps the number its own
+        if key.digest not in self._by_key:
+            self._by_key[key.digest] = self._pool.submit(job)
+        return self._by_key[key.digest]
+
     def add(self, requests: Sequence[Request], others: Mapping[str, Target] = _NONE) -> None:
         """Begin with another program's kernels. A name may mean different kernels in each program;
         equal kernels are one. `others` are the targets of kernels that are not for this one."""
-        jobs = {
-            r.kernel.name: _job(r, self._store, others.get(r.kernel.name, self._target))
-            for r in requests
-        }
-        for key, job in jobs.values():
-            if key.digest not in self._by_key:
-                self._by_key[key.digest] = self._pool.submit(job)
-        self._programs.append({name: self._by_key[key.digest] for name, (key, _) in jobs.items()})
+        self._programs.append(
+            {r.kernel.name: self.begin(r, others.get(r.kernel.name)) for r in requests}
+        )
         self.show()
 
     def show(self) -> None:
@@ -141,11 +154,13 @@ def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, targe
 
 def _job(request: Request, store: Store, target: Target) -> tuple[Key, Callable[[], Entry]]:
     kernel = request.kernel
-    key = kernel_key(kernel, target)
+    text = request.text or print_kernel(kernel, name=False)
+    key = kernel_key(kernel, target, text)
 
     def compile() -> Compiled:
+        verify_kernel(kernel, "lowering")
         image = codegen.compile_kernel(kernel, target)
-        use = Use(request.operators, request.shapes, request.graph, request.origin)
+        use = Use(request.operators, request.shapes, request.graph, request.origin, text)
         info, launch = describe(kernel, use, target, f"{kernel.type}_{key.digest}")
         return Compiled(image, info, launch)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 
 from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.dump import GraphDump
 from kernelmill.compiler.linking import Draft, link_all
+from kernelmill.compiler.objects import Obtaining, Request
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.recording import note
 from kernelmill.compiler.report import CompileReport
@@ -19,9 +21,10 @@ from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import Target, host
+from kernelmill.core.threads import quick_switches
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.kernels import Templates
-from kernelmill.lower.program import lower_graph
+from kernelmill.lower.program import NewKernel, lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.runtime.program import Program
@@ -55,11 +58,12 @@ def compile_graphs(
     drafts = list[Draft]()
 
     def lowered() -> Iterator[Draft]:
-        for draft in _drafts(optimised, config, store, target):
+        for draft in _drafts(optimised, config, store, target, obtaining):
             drafts.append(draft)
             yield draft
 
-    programs = link_all(lowered(), store, target)
+    with quick_switches(), Obtaining(store, target) as obtaining:
+        programs = link_all(lowered(), store, target, obtaining)
     fused = config.experimental_config.pattern_fusion_pass
     for program, draft in zip(programs, drafts, strict=True):
         note(program, draft.graph, fused=fused)
@@ -71,8 +75,10 @@ def _drafts(
     config: CompilerConfig,
     store: Store,
     target: Target,
+    obtaining: Obtaining,
 ) -> Iterator[Draft]:
-    """The graphs lowered, one by one, in the manner that the options say."""
+    """The graphs lowered, one by one, in the manner that the options say; their kernels are begun
+    with on the way."""
     separate = not config.experimental_config.pattern_fusion_pass
     automatic = _automatic_ranges(config)
     templates = Templates()
@@ -81,11 +87,19 @@ def _drafts(
         with report.stage("lower" if tuner is None else "lower and tune"):
             pick = None if tuner is None else tuner.pick
             shared = None if graph.symbols else templates
-            lowered = lower_graph(graph, target, separate, pick=pick, templates=shared)
+            begin = partial(_begin, obtaining, graph.name)
+            lowered = lower_graph(
+                graph, target, separate, pick=pick, templates=shared, announce=begin
+            )
         if tuner is not None:
             tuner.close()
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured
         yield Draft(lowered, graph, report, automatic_ranges=automatic)
+
+
+def _begin(obtaining: Obtaining, graph: str, new: NewKernel) -> None:
+    ref = new.ref
+    obtaining.begin(Request(new.kernel, ref.operators, ref.origin, new.shapes, graph, new.text))
 
 
 def recaptured(program: Program, graph: Graph, config: CompilerConfig) -> Program | CapturedProgram:

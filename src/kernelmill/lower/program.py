@@ -53,6 +53,18 @@ class Lowered:
     kernels: dict[str, Kernel] = field(default_factory=dict[str, Kernel])
 
 
+@dataclass(frozen=True)
+class NewKernel:
+    """A kernel as soon as it is known: its text, and the shapes of the tensors that it is first
+    launched with, in the order of its buffers. No text: the kernel was made for another program."""
+
+    kernel: Kernel
+    text: str
+    ref: KernelRef
+    shapes: tuple[tuple[Dim, ...], ...]
+
+
+Announce = Callable[[NewKernel], None]
 Choose = Callable[[Operator], "Chosen | None"]
 
 
@@ -71,15 +83,17 @@ def lower_graph(
     choose: Choose | None = None,
     pick: Pick | None = None,
     templates: Templates | None = None,
+    announce: Announce | None = None,
 ) -> Lowered:
     """Lower a verified graph; with `separate`, every operator to a kernel of its own.
 
     `choose` may give what an operator by itself was lowered to, which then takes its place; None
     for one that is to be lowered here. `pick` settles schedules in place of the cost model.
-    `templates` are shared with other graphs lowered alike. Raises UnsupportedError, naming the
+    `templates` are shared with other graphs lowered alike. Each kernel that is made here is told to
+    `announce` as soon as it is, so that compiling it can begin. Raises UnsupportedError, naming the
     node, for what has no lowering.
     """
-    return _Lowering(graph, target, separate, choose, pick, templates).run()
+    return _Lowering(graph, target, separate, choose, pick, templates, announce).run()
 
 
 class _Lowering:
@@ -91,7 +105,9 @@ class _Lowering:
         choose: Choose | None,
         pick: Pick | None,
         templates: Templates | None,
+        announce: Announce | None,
     ) -> None:
+        self.announce = announce
         self.choose = choose
         self.pick = pick
         self.templates = templates
@@ -308,7 +324,7 @@ class _Lowering:
         nodes = self.maker.nodes(group)
         if STATUS_BUFFER in made.buffers:
             self._note_check(nodes)
-        kernel = self._named(made.kernel, nodes)
+        kernel = self._named(made.kernel, nodes, made.buffers)
         dims = tuple(of_atom(symbol) for symbol in kernel.dims)
         return Launch(
             kernel.name,
@@ -325,9 +341,10 @@ class _Lowering:
         origins = {n.origin for n in nodes if OPS[n.op].kind in ("gather", "scatter") and n.origin}
         self.checks = sorted({*self.checks, *origins})
 
-    def _named(self, kernel: Kernel, nodes: Iterable[Node]) -> Kernel:
+    def _named(self, kernel: Kernel, nodes: Iterable[Node], buffers: Iterable[int]) -> Kernel:
         """The kernel under a name made of its text, so that equal kernels are one. Its own symbols
-        stay, for an equal kernel may be about other sizes."""
+        stay, for an equal kernel may be about other sizes. `buffers` are those of a launch."""
+        text = ""
         if kernel.name == UNNAMED:
             used = used_symbols(kernel)
             kernel.dims = [s for name, s in sorted(self.graph.symbols.items()) if name in used]
@@ -337,9 +354,11 @@ class _Lowering:
             self.kernels[kernel.name] = kernel
             origin = next((node.origin for node in nodes if node.origin), "")
             operators = tuple(node.op for node in nodes)
-            self.refs[kernel.name] = KernelRef(
-                kernel.name, kernel.type, kernel.name, operators, origin
-            )
+            ref = KernelRef(kernel.name, kernel.type, kernel.name, operators, origin)
+            self.refs[kernel.name] = ref
+            if self.announce is not None:
+                shapes = tuple(self.storage.buffers[n].shape if n >= 0 else (1,) for n in buffers)
+                self.announce(NewKernel(kernel, text, ref, shapes))
         return kernel
 
     def _pack(self, view: Value, rows: Rows | None = None) -> Location | None:
@@ -365,10 +384,9 @@ class _Lowering:
         return location
 
     def _panels(self, copy: PanelCopy, packed: int, view: Value) -> Launch:
-        kernel = self._named(copy.kernel, () if view.node is None else (view.node,))
-        return Launch(
-            kernel.name, (copy.source, packed), copy.dims, copy.tasks, copy.scratch, copy.work
-        )
+        nodes, buffers = (() if view.node is None else (view.node,)), (copy.source, packed)
+        kernel = self._named(copy.kernel, nodes, buffers)
+        return Launch(kernel.name, buffers, copy.dims, copy.tasks, copy.scratch, copy.work)
 
     def _copy_back(self, target: Value, source: Value) -> None:
         """Write an updated input, after everything that reads its old contents."""

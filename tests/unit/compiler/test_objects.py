@@ -8,8 +8,11 @@ import pytest
 
 from kernelmill.compiler import objects
 from kernelmill.compiler.objects import Obtaining, Request, obtain
+from kernelmill.core.dtype import F32
+from kernelmill.core.errors import VerificationError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.target import host
+from kernelmill.kernel import ir
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store import Store
 from kernelmill.store.survey import survey
@@ -94,3 +97,22 @@ def test_programs_are_begun_one_by_one_and_share_equal_kernels(tmp_path, compile
     assert sorted(compiles[0]) == [f"k{n}" for n in range(5)]
     assert list(first) == ["k0", "k1", "k2"]
     assert first == {name: second[name] for name in first}
+
+
+def test_a_kernel_that_was_begun_before_its_program_is_known_is_compiled_once(tmp_path, compiles):
+    wanted = requests(5)
+    with Obtaining(Store(tmp_path / "k"), host()) as obtaining:
+        ahead = obtaining.begin(wanted[3])
+        obtaining.add(wanted)
+        obtaining.add(wanted[2:])
+        first, second = obtaining.finish()
+    assert sorted(compiles[0]) == [f"k{n}" for n in range(5)]
+    assert first["k3"] is second["k3"] is ahead.result()
+    assert sorted(second) == ["k2", "k3", "k4"]
+
+
+def test_what_lowering_got_wrong_is_an_error(tmp_path):
+    kernel = parse_kernel(TEXT)
+    broken = replace(kernel, body=[ir.Store("c", 0, ir.Value("0", ir.VType(F32)))])
+    with pytest.raises(VerificationError, match="lowering"):
+        obtain([Request(broken, (), "")], Store(tmp_path / "k"), host())
