@@ -111,6 +111,39 @@ def unmoved(address: int) -> bool:
     return bool(executor().unmoved(address))
 
 
+class NativeWatch:
+    """A watch of its own, for programs without a quick way: has anything moved since `watch`?"""
+
+    def __init__(self) -> None:
+        self._table = QuickTable(settings=_NEVER)
+        self._keep: object = None
+        self.rows: Sequence[Row] = ()
+        self._watching = False
+
+    def watch(self, rows: Sequence[Row] | None) -> None:
+        """Watch these; without any, all is taken for moved."""
+        self._watching = rows is not None
+        self.rows = rows or ()
+        self._keep = _set_watch(self._table, self.rows)
+
+    def unmoved(self) -> bool:
+        """Whether nothing of what is watched has moved; False in doubt."""
+        return self._watching and unmoved(ctypes.addressof(self._table))
+
+
+def _set_watch(table: QuickTable, rows: Sequence[Row]) -> object:
+    """Let a table have these rows. What it gives is to be kept as long."""
+    made = records(
+        WatchRecord,
+        [
+            WatchRecord(kind, id(owner), id(key), number, expected)
+            for kind, owner, key, number, expected in rows
+        ],
+    )
+    table.watch, table.watch_count = ctypes.addressof(made), len(rows)
+    return rows, made
+
+
 class QuickCall:
     """The quick way into one program. Its parts may be replaced between calls by whoever holds
     Python's lock, since km_quick holds it too."""
@@ -133,21 +166,13 @@ class QuickCall:
         self.binding: Binding | None = None
         self.refusal = STRUCTURE
         self._bound: tuple[int, Binding | None] = 0, None
-        self._watch: list[object] = []
+        self._watch: object = None
         self._steps: list[object] = []
         self._arguments: tuple[Any, ...] = ()
 
     def set_watch(self, rows: Sequence[Row]) -> None:
         """What has to be the same outside of the arguments. The objects are kept."""
-        table = records(
-            WatchRecord,
-            [
-                WatchRecord(kind, id(owner), id(key), number, expected)
-                for kind, owner, key, number, expected in rows
-            ],
-        )
-        self._table.watch, self._table.watch_count = ctypes.addressof(table), len(rows)
-        self._watch = [rows, table]
+        self._watch = _set_watch(self._table, rows)
 
     def set_steps(
         self, steps: Sequence[StepRecord], registers: int, sources: Sequence[int], keep: object

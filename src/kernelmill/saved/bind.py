@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.runtime.quick import REFUSED
+from kernelmill.runtime.quick import REFUSED, NativeWatch, supported
 from kernelmill.saved.arguments import check_of, getter
 from kernelmill.saved.ingredients import quick_state, state
 from kernelmill.saved.load import Loaded
@@ -190,20 +190,21 @@ class _Watched:
     def __init__(
         self, manifest: Manifest, target: Target, seen: Seen | None, shortcut: Shortcut | None
     ) -> None:
-        self._manifest, self._target, self._shortcut = manifest, target, shortcut
+        self._manifest, self._target = manifest, target
+        self._native = shortcut or (NativeWatch() if supported() else None)
         self.places: list[Place] = []
         self.look_again(seen)
 
     def check(self) -> None:
         """Mismatch when what was read is not the same any more."""
-        shortcut = self._shortcut
-        if shortcut is not None and shortcut.unmoved():
+        native = self._native
+        if native is not None and native.unmoved():
             return
         if not self.watch.unchanged():
             self.look_again()
-        elif shortcut is not None:
-            self.watch.note_moved(shortcut.rows)
-            shortcut.watch(self.watch.rows())
+        elif native is not None:
+            self.watch.note_moved(native.rows)
+            native.watch(self.watch.rows())
 
     def look_again(self, seen: Seen | None = None) -> None:
         """Mismatch when what was read is not the same any more."""
@@ -225,8 +226,8 @@ class _Watched:
                 places.append(place or ([seen.values[number]], 0))
         self.watch = watch
         self.places[:] = places
-        if self._shortcut is not None:
-            self._shortcut.watch(watch.rows())
+        if self._native is not None:
+            self._native.watch(watch.rows())
 
 
 Gather = Callable[[Sequence[Any]], tuple[list[Any], Sequence[Any]]]

@@ -1,0 +1,62 @@
+"""The watch of programs that have no quick way: each kind of row tells of a change."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kernelmill.runtime.quick import (
+    DICT_ITEM,
+    LIST_ITEM,
+    SIZE,
+    VERSION,
+    NativeWatch,
+    Row,
+    has_versions,
+    supported,
+    version_of,
+)
+
+pytestmark = pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
+ONE, TWO = object(), object()
+
+
+def in_dict(owner: dict[str, Any]) -> Row:
+    return DICT_ITEM, owner, "key", hash("key"), id(ONE)
+
+
+def test_nothing_is_unmoved_before_it_is_watched() -> None:
+    watch = NativeWatch()
+    assert not watch.unmoved()
+    watch.watch(())
+    assert watch.unmoved()
+    watch.watch(None)
+    assert not watch.unmoved() and watch.rows == ()
+
+
+@pytest.mark.parametrize(
+    ("make", "row", "change"),
+    [
+        (lambda: {"key": ONE}, in_dict, lambda d: d.update(key=TWO)),
+        (lambda: {"key": ONE}, in_dict, lambda d: d.clear()),
+        (lambda: [ONE], lambda o: (LIST_ITEM, o, None, 0, id(ONE)), lambda o: o.insert(0, TWO)),
+        (lambda: [ONE], lambda o: (SIZE, o, None, 0, 1), lambda o: o.append(ONE)),
+    ],
+)
+def test_a_change_is_seen(
+    make: Callable[[], Any], row: Callable[[Any], Row], change: Callable[[Any], object]
+) -> None:
+    owner, watch = make(), NativeWatch()
+    watch.watch([row(owner)])
+    assert watch.unmoved() and watch.unmoved()
+    change(owner)
+    assert not watch.unmoved()
+
+
+@pytest.mark.skipif(not has_versions(), reason="dicts have no versions")
+def test_versions_of_dicts() -> None:
+    owner, watch = {"key": ONE}, NativeWatch()
+    watch.watch([(VERSION, owner, None, 0, version_of(owner))])
+    assert watch.unmoved()
+    owner["other"] = TWO
+    assert not watch.unmoved()
