@@ -79,7 +79,8 @@ def compile_capture(
     regions = compilation.gears is not None and config.inference_config.gears_with_graph_breaks
     pass_on = linked_results(gm, compilation.gears) if regions else None
     try:
-        wrapped = _through_autograd(compilation, example_inputs, decompositions)
+        with collection_paused():  # AOTAutograd makes as much that dies young as the compiler
+            wrapped = _through_autograd(compilation, example_inputs, decompositions)
     except (GearError, PaddingError) as error:
         raise ShownGearError(str(error)) from None
     if compilation.gears is not None:
@@ -171,7 +172,7 @@ class _Compilation:
         if self.config.debug.run_eagerly:
             return self._refuse(gm, capture, "config.debug.run_eagerly is set")
         try:
-            with collection_paused():
+            with collection_paused():  # a backward is often compiled at its first call
                 compiled = self._compile(gm, capture)
         except _OUR_CALLERS_FAULT:
             raise
