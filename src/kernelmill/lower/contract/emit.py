@@ -13,6 +13,7 @@ from kernelmill.lower.contract.operands import (
     copy_a,
     copy_b,
     factors_of_b,
+    fetching_ahead,
     is_flat,
     rows_of_a,
     vectors_of_b,
@@ -177,6 +178,8 @@ def _register_tile(
         depth = depth.collapsed()
     a = rows_of_a(site, depth, row)
     b = vectors_of_b(site, depth, column, vectors)
+    if schedule.ahead:
+        b = fetching_ahead(site, b, depth, row, column)
     places = [
         _sums(site, row) + i * schedule.width + v * schedule.lanes
         for i in range(rows)

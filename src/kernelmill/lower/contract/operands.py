@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.depth import Depth, for_each_k, visit_each_k
 from kernelmill.lower.contract.panels import panel_index
+from kernelmill.lower.contract.schedule import parts
 from kernelmill.lower.contract.site import Site
 from kernelmill.lower.contract.spec import Dims, LoadElement, Operand
 from kernelmill.lower.contract.tile import Fetch
@@ -45,6 +46,25 @@ def vectors_of_b(site: Site, depth: Depth, tile: Dim, vectors: int) -> Fetch:
         first = site.scratch.b - depth.start * depth.inner * stride
         return lambda v, k: site.read_packed(first + depth.number(k) * stride + v * lanes, lanes)
     return _vectors(site, spec.b.factored[0] if spec.b.factored else loader(spec.b), tile, vectors)
+
+
+def fetching_ahead(site: Site, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
+    """`b`, and with each of its products the row tile's share of the next panel brought near."""
+    spec, schedule, name = site.spec, site.schedule, site.spec.b.packed
+    assert name is not None
+    vectors, tiles = schedule.vectors, schedule.row_tiles
+    lines = parts(vectors, tiles)
+    share = floordiv(row - site.first_row_tile, max(1, tiles // vectors))
+    share = minimum(share, parts(vectors, lines) - 1) * lines
+    following = panel_index(column + 1, 0, spec.depth, schedule.width)
+
+    def fetch(v: int, k: Dims) -> Value:
+        for line in range(lines if v == 0 else 0):
+            place = following + ((share + line) * spec.depth + depth.number(k)) * schedule.lanes
+            site.builder.prefetch(name, place * spec.words)
+        return b(v, k)
+
+    return fetch
 
 
 def factors_of_b(site: Site, tile: Dim, vectors: int) -> Fetch | None:

@@ -50,6 +50,7 @@ class Schedule:
     inline                  hand sums to `store` from registers, not by way of scratch
     fused                   the target multiplies and adds in one instruction
     work                    estimated nanoseconds of all tasks on one core
+    ahead                   a packed B's next panel is brought near while the row tiles are summed
     depth_block             so many of the first k axis at a time, 0 for all of it
     row_tiles, column_tiles tiles that one task computes
     """
@@ -67,6 +68,7 @@ class Schedule:
     fused: bool
     work: Dim
     depth_block: int = 0
+    ahead: bool = False
     row_tiles: int = 1
     column_tiles: int = 1
 

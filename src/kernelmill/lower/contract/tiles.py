@@ -92,7 +92,8 @@ def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -
     if dot or one_tile:
         return _with_blocks(schedule, spec, given)
     block = given.depth_block or _choose_depth_block(spec, target, schedule.panel_stride)
-    return _with_blocks(replace(schedule, depth_block=block), spec, given)
+    schedule = _with_blocks(replace(schedule, depth_block=block), spec, given)
+    return replace(schedule, ahead=_looks_ahead(schedule, spec, target))
 
 
 # ---- the register tile ----------------------------------------------------------------------
@@ -199,6 +200,12 @@ def _run_vectors(spec: Contraction, lanes: int, vectors: int) -> int:
         return 0
     width = spec.b.window.outputs[1]
     return vectors if not isinstance(width, int) else min(vectors, parts(width, lanes))
+
+
+def _looks_ahead(schedule: Schedule, spec: Contraction, target: Target) -> bool:
+    """Whether panels of constants come from far, each to be read by several tiles at a time."""
+    whole = spec.b.packed is not None and not schedule.depth_block and schedule.row_tiles > 1
+    return whole and _bytes(spec, guess(spec.n)) > target.l2_bytes // 4
 
 
 def _choose_depth_block(spec: Contraction, target: Target, width: int) -> int:

@@ -122,3 +122,14 @@ def test_work_grows_with_the_contraction() -> None:
     assert work(replace(one, k=(768 * 2,))) > 1.9 * work(one)
     assert work(replace(one, m=sym("m"))) == work(one)
     assert work(replace(one, accumulate=F32, batch=(3,))) > 2.9 * work(one)
+
+
+def test_panels_of_constants_that_several_tiles_read_are_fetched_ahead() -> None:
+    assert plan(Case(128, 768, (768,))).ahead
+    assert not plan(Case(5, 768, (768,))).ahead  # read once
+    assert not plan(Case(128, 64, (64,))).ahead  # near enough
+    assert not plan(Case(128, 768, (768,), b="outer")).ahead
+    for m in (33, 100):
+        case = Case(m, 210, (600,))
+        assert case.schedule.ahead
+        case.check()
