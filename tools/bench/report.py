@@ -9,6 +9,7 @@ from tools.bench.cold import FirstCalls
 from tools.bench.contestants import CONTESTANTS, FLOOR
 from tools.bench.fixed import FixedCost
 from tools.bench.limits import BYTES, FLOATS, HALVES
+from tools.bench.remarks import REMARKS
 from tools.bench.rows import FIRST, FIRST_SECONDS, FIRST_TIMES, STEADY, TITLES, Row
 from tools.bench.steady import Standing
 from tools.bench.tables import duration, table
@@ -182,6 +183,24 @@ def profile(kernels: Sequence[Sequence[Any]]) -> str:
     )
 
 
+def remarks(rows: Sequence[tuple[Row, Standing]]) -> str:
+    """What was found out about rows that do not reach all of what they are to reach."""
+    titles: dict[str, list[str]] = {}
+    for row, found in rows:
+        if row.name in REMARKS and not _reaches(row, found):
+            titles.setdefault(REMARKS[row.name], []).append(row.title)
+    lines = [f"- {'; '.join(names)}: {text}" for text, names in titles.items()]
+    return "\n".join(["## What stands in the way", "", *lines]) if lines else ""
+
+
+def _reaches(row: Row, found: Standing) -> bool:
+    seconds, other = found.seconds.get(ours(found) or ""), best_other(found)
+    if not seconds:
+        return False
+    quick = other is None or found.seconds[other] / seconds >= row.times
+    return quick and limit(found) / seconds >= row.share
+
+
 def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
     """The best figures of all rows."""
     every = [found.limits for _, found in rows]
@@ -244,7 +263,7 @@ def document(record: Record) -> str:
         ]
     for name, kernels in profiles.items():
         parts += [f"### {TITLES[name]}", profile(kernels)]
-    parts += ["## When and where", _measured(record)]
+    parts += [remarks(rows), "## When and where", _measured(record)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
