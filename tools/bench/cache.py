@@ -26,6 +26,17 @@ from tools.machine import description
 
 RESULT = Path("docs/performance-cache.md")
 FOLDER = Path("build/bench-cache")
+LIMITS = (
+    "Packing reads each weight once and writes it once, into memory that the process has never "
+    "touched: for models of hundreds of megabytes the system's handing out of that memory takes "
+    "most of the first call. On a virtual machine it takes several times as long when the host has "
+    "to find the memory too, so these figures vary between processes. Tried: small pages (120 ms "
+    "for 340 MB that the host had ready), large pages (20 to 30 ms, and up to 500 ms where it had "
+    "not), packed weights in mapped files (nothing is handed out, but the weights have to be "
+    "checksummed, so that no stale file is ever used). A compiled file brings its weights packed, "
+    "in pages that the system has read before: that is the way to the soonest first result of a "
+    "large model."
+)
 SECONDS = 15.0
 """Longest that the processes of one contestant take for a model, the last of them aside."""
 
@@ -129,7 +140,7 @@ def loading(figures: Figures) -> str:
             best = min(route["first"] for route in routes)
             text += f"; the best route of torch.compile takes {best / ours['first']:.0f} times that"
         lines.append(text)
-    return "What kernelmill's first call is made of:\n\n" + "\n".join(lines) if lines else ""
+    return "\n\n".join(["What kernelmill's first call is made of:", "\n".join(lines), LIMITS])
 
 
 def document(figures: Figures, refused: Mapping[str, str], calls: Mapping[str, Any]) -> str:
@@ -187,7 +198,8 @@ def main() -> None:
     for model in options.models:
         figures[model] = race(model, folder, options.turns, refused)
     for what in options.calls:
-        call = "small_calls()" if what == "small" else "decoder_loop()"
+        loop = f"decoder_loop({str(folder / 'loop')!r})"
+        call = "small_calls()" if what == "small" else loop
         calls[what] = child(call, str(folder / "calls"), "tools.bench.cache_calls")
     state.write_text(json.dumps({"figures": figures, "refused": refused, "calls": calls}))
     text = document(figures, refused, calls)

@@ -88,8 +88,9 @@ class Decoder(nn.Module):
         return found.logits[:, -1]
 
 
-def decoder_loop() -> dict[str, float]:
-    """Seconds of 256 steps of a 135M decoder with 30 layers, and of their native entries."""
+def decoder_loop(folder: str) -> dict[str, float]:
+    """Seconds of 256 steps of a 135M decoder with 30 layers, and of their native entries. The
+    cached method is kept in `folder`."""
     from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
     from kernelmill.runtime import executor as natives
@@ -105,7 +106,7 @@ def decoder_loop() -> dict[str, float]:
         vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
         num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
     )  # fmt: skip
-    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+    with torch.no_grad():
         torch.manual_seed(0)
         decoder = Decoder(LlamaForCausalLM(config).eval(), folder)
         cache = StaticCache(config=config, max_cache_len=TOKENS + 8)
