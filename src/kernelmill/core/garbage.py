@@ -29,7 +29,8 @@ _pauses = _Pauses()
 def collection_paused() -> Generator[None]:
     """Inside, no cyclic garbage is collected, in any thread; pauses may nest and overlap.
 
-    Afterwards collection is on again if it was on before.
+    Afterwards collection is on again if it was on before. What was made meanwhile then counts as
+    old: most of it is there to stay, and is not searched before the next full collection.
     """
     with _pauses.lock:
         if _pauses.count == 0:
@@ -42,4 +43,7 @@ def collection_paused() -> Generator[None]:
         with _pauses.lock:
             _pauses.count -= 1
             if _pauses.count == 0 and _pauses.was_on:
+                if gc.get_freeze_count() == 0:  # else somebody keeps objects out of all collections
+                    gc.freeze()
+                    gc.unfreeze()
                 gc.enable()

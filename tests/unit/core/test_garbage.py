@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Generator
 
 import pytest
@@ -51,3 +52,29 @@ def test_overlapping_pauses_end_with_the_last() -> None:
     leave.set()
     thread.join()
     assert gc.isenabled()
+
+
+def test_what_was_made_in_a_pause_is_old_and_still_collected() -> None:
+    class Cycle:
+        pass
+
+    with collection_paused():
+        cycle = Cycle()
+        cycle.itself = cycle  # type: ignore[attr-defined]
+        gone = weakref.ref(cycle)
+        del cycle
+    assert gc.get_freeze_count() == 0
+    gc.collect(1)
+    assert gone() is not None
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_somebody_froze_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        with collection_paused():
+            pass
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()
