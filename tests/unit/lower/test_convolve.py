@@ -324,3 +324,20 @@ def test_an_image_that_is_added_is_fetched_while_sums_are_made(dims: tuple[int, 
     adding = replace(geometry(outs, channels, size, window), adds=True)
     assert plan_convolution(adding, x86_64(4)).tile_major == (window == 1)
     assert not plan_convolution(geometry(outs, channels, size, window), x86_64(4)).tile_major
+
+
+@pytest.mark.parametrize("last", [True, False], ids=["last", "planar"])
+def test_the_error_of_a_long_sum_is_that_of_short_chains(last: bool) -> None:
+    """2304 equal products: each addition to a chain of them errs to the same side."""
+    shapes = (1, 256, 5, 5), (32, 256, 3, 3)
+    b = GraphBuilder("g")
+    x = b.input("x", F32, shapes[0], channels_last(shapes[0]) if last else None)
+    weight = b.input("w", F32, shapes[1], role="param")
+    found = b.emit("conv", x, weight, **PLAIN)
+    if last:
+        found = b.emit("layout", b.emit("neg", found), strides=channels_last((1, 32, 3, 3)))
+    b.graph.results = [found]
+    image, kernel = (torch.full(shape, 0.1) for shape in shapes)
+    (result,) = program(lowered(b.graph))(strided(image) if last else image, kernel)
+    exact = 2304 * 0.1 * float(image[0, 0, 0, 0])
+    assert abs(result[0, 0, 0, 0].abs().item() / exact - 1) < 2e-6

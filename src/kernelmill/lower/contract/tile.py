@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelmill.core.dim import bounds, floordiv, minimum, mod
+from kernelmill.core.dim import Dim, bounds, floordiv, minimum, mod
 from kernelmill.core.dtype import DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
@@ -65,7 +65,8 @@ class Tile:
         A long sum in floating point is taken in parts, since the error of one chain of additions
         grows with its length. `factors` are for the sums of each index of the first axis.
         """
-        if self.grouped and len(depth.axes) > 1 + depth.paired:
+        nested = len(depth.axes) > 1 + depth.paired
+        if nested and (self.grouped or (self.dtype.is_float and _is_long(guess(depth.inner)))):
             return self._sum_groups(builder, depth, a, b, initial, factors)
         part = _part(depth) if self.dtype.is_float else 0
         if not part:
@@ -161,10 +162,15 @@ class Tile:
         return result
 
 
+def _is_long(size: Dim) -> bool:
+    """Whether so many products are, or may be, too many for one chain."""
+    most = bounds(size)[1]
+    return most is None or most > CHAIN + CHAIN // 2
+
+
 def _part(depth: Depth) -> int:
     """How many of the first k axis make one part of a long sum; 0 for a short one."""
-    most = bounds(depth.size)[1]
-    if most is not None and most <= CHAIN + CHAIN // 2:
+    if not _is_long(depth.size):
         return 0
     count = max(1, CHAIN // guess(depth.inner))
     # Parts of one size need no test for the end of the last.
