@@ -192,6 +192,7 @@ class _Watched:
     ) -> None:
         self._manifest, self._target = manifest, target
         self._native = shortcut or (NativeWatch() if supported() else None)
+        self._watchable = False
         self.places: list[Place] = []
         self.look_again(seen)
 
@@ -202,7 +203,7 @@ class _Watched:
             return
         if not self.watch.unchanged():
             self.look_again()
-        elif native is not None:
+        elif native is not None and self._watchable:
             self.watch.note_moved(native.rows)
             native.watch(self.watch.rows())
 
@@ -227,7 +228,9 @@ class _Watched:
         self.watch = watch
         self.places[:] = places
         if self._native is not None:
-            self._native.watch(watch.rows())
+            rows = watch.rows()
+            self._watchable = rows is not None  # else trying again at each call is in vain
+            self._native.watch(rows)
 
 
 Gather = Callable[[Sequence[Any]], tuple[list[Any], Sequence[Any]]]
