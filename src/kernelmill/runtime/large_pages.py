@@ -2,16 +2,24 @@
 
 A kernel that goes through megabytes of weights or images meets a new page of 4 KiB every 64 cache
 lines. Finding out where it lies takes time, the more so in a virtual machine, and some prefetchers
-stop at its end. Linux gives pages of 2 MiB to who asks (`madvise`) before memory is first written.
+stop at its end. Linux gives pages of 2 MiB to who asks (`madvise`) before memory is first written,
+and can put them under memory in use.
+
+The first writing of a large page can take long: it has to be found, and on a virtual machine the
+host seldom has the memory at hand. So packed weights, which the first call waits for, are written
+on small pages, and moved to large ones behind its back.
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+import threading
 from collections import Counter
 from collections.abc import Iterable
 from functools import cache
+from queue import SimpleQueue
 from typing import Any
 
 import torch
@@ -23,6 +31,11 @@ PAGE_BYTES = 2 << 20
 
 _LINE_BYTES = 64
 _ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
+_COLLAPSE = 25
+"""MADV_COLLAPSE, of Linux 6.1: put large pages under what is written already (madvise(2))."""
+
+_COLLAPSED_AT_ONCE = 8
+"""Pages, between which others can map memory."""
 
 Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 """Shape, strides (in elements) and dtype of a tensor."""
@@ -30,26 +43,48 @@ Layout = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
 
 def ask(tensor: torch.Tensor) -> None:
     """Ask for large pages under a tensor whose elements are side by side and not yet written."""
-    first = -(-tensor.data_ptr() // PAGE_BYTES) * PAGE_BYTES
-    last = (tensor.data_ptr() + tensor.nbytes) // PAGE_BYTES * PAGE_BYTES
+    first, last = _pages(tensor)
     if first < last and _ADVICE is not None:
         _madvise()(first, last - first, _ADVICE)  # where it is refused nothing is lost
 
 
-def room(count: int, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
+def move(tensor: torch.Tensor) -> None:
+    """Put large pages under a tensor whose elements are side by side. What it holds stays as it is,
+    and may be used meanwhile."""
+    first, last = _pages(tensor)
+    step = _COLLAPSED_AT_ONCE * PAGE_BYTES
+    if _ADVICE is None:
+        return
+    for place in range(first, last, step):
+        size = min(step, last - place)
+        if _madvise()(place, size, _COLLAPSE):  # an older system, or it has no large page left
+            _madvise()(place, size, _ADVICE)
+
+
+def _pages(tensor: torch.Tensor) -> tuple[int, int]:
+    """The addresses at which the large pages begin and end that a tensor fills."""
+    first = -(-tensor.data_ptr() // PAGE_BYTES) * PAGE_BYTES
+    last = (tensor.data_ptr() + tensor.nbytes) // PAGE_BYTES * PAGE_BYTES
+    return first, max(first, last)
+
+
+def room(count: int, dtype: torch.dtype, asking: bool = True) -> tuple[torch.Tensor, int]:
     """A tensor, not filled, with room for `count` elements, on large pages if they fill one; and
-    the number of the first of them, which is 64-byte aligned."""
+    the number of the first of them, which is 64-byte aligned. Without `asking`, on small pages, but
+    lying as if on large ones."""
     if count * dtype.itemsize < PAGE_BYTES or _ADVICE is None:
         return empty_strided((count,), (1,), dtype), 0
     page = PAGE_BYTES // dtype.itemsize
     tensor = empty_strided(((count // page + 2) * page,), (1,), dtype)
-    ask(tensor)
+    if asking:
+        ask(tensor)
     return tensor, -tensor.data_ptr() % PAGE_BYTES // dtype.itemsize
 
 
 class Shelf:
     """Room for tensors of these layouts, those of a dtype one behind the other. It is taken when
-    the first of them is made, and given back with the last."""
+    the first of them is made, and given back with the last. Once all are filled, `close` has them
+    moved to large pages."""
 
     def __init__(self, layouts: Iterable[Layout]) -> None:
         self._elements: Counter[torch.dtype] = Counter()
@@ -62,15 +97,38 @@ class Shelf:
         shape, strides, dtype = layout
         if alias is None:
             return empty_strided(shape, strides, dtype)
-        base, place = self._free.get(dtype) or room(self._elements[dtype], dtype)
+        base, place = self._free.get(dtype) or room(self._elements[dtype], dtype, asking=False)
         self._free[dtype] = base, place + _aligned_elements(layout)
         return alias(base, shape, strides, place)
+
+    def close(self) -> None:
+        """What was handed out is filled. Returns at once."""
+        for base, _ in self._free.values():
+            if base.nbytes >= PAGE_BYTES:
+                _mover().put(base)
+        self._free.clear()
 
 
 def _aligned_elements(layout: Layout) -> int:
     shape, strides, dtype = layout
     line = _LINE_BYTES // dtype.itemsize
     return -(-elements_of(shape, strides) // line) * line
+
+
+@cache
+def _mover() -> SimpleQueue[torch.Tensor]:
+    """Tensors on their way to large pages. The thread ends with the process."""
+    queue: SimpleQueue[torch.Tensor] = SimpleQueue()
+
+    def run() -> None:
+        while True:
+            move(queue.get())
+
+    threading.Thread(target=run, name="kernelmill large pages", daemon=True).start()
+    return queue
+
+
+os.register_at_fork(after_in_child=_mover.cache_clear)  # threads do not come along
 
 
 @cache

@@ -313,6 +313,7 @@ class Parameters:
                 if shared:
                     _parts[key] = part
             made.append(part)
+        shelf.close()
         return tuple(made)
 
     def _packed(
