@@ -21,7 +21,6 @@ from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Launch, TensorInput, TensorResult
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import QuickTable, StepRecord, WatchRecord, records, word, words
-from kernelmill.runtime.memory import empty_strided
 from kernelmill.runtime.packing import Binding, scalar_type
 from kernelmill.runtime.program import Program
 
@@ -210,7 +209,7 @@ class QuickCall:
         """The function to call with a tuple of values: what `build` makes of the results, or
         REFUSED. IndexError as the program raises it."""
         engine = self._program.engine
-        quick, launch, empty = executor().quick, engine.entry_launch, empty_strided
+        quick, launch = executor().quick, engine.entry_launch
         free, address, count = engine.free, self.address, engine.tables.first_prepare
         at_once = 0 if engine.works_long else count
         order = _order(self._program)
@@ -227,7 +226,7 @@ class QuickCall:
                 sizes = frame.sizes
                 if sizes is None:
                     return REFUSED
-                outs = list(starmap(empty, fixed or sizes.outputs.values()))
+                outs = list(starmap(sizes.allocate, fixed or sizes.outputs.values()))
                 bound, _held = self._bound
                 code = quick(frame.address, bound, address, id(values), at_once, *outs)
                 if not (at_once or code):

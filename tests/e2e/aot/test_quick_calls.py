@@ -106,3 +106,18 @@ def test_an_argument_that_requires_grad_is_refused(tmp_path):
         program(x.clone().requires_grad_())
     with torch.no_grad():
         torch.testing.assert_close(program(x.clone().requires_grad_()), torch.sin(x))
+
+
+def test_memory_of_large_results_is_used_again(tmp_path, monkeypatch):
+    x = torch.randn(1024, 1024)
+    with torch.no_grad():
+        program = compiled(tmp_path, lambda x: x * 2.0, (x,))
+        program(x)
+        only_quick(program, monkeypatch)
+        first, second = program(x), program(x)
+        assert first.data_ptr() != second.data_ptr()
+        place = first.data_ptr()
+        del first
+        third = program(x)
+        assert third.data_ptr() == place
+        assert torch.equal(third, x * 2.0) and torch.equal(second, x * 2.0)
