@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import inspect
 import json
 import os
@@ -77,12 +78,13 @@ def compile(
     if not isinstance(config, CompilerConfig):  # type: ignore[reportUnnecessaryIsInstance]
         raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
     name = _name_of(program)
+    file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
+    _check_folder(os.path.dirname(file))
     trace = lambda: _traced(program, args, kwargs, dynamic_shapes)  # noqa: E731
     exported = read(_decomposed(trace, custom_decompositions or {}))
     graph, held = _imported(exported, name)
     inputs = _with_hidden_sizes(graph, _plain_inputs(exported))
     made = compiled(graph, config)
-    file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
     tensors, roles = _weights_of(exported, held)
     content = _Content(name, exported, inputs, made, config, WeightLayout(tensors, roles))
     collector = PackCollector(list(tensors.values()))
@@ -92,6 +94,16 @@ def compile(
         bind_weights(program, [given[e[1]] if e[0] == "weight" else None for e in inputs])
     content.write(file, collector)
     return file
+
+
+def _check_folder(folder: str) -> None:
+    """Told before minutes of compiling, not after: the folder is not there or cannot be written."""
+    code = 0 if os.path.isdir(folder) else errno.ENOENT
+    if not code and not os.access(folder, os.W_OK | os.X_OK):
+        code = errno.EACCES
+    if code:
+        text = f"no compiled file can be written here ({os.strerror(code)}); pass another `path`"
+        raise OSError(code, text, folder)
 
 
 def _decomposed(

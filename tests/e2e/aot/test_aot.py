@@ -13,6 +13,7 @@ from torch.export import Dim, export
 
 import kernelmill
 from kernelmill import CompilerConfig
+from kernelmill.aot import exporting
 from kernelmill.aot.file import open_file
 from kernelmill.core.errors import (
     ConfigError,
@@ -387,3 +388,15 @@ def test_the_file_is_named_after_what_it_holds(tmp_path, monkeypatch):
     assert path == str(tmp_path / "ReLU.kmill")
     assert [name for name in os.listdir(tmp_path) if ".tmp-" in name] == []
     json.loads(open_file(path).text("manifest"))
+
+
+@pytest.mark.parametrize(("mode", "error"), [(None, FileNotFoundError), (0o555, PermissionError)])
+def test_a_folder_that_takes_no_file_is_told_before_the_compile(tmp_path, monkeypatch, mode, error):
+    folder = tmp_path / "folder"
+    if mode is not None:
+        folder.mkdir(mode=mode)
+        # root may write anywhere
+        monkeypatch.setattr(os, "access", lambda path, wanted: not wanted & os.W_OK)
+    monkeypatch.setattr(exporting, "compiled", None)
+    with pytest.raises(error, match=r"pass another `path`.*folder"):
+        kernelmill.aot.compile(torch.relu, (torch.ones(2),), path=folder / "relu.kmill")
