@@ -27,6 +27,7 @@ from kernelmill.core.target import Target
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.contract.spec import guess
+from kernelmill.lower.cycles import STREAM_BYTES
 
 LAUNCH = 800.0
 """Of a kernel more: between one that a single thread runs, and one for which all of them meet."""
@@ -37,7 +38,7 @@ MOST_COPIES = 48
 _SHARED_BYTES = 24 << 20
 """What is larger goes to memory, past the cache that the cores share."""
 
-_L1_RATE, _L2_RATE, _SHARED_RATE, _MEMORY_RATE = 64.0, 32.0, 16.0, 4.0
+_L1_RATE, _L2_RATE, _SHARED_RATE, _MEMORY_RATE = 64.0, 32.0, float(STREAM_BYTES), 4.0
 """Bytes a cycle of one core, the others doing the same."""
 
 _MOST_LEAVES = 8

@@ -19,6 +19,12 @@ from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.spec import Contraction, Operand, guess
 from kernelmill.lower.contract.strip_shape import strip_shape
 from kernelmill.lower.contract.tiling import Tiling
+from kernelmill.lower.cycles import (
+    CYCLES_PER_NANOSECOND,
+    STREAM_BYTES,
+    TASK_CYCLES,
+    THREADS,
+)  # fmt: skip
 
 _OPEN = Tiling()
 
@@ -50,12 +56,6 @@ _INLINE_DEPTH = 32
 
 _STRIDED_DEPTH = 1024
 """Most k whose elements of A may be a row apart each: that is as many cache lines in use."""
-
-_THREADS = (1, 2, 4, 8, 16)
-_TASK_CYCLES = 400
-_CYCLES_PER_NANOSECOND = 4
-_STREAM_BYTES = 16
-"""What comes from beyond the second-level cache in one cycle."""
 
 _SERIAL_CYCLES = 4_000
 """Contractions below this are one task: less is not worth meeting for, even in a super kernel."""
@@ -147,7 +147,7 @@ def _choose_vectors(spec: Contraction, target: Target, lanes: int) -> int:
     shared = spec.b.packed is not None or spec.b.panelled
     most = max(_ROWS[32]) if shared else guess(spec.m)
 
-    streamed = spec.accumulate.bytes / _STREAM_BYTES if _streams_a(spec, target) else 0.0
+    streamed = spec.accumulate.bytes / STREAM_BYTES if _streams_a(spec, target) else 0.0
 
     def cycles(vectors: int) -> float:
         rows = min(most, _row_limit(spec.a, target, vectors))
@@ -244,7 +244,7 @@ def _with_blocks(schedule: Schedule, spec: Contraction, given: Tiling) -> Schedu
     batch = prod(guess(size) for size in spec.batch)
     task_cycles = _task_cycles(schedule, spec)
     serial = batch * task_cycles(row_tiles, column_tiles) <= _SERIAL_CYCLES
-    threads = (1,) if serial else _THREADS
+    threads = (1,) if serial else THREADS
 
     def cycles(blocks: tuple[int, int]) -> float:
         tasks = batch * parts(row_tiles, blocks[0]) * parts(column_tiles, blocks[1])
@@ -270,7 +270,7 @@ def _task_cycles(schedule: Schedule, spec: Contraction) -> Callable[[int, int], 
     def panels(column_tiles: int) -> tuple[float, float]:
         """Of streaming B in, and of making its panels."""
         elements = column_tiles * schedule.width * depth
-        streamed = elements * spec.accumulate.bytes / _STREAM_BYTES
+        streamed = elements * spec.accumulate.bytes / STREAM_BYTES
         if schedule.run_vectors:
             return streamed, _window_cycles(replace(schedule, column_tiles=column_tiles), spec)
         if schedule.pack_b:
@@ -279,7 +279,7 @@ def _task_cycles(schedule: Schedule, spec: Contraction) -> Callable[[int, int], 
 
     def cycles(row_tiles: int, column_tiles: int) -> float:
         streamed, made = panels(column_tiles)
-        sums = row_tiles * column_tiles * depth * tile + _TASK_CYCLES
+        sums = row_tiles * column_tiles * depth * tile + TASK_CYCLES
         return sums + streamed + made + row_tiles * schedule.rows * depth * copy_a
 
     return cycles
@@ -305,6 +305,6 @@ def _copy_cycles(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
 def _work(spec: Contraction, lanes: int) -> Dim:
     """Nanoseconds on one core: the multiply-adds, and streaming in both operands once."""
     batch, depth = product(spec.batch), spec.depth
-    sums = floordiv(batch * spec.m * spec.n * depth, 2 * lanes * _CYCLES_PER_NANOSECOND)
+    sums = floordiv(batch * spec.m * spec.n * depth, 2 * lanes * CYCLES_PER_NANOSECOND)
     bytes = batch * depth * (spec.m + spec.n) * spec.accumulate.bytes
-    return sums + floordiv(bytes, _STREAM_BYTES * _CYCLES_PER_NANOSECOND)
+    return sums + floordiv(bytes, STREAM_BYTES * CYCLES_PER_NANOSECOND)

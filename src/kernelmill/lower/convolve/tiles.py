@@ -17,6 +17,12 @@ from kernelmill.lower.contract.tiles import registers
 from kernelmill.lower.convolve.schedule import Schedule
 from kernelmill.lower.convolve.spec import Geometry, Pair
 from kernelmill.lower.convolve.tiling import ConvolutionTiling
+from kernelmill.lower.cycles import (
+    CYCLES_PER_NANOSECOND,
+    STREAM_BYTES,
+    TASK_CYCLES,
+    THREADS,
+)  # fmt: skip
 
 _OPEN = ConvolutionTiling()
 
@@ -34,18 +40,11 @@ _LINE_ELEMENTS = 16
 _DEPTHWISE_COLUMNS = 8
 _DEPTHWISE_VECTORS = 4
 _UNROLLED_TAPS = 25
-_TASK_CYCLES = 400
-_STREAM_BYTES = 16
-"""What comes from beyond the second-level cache in one cycle."""
-
 _FEW_TILES = 16
 """With more tiles the time that the first one waits for weights does not count."""
 
-_THREADS = (1, 2, 4, 8, 16)
 _SERIAL_CYCLES = 20_000
 """Convolutions below this run on one thread."""
-
-_CYCLES_PER_NANOSECOND = 4
 
 
 @cache
@@ -166,11 +165,11 @@ def _with_tasks(
     panel_counts = [1] if geometry.depthwise else _block_sizes(panels)
     cuts = list(pairs(row_counts, panel_counts))
     least = min(cycles(cut, (1,)) for cut in cuts)
-    threads = (1,) if least <= _SERIAL_CYCLES else _THREADS
+    threads = (1,) if least <= _SERIAL_CYCLES else THREADS
     best = min(cuts, key=lambda cut: cycles(cut, threads))
     if given.rows and given.panels:
         best = given.rows, given.panels
-    schedule = replace(task(best), work=int(least / _CYCLES_PER_NANOSECOND) + 1)
+    schedule = replace(task(best), work=int(least / CYCLES_PER_NANOSECOND) + 1)
     return replace(
         schedule,
         ahead=_looks_ahead(geometry, schedule, target),
@@ -207,8 +206,8 @@ def _task_cycles(geometry: Geometry, schedule: Schedule, target: Target) -> floa
     weights = schedule.panels * geometry.depth * schedule.width * bytes
     kept = strip * bytes if strip else read
     beyond = kept * (schedule.panels if kept > target.l2_bytes // 2 else 1)
-    moved = (weights / 4 + beyond / 2) / _STREAM_BYTES
-    return sums + _TASK_CYCLES + 3 * strip / schedule.lanes + moved
+    moved = (weights / 4 + beyond / 2) / STREAM_BYTES
+    return sums + TASK_CYCLES + 3 * strip / schedule.lanes + moved
 
 
 def _depthwise(
