@@ -171,12 +171,19 @@ def document(figures: Figures, refused: Mapping[str, str], calls: Mapping[str, A
         ]
     if "loop" in calls:
         loop = calls["loop"]
-        share = (loop["seconds"] - loop["native"]) / loop["seconds"]
+        outside = loop["seconds"] - loop["native"]
+        step, python, checks = (
+            s / loop["steps"] for s in (loop["seconds"], outside, loop["checks"])
+        )
         parts += [
             "## A decoder's loop",
-            f"256 steps of the 135M decoder with a static cache through one cached method: "
-            f"{duration(loop['seconds'])}, of which {100 * share:.2f} % outside of native entries "
-            "(sampling aside).",
+            f"{loop['steps']} steps of the 135M decoder with a static cache through one cached "
+            f"method: {duration(loop['seconds'])}, of which {100 * python / step:.2f} % outside of "
+            f"native entries. A step takes {duration(step)}: {duration(python)} in Python, from the "
+            f"call of the method to its return, and {duration(checks)} in the native check of the "
+            "call (the weights, what the trace read of the model and of the cache's objects, every "
+            "tensor), which is counted as native, as are kernels. The sampling between two steps "
+            "is not counted; what the clock takes for itself counts as Python.",
         ]
     return "\n\n".join(part for part in parts if part) + "\n"
 

@@ -119,7 +119,7 @@ class AotProgram:
         )
         self._manifest, self._program = manifest, program
         build = Builder().build(manifest.result)
-        shortcut = quick_way(manifest, program, lambda results: build(results, ()))
+        shortcut = quick_way(manifest, program, lambda results, values: build(results, ()))
         self._call = _caller(manifest, program.call, weights, shortcut)
         self._quick: Callable[[tuple[Any, ...]], Any] = (
             _refuse if shortcut is None else shortcut.call

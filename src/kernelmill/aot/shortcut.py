@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from kernelmill.aot.manifest import Manifest
 from kernelmill.runtime.program import Program
+from kernelmill.runtime.quick import Build
 from kernelmill.saved.paths import Path, Tree
 from kernelmill.saved.reads import Read
 from kernelmill.saved.shortcut import Shortcut, shortcut_of
@@ -24,9 +25,7 @@ class _Layout:
     tree: Tree
 
 
-def quick_way(
-    manifest: Manifest, program: Program, build: Callable[[list[Any]], Any]
-) -> Shortcut | None:
+def quick_way(manifest: Manifest, program: Program, build: Build) -> Shortcut | None:
     """The shortcut into a file's program; None when its arguments are held in other containers
     than lists, tuples and dicts, or for what `shortcut_of` names."""
     layout = _layout(manifest)

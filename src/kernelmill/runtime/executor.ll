@@ -18,7 +18,8 @@
 %Packed   = type { i64, ptr }
 %Binding  = type { i64, ptr, i64, ptr }
 %Frame    = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr, ptr, [0 x ptr] }
-%Quick    = type { i64, i64, ptr, i64, ptr, i64, i64, ptr, ptr, ptr, ptr, ptr, i64, ptr }
+%Quick    = type { i64, i64, ptr, i64, ptr, i64, i64, ptr, ptr, ptr, ptr, ptr, i64, ptr,
+              ptr, ptr, i64 }
 %Watch    = type { i64, ptr, ptr, i64, i64 }
 %Step     = type { i64, i64, ptr, i64, i64 }
 %Region   = type { ptr, ptr, ptr, i64, ptr, i64 }           ; kernel, buffers, dims, tasks, scratch,
@@ -46,6 +47,9 @@ declare ptr @PyTuple_GetItem(ptr, i64)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
 declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
 declare ptr @_PyDict_GetItem_KnownHash(ptr, ptr, i64)
+declare ptr @_PyObject_GetDictPtr(ptr)
+declare void @Py_IncRef(ptr)
+declare i32 @PyList_SetItem(ptr, i64, ptr)
 declare i32 @memcmp(ptr, ptr, i64)
 declare ptr @memset(ptr, i32, i64)
 
@@ -704,13 +708,9 @@ define internal i64 @settings() {
   ret i64 %word
 }
 
-; Whether all that is watched outside of the arguments is where it was.
-define internal i1 @unmoved(ptr %quick) {
+; Whether all that these records watch is as it was.
+define internal i1 @unmoved(ptr %records, i64 %count) {
 entry:
-  %count.at = getelementptr %Quick, ptr %quick, i32 0, i32 1
-  %count = load i64, ptr %count.at
-  %records.at = getelementptr %Quick, ptr %quick, i32 0, i32 2
-  %records = load ptr, ptr %records.at
   br label %head
 
 head:
@@ -727,20 +727,15 @@ look:
   %number = extractvalue %Watch %record, 3
   %expected = extractvalue %Watch %record, 4
   switch i64 %kind, label %moved [
-    i64 0, label %version
-    i64 1, label %size
+    i64 0, label %word
+    i64 1, label %word
     i64 2, label %dict.item
     i64 3, label %list.item
   ]
 
-version:
-  %version.at = getelementptr i8, ptr %owner, i64 24
-  %its.version = load i64, ptr %version.at
-  br label %compare
-
-size:
-  %size.at = getelementptr i8, ptr %owner, i64 16
-  %its.size = load i64, ptr %size.at
+word:
+  %word.at = getelementptr i8, ptr %owner, i64 %number
+  %its.word = load i64, ptr %word.at
   br label %compare
 
 dict.item:
@@ -762,8 +757,7 @@ list.read:
   br label %compare
 
 compare:
-  %now = phi i64 [ %its.version, %version ], [ %its.size, %size ],
-                 [ %its.item.bits, %dict.item ], [ %element, %list.read ]
+  %now = phi i64 [ %its.word, %word ], [ %its.item.bits, %dict.item ], [ %element, %list.read ]
   %equal = icmp eq i64 %now, %expected
   br i1 %equal, label %same, label %moved
 
@@ -776,6 +770,36 @@ all:
 
 moved:
   ret i1 false
+}
+
+; Whether all that is watched outside of the arguments is as it was.
+define internal i1 @unmoved.all(ptr %quick) {
+  %count.at = getelementptr %Quick, ptr %quick, i32 0, i32 1
+  %count = load i64, ptr %count.at
+  %records.at = getelementptr %Quick, ptr %quick, i32 0, i32 2
+  %records = load ptr, ptr %records.at
+  %unmoved = call i1 @unmoved(ptr %records, i64 %count)
+  ret i1 %unmoved
+}
+
+; What an object's own __dict__ has under a name, whose hash is given; null for nothing.
+define internal ptr @attribute(ptr %object, ptr %name, i64 %hash) {
+entry:
+  %dict.at = call ptr @_PyObject_GetDictPtr(ptr %object)
+  %no.place = icmp eq ptr %dict.at, null
+  br i1 %no.place, label %nothing, label %place
+
+place:
+  %dict = load ptr, ptr %dict.at
+  %no.dict = icmp eq ptr %dict, null
+  br i1 %no.dict, label %nothing, label %look
+
+look:
+  %value = call ptr @_PyDict_GetItem_KnownHash(ptr %dict, ptr %name, i64 %hash)
+  ret ptr %value
+
+nothing:
+  ret ptr null
 }
 
 ; Takes a call's values apart into registers, as the steps say. Gives 0, or the code of km_quick when
@@ -816,6 +840,11 @@ step:
     i64 3, label %list
     i64 4, label %dict
     i64 5, label %integer
+    i64 6, label %watched
+    i64 7, label %field
+    i64 8, label %attribute
+    i64 9, label %absent
+    i64 10, label %equal
   ]
 
 type:
@@ -837,6 +866,36 @@ integer:
   %no.overflow = icmp eq i32 %overflow, 0
   %right.value = and i1 %same.value, %no.overflow
   br i1 %right.value, label %good, label %different
+
+watched:
+  %unmoved = call i1 @unmoved(ptr %operand, i64 %length)
+  br i1 %unmoved, label %good, label %wrong
+
+field:
+  %its.field = load i64, ptr %size.at
+  %mask = ptrtoint ptr %operand to i64
+  %its.bits = and i64 %its.field, %mask
+  %same.bits = icmp eq i64 %its.bits, %target
+  br i1 %same.bits, label %good, label %wrong
+
+attribute:
+  %attribute.value = call ptr @attribute(ptr %object, ptr %operand, i64 %length)
+  store ptr %attribute.value, ptr %targets
+  %no.attribute = icmp eq ptr %attribute.value, null
+  br i1 %no.attribute, label %wrong, label %good
+
+absent:
+  %unwanted = call ptr @attribute(ptr %object, ptr %operand, i64 %length)
+  %is.absent = icmp eq ptr %unwanted, null
+  br i1 %is.absent, label %good, label %wrong
+
+equal:
+  %its.number = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow.at)
+  %too.large = load i32, ptr %overflow.at
+  %same.number = icmp eq i64 %its.number, %target
+  %not.large = icmp eq i32 %too.large, 0
+  %right.number = and i1 %same.number, %not.large
+  br i1 %right.number, label %good, label %wrong
 
 tuple:
   %tuple.size = load i64, ptr %size.at
@@ -992,6 +1051,137 @@ wrong:
   ret { ptr, i1 } { ptr null, i1 false }
 }
 
+; Whether no two of the tensors that are the call's own lie in the same storage, in programs that
+; write to some. The storages of the last call that was found right are remembered: only those that
+; are others are compared with all.
+define internal i1 @apart(ptr %quick, ptr %registers) {
+entry:
+  %q = load %Quick, ptr %quick
+  %count = extractvalue %Quick %q, 6
+  %sources = extractvalue %Quick %q, 7
+  %offset = extractvalue %Quick %q, 12
+  %own = extractvalue %Quick %q, 14
+  %known = extractvalue %Quick %q, 15
+  %storage.offset = extractvalue %Quick %q, 16
+  %any = icmp ne ptr %own, null
+  br i1 %any, label %begin, label %all
+
+begin:
+  %now = alloca i64, i64 %count
+  br label %find.head
+
+find.head:
+  %f = phi i64 [ 0, %begin ], [ %f.next, %found ]
+  %f.more = icmp ult i64 %f, %count
+  br i1 %f.more, label %find, label %compare.head
+
+find:
+  %own.at = getelementptr i64, ptr %own, i64 %f
+  %its.own = load i64, ptr %own.at
+  %is.own = icmp ne i64 %its.own, 0
+  br i1 %is.own, label %find.own, label %found
+
+find.own:
+  %source.at = getelementptr i64, ptr %sources, i64 %f
+  %source = load i64, ptr %source.at
+  %object.at = getelementptr ptr, ptr %registers, i64 %source
+  %object = load ptr, ptr %object.at
+  %impl.at = getelementptr i8, ptr %object, i64 %offset
+  %impl = load ptr, ptr %impl.at
+  %storage.at = getelementptr i8, ptr %impl, i64 %storage.offset
+  %storage = load i64, ptr %storage.at
+  %no.storage = icmp eq i64 %storage, 0
+  br i1 %no.storage, label %shared, label %found
+
+found:
+  %f.storage = phi i64 [ 0, %find ], [ %storage, %find.own ]
+  %f.to = getelementptr i64, ptr %now, i64 %f
+  store i64 %f.storage, ptr %f.to
+  %f.next = add i64 %f, 1
+  br label %find.head
+
+compare.head:
+  %c = phi i64 [ 0, %find.head ], [ %c.next, %compare.done ]
+  %c.more = icmp ult i64 %c, %count
+  br i1 %c.more, label %compare, label %keep.head
+
+compare:
+  %c.at = getelementptr i64, ptr %now, i64 %c
+  %c.storage = load i64, ptr %c.at
+  %known.at = getelementptr i64, ptr %known, i64 %c
+  %known.storage = load i64, ptr %known.at
+  %as.known = icmp eq i64 %c.storage, %known.storage
+  br i1 %as.known, label %compare.done, label %other.head
+
+other.head:
+  %o = phi i64 [ 0, %compare ], [ %o.next, %other.done ]
+  %o.more = icmp ult i64 %o, %count
+  br i1 %o.more, label %other, label %compare.done
+
+other:
+  %o.at = getelementptr i64, ptr %now, i64 %o
+  %o.storage = load i64, ptr %o.at
+  %alike = icmp eq i64 %o.storage, %c.storage
+  %another = icmp ne i64 %o, %c
+  %is.shared = and i1 %alike, %another
+  br i1 %is.shared, label %shared, label %other.done
+
+other.done:
+  %o.next = add i64 %o, 1
+  br label %other.head
+
+compare.done:
+  %c.next = add i64 %c, 1
+  br label %compare.head
+
+keep.head:
+  %k = phi i64 [ 0, %compare.head ], [ %k.next, %keep ]
+  %k.more = icmp ult i64 %k, %count
+  br i1 %k.more, label %keep, label %all
+
+keep:
+  %k.from = getelementptr i64, ptr %now, i64 %k
+  %k.storage = load i64, ptr %k.from
+  %k.to = getelementptr i64, ptr %known, i64 %k
+  store i64 %k.storage, ptr %k.to
+  %k.next = add i64 %k, 1
+  br label %keep.head
+
+all:
+  ret i1 true
+
+shared:
+  ret i1 false
+}
+
+; Puts the tensors of a call into a list of as many elements, which keeps them alive.
+define internal void @hold(ptr %quick, ptr %registers, ptr %list) {
+entry:
+  %q = load %Quick, ptr %quick
+  %count = extractvalue %Quick %q, 6
+  %sources = extractvalue %Quick %q, 7
+  %wanted = icmp ne ptr %list, null
+  br i1 %wanted, label %head, label %done
+
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %one ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %done
+
+one:
+  %source.at = getelementptr i64, ptr %sources, i64 %i
+  %source = load i64, ptr %source.at
+  %object.at = getelementptr ptr, ptr %registers, i64 %source
+  %object = load ptr, ptr %object.at
+  call void @Py_IncRef(ptr %object)                         ; the list takes the reference over
+  %e = call i32 @PyList_SetItem(ptr %list, i64 %i, ptr %object)
+  %i.next = add i64 %i, 1
+  br label %head
+
+done:
+  ret void
+}
+
 ; km_settings(): the word of @settings. km_unmoved(quick): 1 or 0.
 define i32 @km_settings(ptr %self, ptr %args, i32 %count, ptr %result) {
   %word = call i64 @settings()
@@ -1001,16 +1191,16 @@ define i32 @km_settings(ptr %self, ptr %args, i32 %count, ptr %result) {
 
 define i32 @km_unmoved(ptr %self, ptr %args, i32 %count, ptr %result) {
   %quick = call ptr @pointer_argument(ptr %args, i64 0)
-  %unmoved.1 = call i1 @unmoved(ptr %quick)
-  %unmoved = zext i1 %unmoved.1 to i64
+  %watched = call i1 @unmoved.all(ptr %quick)
+  %unmoved = zext i1 %watched to i64
   call void @give(ptr %result, i64 %unmoved)
   ret i32 0
 }
 
-; km_quick(frame, binding, quick, values, last, output...): checks all of a call, then runs launches
-; up to number `last`. Gives 0 or a status; or what was otherwise, and nothing has been written:
-; -1 settings or binding, -2 the watch, -3 the structure of the values, -4 a tensor, a size or a
-; long-lived argument.
+; km_quick(frame, binding, quick, values, last, held, output...): checks all of a call, then runs
+; launches up to number `last`. `held` is 0 or a list that gets the tensors. Gives 0 or a status; or
+; what was otherwise, and nothing has been written: -1 settings or binding, -2 the watch, -3 the
+; structure of the values, -4 a tensor, a size, shared memory or a long-lived argument.
 define i32 @km_quick(ptr %self, ptr %args, i32 %count, ptr %result) {
 entry:
   %frame = call ptr @pointer_argument(ptr %args, i64 0)
@@ -1019,7 +1209,8 @@ entry:
   %given = call ptr @pointer_argument(ptr %args, i64 3)
   %last.at = getelementptr %Any, ptr %args, i64 4, i32 2
   %last = load i64, ptr %last.at
-  %outputs = getelementptr %Any, ptr %args, i64 5
+  %held = call ptr @pointer_argument(ptr %args, i64 5)
+  %outputs = getelementptr %Any, ptr %args, i64 6
   %q = load %Quick, ptr %quick
   %settings.expected = extractvalue %Quick %q, 0
   %register.count = extractvalue %Quick %q, 5
@@ -1036,7 +1227,7 @@ entry:
   br i1 %current, label %watch, label %refused
 
 watch:
-  %unmoved = call i1 @unmoved(ptr %quick)
+  %unmoved = call i1 @unmoved.all(ptr %quick)
   br i1 %unmoved, label %structure, label %refused
 
 structure:
@@ -1056,7 +1247,7 @@ structure:
 head:
   %i = phi i64 [ 0, %structure ], [ %i.next, %good ]
   %more = icmp ult i64 %i, %tensor.count
-  br i1 %more, label %tensor, label %bound
+  br i1 %more, label %tensor, label %together
 
 tensor:
   %source.at = getelementptr i64, ptr %sources, i64 %i
@@ -1079,12 +1270,17 @@ good:
   %i.next = add i64 %i, 1
   br label %head
 
+together:
+  %apart = call i1 @apart(ptr %quick, ptr %registers)
+  br i1 %apart, label %bound, label %refused
+
 bound:
   %code = call i64 @admit_bound(ptr %frame, ptr %binding, ptr %arguments)
   %admitted = icmp eq i64 %code, 0
   br i1 %admitted, label %ready, label %refused
 
 ready:
+  call void @hold(ptr %quick, ptr %registers, ptr %held)
   %launches = call i64 @place(ptr %frame, ptr %outputs)
   call void @run(ptr %frame, i64 0, i64 %last)
   %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
@@ -1093,7 +1289,8 @@ ready:
   ret i32 0
 
 refused:
-  %why = phi i64 [ -1, %entry ], [ -2, %watch ], [ %unpacked, %structure ], [ -4, %tensor ], [ -4, %bound ]
+  %why = phi i64 [ -1, %entry ], [ -2, %watch ], [ %unpacked, %structure ], [ -4, %tensor ],
+                 [ -4, %together ], [ -4, %bound ]
   call void @give(ptr %result, i64 %why)
   ret i32 0
 }

@@ -31,7 +31,14 @@ _FOR_QUICK = (
     "_ZN3c1031get_default_dtype_as_scalartypeEv",
     "_ZN3c108GradMode10is_enabledEv",
 )
-_PYTHON_FOR_QUICK = ("PyDict_Next", "_PyDict_GetItem_KnownHash", "PyLong_AsLongLongAndOverflow")
+_PYTHON_FOR_QUICK = (
+    "PyDict_Next",
+    "_PyDict_GetItem_KnownHash",
+    "_PyObject_GetDictPtr",
+    "PyLong_AsLongLongAndOverflow",
+    "PyList_SetItem",
+    "Py_IncRef",
+)
 _ENTRIES = (
     "km_call",
     "km_admit",

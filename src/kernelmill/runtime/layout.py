@@ -126,8 +126,9 @@ class BindingTable(ctypes.Structure):
 class WatchRecord(ctypes.Structure):
     """Something of a dict or list that has to be as `expected`.
 
-    kind 0: the version of a dict, 1: the size of a dict or list, 2: what a dict has under `key`,
-    whose hash is `number`, 3: the element `number` of a list. For objects, `expected` is the id.
+    kind 0 and 1: the word `number` bytes into it (0: it is a dict's version), 2: what a dict has
+    under `key`, whose hash is `number`, 3: the element `number` of a list. For objects, `expected`
+    is the id; 0 for none.
     """
 
     _fields_ = (
@@ -144,7 +145,10 @@ class StepRecord(ctypes.Structure):
 
     operation 0: its type is `operand`, 1: it is `operand`, 2, 3, 4: it is a tuple, list or dict of
     `count` elements, which go to the registers from `target` on; a dict has the keys whose
-    addresses stand at `operand`, in this order. 5: it is the integer that dim `count` is.
+    addresses stand at `operand`, in this order. 5: it is the integer that dim `count` is. 6: the
+    `count` watch records at `operand` hold. 7: its first field, masked by `operand`, is `target`.
+    8: its __dict__ has something under the name `operand`, whose hash is `count`, which goes to
+    register `target`; 9: it has nothing there. 10: it is the integer `target`.
     """
 
     _fields_ = (
@@ -163,6 +167,10 @@ class QuickTable(ctypes.Structure):
     `arguments` is the tuple that cells are compared with; `impl_offset` is where an object of
     `tensor_type` or `parameter_type` has the address of its TensorImpl; `binding` is the address of
     the binding that goes with all this, which the caller passes and keeps alive.
+
+    `own` says of each tensor argument whether it is among those that must not share a storage; 0
+    when nothing is written. `storages` are those of the last call (0 for the others), and
+    `storage_offset` is where a TensorImpl has its own.
     """
 
     _fields_ = (
@@ -180,6 +188,9 @@ class QuickTable(ctypes.Structure):
         ("parameter_type", pointer),
         ("impl_offset", word),
         ("binding", word),
+        ("own", pointer),
+        ("storages", pointer),
+        ("storage_offset", word),
     )
 
 

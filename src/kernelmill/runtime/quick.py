@@ -9,10 +9,13 @@ they are not, programs are called as always.
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import starmap
+from operator import itemgetter
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -30,13 +33,16 @@ REFUSED: Any = object()
 STRUCTURE = -3
 """Why `km_quick` refused: the values of a call are built otherwise."""
 
-VERSION, SIZE, DICT_ITEM, LIST_ITEM = range(4)
-TYPE, IDENTITY, TUPLE, LIST, DICT, INTEGER = range(6)
+VERSION, WORD, DICT_ITEM, LIST_ITEM = range(4)
+TYPE, IDENTITY, TUPLE, LIST, DICT, INTEGER, WATCHED, FIELD, ATTRIBUTE, ABSENT, EQUAL = range(11)
 GIVEN, ARGUMENTS, FIRST_FREE = range(3)
 """Registers: the tuple of a call's values, that of the program's arguments, those that follow."""
 
 Row = tuple[int, Any, Any, int, int]
 """The fields of a WatchRecord, objects as themselves."""
+
+Build = Callable[[list[Any], tuple[Any, ...]], Any]
+"""Makes what a call returns from its new tensors and the values that were passed."""
 
 _TYPE_AT, _SIZE_AT, _INNER_AT = 8, 16, 24
 _GRADIENTS = 1 << 2
@@ -54,14 +60,16 @@ def supported() -> bool:
     if sys.implementation.name != "cpython" or "t" in sys.abiflags:  # t: without the GIL
         return False
     a, b = object(), object()
-    pair, listed, named = (a, b), [a, b], {"a": a, "b": b}
+    pair, listed, named, some = (a, b), [a, b], {"a": a, "b": b}, {a, b}
     samples: tuple[object, ...] = (pair, listed, named)
     return (
         all(_word(id(sample) + _TYPE_AT) == id(type(sample)) for sample in samples)
         and all(_word(id(sample) + _SIZE_AT) == 2 for sample in samples)
         and [_word(id(pair) + _INNER_AT + 8 * n) for n in range(2)] == [id(a), id(b)]
         and [_word(_word(id(listed) + _INNER_AT) + 8 * n) for n in range(2)] == [id(a), id(b)]
+        and _word(id(some) + _INNER_AT) == 2
         and impl_offset() > 0
+        and storage_offset() > 0
         and executor().has_quick
     )
 
@@ -105,6 +113,75 @@ def impl_offset() -> int:
     return 0
 
 
+@cache
+def storage_offset() -> int:
+    """Where a TensorImpl has the address of its storage; 0 when it is not found."""
+    samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(4)[1:])
+    places = [(sample._cdata, sample.untyped_storage()._cdata) for sample in samples]
+    offsets = range(8, 64, 8)
+    return next((n for n in offsets if all(_word(at + n) == storage for at, storage in places)), 0)
+
+
+@cache
+def resolution_offset() -> int:
+    """Where a class has its __mro__, which another takes the place of when its bases change; 0
+    when it is not found."""
+
+    class Sample:
+        pass
+
+    kinds = (object, int, Sample, torch.Tensor, torch.nn.Module)
+    offsets = range(_SIZE_AT, 400, 8)
+    found = (n for n in offsets if all(_word(id(k) + n) == id(k.__mro__) for k in kinds))
+    return next(found, 0)
+
+
+@cache
+def has_plain_fields() -> bool:
+    """Whether a float's and a device's value is its first field."""
+    numbers = (0.0, -1.5, 3.25e10)
+    devices = [torch.device(name) for name in ("cpu", "meta", "cuda:3")]
+    return all(
+        ctypes.c_double.from_address(id(number) + _SIZE_AT).value == number for number in numbers
+    ) and [_word(id(device) + _SIZE_AT) & DEVICE for device in devices] == [0xFF00, 0xFF0E, 0x0301]
+
+
+DEVICE = 0xFFFF
+"""The bits of a device's field that count: its type and number."""
+
+
+def field_of(value: object) -> int:
+    """The first field of a float or device, where `has_plain_fields`."""
+    return _word(id(value) + _SIZE_AT)
+
+
+def dict_of(owner: MappingProxyType[Any, Any]) -> dict[Any, Any] | None:
+    """The dict behind what `vars` gives for a class."""
+    (found,) = gc.get_referents(owner)
+    return found if isinstance(found, dict) else None
+
+
+def version_row(owner: dict[Any, Any]) -> Row:
+    """Watches everything in a dict, where `has_versions`."""
+    return VERSION, owner, None, _INNER_AT, version_of(owner)
+
+
+def size_row(owner: Any) -> Row:
+    """Watches the size of a dict, list or set."""
+    return WORD, owner, None, _INNER_AT if isinstance(owner, set) else _SIZE_AT, len(owner)
+
+
+def order_row(owner: type) -> Row:
+    """Watches the classes that a class looks for attributes in, where they can be found."""
+    offset = resolution_offset()
+    return WORD, owner, None, offset or _TYPE_AT, id(owner.__mro__ if offset else type(owner))
+
+
+def class_row(owner: object) -> Row:
+    """Watches which class an object is of."""
+    return WORD, owner, None, _TYPE_AT, id(type(owner))
+
+
 def unmoved(address: int) -> bool:
     """Whether all is as the watch of the table at `address` has it."""
     return bool(executor().unmoved(address))
@@ -132,27 +209,34 @@ class NativeWatch:
 
 def _set_watch(table: QuickTable, rows: Sequence[Row]) -> object:
     """Let a table have these rows. What it gives is to be kept as long."""
-    made = records(
+    made = watch_records(rows)
+    table.watch, table.watch_count = ctypes.addressof(made), len(rows)
+    return rows, made
+
+
+def watch_records(rows: Sequence[Row]) -> ctypes.Array[Any]:
+    """The rows as the native watch reads them; their objects have to be kept."""
+    return records(
         WatchRecord,
         [
             WatchRecord(kind, id(owner), id(key), number, expected)
             for kind, owner, key, number, expected in rows
         ],
     )
-    table.watch, table.watch_count = ctypes.addressof(made), len(rows)
-    return rows, made
 
 
 class QuickCall:
     """The quick way into one program. Its parts may be replaced between calls by whoever holds
-    Python's lock, since km_quick holds it too."""
+    Python's lock, since km_quick holds it too. `own` says of each tensor argument whether it is the
+    call's own: of those no two may share memory if the program writes to some."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, own: Sequence[bool]) -> None:
         self._program = program
         engine = program.engine
         tensors = [engine.plan.inputs[i] for i in engine.tables.tensor_arguments]
         dtypes = [to_torch(entry.dtype) for entry in tensors if isinstance(entry, TensorInput)]
         self._scalars = words([scalar_type(torch.empty(0, dtype=dtype)) for dtype in dtypes])
+        self._own, self._storages = words(own), words([0] * len(own))
         self._table = QuickTable(
             settings=_NEVER,
             tensor_count=len(tensors),
@@ -160,6 +244,9 @@ class QuickCall:
             tensor_type=id(torch.Tensor),
             parameter_type=id(torch.nn.Parameter),
             impl_offset=impl_offset(),
+            own=ctypes.addressof(self._own) if engine.updated else 0,
+            storages=ctypes.addressof(self._storages),
+            storage_offset=storage_offset(),
         )
         self.address = ctypes.addressof(self._table)
         self.binding: Binding | None = None
@@ -205,13 +292,16 @@ class QuickCall:
         """Whether all calls are refused."""
         return self._table.settings == _NEVER
 
-    def caller(self, build: Callable[[list[Any]], Any]) -> Callable[[tuple[Any, ...]], Any]:
-        """The function to call with a tuple of values: what `build` makes of the results, or
-        REFUSED. IndexError as the program raises it."""
+    def caller(self, build: Build) -> Callable[[tuple[Any, ...]], Any]:
+        """The function to call with a tuple of values: what `build` makes of the results and
+        values, or REFUSED. IndexError as the program raises it."""
         engine = self._program.engine
         quick, launch = executor().quick, engine.entry_launch
         free, address, count = engine.free, self.address, engine.tables.first_prepare
-        at_once = 0 if engine.works_long else count
+        in_steps = engine.works_long or bool(engine.updated)
+        at_once = 0 if in_steps else count
+        held_count = len(engine.tables.tensor_arguments) if in_steps else 0
+        pick = _updated(self._program)
         order = _order(self._program)
         if order != list(range(len(engine.tables.outputs))):
             build = _reordered(build, order)
@@ -227,9 +317,13 @@ class QuickCall:
                 if sizes is None:
                     return REFUSED
                 outs = list(starmap(sizes.allocate, fixed or sizes.outputs.values()))
-                bound, _held = self._bound
-                code = quick(frame.address, bound, address, id(values), at_once, *outs)
+                bound, _kept = self._bound
+                held = [None] * held_count  # gets tensors, which others could drop meanwhile
+                to = id(held) if held else 0
+                code = quick(frame.address, bound, address, id(values), at_once, to, *outs)
                 if not (at_once or code):
+                    if pick is not None:
+                        _increment_version(pick(held))
                     code = launch(frame.address, 0, count)
             finally:
                 free.append(frame)
@@ -238,9 +332,21 @@ class QuickCall:
                     raise engine.error(code)
                 self.refusal = code
                 return REFUSED
-            return build(outs)
+            return build(outs, values)
 
         return call
+
+
+_increment_version: Any = torch._C._increment_version
+
+
+def _updated(program: Program) -> Callable[[Sequence[Any]], Any] | None:
+    """Picks the arguments that are written to among the tensor arguments."""
+    places = program.engine.tables.tensor_arguments
+    updated = [places.index(n) for n in program.engine.updated]
+    if len(updated) == 1:
+        return lambda held: (held[updated[0]],)
+    return itemgetter(*updated) if updated else None
 
 
 def _order(program: Program) -> list[int]:
@@ -249,19 +355,19 @@ def _order(program: Program) -> list[int]:
     return [program.engine.tables.outputs.index(buffer) for buffer in results]
 
 
-def _reordered(build: Callable[[list[Any]], Any], order: Sequence[int]) -> Any:
-    return lambda made: build([made[place] for place in order])
+def _reordered(build: Build, order: Sequence[int]) -> Build:
+    return lambda made, values: build([made[place] for place in order], values)
 
 
 def suits(program: Program) -> bool:
-    """Whether a program can be called quickly: launches alone, arguments that it only reads,
-    results that are all new tensors."""
+    """Whether a program can be called quickly: launches alone, results that are all new tensors,
+    and what it writes to is looked at in each call."""
     engine = program.engine
     plan, tables = engine.plan, engine.tables
     return (
         supported()
         and all(isinstance(step, Launch) for step in plan.steps)
-        and not engine.updated
+        and set(engine.updated) <= set(tables.tensor_arguments)
         and not engine.late
         and all(isinstance(r, TensorResult) and r.buffer in tables.outputs for r in plan.results)
         and all(isinstance(e, TensorInput) and not e.dtype.is_opaque for e in _tensors(program))

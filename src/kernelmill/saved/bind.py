@@ -133,8 +133,12 @@ class Bound:
         build = builder.build(manifest.result)
         passed = [_finder(path, manifest, target) for path in builder.paths]
         self._build, self._passed = build, passed
-        self._shortcut = (
-            None if passed else shortcut_of(manifest, loaded.program, lambda r: build(r, ()))
+        self._shortcut = shortcut_of(
+            manifest,
+            loaded.program,
+            (lambda results, values: build(results, [find(values) for find in passed]))
+            if passed
+            else (lambda results, values: build(results, ())),
         )
         self._watched = _Watched(manifest, target, seen, self._shortcut)
         self._gather = _gatherer(manifest, self._watched)
@@ -192,7 +196,6 @@ class _Watched:
     ) -> None:
         self._manifest, self._target = manifest, target
         self._native = shortcut or (NativeWatch() if supported() else None)
-        self._watchable = False
         self.places: list[Place] = []
         self.look_again(seen)
 
@@ -203,7 +206,7 @@ class _Watched:
             return
         if not self.watch.unchanged():
             self.look_again()
-        elif native is not None and self._watchable:
+        elif native is not None:
             self.watch.note_moved(native.rows)
             native.watch(self.watch.rows())
 
@@ -228,9 +231,7 @@ class _Watched:
         self.watch = watch
         self.places[:] = places
         if self._native is not None:
-            rows = watch.rows()
-            self._watchable = rows is not None  # else trying again at each call is in vain
-            self._native.watch(rows)
+            self._native.watch(watch.rows())
 
 
 Gather = Callable[[Sequence[Any]], tuple[list[Any], Sequence[Any]]]

@@ -1,7 +1,8 @@
 """Whether what a bound program read outside of its arguments is still the same, asked at each call.
 
-What was read is a value under a key of a dict (attributes, globals) or list. That it is still the
-same object costs some 40 ns to see; only when one is not, its fingerprint is taken again.
+What was read is a value under a key of a dict (attributes, globals, what a class holds) or list.
+That it is still the same object costs some 40 ns to see, natively a few; only when one is not, its
+fingerprint is taken again.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from operator import getitem, is_
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -16,11 +18,15 @@ import torch
 from kernelmill.runtime.quick import (
     DICT_ITEM,
     LIST_ITEM,
-    SIZE,
     VERSION,
     Row,
+    class_row,
+    dict_of,
     has_versions,
+    order_row,
+    size_row,
     version_of,
+    version_row,
 )
 from kernelmill.saved.paths import GONE, Roots, Tree
 from kernelmill.saved.reads import Read
@@ -38,6 +44,9 @@ class Watch:
         self._seen: set[tuple[int, Any]] = set()
         self._places: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._sized: dict[int, tuple[Any, int]] = {}
+        self._absent: dict[tuple[int, str], Place] = {}
+        self._kinds: dict[int, tuple[Any, type]] = {}
+        self._orders: dict[int, tuple[type, tuple[type, ...]]] = {}
         self._busy: set[int] = set()
         self._tensors: list[Place] = []
         for number, value in enumerate(values):
@@ -51,6 +60,12 @@ class Watch:
         value = self._values[read.place]
         if read.of_argument or value is GONE:
             return
+        if read.kind == "class" and hasattr(value, "__dict__"):
+            self._kinds[id(value)] = (value, type(value))
+            return
+        if read.kind == "absent" and read.found == "True" and hasattr(value, "__dict__"):
+            self._add_absent(vars(value), read.name)
+            return
         if read.kind in ("absent", "has") and hasattr(value, "__dict__"):
             value = vars(value)
         if isinstance(value, (dict, list, set)):
@@ -63,10 +78,22 @@ class Watch:
     def place(self, number: int) -> Place | None:
         """Where the value of a place of the tree is kept; None when that has no key, and for what
         comes from arguments."""
+        value = self._values[number]
+        place = None if value is GONE else self._place(number)
+        if place is None:
+            return None
+        owner, key = place
+        return place if key in _keys(owner) and owner[key] is value else None
+
+    def _place(self, number: int) -> Place | None:
         before, step = self._tree.rows[number]
         if before >= 0:
             owner = self._values[before]
-            return None if owner is GONE else place_of(owner, step)
+            kind, *names = step
+            in_class = kind in ("attribute", "field") and isinstance(owner, type)
+            if in_class:
+                return self._in_bases(owner, names[0])
+            return place_of(owner, step) or self._of_class(owner, step)
         kind, *names = step
         if kind == "global":
             module, name = names
@@ -74,6 +101,30 @@ class Watch:
             self._busy.add(id(space))  # a script's own loops write to it all the time
             return space, name
         return (self._roots.free, names[0]) if kind == "free" else None
+
+    def _of_class(self, owner: Any, step: Sequence[Any]) -> Place | None:
+        """Where its class keeps what is found as an attribute of an object; which is watched for
+        an attribute of its own too."""
+        kind, *names = step
+        place = self._in_bases(type(owner), names[0]) if kind == "attribute" else None
+        if place is not None and hasattr(owner, "__dict__"):
+            self._add_absent(vars(owner), names[0])
+        return place
+
+    def _in_bases(self, kind: type, name: str) -> Place | None:
+        """Where a class finds an attribute, in itself or a base; which is watched for one that
+        comes before that."""
+        self._orders[id(kind)] = (kind, kind.__mro__)
+        for part in kind.__mro__:
+            space = dict_of(vars(part))
+            if space is None or name in space:
+                return None if space is None else (space, name)
+            self._add_absent(space, name)
+        return None
+
+    def _add_absent(self, space: Any, name: str) -> None:
+        if isinstance(space, dict):
+            self._absent[id(space), name] = (space, name)
 
     def _add(self, place: Place, value: Any) -> None:
         owner, key = place
@@ -90,32 +141,36 @@ class Watch:
                 return False
         except (KeyError, IndexError):
             return False
-        return all(len(container) == size for container, size in self._sized.values())
+        return (
+            all(len(container) == size for container, size in self._sized.values())
+            and all(type(value) is kind for value, kind in self._kinds.values())
+            and all(kind.__mro__ is order for kind, order in self._orders.values())
+            and not any(name in space for space, name in self._absent.values())
+        )
 
     def rows(self) -> list[Row] | None:
-        """The same for the native watch; None when something is no dict, list or tuple.
+        """The same for the native watch; None when something has moved in between.
 
         A dict is watched by its version, one that changes often by what it has under its keys.
         """
         versions: dict[int, Row] = {}
         found: list[Row] = []
-        tensors = ((owner, key, owner[key]) for owner, key in self._tensors)
-        for owner, key, value in (*zip(*self._places, strict=True), *tensors):
+        tensors = ((owner, key, id(owner[key])) for owner, key in self._tensors)
+        placed = zip(*self._places[:2], map(id, self._places[2]), strict=True)
+        absent = ((space, name, 0) for space, name in self._absent.values())
+        for owner, key, expected in (*placed, *tensors, *absent):
             if isinstance(owner, dict):
                 if self._by_version(owner):
                     entries: dict[Any, Any] = owner
-                    versions[id(owner)] = (VERSION, owner, None, 0, version_of(entries))
+                    versions[id(owner)] = version_row(entries)
                 else:
-                    found.append((DICT_ITEM, owner, key, hash(key), id(value)))
+                    found.append((DICT_ITEM, owner, key, hash(key), expected))
             elif isinstance(owner, list):
-                found.append((LIST_ITEM, owner, None, key, id(value)))
-            elif not isinstance(owner, tuple):
-                return None
-        for owner, size in self._sized.values():
-            if isinstance(owner, (dict, list)):
-                found.append((SIZE, owner, None, 0, size))
-            else:
-                return None
+                found.append((LIST_ITEM, owner, None, key, expected))
+        sized = (owner for owner, _ in self._sized.values() if id(owner) not in versions)
+        found += map(size_row, sized)
+        found += [class_row(value) for value, _ in self._kinds.values()]
+        found += [order_row(kind) for kind, _ in self._orders.values()]
         # Versions first, then a look: what another thread changes in between is seen by one.
         rows = [*versions.values(), *found]
         return rows if self.unchanged() else None
@@ -135,11 +190,17 @@ def place_of(owner: Any, step: Sequence[Any]) -> Place | None:
     kind, *names = step
     if kind == "item" and isinstance(owner, (dict, list, tuple)):
         return owner, names[0]
-    if kind == "field":
-        return vars(owner), names[0]
-    if kind != "attribute" or not hasattr(owner, "__dict__"):
+    if kind == "item" and isinstance(owner, MappingProxyType):
+        proxy: MappingProxyType[Any, Any] = owner
+        space = dict_of(proxy)
+        return None if space is None else (space, names[0])
+    if kind not in ("field", "attribute") or not hasattr(owner, "__dict__"):
         return None
     spaces = [vars(owner)]
-    if isinstance(owner, torch.nn.Module):
+    if kind == "attribute" and isinstance(owner, torch.nn.Module):
         spaces += [owner._parameters, owner._buffers, owner._modules]
     return next(((space, names[0]) for space in spaces if names[0] in space), None)
+
+
+def _keys(owner: Any) -> Any:
+    return owner if isinstance(owner, dict) else range(-len(owner), len(owner))

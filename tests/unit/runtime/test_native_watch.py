@@ -8,13 +8,12 @@ import pytest
 from kernelmill.runtime.quick import (
     DICT_ITEM,
     LIST_ITEM,
-    SIZE,
-    VERSION,
     NativeWatch,
     Row,
     has_versions,
+    size_row,
     supported,
-    version_of,
+    version_row,
 )
 
 pytestmark = pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
@@ -40,7 +39,7 @@ def test_nothing_is_unmoved_before_it_is_watched() -> None:
         (lambda: {"key": ONE}, in_dict, lambda d: d.update(key=TWO)),
         (lambda: {"key": ONE}, in_dict, lambda d: d.clear()),
         (lambda: [ONE], lambda o: (LIST_ITEM, o, None, 0, id(ONE)), lambda o: o.insert(0, TWO)),
-        (lambda: [ONE], lambda o: (SIZE, o, None, 0, 1), lambda o: o.append(ONE)),
+        (lambda: [ONE], size_row, lambda o: o.append(ONE)),
     ],
 )
 def test_a_change_is_seen(
@@ -56,7 +55,7 @@ def test_a_change_is_seen(
 @pytest.mark.skipif(not has_versions(), reason="dicts have no versions")
 def test_versions_of_dicts() -> None:
     owner, watch = {"key": ONE}, NativeWatch()
-    watch.watch([(VERSION, owner, None, 0, version_of(owner))])
+    watch.watch([version_row(owner)])
     assert watch.unmoved()
     owner["other"] = TWO
     assert not watch.unmoved()

@@ -1,0 +1,323 @@
+"""How the values of a call are taken apart natively: the steps that find tensors in containers and
+objects, and compare what the trace read besides.
+
+They are worked out on the values of a call that is right, and hold for all calls whose values are
+built alike: nothing of a caller's objects is kept but what is data or a class.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import types
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from kernelmill.runtime import quick
+from kernelmill.runtime.layout import StepRecord, words
+from kernelmill.runtime.quick import Row
+from kernelmill.saved.fingerprint import is_atom
+from kernelmill.saved.manifest import path_of
+from kernelmill.saved.paths import GONE, Tree
+from kernelmill.saved.reads import Read
+
+_LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
+_UNPACKING: dict[type, int] = {tuple: quick.TUPLE, list: quick.LIST, dict: quick.DICT}
+_WHOLE_WORD = -1
+_LARGEST_INTEGER = 2**63 - 1
+
+
+class Layout(Protocol):
+    """What is asked of a manifest: where a program finds its arguments, and what is compared; see
+    saved/manifest.py."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]: ...
+    @property
+    def inputs(self) -> tuple[Any, ...]: ...
+    @property
+    def input_places(self) -> tuple[int, ...]: ...
+    @property
+    def reads(self) -> tuple[Read, ...]: ...
+    @property
+    def tree(self) -> Tree: ...
+
+
+class Structure:
+    """The steps for values like `values`, of a program with `count` arguments. `integers` are the
+    integer arguments that have to be looked at, with the number of the dim that each is."""
+
+    def __init__(
+        self, manifest: Layout, values: tuple[Any, ...], count: int, integers: Mapping[int, int]
+    ) -> None:
+        self._manifest = manifest
+        self._objects: list[Any] = [values, None]
+        self.steps: list[StepRecord] = []
+        self.keep: list[Any] = []
+        self._unpacked: dict[int, int] = {}
+        self._typed: set[int] = set()
+        self._classes = _Classes()
+        first = self._take(quick.TUPLE, quick.GIVEN, None, values)
+        self._outside = self._take(quick.TUPLE, quick.ARGUMENTS, None, [None] * count)
+        self._registers = {name: first + number for number, name in enumerate(manifest.parameters)}
+        self._places: dict[int, int] = {}
+        self._of_class: dict[int, Any] = {}
+        self.right = all(map(self._place, range(len(manifest.tree.rows)))) and all(
+            self._check(number) for number in range(len(manifest.reads))
+        )
+        for n, dim in integers.items() if self.right else ():
+            register = self._places[manifest.input_places[n]]
+            self._expect(quick.TYPE, register, int)
+            self.steps.append(StepRecord(quick.INTEGER, register, None, dim, 0))
+        self._watch_classes()
+
+    @property
+    def registers(self) -> int:
+        """How many there are."""
+        return len(self._objects)
+
+    def sources(self, arguments: Sequence[int]) -> list[int] | None:
+        """The register of each of these arguments; None when the values cannot be taken apart."""
+        if not self.right:
+            return None
+        found: list[int] = []
+        for n in arguments:
+            own = path_of(self._manifest.inputs[n])[0][0] == "argument"
+            place = self._manifest.input_places[n]
+            if own and place not in self._places:
+                return None
+            found.append(self._places[place] if own else self._outside + n)
+        return found
+
+    def _take(self, operation: int, source: int, keys: Any, items: Sequence[Any]) -> int:
+        target = len(self._objects)
+        self._objects += items
+        self.steps.append(StepRecord(operation, source, keys, len(items), target))
+        return target
+
+    def _expect(self, operation: int, register: int, value: object) -> None:
+        self.keep.append(value)
+        self.steps.append(StepRecord(operation, register, id(value), 0, 0))
+
+    def _expect_type(self, register: int) -> type:
+        """The class of what is in a register, which each call is asked for."""
+        kind = type(self._objects[register])
+        if register not in self._typed:
+            self._typed.add(register)
+            self._expect(quick.TYPE, register, kind)
+        return kind
+
+    def _watch_classes(self) -> None:
+        rows = self._classes.rows
+        table = quick.watch_records(rows)
+        self.keep += [table, rows, self._classes.keep]
+        at = ctypes.addressof(table)
+        self.steps.append(StepRecord(quick.WATCHED, quick.GIVEN, at, len(rows), 0))
+
+    # ---- places -----------------------------------------------------------------------------
+
+    def _place(self, number: int) -> bool:
+        """Find the register of a place of the tree; True for those outside of arguments too."""
+        before, step = self._manifest.tree.rows[number]
+        kind, *names = step
+        if before < 0:
+            if kind == "argument":
+                self._places[number] = self._registers[names[0]]
+            return True
+        if before in self._of_class:
+            value = self._classes.step(self._of_class[before], step)
+            self._of_class[number] = value
+            return value is not GONE
+        if before not in self._places:
+            return True
+        register = self._places[before]
+        owner = self._objects[register]
+        if kind == "type":
+            self._of_class[number] = self._expect_type(register)
+            return True
+        if kind in ("attribute", "field"):
+            found = self._attribute(register, names[0])
+            self._places[number] = found
+            return found > 0
+        if kind != "item" or type(owner) not in _UNPACKING:
+            return False
+        first = self._unpack(register)
+        self._places[number] = first + (
+            list(owner).index(names[0]) if type(owner) is dict else names[0] % len(owner)
+        )
+        return True
+
+    def _unpack(self, register: int) -> int:
+        """The first register of a container's elements."""
+        if register in self._unpacked:
+            return self._unpacked[register]
+        owner = self._objects[register]
+        self._expect_type(register)
+        keys, items = None, owner
+        if type(owner) is dict:
+            named: dict[Any, Any] = owner
+            table = words([id(key) for key in named])
+            self.keep += [table, *named]
+            keys, items = ctypes.addressof(table), list(named.values())
+        first = self._take(_UNPACKING[type(owner)], register, keys, items)
+        self._unpacked[register] = first
+        return first
+
+    def _attribute(self, register: int, name: str) -> int:
+        """The register of an attribute that an object has in its own __dict__, 0 when it has none
+        there, or its class may have a say in it."""
+        owner, kind = self._objects[register], self._expect_type(register)
+        if not self._classes.are_plain(kind) or name not in vars(owner):
+            return 0
+        if _overrides(self._classes.find(kind, name)):
+            return 0
+        self.keep.append(name)
+        target = len(self._objects)
+        self._objects.append(vars(owner)[name])
+        self.steps.append(StepRecord(quick.ATTRIBUTE, register, id(name), hash(name), target))
+        return target
+
+    # ---- reads ------------------------------------------------------------------------------
+
+    def _check(self, number: int) -> bool:
+        """Add what a read of an argument asks for; False when no step can."""
+        read = self._manifest.reads[number]
+        if not read.of_argument:
+            return not read.other or read.other[0][0] != "argument"
+        if read.place in self._of_class:  # the same object, as the steps and rows are
+            value = self._of_class[read.place]
+            lasting = is_atom(value) or isinstance(value, _LASTING)
+            return read.kind == "class" or (read.kind == "value" and lasting)
+        register = self._places[read.place]
+        value = self._objects[register]
+        if read.kind == "value" and (is_atom(value) or isinstance(value, _LASTING)):
+            self._expect_value(register, value)
+        elif read.kind == "class":
+            self._expect_type(register)
+        elif read.kind in ("shape", "contains") and type(value) in _UNPACKING:
+            self._unpack(register)
+        elif read.kind == "absent":
+            return self._expect_absent(register, read)
+        elif read.kind == "has":
+            return self._expect_has(register, read)
+        else:
+            return False
+        return True
+
+    def _expect_value(self, register: int, value: Any) -> None:
+        """Data by its value where that is a word, everything else by identity."""
+        kind, step = type(value), None
+        if kind is int and abs(value) <= _LARGEST_INTEGER:
+            step = StepRecord(quick.EQUAL, register, None, 0, value)
+        elif kind is float and quick.has_plain_fields():
+            field = quick.field_of(value)
+            step = StepRecord(quick.FIELD, register, _WHOLE_WORD, 0, field)
+        elif kind is torch.device and quick.has_plain_fields():
+            field = quick.field_of(value) & quick.DEVICE
+            step = StepRecord(quick.FIELD, register, quick.DEVICE, 0, field)
+        if step is None:
+            self._expect(quick.IDENTITY, register, value)
+            return
+        self._expect_type(register)
+        self.steps.append(step)
+
+    def _expect_absent(self, register: int, read: Read) -> bool:
+        if read.found != "True":
+            return self._attribute(register, read.name) > 0
+        kind = self._expect_type(register)
+        if not kind.__dictoffset__:
+            return True
+        if not self._classes.are_plain(kind):
+            return False
+        self._add_absent(register, read.name)
+        return True
+
+    def _add_absent(self, register: int, name: str) -> None:
+        self.keep.append(name)
+        self.steps.append(StepRecord(quick.ABSENT, register, id(name), hash(name), 0))
+
+    def _expect_has(self, register: int, read: Read) -> bool:
+        """hasattr, from where the attribute is."""
+        owner, kind = self._objects[register], self._expect_type(register)
+        if not self._classes.are_plain(kind):
+            return False
+        found = self._classes.find(kind, read.name)
+        if found is not GONE:
+            # A property's code was traced, and what it read is compared: it gives the same again.
+            sure = isinstance(found, (property, types.FunctionType, classmethod, staticmethod))
+            return sure or not hasattr(type(found), "__get__")
+        if read.name in vars(owner):
+            return self._attribute(register, read.name) > 0
+        if self._classes.find(kind, "__getattr__") is not GONE:
+            return False
+        self._add_absent(register, read.name)
+        return True
+
+
+def _overrides(found: object) -> bool:
+    """Whether this attribute of a class goes before those of its objects."""
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+
+
+class _Classes:
+    """What is looked up in classes, and the rows that watch it."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, object], Row] = {}
+        self.keep: list[Any] = []
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """What has to be the same."""
+        return list(self._rows.values())
+
+    def find(self, kind: type, name: str) -> Any:
+        """What a class or the first of its bases has under a name; GONE when none has."""
+        self._resolve(kind)
+        for part in kind.__mro__:
+            found = self._entry(vars(part), name)
+            if found is not GONE:
+                return found
+        return GONE
+
+    def are_plain(self, kind: type) -> bool:
+        """Whether objects of a class have their attributes in a __dict__, found as usual."""
+        return (
+            quick.resolution_offset() > 0
+            and kind.__dictoffset__ != 0
+            and isinstance(self.find(kind, "__dict__"), types.GetSetDescriptorType)
+            and self.find(kind, "__getattribute__") is object.__getattribute__
+        )
+
+    def step(self, value: Any, step: Sequence[Any]) -> Any:
+        """A step from a class, or from what was found below it; GONE when it cannot be watched."""
+        kind, *names = step
+        if isinstance(value, type) and quick.resolution_offset():
+            if kind == "namespace":
+                return vars(value)
+            if (kind, names) == ("attribute", ["__mro__"]):
+                return self._resolve(value)
+        if kind == "item" and type(value) is tuple:
+            return value[names[0]]
+        if kind == "item" and isinstance(value, types.MappingProxyType):
+            return self._entry(value, names[0])
+        if type(value) is property and kind == "attribute" and names[0] in ("fget", "fset"):
+            return getattr(value, names[0])
+        return GONE
+
+    def _resolve(self, kind: type) -> tuple[type, ...]:
+        found = kind.__mro__
+        self._rows[id(kind), None] = quick.order_row(kind)
+        self.keep.append(found)
+        return found
+
+    def _entry(self, proxy: types.MappingProxyType[str, Any], name: str) -> Any:
+        space = quick.dict_of(proxy)
+        if space is None:
+            return GONE
+        found = space.get(name, GONE)
+        expected = 0 if found is GONE else id(found)
+        self._rows[id(space), name] = (quick.DICT_ITEM, space, name, hash(name), expected)
+        self.keep.append(found)
+        return found

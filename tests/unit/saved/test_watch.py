@@ -1,0 +1,168 @@
+"""The watch over what a trace read outside of arguments: a change is seen by the very next look."""
+
+import sys
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kernelmill.runtime.quick import DICT_ITEM, LIST_ITEM, VERSION, NativeWatch, supported
+from kernelmill.saved.paths import Roots, Tree
+from kernelmill.saved.reads import Read
+from kernelmill.saved.watch import Watch, place_of
+
+MODULE = types.ModuleType("kernelmill_watched_sample")
+MODULE_NAME = MODULE.__name__
+
+
+def fresh() -> Any:
+    """An object of classes of its own."""
+
+    class Base:
+        level = 1
+        unread = 1
+
+    class Thing(Base):
+        rate = 2.0
+
+        def __init__(self) -> None:
+            self.options = {"a": object(), "unread": 0}
+            self.listed = [object()]
+            self.table = OrderedDict(a=1)
+            self.names = {"a", "b"}
+            self.own = object()
+
+        def method(self) -> None:
+            """Found in the class, but not as it is there."""
+
+        @property
+        def size(self) -> int:
+            return len(self.listed)
+
+    return Thing()
+
+
+Watched = tuple[Any, Watch, NativeWatch]
+
+ROOT = ("self",)
+PATHS = (
+    (ROOT, ("attribute", "own")),
+    (ROOT, ("attribute", "options"), ("item", "a")),
+    (ROOT, ("attribute", "listed"), ("item", 0)),
+    (ROOT, ("attribute", "table")),
+    (ROOT, ("attribute", "names")),
+    (ROOT, ("attribute", "rate")),
+    (ROOT, ("attribute", "level")),
+    (ROOT, ("attribute", "method")),
+    (ROOT, ("attribute", "size")),
+    (ROOT, ("type",), ("namespace",), ("item", "rate")),
+    (ROOT, ("type",), ("attribute", "level")),
+    (("global", MODULE_NAME, "flag"),),
+)
+READS = (
+    ("shape", (ROOT, ("attribute", "table")), "", ""),
+    ("shape", (ROOT, ("attribute", "names")), "", ""),
+    ("class", (ROOT,), "", ""),
+    ("absent", (ROOT,), "missing", "True"),
+)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    thing = fresh()
+    MODULE.flag = True  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, MODULE_NAME, MODULE)
+    tree = Tree()
+    for path in PATHS:
+        tree.number(path)
+    roots = Roots(thing, {}, {})
+    reads = [
+        Read(read, path, found, name, place=tree.number(path)) for read, path, name, found in READS
+    ]
+    watch = Watch(tree, tree.values(roots), roots)
+    for read in reads:
+        watch.add_read(read)
+    native = NativeWatch()
+    native.watch(watch.rows())
+    return thing, watch, native
+
+
+def set_class(thing: Any) -> None:
+    thing.__class__ = type("Other", (type(thing),), {})
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "attribute": lambda o: setattr(o, "own", object()),
+    "attribute is gone": lambda o: delattr(o, "own"),
+    "dict entry": lambda o: o.options.update(a=object()),
+    "list element": lambda o: o.listed.insert(0, object()),
+    "ordered dict grows": lambda o: o.table.update(b=1),
+    "set grows": lambda o: o.names.add("c"),
+    "class attribute": lambda o: setattr(type(o), "rate", 3.0),
+    "class attribute of a base": lambda o: setattr(type(o).__base__, "level", 3),
+    "class attribute in front of a base's": lambda o: setattr(type(o), "level", 3),
+    "own attribute in front of the class'": lambda o: setattr(o, "rate", 2.5),
+    "an attribute that was missing": lambda o: setattr(o, "missing", 1),
+    "class of the object": set_class,
+    "bases of its class": lambda o: setattr(type(o), "__bases__", (type("Base", (), {}),)),
+    "global": lambda o: setattr(MODULE, "flag", False),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_is_seen_by_the_next_look(watched: Watched, change: str) -> None:
+    thing, watch, native = watched
+    assert watch.unchanged()
+    assert native.unmoved() == supported()
+    CHANGES[change](thing)
+    assert not native.unmoved()
+    assert not watch.unchanged()
+
+
+@pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda o: o.options.update(unread=1),
+        lambda o: setattr(o, "unrelated", 1),
+        lambda o: setattr(type(o), "unread", 2),
+        lambda o: setattr(type(o).__base__, "unread", 2),
+        lambda o: setattr(MODULE, "unrelated", object()),
+    ],
+)
+def test_what_was_not_read_may_change_again_and_again(
+    watched: Watched, change: Callable[[Any], object]
+) -> None:
+    thing, watch, native = watched
+    change(thing)
+    assert watch.unchanged()
+    watch.note_moved(native.rows)
+    native.watch(watch.rows())
+    assert native.unmoved()
+    kinds = {row[0] for row in native.rows}
+    assert DICT_ITEM in kinds
+    change(thing)
+    assert native.unmoved()
+    thing.options["a"] = thing.listed[0] = object()
+    assert not native.unmoved()
+
+
+@pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
+def test_everything_has_a_native_row(watched: Watched) -> None:
+    thing, watch, native = watched
+    kinds = {row[0] for row in native.rows}
+    assert LIST_ITEM in kinds and (VERSION in kinds or DICT_ITEM in kinds)
+    owners = [row[1] for row in native.rows]
+    for owner in (vars(thing), thing.options, thing.listed, thing.names, vars(MODULE)):
+        assert any(owner is one for one in owners)
+    assert watch.place(0) is None and thing in owners  # the object itself: its class
+
+
+def test_places_are_where_values_really_are() -> None:
+    thing = fresh()
+    assert place_of(thing, ("attribute", "own")) == (vars(thing), "own")
+    assert place_of(thing, ("attribute", "rate")) is None
+    assert place_of(vars(type(thing)), ("item", "rate")) == (dict(vars(type(thing))), "rate")
+    assert place_of(3, ("attribute", "real")) is None
