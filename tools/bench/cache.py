@@ -179,11 +179,11 @@ def document(figures: Figures, refused: Mapping[str, str], calls: Mapping[str, A
             "## A decoder's loop",
             f"{loop['steps']} steps of the 135M decoder with a static cache through one cached "
             f"method: {duration(loop['seconds'])}, of which {100 * python / step:.2f} % outside of "
-            f"native entries. A step takes {duration(step)}: {duration(python)} in Python, from the "
-            f"call of the method to its return, and {duration(checks)} in the native check of the "
-            "call (the weights, what the trace read of the model and of the cache's objects, every "
-            "tensor), which is counted as native, as are kernels. The sampling between two steps "
-            "is not counted; what the clock takes for itself counts as Python.",
+            f"native entries. A step takes {duration(step)}: {duration(python)} in Python, from "
+            f"the call of the method to its return, and {duration(checks)} in the native check of "
+            "the call (the weights, what the trace read of the model and of the cache's objects, "
+            "every tensor), which is counted as native, as are kernels. The sampling between two "
+            "steps is not counted; what the clock takes for itself counts as Python.",
         ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
