@@ -132,10 +132,10 @@ PROBLEMS: dict[str, Problem] = {
         _series(mp.expm1, 2, lambda r: r, 2), lambda r: abs(r * r / mp.expm1(r)) if r else mpf(0),
         -EXP_RANGE, EXP_RANGE, 5,
     ),
-    # exp2(r) = 1 + r Q(r)
+    # exp2(r) = 1 + r Q(r) above an integer
     "EXP2": Problem(
         _series(lambda r: mp.power(2, r), 1, lambda r: mpf(1), 2),
-        lambda r: abs(r) / mp.power(2, r), -0.5, 0.5, 5,
+        lambda r: abs(r) / mp.power(2, r), TINY, 1.0, 5,
     ),
     # log(1 + f) = f - f^2/2 + f^3 P(f)
     "LOG": Problem(

@@ -169,6 +169,11 @@ def _extreme(function: Callable[..., Tensor], operands: Sequence[Tensor], attrs:
     return function(operands[0], attrs["dims"]) if attrs["dims"] else operands[0]
 
 
+def _peak(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    numbers = operands[0].masked_fill(operands[0].isnan(), -torch.inf)
+    return _extreme(torch.amax, (numbers,), attrs)
+
+
 def _arg(function: Callable[..., Tensor], operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     x = operands[0]
     return function(x.to(torch.uint8) if x.dtype == torch.bool else x, attrs["dim"])
@@ -183,6 +188,7 @@ EAGER["reduce_sum"] = _sum
 EAGER["reduce_prod"] = _prod
 EAGER["reduce_max"] = partial(_extreme, torch.amax)
 EAGER["reduce_min"] = partial(_extreme, torch.amin)
+EAGER["reduce_peak"] = _peak
 EAGER["argmax"] = partial(_arg, torch.argmax)
 EAGER["argmin"] = partial(_arg, torch.argmin)
 EAGER["cumsum"] = partial(_scan, torch.cumsum)

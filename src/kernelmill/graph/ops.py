@@ -323,6 +323,11 @@ def _sum(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]
     return _reduce(operands, attrs)
 
 
+def _peak(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(operands[0].dtype.is_float, "only floats have elements that are no numbers")
+    return _reduce(operands, attrs)
+
+
 def _arg_reduce(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     return (TensorType(I64, _drop(operands[0].shape, (attrs["dim"],))),)
 
@@ -334,9 +339,12 @@ def _scan(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...
 
 
 # Half types accumulate in f32. reduce_max and reduce_min give NaN when any element is NaN; on bool
-# they are any and all. Integers wrap.
-REDUCE = _define("reduce_sum reduce_prod", "reduce", 1, "dims", _sum) | _define(
-    "reduce_max reduce_min", "reduce", 1, "dims", _reduce
+# they are any and all. reduce_peak is the largest element that is a number, -inf if none is.
+# Integers wrap.
+REDUCE = (
+    _define("reduce_sum reduce_prod", "reduce", 1, "dims", _sum)
+    | _define("reduce_max reduce_min", "reduce", 1, "dims", _reduce)
+    | _define("reduce_peak", "reduce", 1, "dims", _peak)
 )
 # First position of the largest or smallest; NaN counts as both.
 ARG_REDUCE = _define("argmax argmin", "reduce", 1, "dim", _arg_reduce)

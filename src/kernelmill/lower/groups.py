@@ -59,7 +59,7 @@ def is_view(value: Value) -> bool:
 
 
 REDUCTIONS = frozenset(
-    ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "argmax", "argmin")
+    "reduce_sum reduce_prod reduce_max reduce_min reduce_peak argmax argmin".split()
 )
 
 

@@ -14,6 +14,7 @@ _NAMES = {
     "reduce_prod": "ReduceProd",
     "reduce_max": "ReduceMax",
     "reduce_min": "ReduceMin",
+    "reduce_peak": "ReduceMax",
     "argmax": "ArgMax",
     "argmin": "ArgMin",
     "index_put": "IndexPut",

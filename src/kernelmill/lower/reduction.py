@@ -17,7 +17,13 @@ from kernelmill.kernel.ir import Operand, Value, VType
 
 Registers = tuple[Value, ...]
 
-_FOLD = {"reduce_sum": "add", "reduce_prod": "mul", "reduce_max": "max", "reduce_min": "min"}
+_FOLD = {
+    "reduce_sum": "add",
+    "reduce_prod": "mul",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_peak": "max",
+}
 _FOLD_BOOL = {"reduce_sum": "or", "reduce_prod": "and", "reduce_max": "or", "reduce_min": "and"}
 
 
@@ -68,6 +74,9 @@ class Reduction:
         self, b: KernelBuilder, old: Registers, new: Registers, mask: Value | None
     ) -> Registers:
         """`old` with an element (or another accumulator) folded in, in the lanes of `mask`."""
+        if self.node.op == "reduce_peak":
+            larger = b.op("gt", new[0], old[0])
+            return (self._masked(b, mask, b.op("select", larger, new[0], old[0]), old[0]),)
         if not self.is_arg:
             # What is new comes first: max and min test that for NaN while they wait for the rest.
             folded = b.op(self._fold, new[0], old[0], lanes=old[0].type.lanes)

@@ -18,6 +18,9 @@ MAGIC = 12582912.0
 
 _ONE = 0x3F800000
 _FOUND_LANES = 16
+_FOUND = VType(F32, _FOUND_LANES)
+_TO_FLOOR = 9
+"""Of a reduction: rounding down to integers, and no exception for a result that is not exact."""
 
 
 def horner(x: Reg, coefficients: Sequence[float]) -> Reg:
@@ -63,8 +66,8 @@ def rounded(x: Reg, factor: float) -> tuple[Reg, Reg]:
 def scaled(p: Reg, k: Reg, shifted: Reg) -> Reg:
     """p * 2^k for p in [0.5, 2] and k in [-151, 128], rounded once even where it is denormal."""
     code = p.code
-    if _has_scalef(code, p.lanes):
-        return _scalef(p, k)
+    if has_scalef(code, p.lanes):
+        return scalef(p, k)
     low = k.compare("olt", -124.0)
     start = code.select(low, shifted.bits_as(I32).like(_ONE + (63 << 23)), _ONE - (1 << 23))
     first = ((shifted.bits_as(I32) << 23) + start).bits_as(F32)
@@ -77,23 +80,44 @@ def power_of_two(shifted: Reg, less: int = 0) -> Reg:
     return ((shifted.bits_as(I32) << 23) + (_ONE - (less << 23))).bits_as(F32)
 
 
-def _has_scalef(code: Code, lanes: int) -> bool:
+def has_scalef(code: Code, lanes: int) -> bool:
+    """Whether there are AVX-512's instructions on exponents."""
     return code.target.is_x86 and code.target.vector_bits == 512 and lanes % _FOUND_LANES == 0
 
 
-def _scalef(p: Reg, k: Reg) -> Reg:
-    """AVX-512's instruction for p * 2^floor(k)."""
-    code, piece = p.code, VType(F32, _FOUND_LANES)
+def scalef(p: Reg, k: Reg) -> Reg:
+    """AVX-512's instruction for p * 2^floor(k), right for any k, infinities among them."""
+    code, kind = p.code, llvm_type(_FOUND)
     name = "llvm.x86.avx512.mask.scalef.ps.512"
-    kind = llvm_type(piece)
     code.module.declare(name, kind, [kind, kind, kind, "i16", "i32 immarg"])
-    whole = code.const(VType(I16), -1)
-    mode = code.const(VType(I32), 4)
-    parts = [
-        code.call(name, piece, a, k_part, a, whole, mode)
+    whole, mode = _whole_and_mode(code)
+    return _joined([
+        code.call(name, _FOUND, a, k_part, a, whole, mode)
         for start in range(0, p.lanes, _FOUND_LANES)
         for a, k_part in [(_piece(p, start), _piece(k, start))]
-    ]
+    ])  # fmt: skip
+
+
+def above_floor(x: Reg) -> Reg:
+    """AVX-512's instruction for x - floor(x), rounded once, and 0 for infinities."""
+    code, kind = x.code, llvm_type(_FOUND)
+    name = "llvm.x86.avx512.mask.reduce.ps.512"
+    code.module.declare(name, kind, [kind, "i32 immarg", kind, "i16", "i32 immarg"])
+    whole, mode = _whole_and_mode(code)
+    down = code.const(VType(I32), _TO_FLOOR)
+    return _joined([
+        code.call(name, _FOUND, a, down, a, whole, mode)
+        for start in range(0, x.lanes, _FOUND_LANES)
+        for a in [_piece(x, start)]
+    ])  # fmt: skip
+
+
+def _whole_and_mode(code: Code) -> tuple[Reg, Reg]:
+    """The mask of all lanes, and the rounding that is set."""
+    return code.const(VType(I16), -1), code.const(VType(I32), 4)
+
+
+def _joined(parts: list[Reg]) -> Reg:
     while len(parts) > 1:
         pairs = [concat(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
         parts = pairs + parts[len(pairs) * 2 :]

@@ -6,14 +6,18 @@ import math
 
 from kernelmill.codegen.code import Reg
 from kernelmill.codegen.math.building import (
+    MAGIC,
+    above_floor,
     absolute,
     at_least,
     at_most,
     copysign,
+    has_scalef,
     horner,
     power_of_two,
     rounded,
     scaled,
+    scalef,
     two_parts,
 )  # fmt: skip
 from kernelmill.codegen.math.coefficients import EXP, EXP2, EXPM1, TANH
@@ -57,10 +61,12 @@ def exp_normal(x: Reg) -> Reg:
 
 
 def exp2(x: Reg) -> Reg:
-    """2^x."""
+    """2^x, from the integer below x on."""
+    if has_scalef(x.code, x.lanes):
+        return scalef(horner(above_floor(x), (1.0, *EXP2)), x)
     x = at_least(at_most(x, 128.5), -151.0)
-    k, shifted = rounded(x, 1.0)
-    return scaled(horner(x - k, (1.0, *EXP2)), k, shifted)
+    k = x.code.intrinsic("floor", x)
+    return scaled(horner(x - k, (1.0, *EXP2)), k, k + MAGIC)
 
 
 def expm1(x: Reg) -> Reg:

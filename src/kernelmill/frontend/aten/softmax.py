@@ -1,9 +1,16 @@
-"""Softmax and its relatives, computed in f32 for half types and rounded once."""
+"""Softmax and its relatives, computed in f32 for half types and rounded once.
+
+Exponentials are taken of what is not above the largest element, which makes powers of 2 as good as
+powers of e: x log2(e) is rounded, and so 2^(x log2(e)) is off by some 2^-24 of the largest, no more
+than what rounding the difference has cost. A NaN need not become the largest element where it makes
+the sum NaN, and so every result.
+"""
 
 from __future__ import annotations
 
 import math
 
+from kernelmill.core.dtype import F32
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.registry import translates
 from kernelmill.graph.ir import Value
@@ -16,14 +23,26 @@ def _axes(x: Value, dim: int) -> tuple[int, ...]:
 
 def _shifted(e: Emitter, x: Value, dim: int) -> tuple[Value, tuple[int, ...]]:
     axes = _axes(x, dim)
-    return e.sub(x, e.reduce("reduce_max", x, axes, True)), axes
+    return e.sub(x, e.reduce("reduce_peak", x, axes, True)), axes
+
+
+def _power(e: Emitter, shifted: Value) -> Value:
+    """e^x for x that is not above 0."""
+    if shifted.dtype != F32:
+        return e.emit("exp", shifted)
+    return e.emit("exp2", e.mul(shifted, math.log2(math.e)))
+
+
+def _share(e: Emitter, power: Value, total: Value) -> Value:
+    """A part of a sum that is 1 at least, or NaN."""
+    return e.mul(power, e.emit("reciprocal", total))
 
 
 @translates("_softmax")
 def softmax(e: Emitter, x: Value, dim: int, half_to_float: bool = False) -> Value:
     shifted, axes = _shifted(e, e.wide(x), dim)
-    power = e.emit("exp", shifted)
-    return e.cast(e.div(power, e.reduce("reduce_sum", power, axes, True)), e.dtype)
+    power = _power(e, shifted)
+    return e.cast(_share(e, power, e.reduce("reduce_sum", power, axes, True)), e.dtype)
 
 
 @translates("_safe_softmax")
@@ -33,15 +52,15 @@ def safe_softmax(e: Emitter, x: Value, dim: int, dtype: object = None) -> Value:
     axes = _axes(wide, dim)
     top = e.reduce("reduce_max", wide, axes, True)
     masked = e.compare("eq", top, -math.inf)
-    power = e.emit("exp", e.sub(wide, e.where(masked, 0, top)))
+    power = _power(e, e.sub(wide, e.where(masked, 0, top)))
     total = e.where(masked, 1, e.reduce("reduce_sum", power, axes, True))
-    return e.cast(e.div(power, total), e.dtype)
+    return e.cast(_share(e, power, total), e.dtype)
 
 
 @translates("_log_softmax")
 def log_softmax(e: Emitter, x: Value, dim: int, half_to_float: bool = False) -> Value:
     shifted, axes = _shifted(e, e.wide(x), dim)
-    total = e.reduce("reduce_sum", e.emit("exp", shifted), axes, True)
+    total = e.reduce("reduce_sum", _power(e, shifted), axes, True)
     return e.cast(e.sub(shifted, e.emit("log", total)), e.dtype)
 
 

@@ -9,9 +9,11 @@ the total NaN, and so the whole row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import F32
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.attention.frame import Frame, Row, Tile
 
@@ -102,6 +104,15 @@ def _raise_peak(frame: Frame, row: Row, tile_row: Dim, peak: Value) -> Value:
     return shift
 
 
+def _power(frame: Frame, shifted: Value) -> Value:
+    """e^x for x that is not above 0, where an error is measured by the row's largest: in f32 the
+    rounding of x log2(e) is of the size of that of the difference which made x."""
+    b = frame.builder
+    if frame.spec.accumulate != F32:
+        return b.op("exp", shifted)
+    return b.op("exp2", b.op("mul", shifted, math.log2(math.e)))
+
+
 def _totals(
     frame: Frame, numbers: Sequence[Dim], shifts: Sequence[Value], vectors: Dim
 ) -> list[Value]:
@@ -112,7 +123,7 @@ def _totals(
         totals: list[Value] = []
         for i, shift, total in zip(numbers, shifts, loop.carried, strict=True):
             place = frame.score_place(i, loop.index * lanes)
-            power = b.op("exp", b.op("sub", frame.read(place, lanes), shift))
+            power = _power(frame, b.op("sub", frame.read(place, lanes), shift))
             frame.write(place, power)
             totals.append(b.op("add", total, power))
         loop.carry(*totals)

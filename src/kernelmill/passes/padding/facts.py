@@ -246,6 +246,8 @@ def _sign_of(node: Node, signs: Sequence[int], last: Number | None) -> int:
             return high if high > NONNEGATIVE else low
         case "mul" if node.operands[0] is node.operands[1]:
             return NONNEGATIVE if high <= FINITE else ANY
+        case "mul" if last is not None and of_number(last) == POSITIVE:
+            return max(signs[0], NONNEGATIVE)
         case "mul":
             return of_product(high)
         case "sqrt":

@@ -70,6 +70,7 @@ _NEUTRAL: dict[str, Callable[[DType], Number]] = {
     "reduce_prod": lambda _: 1,
     "reduce_max": _lowest,
     "reduce_min": _highest,
+    "reduce_peak": _lowest,
     "argmax": _lowest,
     "argmin": _highest,
 }
@@ -81,7 +82,7 @@ def reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     (x,) = operands
     dims: Any = node.attrs["dims"]
     reduced = [factor for d in dims for factor in scene.dependent(x.axes[d])]
-    extreme = node.op in ("reduce_max", "reduce_min")
+    extreme = node.op in ("reduce_max", "reduce_min", "reduce_peak")
     same = extreme and all(f.kind == "uniform" for f in reduced)
     if not (same or _is(reduced, _NEUTRAL[node.op](node.operands[0].dtype)) or scene.trusts(x)):
         verb = _VERBS.get(node.op, "compares")
@@ -383,6 +384,7 @@ RULES: dict[str, Rule] = {
     "slice": views.cut, "flip": views.flip, "pad": views.pad, "concat": views.concat,
     "window": views.window, "layout": views.layout, "as_strided": opaque,
     "reduce_sum": reduce, "reduce_prod": reduce, "reduce_max": reduce, "reduce_min": reduce,
+    "reduce_peak": reduce,
     "argmax": arg_reduce, "argmin": arg_reduce, "cumsum": views.scan, "cumprod": views.scan,
     "matmul": matmul, "conv": conv, "attention": attention,
     "index": index, "gather": gather, "scatter": scatter, "index_put": opaque,
