@@ -178,6 +178,26 @@ def test_globals_are_watched(model, monkeypatch):
     check(model, *arguments())
 
 
+def minus(x):
+    return x - LEVEL
+
+
+def forward_of_others(self, x):
+    return x * self.mask
+
+
+def test_functions_are_watched(model, monkeypatch):
+    monkeypatch.setitem(globals(), "outer", minus)
+    check(model, *arguments())
+    assert model.cached.statistics["traced"] + model.cached.statistics["loaded"] == 2
+    monkeypatch.setattr(Part, "forward", forward_of_others)
+    check(model, *arguments())
+    monkeypatch.undo()
+    check(model, *arguments())
+    check(model, *arguments())
+    assert is_quick(model, *arguments())
+
+
 def test_what_changes_often_does_not_close_the_quick_way(model):
     x, more = arguments()
     for _ in range(3):

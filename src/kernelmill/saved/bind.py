@@ -219,6 +219,8 @@ class _Watched:
         watch = Watch(manifest.tree, seen.values, target.roots())
         for read in manifest.reads:
             watch.add_read(read)
+        for use in manifest.code:
+            watch.add_code(use)
         places: list[Place] = []
         for entry, number in zip(manifest.inputs, manifest.input_places, strict=True):
             if path_of(entry)[0][0] != "argument":

@@ -8,9 +8,9 @@ fingerprint is taken again.
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Sequence
 from operator import getitem, is_
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from kernelmill.runtime.quick import (
     version_of,
     version_row,
 )
+from kernelmill.saved.code import CodeUse
 from kernelmill.saved.paths import GONE, Roots, Tree
 from kernelmill.saved.reads import Read
 
@@ -70,6 +71,23 @@ class Watch:
             value = vars(value)
         if isinstance(value, (dict, list, set)):
             self._sized[id(value)] = (value, len(value))
+
+    def add_code(self, use: CodeUse) -> None:
+        """Watch where a function is found by its name, and the functions and classes among the
+        names of its module that it uses."""
+        module = sys.modules.get(use.module)
+        if module is None:
+            return
+        space: dict[str, Any] | None = vars(module)
+        for name in use.globals:
+            if isinstance(space.get(name), (type, types.FunctionType)):
+                self._add((space, name), space[name])
+        for name in use.name.split("."):
+            if space is None or name not in space:
+                return
+            value = space[name]
+            self._add((space, name), value)
+            space = dict_of(vars(value)) if isinstance(value, type) else None
 
     def add_input(self, place: Place) -> None:
         """A place of a tensor that goes to the program: `rows` watches it, `unchanged` does not."""
@@ -190,8 +208,8 @@ def place_of(owner: Any, step: Sequence[Any]) -> Place | None:
     kind, *names = step
     if kind == "item" and isinstance(owner, (dict, list, tuple)):
         return owner, names[0]
-    if kind == "item" and isinstance(owner, MappingProxyType):
-        proxy: MappingProxyType[Any, Any] = owner
+    if kind == "item" and isinstance(owner, types.MappingProxyType):
+        proxy: types.MappingProxyType[Any, Any] = owner
         space = dict_of(proxy)
         return None if space is None else (space, names[0])
     if kind not in ("field", "attribute") or not hasattr(owner, "__dict__"):
