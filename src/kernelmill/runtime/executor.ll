@@ -230,6 +230,7 @@ exit:
 }
 
 declare i64 @llvm.smin.i64(i64, i64)
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
 
 ; ---- arguments -----------------------------------------------------------------------------------
 
@@ -342,6 +343,35 @@ right:
 
 wrong:
   ret { ptr, i1 } { ptr null, i1 false }
+}
+
+; Asks for what @check_cell will read of a cell: the tensor's fields, pieces of its data.
+define internal void @fetch_cell(ptr %cell) {
+entry:
+  %record = load %Cell, ptr %cell
+  %tensor = extractvalue %Cell %record, 2
+  %data = extractvalue %Cell %record, 3
+  %pieces = extractvalue %Cell %record, 11
+  %pitch = extractvalue %Cell %record, 13
+  %sizes.at = getelementptr i8, ptr %tensor, i64 64
+  call void @llvm.prefetch.p0(ptr %tensor, i32 0, i32 3, i32 1)
+  call void @llvm.prefetch.p0(ptr %sizes.at, i32 0, i32 3, i32 1)
+  br label %head
+
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %piece ]
+  %more = icmp ult i64 %i, %pieces
+  br i1 %more, label %piece, label %done
+
+piece:
+  %offset = mul i64 %i, %pitch
+  %at = getelementptr i8, ptr %data, i64 %offset
+  call void @llvm.prefetch.p0(ptr %at, i32 0, i32 3, i32 1)
+  %i.next = add i64 %i, 1
+  br label %head
+
+done:
+  ret void
 }
 
 ; Whether a long-lived argument is the same object, and unchanged, as when it was bound.
@@ -503,6 +533,11 @@ cell.head:
   br i1 %c.more, label %cell, label %packed
 
 cell:
+  %ahead.any = add i64 %c, 2
+  %cell.last = sub i64 %cell.count, 1
+  %ahead = call i64 @llvm.smin.i64(i64 %ahead.any, i64 %cell.last)
+  %ahead.at = getelementptr %Cell, ptr %cell.records, i64 %ahead
+  call void @fetch_cell(ptr %ahead.at)
   %cell.at = getelementptr %Cell, ptr %cell.records, i64 %c
   %same = call i1 @check_cell(ptr %cell.at, ptr %arguments)
   br i1 %same, label %cell.good, label %cell.bad
@@ -708,9 +743,11 @@ define internal i64 @settings() {
   ret i64 %word
 }
 
-; Whether all that these records watch is as it was.
+; Whether all that these records watch is as it was. What they look at lies far apart and has been
+; out of the caches since the last call: it is asked for some records ahead.
 define internal i1 @unmoved(ptr %records, i64 %count) {
 entry:
+  %last = sub i64 %count, 1
   br label %head
 
 head:
@@ -719,6 +756,12 @@ head:
   br i1 %more, label %look, label %all
 
 look:
+  %ahead.any = add i64 %i, 16
+  %ahead = call i64 @llvm.smin.i64(i64 %ahead.any, i64 %last)
+  %ahead.owner.at = getelementptr %Watch, ptr %records, i64 %ahead, i32 1
+  %ahead.owner = load ptr, ptr %ahead.owner.at
+  %ahead.size.at = getelementptr i8, ptr %ahead.owner, i64 16
+  call void @llvm.prefetch.p0(ptr %ahead.size.at, i32 0, i32 3, i32 1)
   %record.at = getelementptr %Watch, ptr %records, i64 %i
   %record = load %Watch, ptr %record.at
   %kind = extractvalue %Watch %record, 0
