@@ -23,6 +23,9 @@ from kernelmill.runtime.program import Program
 
 _log = get_logger("compiler")
 
+_SUMMED = ("arena_bytes", "packed_bytes", "calls", "repacks", "streamed", "packing", "copies")
+"""The counters of a program that those of its captures are added to."""
+
 Replay = Callable[[tuple[Any, ...]], list[ProgramResult]]
 
 
@@ -106,7 +109,7 @@ class CapturedProgram:
         found = self._program.report()
         for program in list(self._programs.values()):
             counts = program.report()
-            for name in ("arena_bytes", "packed_bytes", "calls", "repacks", "copies"):
+            for name in _SUMMED:
                 found[name] += counts[name]
         return {**found, "captures": len(self._known)}
 

@@ -12,6 +12,7 @@ from torch.nn import Parameter
 
 from kernelmill.plan.ir import DimResult, Result, TensorInput, TensorResult
 from kernelmill.runtime.engine import Admitted, Engine
+from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Sizes
 
 ProgramResult = Union[Tensor, int, None]
@@ -172,7 +173,18 @@ def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple
             frame.adopt(sizes)
             outs[:] = starmap(sizes.allocate, sizes.outputs.values())
             bound = 0 if binding is None else binding.address
-            return engine.entry_call(frame.address, bound, id(args), *pick(tensors), *outs)
+            if binding is None or not binding.coming:
+                return engine.entry_call(frame.address, bound, id(args), *pick(tensors), *outs)
+            code = engine.entry_admit(frame.address, bound, id(args), *pick(tensors))
+            return code or stream(binding)
+
+        def stream(binding: Binding) -> int:
+            for buffer, tensor in zip(engine.tables.outputs, outs, strict=True):
+                frame.set_address(buffer, tensor.data_ptr())
+            try:
+                return engine.launch(frame, 0, engine.tables.first_prepare, binding)
+            finally:
+                binding.call_is_over()
 
         try:
             (_, sizes, _), code = engine.carefully(args, enter)

@@ -8,7 +8,6 @@ looked at in Python and put right or refused by name, and parameters are bound a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Union
 
 import torch
@@ -19,6 +18,7 @@ from kernelmill.runtime import admission
 from kernelmill.runtime.dims import DimsFunction, DimTable, symbol_sources
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame, FramePool
+from kernelmill.runtime.pack_job import Prepare
 from kernelmill.runtime.packing import Binding, Packs, Parameters
 from kernelmill.runtime.sizes import Output, Sizes, for_prepare, output_of, work_out
 from kernelmill.runtime.tables import NativeTables
@@ -77,7 +77,7 @@ class Engine:
         self.pool.reserve(self.tables.slots, native.threaded)
         places = {i: self.tables.place(i) for i in self.tables.cell_arguments}
         self.parameters = (
-            Parameters(plan, kernels, places, self._admit_cell, self._prepare, packs)
+            Parameters(plan, kernels, places, self._admit_cell, self._preparer, packs)
             if places
             else None
         )
@@ -197,19 +197,45 @@ class Engine:
         strides = tuple(dim for dim in entry.strides if isinstance(dim, int))
         return admission.admit(entry, number, argument, shape, strides)
 
-    @cached_property
-    def _prepare_frame(self) -> Frame:
-        frame = Frame(self.tables.slots, self._threaded)
-        frame.adopt(for_prepare(self.plan, self.dims, self.tables.address))
-        return frame
+    # ---- launches ---------------------------------------------------------------------------
 
-    def _prepare(self, addresses: Mapping[int, int], launches: Sequence[int]) -> None:
-        # Only ever by the one thread that binds.
-        frame = self._prepare_frame
-        for buffer, address in addresses.items():
-            frame.set_address(buffer, address)
-        for launch in launches:
-            number = self.tables.first_prepare + launch
-            status = self.entry_launch(frame.address, number, number + 1)
-            if status:
+    def launch(self, frame: Frame, first: int, last: int, binding: Binding | None) -> int:
+        """Launches `first` up to `last`; the status that a kernel has set. Parts of a binding that
+        are still to come are packed for each launch that reads them."""
+        if binding is None or binding.job is None or self.parameters is None:
+            return self.entry_launch(frame.address, first, last)
+        job, memory = binding.job, binding.memory(binding.job)
+        at, status = first, 0
+        for launch, number in job.stream.order:
+            if not first <= launch < last or number not in binding.coming:
+                continue
+            if at < launch:
+                status = self.entry_launch(frame.address, at, launch)
+                at = launch
+            component, part = self.parameters.components[number], job.parts.get(number)
+            for place, buffer in enumerate(component.buffers):
+                kept = None if part is None else part.tensors[place].data_ptr()
+                frame.set_address(buffer, kept or memory + job.stream.offsets[buffer])
+            if part is None:
+                self._launch_prepare(frame, component.launches)
+        return self.entry_launch(frame.address, at, last) if at < last else status
+
+    def _launch_prepare(self, frame: Frame, launches: Sequence[int]) -> int:
+        # Nothing of it is Python's: other threads can have that meanwhile.
+        launch, first, status = executor().launch[True], self.tables.first_prepare, 0
+        for number in launches:
+            status = launch(frame.address, first + number, first + number + 1)
+        return status
+
+    def _preparer(self, threaded: bool) -> Prepare:
+        """What runs prepare launches in a frame of its own, for one caller at a time."""
+        frame = Frame(self.tables.slots, threaded and self._threaded)
+        frame.adopt(for_prepare(self.plan, self.dims, self.tables.address))
+
+        def prepare(addresses: Mapping[int, int], launches: Sequence[int]) -> None:
+            for buffer, address in addresses.items():
+                frame.set_address(buffer, address)
+            if status := self._launch_prepare(frame, launches):
                 raise self.error(status)
+
+        return prepare

@@ -6,24 +6,22 @@ stop at its end. Linux gives pages of 2 MiB to who asks (`madvise`) before memor
 and can put them under memory in use.
 
 The first writing of a large page can take long: it has to be found, and on a virtual machine the
-host seldom has the memory at hand. So packed weights, which the first call waits for, are written
-on small pages, and moved to large ones behind its back.
+host seldom has the memory at hand. So packed weights that a call waits for are written on small
+pages, and moved to large ones behind its back (runtime/behind.py).
 """
 
 from __future__ import annotations
 
 import ctypes
 import mmap
-import os
-import threading
 from collections import Counter
-from collections.abc import Iterable
-from functools import cache
-from queue import SimpleQueue
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
 from typing import Any
 
 import torch
 
+from kernelmill.runtime import behind
 from kernelmill.runtime.allocation import alias, elements_of, empty_strided
 
 PAGE_BYTES = 2 << 20
@@ -48,9 +46,9 @@ def ask(tensor: torch.Tensor) -> None:
         _madvise()(first, last - first, _ADVICE)  # where it is refused nothing is lost
 
 
-def move(tensor: torch.Tensor) -> None:
-    """Put large pages under a tensor whose elements are side by side. What it holds stays as it is,
-    and may be used meanwhile."""
+def move(tensor: torch.Tensor) -> Iterator[None]:
+    """Put large pages under a tensor whose elements are side by side, a few at each step. What it
+    holds stays as it is, and may be used meanwhile."""
     first, last = _pages(tensor)
     step = _COLLAPSED_AT_ONCE * PAGE_BYTES
     if _ADVICE is None:
@@ -59,6 +57,7 @@ def move(tensor: torch.Tensor) -> None:
         size = min(step, last - place)
         if _madvise()(place, size, _COLLAPSE):  # an older system, or it has no large page left
             _madvise()(place, size, _ADVICE)
+        yield
 
 
 def _pages(tensor: torch.Tensor) -> tuple[int, int]:
@@ -83,10 +82,11 @@ def room(count: int, dtype: torch.dtype, asking: bool = True) -> tuple[torch.Ten
 
 class Shelf:
     """Room for tensors of these layouts, those of a dtype one behind the other. It is taken when
-    the first of them is made, and given back with the last. Once all are filled, `close` has them
-    moved to large pages."""
+    the first of them is made, and given back with the last. Where somebody is `waiting` for them
+    they are on small pages, and `close` has them moved to large ones once all are filled."""
 
-    def __init__(self, layouts: Iterable[Layout]) -> None:
+    def __init__(self, layouts: Iterable[Layout], waiting: bool = True) -> None:
+        self._waiting = waiting
         self._elements: Counter[torch.dtype] = Counter()
         for layout in layouts:
             self._elements[layout[2]] += _aligned_elements(layout)
@@ -97,15 +97,18 @@ class Shelf:
         shape, strides, dtype = layout
         if alias is None:
             return empty_strided(shape, strides, dtype)
-        base, place = self._free.get(dtype) or room(self._elements[dtype], dtype, asking=False)
+        base, place = self._free.get(dtype) or self._room(dtype)
         self._free[dtype] = base, place + _aligned_elements(layout)
         return alias(base, shape, strides, place)
+
+    def _room(self, dtype: torch.dtype) -> tuple[torch.Tensor, int]:
+        return room(self._elements[dtype], dtype, asking=not self._waiting)
 
     def close(self) -> None:
         """What was handed out is filled. Returns at once."""
         for base, _ in self._free.values():
-            if base.nbytes >= PAGE_BYTES:
-                _mover().put(base)
+            if base.nbytes >= PAGE_BYTES and self._waiting:
+                behind.put(partial(move, base))
         self._free.clear()
 
 
@@ -113,22 +116,6 @@ def _aligned_elements(layout: Layout) -> int:
     shape, strides, dtype = layout
     line = _LINE_BYTES // dtype.itemsize
     return -(-elements_of(shape, strides) // line) * line
-
-
-@cache
-def _mover() -> SimpleQueue[torch.Tensor]:
-    """Tensors on their way to large pages. The thread ends with the process."""
-    queue: SimpleQueue[torch.Tensor] = SimpleQueue()
-
-    def run() -> None:
-        while True:
-            move(queue.get())
-
-    threading.Thread(target=run, name="kernelmill large pages", daemon=True).start()
-    return queue
-
-
-os.register_at_fork(after_in_child=_mover.cache_clear)  # threads do not come along
 
 
 @cache

@@ -15,20 +15,20 @@ for every layer of a model keeps a binding for each. Bindings hold their paramet
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 import torch
 
-from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
-from kernelmill.runtime import linker
+from kernelmill.runtime.cells import Cell, read_state
+from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.large_pages import Layout, Shelf
 from kernelmill.runtime.layout import (
     BindingTable,
@@ -37,75 +37,11 @@ from kernelmill.runtime.layout import (
     records,
     words,
 )  # fmt: skip
-from kernelmill.runtime.samples import Sample, take_sample
-
-
-@dataclass(frozen=True)
-class Component:
-    """Prepare launches that share packed buffers, and so have to run together, in order.
-
-    `launches` are numbers in `plan.prepare`; `sources` the arguments they read.
-    """
-
-    launches: tuple[int, ...]
-    buffers: tuple[int, ...]
-    sources: frozenset[int]
-
-
-def components(plan: Plan) -> tuple[Component, ...]:
-    """The prepare launches, split into parts that have no packed buffer in common."""
-    parts: list[tuple[set[int], set[int]]] = []  # (launches, packed buffers)
-    for number, launch in enumerate(plan.prepare):
-        launches = {number}
-        buffers = {b for b in launch.buffers if b >= 0 and plan.buffers[b].kind == "packed"}
-        for part in [part for part in parts if part[1] & buffers]:
-            parts.remove(part)
-            launches |= part[0]
-            buffers |= part[1]
-        parts.append((launches, buffers))
-    return tuple(
-        Component(tuple(sorted(launches)), tuple(sorted(buffers)), _sources(plan, launches))
-        for launches, buffers in parts
-    )
-
-
-def _sources(plan: Plan, launches: set[int]) -> frozenset[int]:
-    return frozenset(
-        plan.buffers[buffer].source
-        for launch in launches
-        for buffer in plan.prepare[launch].buffers
-        if buffer >= 0 and plan.buffers[buffer].kind == "input"
-    )
-
-
-@dataclass(eq=False)
-class PackedPart:
-    """The packed buffers of one component, in the order of `Component.buffers`."""
-
-    tensors: tuple[torch.Tensor, ...]
-
+from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
+from kernelmill.runtime.streaming import stream_of
 
 _parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDictionary()
 """What the bindings of this process hold, by how it was packed and from what."""
-
-
-def recipe(plan: Plan, component: Component, kernels: Mapping[str, Hashable]) -> Hashable:
-    """How a component packs, the same for two programs when they pack alike: kernels, sizes and
-    buffers of its launches. Sources and packed buffers count by their order."""
-    order = {buffer: ("packed", place) for place, buffer in enumerate(component.buffers)}
-
-    def described(buffer: int) -> Hashable:
-        if buffer < 0:
-            return buffer
-        spec = plan.buffers[buffer]
-        place = order.get(buffer) or ("source", sorted(component.sources).index(spec.source))
-        return (*place, spec.dtype, spec.shape, spec.strides)
-
-    launches = [plan.prepare[number] for number in component.launches]
-    return tuple(
-        (kernels[step.kernel], step.dims, step.tasks, tuple(map(described, step.buffers)))
-        for step in launches
-    )
 
 
 class PackPlace(Protocol):
@@ -134,86 +70,50 @@ class Packs:
     identities: Mapping[str, str]
 
 
-def lasting_recipe(plan: Plan, component: Component, identities: Mapping[str, str]) -> str:
-    """`recipe` as a digest that is the same in every process."""
-    text = str(recipe(plan, component, identities))
-    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()
-
-
-@dataclass(frozen=True)
-class CellState:
-    """What a parameter was like when it was bound. `version` is None where torch counts none."""
-
-    impl: int
-    data: int
-    version: int | None
-    dtype: int
-    layout: tuple[int, ...]
-    sample: Sample
-
-
-@dataclass
-class Cell:
-    """A bound parameter. `copy` is what kernels read when that has other strides."""
-
-    argument: int
-    reference: weakref.ref[torch.Tensor]
-    state: CellState
-    copy: torch.Tensor | None = None
-
-    @property
-    def tensor(self) -> torch.Tensor:
-        """What kernels read. It is there while a call has the parameter."""
-        tensor = self.copy if self.copy is not None else self.reference()
-        assert tensor is not None
-        return tensor
-
-    @property
-    def address(self) -> int:
-        return self.state.data if self.copy is None else self.copy.data_ptr()
-
-
 @dataclass(eq=False)
 class Binding:
     """A set of parameters ready for calls; never changes. `address` is its native table.
 
     `lasting` is False when a parameter has no version counter (it was made in inference mode) and
-    is copied or packed: changes would go unseen, so such a binding serves one call only.
+    is copied or packed: changes would go unseen, so such a binding serves one call only. So does
+    one whose `job` has yet to pack the components `coming`: the call streams these.
     """
 
     cells: Mapping[int, Cell]
-    parts: tuple[PackedPart, ...]
+    parts: tuple[PackedPart | None, ...]
     packed: Mapping[int, torch.Tensor]
     lasting: bool
+    coming: frozenset[int] = frozenset()
+    job: PackJob | None = None
     address: int = 0
     keep: list[Any] = field(default_factory=list[Any])
+    _room: tuple[torch.Tensor, int] | None = None
 
     @property
     def packed_bytes(self) -> int:
         return sum(tensor.nbytes for tensor in self.packed.values())
 
+    def memory(self, job: PackJob) -> int:
+        """The address of the memory into which its call packs what is coming."""
+        if self._room is None:
+            self._room = job.take_room()
+        base, first = self._room
+        return base.data_ptr() + first
 
-def read_state(tensor: torch.Tensor) -> CellState:
-    """The state of a parameter now."""
-    version = None if tensor.is_inference() else tensor._version
-    layout = (*tensor.shape, *tensor.stride())
-    sample = take_sample(tensor)
-    return CellState(tensor._cdata, tensor.data_ptr(), version, scalar_type(tensor), layout, sample)
-
-
-def scalar_type(tensor: torch.Tensor) -> int:
-    """The number that torch's C shims give for the dtype."""
-    handle, number = ctypes.c_void_p(tensor._cdata), ctypes.c_int32()
-    linker.torch_library().aoti_torch_get_dtype(ctypes.byref(handle), ctypes.byref(number))
-    return number.value
+    def call_is_over(self) -> None:
+        """Its call is over: what was coming may be packed behind."""
+        if self.job is not None:
+            if self._room is not None:
+                self.job.rooms.append(self._room)
+            self.job.begin()
 
 
 class Parameters:
     """The long-lived arguments of a program, and their bindings.
 
     `admit(argument number, value)` gives the tensor that kernels may read for an argument, itself
-    or a copy, or raises InputError. `prepare(addresses, launches)` runs prepare launches with
-    buffers at these addresses.
+    or a copy, or raises InputError. `preparer(threaded)` gives a function that runs prepare
+    launches for one caller at a time, on all threads or on its own.
     """
 
     def __init__(
@@ -222,26 +122,27 @@ class Parameters:
         kernels: Mapping[str, int],
         places: Mapping[int, int],
         admit: Callable[[int, object], torch.Tensor],
-        prepare: Callable[[Mapping[int, int], Sequence[int]], None],
+        preparer: Callable[[bool], Prepare],
         packs: Packs | None = None,
     ) -> None:
-        self._plan, self._places, self._admit, self._prepare = plan, places, admit, prepare
-        self._components = components(plan)
-        self._recipes = [recipe(plan, part, kernels) for part in self._components]
+        self._plan, self._places, self._admit, self._preparer = plan, places, admit, preparer
+        self.components = components(plan)
+        self._recipes = [recipe(plan, part, kernels) for part in self.components]
         self._place = None if packs is None else packs.place
         self._lasting = [
             "" if packs is None else lasting_recipe(plan, part, packs.identities)
-            for part in self._components
+            for part in self.components
         ]
-        packed_from = frozenset[int]().union(*(part.sources for part in self._components))
+        packed_from = frozenset[int]().union(*(part.sources for part in self.components))
         self._read_by_packing = packed_from
         # A weight says best which layer this is: what is packed is seldom shared between layers.
         self.key_argument = min(packed_from or places)
         self.bindings: dict[int, Binding] = {}
         self._passing: dict[int, Binding] = {}
         self._lock = threading.Lock()
-        self.repacks = 0
+        self._repacks = self._repacks_behind = 0
         self.copies = 0
+        self.streamed = 0
 
     def bind(self, arguments: Sequence[object]) -> Binding:
         """A binding for these arguments as they are now. InputError names one that cannot be."""
@@ -250,18 +151,35 @@ class Parameters:
             known = self.bindings.get(key) or self._passing.get(key)
             old = known.cells if known is not None else {}
             cells = {i: self._cell(i, arguments[i], old.get(i), key) for i in self._places}
-            parts = self._pack(cells, known)
+            parts, job = self._pack(cells, known)
             packed = {
                 buffer: tensor
-                for component, part in zip(self._components, parts, strict=True)
+                for component, part in zip(self.components, parts, strict=True)
+                if part is not None
                 for buffer, tensor in zip(component.buffers, part.tensors, strict=True)
             }
+            coming = frozenset(number for number, part in enumerate(parts) if part is None)
             lasting = all(c.state.version is not None for c in cells.values() if self._watched(c))
-            binding = Binding(cells, parts, packed, lasting)
+            binding = Binding(cells, tuple(parts), packed, lasting, coming, job if coming else None)
+            self.streamed += bool(coming)
             self._write_table(binding)
             self._forget(key)
-            (self.bindings if lasting else self._passing)[key] = binding
+            (self.bindings if lasting and not coming else self._passing)[key] = binding
             return binding
+
+    @property
+    def repacks(self) -> int:
+        """Components packed so far where they stay."""
+        return self._repacks + self._repacks_behind
+
+    @property
+    def packing(self) -> int:
+        """Components that calls stream for the time being."""
+        return sum(
+            len(binding.coming - binding.job.parts.keys())
+            for binding in list(self._passing.values())
+            if binding.job is not None
+        )
 
     @property
     def packed_bytes(self) -> int:
@@ -288,38 +206,81 @@ class Parameters:
         reference = weakref.ref(argument, _Forgetter(self, key))
         return Cell(number, reference, read_state(argument), copy)
 
-    def _pack(self, cells: Mapping[int, Cell], known: Binding | None) -> tuple[PackedPart, ...]:
-        old = {} if known is None else known.cells
-        kept = [
-            known is not None and all(cells[i] is old.get(i) for i in c.sources)
-            for c in self._components
-        ]
-        coming = [c for c, keep in zip(self._components, kept, strict=True) if not keep]
-        shelf = Shelf(self._layout(buffer) for c in coming for buffer in c.buffers)
-        made: list[PackedPart] = []
-        for number, component in enumerate(self._components):
-            if known is not None and kept[number]:
-                made.append(known.parts[number])
-                continue
-            sources = [cells[i] for i in sorted(component.sources)]
-            states = tuple((id(cell.reference()), cell.state) for cell in sources)
+    def _pack(
+        self, cells: Mapping[int, Cell], known: Binding | None
+    ) -> tuple[list[PackedPart | None], PackJob | None]:
+        parts = [self._known_part(n, cells, known) for n in range(len(self.components))]
+        missing = [number for number, part in enumerate(parts) if part is None]
+        if not missing:
+            return parts, None
+        job = self._new_job(missing, cells) if known is None else known.job
+        at_once = [n for n in missing if not _will_come(n, job)]
+        if known is not None:  # else the job is for these very cells
+            at_once = [n for n in missing if n in at_once or not self._kept(n, cells, known)]
+        shelf = Shelf(self._layout(b) for n in at_once for b in self.components[n].buffers)
+        for number in at_once:
             # What changes later in the process is packed in its own memory.
             place = self._place if known is None else None
-            key = (self._recipes[number], states, place)
-            shared = all(cell.state.version is not None for cell in sources)
-            part = _parts.get(key) if shared else None
-            if part is None:
-                part = self._packed(number, cells, place if shared else None, shelf)
-                if shared:
-                    _parts[key] = part
-            made.append(part)
+            key = self._key(number, cells, place)
+            made = self._packed(number, cells, place if key else None, shelf)
+            if key:
+                _parts[key] = made
+            parts[number] = made
         shelf.close()
-        return tuple(made)
+        return parts, job
+
+    def _kept(self, number: int, cells: Mapping[int, Cell], known: Binding) -> bool:
+        """Whether a component's sources are as a binding has them."""
+        return all(cells[i] is known.cells.get(i) for i in self.components[number].sources)
+
+    def _known_part(
+        self, number: int, cells: Mapping[int, Cell], known: Binding | None
+    ) -> PackedPart | None:
+        if known is not None and self._kept(number, cells, known):
+            part = known.parts[number]
+            if part is None and known.job is not None:
+                part = known.job.parts.get(number)
+            if part is not None:
+                return part
+        key = self._key(number, cells, self._place if known is None else None)
+        return _parts.get(key) if key else None
+
+    def _key(
+        self, number: int, cells: Mapping[int, Cell], place: PackPlace | None
+    ) -> tuple[Hashable, ...]:
+        """What a component is packed from and how; empty when that can change without a trace."""
+        sources = [cells[i] for i in sorted(self.components[number].sources)]
+        if any(cell.state.version is None for cell in sources):
+            return ()
+        return (self._recipes[number], *((id(c.reference()), c.state) for c in sources), place)
+
+    def _new_job(self, missing: Sequence[int], cells: Mapping[int, Cell]) -> PackJob | None:
+        """What packs those of the missing components that a first call can stream."""
+        if self._place is not None or not can_copy():
+            return None
+        keys = {number: self._key(number, cells, None) for number in missing}
+        stream = stream_of(self._plan, self.components, [n for n in missing if keys[n]])
+        if stream is None:
+            return None
+        tasks = [self._task(number, cells, keys[number]) for _, number in stream.order]
+        return PackJob(stream, tasks, partial(self._preparer, False))
+
+    def _task(self, number: int, cells: Mapping[int, Cell], key: Hashable) -> Task:
+        component = self.components[number]
+        sources = [Source.of(self._places[i], cells[i]) for i in sorted(component.sources)]
+        buffers = [(b, self._layout(b)) for b in component.buffers]
+
+        def keep(part: PackedPart) -> None:
+            _parts[key] = part
+            self._repacks_behind += 1
+
+        find = partial(_parts.get, key)
+        return Task(number, component.launches, sources, buffers, find, keep)
 
     def _packed(
         self, number: int, cells: Mapping[int, Cell], place: PackPlace | None, shelf: Shelf
     ) -> PackedPart:
-        component = self._components[number]
+        component = self.components[number]
         if place is None:
             return self._run(component, cells, shelf)
         sources = [cells[i].tensor for i in sorted(component.sources)]
@@ -329,13 +290,17 @@ class Parameters:
             found = place.keep(self._lasting[number], sources, made.tensors) or made.tensors
         return PackedPart(tuple(found))
 
+    @cached_property
+    def _prepare(self) -> Prepare:
+        return self._preparer(True)
+
     def _run(self, component: Component, cells: Mapping[int, Cell], shelf: Shelf) -> PackedPart:
         part = PackedPart(tuple(shelf.tensor(self._layout(b)) for b in component.buffers))
         addresses = {self._places[i]: cells[i].address for i in component.sources}
         for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
             addresses[buffer] = tensor.data_ptr()
         self._prepare(addresses, component.launches)
-        self.repacks += 1
+        self._repacks += 1
         return part
 
     def _layout(self, buffer: int) -> Layout:
@@ -379,6 +344,10 @@ class Parameters:
             pitch=state.sample.pitch,
             contents=ctypes.addressof(contents),
         )
+
+
+def _will_come(number: int, job: PackJob | None) -> bool:
+    return job is not None and not job.over and number in job.numbers
 
 
 class _Forgetter:

@@ -68,7 +68,8 @@ class Program:
 
     def report(self) -> dict[str, int]:
         """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
-        all calls together."""
+        all calls together. `streamed` calls had weights packed launch by launch, and `packing` are
+        parts that a thread has yet to pack (runtime/streaming.py)."""
         engine, parameters = self._engine, self._engine.parameters
         steps = self.plan.steps
         # A super kernel is one launch.
@@ -81,6 +82,8 @@ class Program:
             "packed_bytes": 0 if parameters is None else parameters.packed_bytes,
             "calls": sum(frame.calls for frame in engine.pool.frames),
             "repacks": 0 if parameters is None else parameters.repacks,
+            "streamed": 0 if parameters is None else parameters.streamed,
+            "packing": 0 if parameters is None else parameters.packing,
             "copies": engine.copies + (0 if parameters is None else parameters.copies),
         }
 

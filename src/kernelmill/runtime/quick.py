@@ -22,9 +22,10 @@ import torch
 
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Launch, TensorInput, TensorResult
+from kernelmill.runtime.cells import scalar_type
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import QuickTable, StepRecord, WatchRecord, records, word, words
-from kernelmill.runtime.packing import Binding, scalar_type
+from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.program import Program
 
 REFUSED: Any = object()

@@ -43,7 +43,8 @@ def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int], table: int)
         if buffer.kind == "tensor" and not dims.is_late((*buffer.shape, *buffer.strides))
     }
     arena = values[dims.number(plan.arena_bytes)]
-    scratch = scratch_bytes(plan.steps, dims, values)
+    # Calls that stream (streaming.py) prepare in their own scratch.
+    scratch = scratch_bytes((*plan.steps, *plan.prepare), dims, values)
     large = any(elements_of(s, t) * d.itemsize >= LARGE_BYTES for s, t, d in outputs.values())
     allocate = result_tensor if large else empty_strided
     return Sizes(values, dict(symbols), outputs, arena, scratch, table, allocate)

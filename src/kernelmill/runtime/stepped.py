@@ -109,13 +109,17 @@ def stepped_call(engine: Engine) -> Call:
 
     def run(args: tuple[Any, ...], frame: Frame) -> list[ProgramResult]:
         running = begin(args, frame)
-        for stage in stages:
-            if isinstance(stage.action, Segment):
-                _launch(engine, stage.action, running, frame)
-            else:
-                _operate(engine, stage.action, stage.placed, running, frame)
-            for buffer in stage.drops:
-                running.tensors[buffer] = None
+        try:
+            for stage in stages:
+                if isinstance(stage.action, Segment):
+                    _launch(engine, stage.action, running, frame)
+                else:
+                    _operate(engine, stage.action, stage.placed, running, frame)
+                for buffer in stage.drops:
+                    running.tensors[buffer] = None
+        finally:
+            if running.binding is not None:
+                running.binding.call_is_over()
         return [read(running.tensors, args, running.sizes) for read in readers]
 
     def call(*args: Any) -> list[ProgramResult]:
@@ -208,7 +212,7 @@ def _launch(engine: Engine, segment: Segment, running: Running, frame: Frame) ->
     for buffer in segment.makes:
         tensor = running.tensors[buffer] = result_tensor(*engine.output(buffer, running.sizes))
         frame.set_address(buffer, tensor.data_ptr())
-    status = engine.entry_launch(frame.address, segment.first, segment.last)
+    status = engine.launch(frame, segment.first, segment.last, running.binding)
     if status:
         raise engine.error(status)
 

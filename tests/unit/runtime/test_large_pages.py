@@ -1,11 +1,9 @@
 """Memory on large pages: where it lies, and that tensors on it do not meet."""
 
-import queue
-
 import pytest
 import torch
 
-from kernelmill.runtime import large_pages
+from kernelmill.runtime import behind, large_pages
 from kernelmill.runtime.large_pages import PAGE_BYTES, Shelf, room
 
 LAYOUTS = [
@@ -47,20 +45,25 @@ def test_tensors_of_a_shelf_are_apart_and_aligned() -> None:
 def test_what_is_moved_to_large_pages_stays_as_it_is() -> None:
     tensor = torch.randint(255, (5 * PAGE_BYTES + 77,), dtype=torch.uint8)
     before, address = tensor.clone(), tensor.data_ptr()
-    large_pages.move(tensor)
+    steps = list(large_pages.move(tensor))
+    assert 1 <= len(steps) <= 5
     assert torch.equal(tensor, before) and tensor.data_ptr() == address
 
 
 def test_a_shelf_is_moved_once_its_tensors_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    moved: queue.SimpleQueue[torch.Tensor] = queue.SimpleQueue()
-    monkeypatch.setattr(large_pages, "_mover", lambda: moved)
+    moves: list[behind.Work] = []
+    monkeypatch.setattr(behind, "put", moves.append)
     shelf = Shelf(LAYOUTS)
-    made = [shelf.tensor(layout) for layout in LAYOUTS]
-    assert moved.empty()
+    made = [shelf.tensor(layout).fill_(3) for layout in LAYOUTS]
+    assert not moves
     shelf.close()
-    (base,) = [moved.get() for _ in range(moved.qsize())]
-    assert base.data_ptr() <= made[1].data_ptr() < base.data_ptr() + base.nbytes
-    large_pages.move(base)
+    (move,) = moves
+    assert list(move())
+    assert all((tensor == 3).all() for tensor in made)
+    nobody_waits = Shelf(LAYOUTS, waiting=False)
+    made = [nobody_waits.tensor(layout) for layout in LAYOUTS]
+    nobody_waits.close()
+    assert len(moves) == 1
 
 
 def test_a_system_without_large_pages_is_none_the_worse(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +71,7 @@ def test_a_system_without_large_pages_is_none_the_worse(monkeypatch: pytest.Monk
     tensor, first = room(PAGE_BYTES, torch.uint8)
     assert (tensor.numel(), first) == (PAGE_BYTES, 0)
     large_pages.ask(tensor)
-    large_pages.move(tensor)
+    assert not list(large_pages.move(tensor))
 
 
 def test_a_torch_that_lays_no_tensor_over_another(monkeypatch: pytest.MonkeyPatch) -> None:

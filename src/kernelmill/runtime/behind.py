@@ -1,0 +1,78 @@
+"""Work behind the callers' backs: one thread of low priority, which ends with the process.
+
+Work comes in pieces of some milliseconds. When Python ends, the piece under way is waited for: it
+may run machine code and read weights that are about to go. A process that was forked begins without
+work; who waits for some has to see to it (`os.getpid`).
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from queue import SimpleQueue
+
+from kernelmill.core.log import get_logger
+
+Work = Callable[[], Iterator[None]]
+"""Begins some work; each step of the iterator is a piece of it."""
+
+_NICENESS = 10
+_log = get_logger("runtime")
+
+
+def put(work: Work) -> None:
+    """Have this done, after what was put before."""
+    _worker().queue.put(work)
+
+
+def wait() -> None:
+    """Return when all that was put so far is done, or Python ends."""
+    done = threading.Event()
+
+    def work() -> Iterator[None]:
+        done.set()
+        yield
+
+    put(work)
+    if not _worker().stopped:
+        done.wait()
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[Work] = SimpleQueue()
+        self._piece = threading.Lock()
+        self.stopped = False
+        threading.Thread(target=self._run, name="kernelmill behind", daemon=True).start()
+        atexit.register(self._stop)
+
+    def _run(self) -> None:
+        with suppress(OSError, AttributeError):  # of this thread alone, where threads have one
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        while True:
+            work = self.queue.get()
+            try:
+                pieces = work()
+                more = True
+                while more:
+                    with self._piece:
+                        more = next(pieces, self) is not self
+            except Exception:
+                _log.exception("work that nobody waits for has failed: it is done when needed")
+            del work
+
+    def _stop(self) -> None:
+        self._piece.acquire()  # and never let go of: no further piece begins
+        self.stopped = True
+
+
+@cache
+def _worker() -> _Worker:
+    return _Worker()
+
+
+os.register_at_fork(after_in_child=_worker.cache_clear)  # threads do not come along

@@ -1,0 +1,73 @@
+"""The prepare launches of a plan, in parts that can be run one without the other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+
+from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.plan.ir import Plan
+
+
+@dataclass(frozen=True)
+class Component:
+    """Prepare launches that share packed buffers, and so have to run together, in order.
+
+    `launches` are numbers in `plan.prepare`; `sources` the arguments they read.
+    """
+
+    launches: tuple[int, ...]
+    buffers: tuple[int, ...]
+    sources: frozenset[int]
+
+
+def components(plan: Plan) -> tuple[Component, ...]:
+    """The prepare launches, split into parts that have no packed buffer in common."""
+    parts: list[tuple[set[int], set[int]]] = []  # (launches, packed buffers)
+    for number, launch in enumerate(plan.prepare):
+        launches = {number}
+        buffers = {b for b in launch.buffers if b >= 0 and plan.buffers[b].kind == "packed"}
+        for part in [part for part in parts if part[1] & buffers]:
+            parts.remove(part)
+            launches |= part[0]
+            buffers |= part[1]
+        parts.append((launches, buffers))
+    return tuple(
+        Component(tuple(sorted(launches)), tuple(sorted(buffers)), _sources(plan, launches))
+        for launches, buffers in parts
+    )
+
+
+def _sources(plan: Plan, launches: set[int]) -> frozenset[int]:
+    return frozenset(
+        plan.buffers[buffer].source
+        for launch in launches
+        for buffer in plan.prepare[launch].buffers
+        if buffer >= 0 and plan.buffers[buffer].kind == "input"
+    )
+
+
+def recipe(plan: Plan, component: Component, kernels: Mapping[str, Hashable]) -> Hashable:
+    """How a component packs, the same for two programs when they pack alike: kernels, sizes and
+    buffers of its launches. Sources and packed buffers count by their order."""
+    order = {buffer: ("packed", place) for place, buffer in enumerate(component.buffers)}
+
+    def described(buffer: int) -> Hashable:
+        if buffer < 0:
+            return buffer
+        spec = plan.buffers[buffer]
+        place = order.get(buffer) or ("source", sorted(component.sources).index(spec.source))
+        return (*place, spec.dtype, spec.shape, spec.strides)
+
+    launches = [plan.prepare[number] for number in component.launches]
+    return tuple(
+        (kernels[step.kernel], step.dims, step.tasks, tuple(map(described, step.buffers)))
+        for step in launches
+    )
+
+
+def lasting_recipe(plan: Plan, component: Component, identities: Mapping[str, str]) -> str:
+    """`recipe` as a digest that is the same in every process."""
+    text = str(recipe(plan, component, identities))
+    return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).hexdigest()

@@ -1,0 +1,195 @@
+"""Packing behind the callers' backs, for what has streamed so far (streaming.py).
+
+Meanwhile the parameters are the user's: they may be written to, moved or freed at any time. So what
+a component is packed from is first copied, by the system, which finds memory gone where this
+process would be killed for looking; then the parameter is compared with what it was when it was
+bound. What has changed is not packed, and the next call sees to it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+
+from kernelmill.runtime import behind
+from kernelmill.runtime.cells import Cell, same_but_contents
+from kernelmill.runtime.large_pages import Layout, Shelf, room
+from kernelmill.runtime.samples import Sample, span_of
+from kernelmill.runtime.streaming import Stream
+
+Prepare = Callable[[Mapping[int, int], Sequence[int]], None]
+"""Runs prepare launches with buffers at these addresses."""
+
+_APART = 4096
+
+
+@dataclass(eq=False)
+class PackedPart:
+    """The packed buffers of one component, in the order of `Component.buffers`."""
+
+    tensors: tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Source:
+    """A parameter that a component is packed from: the number of its address, and the bytes from
+    the first element that kernels read to the last."""
+
+    number: int
+    cell: Cell
+    bytes: int
+
+    @classmethod
+    def of(cls, number: int, cell: Cell) -> Source:
+        """The source of a parameter that is there."""
+        first, last = span_of(cell.tensor)
+        return cls(number, cell, last - first)
+
+    @property
+    def room(self) -> int:
+        """Bytes for a copy."""
+        return -(-self.bytes // _APART) * _APART
+
+
+@dataclass(frozen=True)
+class Task:
+    """A component to pack: its number, its launches, what these read, its buffers with their
+    layouts.
+
+    `find` gives what somebody else has packed meanwhile, `keep` takes what was packed here.
+    """
+
+    number: int
+    launches: Sequence[int]
+    sources: Sequence[Source]
+    buffers: Sequence[tuple[int, Layout]]
+    find: Callable[[], PackedPart | None]
+    keep: Callable[[PackedPart], None]
+
+
+class PackJob:
+    """Packs components one after the other. `parts` has those that are there, by number; when it
+    is `over`, no more will come."""
+
+    def __init__(
+        self, stream: Stream, tasks: Sequence[Task], prepare: Callable[[], Prepare]
+    ) -> None:
+        self.stream = stream
+        self.parts: dict[int, PackedPart] = {}
+        self.rooms: list[tuple[torch.Tensor, int]] = []
+        self.numbers = frozenset(task.number for task in tasks)
+        self._tasks, self._prepare = tasks, prepare
+        self._begun = self._done = False
+        self._process = os.getpid()
+
+    @property
+    def over(self) -> bool:
+        """Whether it is done, or was left behind in another process by a fork."""
+        return self._done or self._process != os.getpid()
+
+    def take_room(self) -> tuple[torch.Tensor, int]:
+        """Memory for one call to stream through, as `large_pages.room` gives it. It comes back to
+        `rooms`."""
+        try:
+            return self.rooms.pop()
+        except IndexError:
+            return room(self.stream.bytes, torch.uint8)
+
+    def begin(self) -> None:
+        """Have it done, if that was not asked before."""
+        if not self._begun:
+            self._begun = True
+            behind.put(self._run)
+
+    def _run(self) -> Iterator[None]:
+        try:
+            prepare = self._prepare()
+            shelf = Shelf((layout for t in self._tasks for _, layout in t.buffers), waiting=False)
+            most = max(sum(source.room for source in task.sources) for task in self._tasks)
+            with closing(_Copies(most)) as copies:
+                for task in self._tasks:
+                    part = task.find() or self._packed(task, prepare, shelf, copies)
+                    if part is not None:
+                        self.parts[task.number] = part
+                    yield
+        finally:
+            self._done, self._tasks = True, ()
+
+    def _packed(
+        self, task: Task, prepare: Prepare, shelf: Shelf, copies: _Copies
+    ) -> PackedPart | None:
+        addresses: dict[int, int] = {}
+        place = 0
+        for source in task.sources:
+            if not copies.take(source, place):
+                return None
+            addresses[source.number] = copies.address + place
+            place += source.room
+        part = PackedPart(tuple(shelf.tensor(layout) for _, layout in task.buffers))
+        for (buffer, _), tensor in zip(task.buffers, part.tensors, strict=True):
+            addresses[buffer] = tensor.data_ptr()
+        prepare(addresses, task.launches)
+        task.keep(part)
+        return part
+
+
+def can_copy() -> bool:
+    """Whether this system has what jobs need."""
+    return hasattr(os, "memfd_create")
+
+
+class _Copies:
+    """Memory for copies of parameters. They are made by writing to a file that only memory holds:
+    what is not there any more is an error of the write."""
+
+    def __init__(self, size: int) -> None:
+        self._file = os.memfd_create("kernelmill")
+        os.ftruncate(self._file, max(size, 1))
+        self._mapped = mmap.mmap(self._file, max(size, 1))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(self._mapped))
+
+    def close(self) -> None:
+        """Copy no more."""
+        os.close(self._file)
+
+    def take(self, source: Source, place: int) -> bool:
+        """Copy what kernels read of a parameter, if it is as it was bound."""
+        cell = source.cell
+        tensor = cell.reference()
+        if tensor is None or not self._copied(cell.address, source.bytes, place):
+            return False
+        return same_but_contents(tensor, cell.state) and (
+            cell.copy is not None or self._holds(cell.state.sample, place)
+        )
+
+    def _copied(self, source: int, count: int, place: int) -> bool:
+        done = 0
+        while done < count:
+            moved = _pwrite()(self._file, source + done, count - done, place + done)
+            if moved <= 0:
+                return False
+            done += moved
+        return True
+
+    def _holds(self, sample: Sample, place: int) -> bool:
+        first = self.address + place
+        pieces = (
+            ctypes.string_at(first + n * sample.pitch, sample.width) for n in range(sample.count)
+        )
+        return b"".join(pieces) == sample.contents
+
+
+@cache
+def _pwrite() -> Any:
+    function = ctypes.CDLL(None).pwrite
+    function.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64)
+    function.restype = ctypes.c_ssize_t
+    return function

@@ -1,0 +1,367 @@
+"""Calls whose weights are packed launch by launch, and the packing behind them that ends this."""
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from ctypes import addressof, c_char
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn import Parameter
+
+from kernelmill.plan.ir import AtenCall, Plan, SuperKernel, TensorResult
+from kernelmill.runtime import Program, behind, load, pack_job, streaming
+from kernelmill.runtime.components import components
+from kernelmill.runtime.streaming import Readers, readers, stream_of
+from tests.unit.runtime.kernels import add, buffer, double, each_task, launch, ref
+from tests.unit.runtime.test_aten import CHECK as POSITIVE
+from tests.unit.runtime.test_parameters import (
+    CHANGES,
+    Params,
+    check,
+    in_place,
+    packing_plan,
+    params,
+)
+
+Run = Callable[[], None]
+OBJECTS = {"add": add(), "double": double()}
+
+
+@pytest.fixture(autouse=True)
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small programs stream too."""
+    monkeypatch.setattr(streaming, "LEAST_BYTES", 0)
+    monkeypatch.setattr(streaming, "LEAST_TURNS", 1)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Nothing is packed behind before this is called."""
+    waiting: list[behind.Work] = []
+    monkeypatch.setattr(behind, "put", waiting.append)
+
+    def now() -> None:
+        for work in waiting:
+            for _ in work():
+                pass
+        waiting.clear()
+
+    return now
+
+
+@pytest.fixture
+def program() -> Program:
+    return load(packing_plan(), OBJECTS)
+
+
+def counts(program: Program) -> tuple[int, int, int]:
+    """Calls that streamed, parts still to be packed, parts packed for good."""
+    report = program.report()
+    return report["streamed"], report["packing"], report["repacks"]
+
+
+def test_calls_stream_until_the_weights_are_packed(program: Program, run: Run) -> None:
+    p = params()
+    check(program, p)
+    assert counts(program) == (1, 2, 0)
+    check(program, p)
+    assert counts(program) == (2, 2, 0)
+    run()
+    assert counts(program) == (2, 0, 2)
+    for _ in range(3):
+        check(program, p)
+    assert counts(program) == (2, 0, 2) and program.report()["packed_bytes"] == 3 * 16
+
+
+def test_the_thread_does_it_by_itself(program: Program) -> None:
+    p = params()
+    check(program, p)
+    behind.wait()
+    check(program, p)
+    assert counts(program) == (1, 0, 2)
+
+
+def test_parts_are_used_from_when_they_are_there(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[behind.Work] = []
+    monkeypatch.setattr(behind, "put", waiting.append)
+    p = params()
+    check(program, p)
+    pieces: Iterator[None] = waiting[0]()
+    next(pieces)
+    check(program, p)
+    assert counts(program) == (2, 1, 1)
+    for _ in pieces:
+        pass
+    check(program, p)
+    assert counts(program) == (2, 0, 2)
+
+
+@pytest.mark.parametrize("change", [*CHANGES, lambda t: t.data.mul_(3)])
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_a_change_before_the_packing_is_seen(
+    program: Program, run: Run, which: int, change: Callable[[torch.Tensor], None]
+) -> None:
+    p = params()
+    check(program, p)
+    change(p[which])
+    check(program, p)
+    run()
+    check(program, p)
+    check(program, p)
+    assert program.report()["packing"] == 0
+
+
+@pytest.mark.parametrize("change", [*CHANGES, lambda t: t.data.mul_(3)])
+def test_a_change_between_two_calls_that_the_packing_meets(
+    program: Program, run: Run, change: Callable[[torch.Tensor], None]
+) -> None:
+    p = params()
+    check(program, p)
+    change(p[0])
+    run()
+    assert counts(program) == (1, 1, 1)  # the weight as it was is nowhere any more
+    check(program, p)
+    assert counts(program) == (1, 0, 2)
+
+
+def test_a_change_after_the_packing_before_it_is_used(program: Program, run: Run) -> None:
+    p = params()
+    check(program, p)
+    run()
+    in_place(p[0])
+    check(program, p)
+    assert counts(program) == (1, 0, 3)
+
+
+def test_parameters_that_have_died_are_not_packed(program: Program, run: Run) -> None:
+    p = params()
+    check(program, p)
+    del p
+    run()
+    assert counts(program) == (1, 0, 0)
+    q = params()
+    check(program, q)
+    run()
+    check(program, q)
+    assert counts(program) == (2, 0, 2)
+
+
+def test_memory_that_is_given_back_is_not_read(program: Program, run: Run) -> None:
+    p = params()
+    check(program, p)
+    kept = p[0].detach().clone()
+    p[0].untyped_storage().resize_(0)
+    run()
+    assert counts(program) == (1, 1, 1)
+    p[0].untyped_storage().resize_(16)
+    with torch.no_grad():
+        p[0].copy_(kept)
+    check(program, p)
+
+
+@pytest.mark.skipif(not pack_job.can_copy(), reason="this system packs at once")
+def test_a_copy_of_memory_that_is_gone_fails() -> None:
+    copies = pack_job._Copies(1 << 20)
+    gone = mmap.mmap(-1, 1 << 20)
+    view = c_char.from_buffer(gone)
+    address = addressof(view)
+    gone[:4] = b"here"
+    assert copies._copied(address, 1 << 20, 0)
+    del view
+    gone.close()
+    assert not copies._copied(address, 1 << 20, 0)
+    copies.close()
+
+
+def test_another_program_takes_what_was_packed(program: Program, run: Run) -> None:
+    other = load(packing_plan(), OBJECTS)
+    p = params()
+    check(program, p)
+    check(other, p)
+    run()
+    for each in (program, other):
+        check(each, p)
+    assert (counts(program), counts(other)) == ((1, 0, 2), (1, 0, 0))
+    third = load(packing_plan(), OBJECTS)
+    check(third, p)
+    assert counts(third) == (0, 0, 0)
+
+
+def test_sets_of_parameters_stream_each_for_itself(program: Program, run: Run) -> None:
+    layers = [params() for _ in range(3)]
+    for layer in layers * 2:
+        check(program, layer)
+    assert counts(program) == (6, 6, 0)
+    run()
+    for layer in layers:
+        check(program, layer)
+    assert counts(program) == (6, 0, 6)
+
+
+def test_threads_at_once(program: Program) -> None:
+    p = params()
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(check, program, p) for _ in range(200)]:
+            done.result()
+    behind.wait()
+    check(program, p)
+    assert counts(program)[1:] == (0, 2)
+
+
+def test_a_forked_process_packs_for_itself(
+    program: Program, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = params()
+    check(program, p)
+    with monkeypatch.context() as child:
+        child.setattr(os, "getpid", lambda: -1)
+        check(program, p)
+    assert counts(program) == (1, 0, 2)
+
+
+def test_a_system_that_cannot_copy_packs_at_once(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    check(program, params())
+    assert counts(program) == (0, 0, 2)
+
+
+def test_packing_that_fails_is_done_by_the_next_call(
+    program: Program, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(size: int) -> None:
+        raise OSError(f"no room for {size} bytes")
+
+    monkeypatch.setattr(pack_job, "_Copies", full)
+    p = params()
+    check(program, p)
+    with pytest.raises(OSError, match="no room"):
+        run()
+    check(program, p)
+    assert counts(program) == (1, 0, 2)
+
+
+def test_work_that_fails_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) -> None:
+    def work() -> Iterator[None]:
+        yield
+        raise ValueError("spilled")
+
+    behind.put(work)
+    behind.wait()
+    assert "spilled" in caplog.text
+
+
+def test_a_status_of_a_kernel_is_an_error_and_packing_goes_on(run: Run) -> None:
+    plan = packing_plan()
+    check_bias = launch("positive", (6, -1), 4)
+    plan = replace(
+        plan,
+        steps=(plan.steps[0], check_bias, *plan.steps[1:]),
+        kernels=(*plan.kernels, ref("positive")),
+        checks=("bias is not positive",),
+    )
+    program = load(plan, {**OBJECTS, "positive": each_task("positive", 2, POSITIVE)})
+    weight, bias, scale = params()
+    p = (weight, Parameter(-1 - bias.detach().abs()), scale)
+    for streamed in (1, 2):
+        with pytest.raises(IndexError, match="bias is not positive"):
+            program(torch.randn(4), *p)
+        assert counts(program) == (streamed, 2, 0)
+    run()
+    with pytest.raises(IndexError, match="bias is not positive"):
+        program(torch.randn(4), *p)
+    assert counts(program) == (2, 0, 2)
+    with torch.no_grad():
+        p[1].abs_()
+    check(program, p)
+
+
+def aten_plan() -> Plan:
+    """The plan of `packing_plan` with relu of the packed bias and of the sum added to the sum."""
+    plan = packing_plan()
+    relu = [AtenCall("aten.relu.default", (("tensor", b),), (), (b + 4,)) for b in (6, 9)]
+    return replace(
+        plan,
+        buffers=(*plan.buffers[:9], *(buffer("tensor", 4) for _ in range(6))),
+        steps=(
+            *plan.steps, *relu, launch("add", (9, 10, 11), 4), launch("add", (11, 13, 12), 4),
+        ),
+        results=(TensorResult(12),),
+    )  # fmt: skip
+
+
+def test_what_operators_of_torch_read_is_packed_at_once(run: Run) -> None:
+    program = load(aten_plan(), OBJECTS)
+    p = params()
+
+    def checked() -> None:
+        x = torch.randn(4)
+        weight, bias, scale = (t.detach() for t in p)
+        total = x + 4 * weight + 2 * bias + scale
+        (result,) = program(x, *p)
+        assert torch.equal(result, total + (2 * bias).relu() + total.relu())
+
+    checked()
+    assert counts(program) == (1, 1, 1)
+    run()
+    checked()
+    assert counts(program) == (1, 0, 2)
+
+
+def test_inference_tensors_are_packed_for_each_call(program: Program, run: Run) -> None:
+    with torch.inference_mode():
+        weight = torch.randn(4)
+    p: Params = (weight, Parameter(torch.randn(4)), torch.randn(4))
+    for _ in range(3):
+        check(program, p)
+        with torch.inference_mode():
+            weight.add_(1)
+    run()
+    check(program, p)
+    assert counts(program) == (3, 0, 4 + 1)
+
+
+def test_readers_are_counted_in_launches_and_super_kernels_from_their_first() -> None:
+    plan = packing_plan()
+    parts = components(plan)
+    assert readers(plan, parts) == [Readers(0, 0), Readers(1, 1)]
+    whole = SuperKernel("super", "s", 0, 2, ((0, 64), (0, 64)), ((), ()))
+    assert readers(replace(plan, supers=(whole,)), parts) == [Readers(0, 0), Readers(0, 1)]
+    again = replace(plan, steps=(*plan.steps, launch("add", (5, 3, 9), 4)))
+    assert readers(again, parts) == [Readers(0, 3), Readers(1, 1)]
+    by_torch = AtenCall("aten.relu.default", (("tensor", 5),), (), (9,))
+    mixed = replace(plan, steps=(by_torch, *plan.steps))
+    assert readers(mixed, parts) == [None, Readers(1, 1)]
+
+
+def test_what_is_read_at_different_times_shares_memory() -> None:
+    plan = packing_plan()
+    parts = components(plan)
+    stream = stream_of(plan, parts, (0, 1))
+    assert stream is not None
+    assert stream.order == ((0, 0), (1, 1)) and stream.bytes == 2 * 64
+    assert stream.offsets == {4: 0, 5: 64, 6: 0}
+    again = replace(plan, steps=(*plan.steps, launch("add", (5, 3, 9), 4)))
+    stream = stream_of(again, parts, (0, 1))
+    assert stream is not None and stream.offsets == {4: 0, 5: 64, 6: 128}
+
+
+def test_streaming_has_to_be_worth_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = packing_plan()
+    parts = components(plan)
+    monkeypatch.setattr(streaming, "LEAST_BYTES", 3 * 64)
+    assert stream_of(plan, parts, (0, 1)) is not None
+    assert stream_of(plan, parts, (0,)) is None
+    monkeypatch.setattr(streaming, "LEAST_TURNS", 2)
+    assert stream_of(plan, parts, (0, 1)) is None
+    monkeypatch.setattr(streaming, "LEAST_TURNS", 1)
+    monkeypatch.setattr(streaming, "LEAST_BYTES", 0)
+    monkeypatch.setattr(streaming, "LARGEST_BYTES", 64)
+    stream = stream_of(plan, parts, (0, 1))
+    assert stream is not None and stream.order == ((1, 1),)
