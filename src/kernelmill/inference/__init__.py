@@ -1,6 +1,6 @@
 """What serving needs: gears for a finite set of sizes, and methods compiled once for all processes.
 
-`cache_compile` and `readable_cache` are imported when they are asked for.
+`cache_compile`, `finish_packing` and `readable_cache` are imported when they are asked for.
 """
 
 from __future__ import annotations
@@ -14,8 +14,15 @@ from kernelmill.inference.record_shapes import record_shapes
 if TYPE_CHECKING:
     from kernelmill.inference.cached_method import cache_compile
     from kernelmill.inference.cached_text import readable_cache
+    from kernelmill.inference.warm_up import finish_packing
 
-__all__ = ["cache_compile", "readable_cache", "record_shapes", "set_dim_gears"]
+__all__ = [
+    "cache_compile",
+    "finish_packing",
+    "readable_cache",
+    "record_shapes",
+    "set_dim_gears",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,4 +36,8 @@ def __getattr__(name: str) -> Any:
         from kernelmill.inference.cached_text import readable_cache
 
         return readable_cache
+    if name == "finish_packing":
+        from kernelmill.inference.warm_up import finish_packing
+
+        return finish_packing
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -265,6 +266,15 @@ class CachedMethod:
                 "%s cannot be written (%s): %s is traced again by the next process",
                 folder.path, error.strerror, saved.manifest.function,
             )  # fmt: skip
+
+    def report(self) -> dict[str, int]:
+        """Counters of all programs of this process so far, added up: `calls`, `repacks` and others;
+        `streamed` calls packed weights as they came to them, and `packing` parts are still to be
+        packed for good."""
+        found: Counter[str] = Counter()
+        for bound in self._bound:
+            found.update(bound.report())
+        return dict(found)
 
     # ---- places -----------------------------------------------------------------------------
 

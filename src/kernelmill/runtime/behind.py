@@ -1,6 +1,7 @@
 """Work behind the callers' backs: one thread of low priority, which ends with the process.
 
-Work comes in pieces of some milliseconds. When Python ends, the piece under way is waited for: it
+Work comes in pieces of some milliseconds. No piece begins while a caller has the thread `held`:
+they would be in each other's way. When Python ends, the piece under way is waited for: it
 may run machine code and read weights that are about to go. A process that was forked begins without
 work; who waits for some has to see to it (`os.getpid`).
 """
@@ -10,8 +11,8 @@ from __future__ import annotations
 import atexit
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from queue import SimpleQueue
 
@@ -20,13 +21,28 @@ from kernelmill.core.log import get_logger
 Work = Callable[[], Iterator[None]]
 """Begins some work; each step of the iterator is a piece of it."""
 
-_NICENESS = 10
+_NICENESS = 5
 _log = get_logger("runtime")
 
 
 def put(work: Work) -> None:
     """Have this done, after what was put before."""
     _worker().queue.put(work)
+
+
+@contextmanager
+def held() -> Generator[None]:
+    """Inside, no piece of work begins. Uses may nest and overlap."""
+    with _callers.lock:
+        _callers.count += 1
+        _callers.gone.clear()
+    try:
+        yield
+    finally:
+        with _callers.lock:
+            _callers.count -= 1
+            if _callers.count == 0:
+                _callers.gone.set()
 
 
 def wait() -> None:
@@ -40,6 +56,19 @@ def wait() -> None:
     put(work)
     if not _worker().stopped:
         done.wait()
+
+
+class _Callers:
+    """Those who have the thread held."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.gone = threading.Event()
+        self.gone.set()
+        self.count = 0
+
+
+_callers = _Callers()
 
 
 class _Worker:
@@ -59,6 +88,7 @@ class _Worker:
                 pieces = work()
                 more = True
                 while more:
+                    _callers.gone.wait()
                     with self._piece:
                         more = next(pieces, self) is not self
             except Exception:
@@ -75,4 +105,10 @@ def _worker() -> _Worker:
     return _Worker()
 
 
-os.register_at_fork(after_in_child=_worker.cache_clear)  # threads do not come along
+def _forget_threads() -> None:
+    # They do not come along, and what they had held stays so.
+    _worker.cache_clear()
+    vars(_callers).update(vars(_Callers()))
+
+
+os.register_at_fork(after_in_child=_forget_threads)

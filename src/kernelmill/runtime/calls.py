@@ -181,10 +181,8 @@ def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple
         def stream(binding: Binding) -> int:
             for buffer, tensor in zip(engine.tables.outputs, outs, strict=True):
                 frame.set_address(buffer, tensor.data_ptr())
-            try:
+            with binding.streaming():
                 return engine.launch(frame, 0, engine.tables.first_prepare, binding)
-            finally:
-                binding.call_is_over()
 
         try:
             (_, sizes, _), code = engine.carefully(args, enter)

@@ -17,7 +17,8 @@ from __future__ import annotations
 import ctypes
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -27,6 +28,7 @@ import torch
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
+from kernelmill.runtime import behind
 from kernelmill.runtime.cells import Cell, read_state
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.large_pages import Layout, Shelf
@@ -100,12 +102,18 @@ class Binding:
         base, first = self._room
         return base.data_ptr() + first
 
-    def call_is_over(self) -> None:
-        """Its call is over: what was coming may be packed behind."""
-        if self.job is not None:
-            if self._room is not None:
-                self.job.rooms.append(self._room)
-            self.job.begin()
+    @contextmanager
+    def streaming(self) -> Generator[None]:
+        """Around the launches of its call, when something is coming. What is may be packed behind
+        afterwards."""
+        try:
+            with behind.held():
+                yield
+        finally:
+            if self.job is not None:
+                if self._room is not None:
+                    self.job.rooms.append(self._room)
+                self.job.begin()
 
 
 class Parameters:
@@ -146,7 +154,7 @@ class Parameters:
 
     def bind(self, arguments: Sequence[object]) -> Binding:
         """A binding for these arguments as they are now. InputError names one that cannot be."""
-        with self._lock:
+        with self._lock, behind.held():
             key = id(arguments[self.key_argument])
             known = self.bindings.get(key) or self._passing.get(key)
             old = known.cells if known is not None else {}
@@ -214,9 +222,11 @@ class Parameters:
         if not missing:
             return parts, None
         job = self._new_job(missing, cells) if known is None else known.job
-        at_once = [n for n in missing if not _will_come(n, job)]
-        if known is not None:  # else the job is for these very cells
-            at_once = [n for n in missing if n in at_once or not self._kept(n, cells, known)]
+        coming = {n for n in missing if _will_come(n, job)}
+        if known is not None and job is not None:
+            coming = {n for n in coming if self._kept(n, cells, known)}
+            coming -= set(job.stream.share(coming))
+        at_once = [n for n in missing if n not in coming]
         shelf = Shelf(self._layout(b) for n in at_once for b in self.components[n].buffers)
         for number in at_once:
             # What changes later in the process is packed in its own memory.

@@ -109,18 +109,21 @@ def stepped_call(engine: Engine) -> Call:
 
     def run(args: tuple[Any, ...], frame: Frame) -> list[ProgramResult]:
         running = begin(args, frame)
-        try:
-            for stage in stages:
-                if isinstance(stage.action, Segment):
-                    _launch(engine, stage.action, running, frame)
-                else:
-                    _operate(engine, stage.action, stage.placed, running, frame)
-                for buffer in stage.drops:
-                    running.tensors[buffer] = None
-        finally:
-            if running.binding is not None:
-                running.binding.call_is_over()
+        if running.binding is not None and running.binding.coming:
+            with running.binding.streaming():
+                go_through(running, frame)
+        else:
+            go_through(running, frame)
         return [read(running.tensors, args, running.sizes) for read in readers]
+
+    def go_through(running: Running, frame: Frame) -> None:
+        for stage in stages:
+            if isinstance(stage.action, Segment):
+                _launch(engine, stage.action, running, frame)
+            else:
+                _operate(engine, stage.action, stage.placed, running, frame)
+            for buffer in stage.drops:
+                running.tensors[buffer] = None
 
     def call(*args: Any) -> list[ProgramResult]:
         frame = engine.pool.take()

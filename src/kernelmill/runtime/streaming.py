@@ -3,8 +3,9 @@
 Packing a large model writes hundreds of megabytes into memory that the process has never touched,
 and the system takes far longer to hand that out than the packing takes. So the first call goes
 through the launches and packs, before each, what that one reads, always into the same few
-megabytes, which stay in the caches. What it leaves to be done, a thread packs where it stays
-(pack_job.py), and calls use each part from when it is there.
+megabytes, which stay in the caches. What it leaves to be done is packed where it stays by a thread
+(pack_job.py), and in shares by the calls that come meanwhile, for which that thread waits: they
+would be in each other's way. A part is used from when it is there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ LEAST_BYTES = 16 << 20
 
 LARGEST_BYTES = 32 << 20
 """A component that packs, or is packed from, more is packed at once: it fits no cache."""
+
+SHARE_BYTES = 64 << 20
+"""What a call packs for good when an earlier one has streamed already."""
 
 LEAST_TURNS = 4
 """How often the memory is used again, at least: else little would be gained."""
@@ -80,12 +84,24 @@ def _launches(plan: Plan) -> Iterator[tuple[int, Launch]]:
 
 @dataclass(frozen=True)
 class Stream:
-    """How the calls of a plan can stream: `order` has (launch, component) by launch, `offsets` the
-    place of each packed buffer in memory of so many `bytes`."""
+    """How the calls of a plan can stream: `order` has (launch, component) by launch, `sizes` the
+    bytes of each component, `offsets` the place of each packed buffer in memory of so many `bytes`.
+    """
 
     order: tuple[tuple[int, int], ...]
-    offsets: dict[int, int]
+    sizes: Mapping[int, int]
+    offsets: Mapping[int, int]
     bytes: int
+
+    def share(self, coming: Collection[int]) -> list[int]:
+        """What a call packs for good of the components that are still to come."""
+        found: list[int] = []
+        left = SHARE_BYTES
+        for _, number in self.order:
+            if number in coming and left > 0:
+                found.append(number)
+                left -= self.sizes[number]
+        return found
 
 
 def stream_of(
@@ -95,17 +111,18 @@ def stream_of(
     cannot be streamed are left out."""
     reading = readers(plan, components)
     sizes = {b: bytes_of(plan, b) for number in wanted for b in components[number].buffers}
-    chosen: dict[int, Readers] = {}
-    for number in wanted:
-        its = reading[number]
-        if its is not None and sum(sizes[b] for b in components[number].buffers) <= LARGEST_BYTES:
-            chosen[number] = its
+    wholes = {number: sum(sizes[b] for b in components[number].buffers) for number in wanted}
+    chosen = {
+        number: its
+        for number in wanted
+        if (its := reading[number]) is not None and wholes[number] <= LARGEST_BYTES
+    }
     places, needed = _place([(its, components[n].buffers) for n, its in chosen.items()], sizes)
-    whole = sum(sizes[buffer] for buffer in places)
+    whole = sum(wholes[number] for number in chosen)
     if whole < LEAST_BYTES or needed * LEAST_TURNS > whole:
         return None
     order = sorted((its.first, number) for number, its in chosen.items())
-    return Stream(tuple(order), places, needed)
+    return Stream(tuple(order), wholes, places, needed)
 
 
 def _place(

@@ -143,7 +143,7 @@ class Bound:
         self._watched = _Watched(manifest, target, seen, self._shortcut)
         self._gather = _gatherer(manifest, self._watched)
         self._checks = _checks(manifest)
-        self._run = loaded.call
+        self._run, self.report = loaded.call, loaded.report
         self._expected_state = quick_state()
 
     @property

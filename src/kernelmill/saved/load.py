@@ -4,9 +4,10 @@ kernels' saved text. Only then is the code generator imported."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Protocol, Union
 
 import torch
 
@@ -47,13 +48,27 @@ def split_plans(text: str) -> list[str]:
     return _PLAN.split(text)[1:]
 
 
+class Reporting(Callee, Protocol):
+    """A program with counters."""
+
+    def report(self) -> dict[str, int]: ...
+
+
 @dataclass(frozen=True)
 class Loaded:
     """What runs an entry. `call` puts the tensors that it holds behind its arguments; `program` is
-    there when that is the call of this one program."""
+    there when that is the call of this one program. `reports` give the counters of each program."""
 
     call: Call
     program: Program | None
+    reports: tuple[Callable[[], dict[str, int]], ...] = ()
+
+    def report(self) -> dict[str, int]:
+        """The counters of all its programs together; see `Program.report`."""
+        found: Counter[str] = Counter()
+        for report in self.reports:
+            found.update(report())
+        return dict(found)
 
 
 def split_graphs(text: str) -> list[str]:
@@ -80,7 +95,7 @@ def program_of(
     objects = _objects(saved, plans, stores)
     pool = FramePool()
     captures = config is not None and config.mode == REDUCE_OVERHEAD
-    programs: list[Callee] = []
+    programs: list[Reporting] = []
     for number, plan in enumerate(plans):
         own = {kernel.name: objects[kernel.name] for kernel in plan.kernels}
         own.update({s.name: objects[f"{DRIVER}{number} {s.name}"] for s in plan.supers})
@@ -93,10 +108,11 @@ def program_of(
     held = constants_of(saved)
     first = programs[0]
     single = first if isinstance(first, Program) and manifest.gears is None and not held else None
-    return Loaded((lambda *args: call(*args, *held)) if held else call, single)
+    reports = tuple(program.report for program in programs)
+    return Loaded((lambda *args: call(*args, *held)) if held else call, single, reports)
 
 
-def _recaptured(program: Program, saved: Saved, number: int, config: Any) -> Callee:
+def _recaptured(program: Program, saved: Saved, number: int, config: Any) -> Reporting:
     # Imported here: other modes need no compiler.
     from kernelmill.compiler.pipeline import recaptured
     from kernelmill.graph.parser import parse_graph

@@ -35,6 +35,7 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small programs stream too."""
     monkeypatch.setattr(streaming, "LEAST_BYTES", 0)
     monkeypatch.setattr(streaming, "LEAST_TURNS", 1)
+    monkeypatch.setattr(streaming, "SHARE_BYTES", 0)
 
 
 @pytest.fixture
@@ -99,6 +100,35 @@ def test_parts_are_used_from_when_they_are_there(
         pass
     check(program, p)
     assert counts(program) == (2, 0, 2)
+
+
+def test_later_calls_pack_a_share_each(
+    program: Program, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streaming, "SHARE_BYTES", 1)
+    p = params()
+    for expected in ((1, 2, 0), (2, 1, 1), (2, 0, 2)):
+        check(program, p)
+        assert counts(program) == expected
+    run()
+    check(program, p)
+    assert counts(program) == (2, 0, 2)
+
+
+def test_nothing_begins_behind_a_caller_who_holds_it() -> None:
+    seen: list[str] = []
+
+    def work() -> Iterator[None]:
+        seen.append("begun")
+        yield
+
+    with behind.held():
+        with behind.held():
+            pass
+        behind.put(work)
+        assert not seen
+    behind.wait()
+    assert seen == ["begun"]
 
 
 @pytest.mark.parametrize("change", [*CHANGES, lambda t: t.data.mul_(3)])
