@@ -24,7 +24,6 @@ from kernelmill.core.dim import (
 from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.target import Target
-from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
@@ -35,7 +34,7 @@ from kernelmill.lower.attention.spec import AttentionSpec
 from kernelmill.lower.attention.tiling import AttentionTiling, attention_tilings
 from kernelmill.lower.contract.classes import emit_classes, plan_classes
 from kernelmill.lower.contract.schedule import Schedule
-from kernelmill.lower.contract.spec import Contraction, Operand, Window
+from kernelmill.lower.contract.spec import Contraction, ExpectElement, Operand, Window
 from kernelmill.lower.contract.tiles import plan_contraction
 from kernelmill.lower.contract.tiling import Tiling, tilings
 from kernelmill.lower.convolve.tiling import ConvolutionTiling
@@ -52,7 +51,8 @@ from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group, fresh_axes, used_axes
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.panel_views import Rows, panel_view
-from kernelmill.lower.views import Index, ravel, unravel
+from kernelmill.lower.roles import Dims, Roles, convolution_roles, matmul_roles, slides
+from kernelmill.lower.views import Index, ravel
 from kernelmill.lower.widen import factors, made_of, widened
 from kernelmill.lower.words import Words, word_size
 
@@ -64,8 +64,6 @@ class Pack(Protocol):
     def __call__(self, view: Value, rows: Rows | None = None) -> Location | None: ...
 
 
-Dims = tuple[Dim, ...]
-
 _FEW_ROWS = 8
 """Up to so many rows a weight that is computed is multiplied as it is read, in f32."""
 
@@ -75,21 +73,6 @@ def accumulator(dtype: DType) -> DType:
     if dtype.is_float:
         return F64 if dtype == F64 else F32
     return I64 if dtype == I64 else I32
-
-
-@dataclass(frozen=True)
-class _Roles:
-    """A contraction as C[batch, m, n] = sum over k, with the value and index of each element."""
-
-    batch: Dims
-    m: Dim
-    n: Dim
-    k: Dims
-    a: Value
-    b: Value
-    a_index: Callable[[Dims, Dim, Dims], Index]
-    b_index: Callable[[Dims, Dim, Dims], Index]
-    result_index: Callable[[Dims, Dim, Dim], Index]
 
 
 @dataclass(frozen=True)
@@ -125,12 +108,12 @@ class ContractionEmitter:
         self.packed_leaves: list[str] = []
 
     @cached_property
-    def _whole(self) -> _Roles:
+    def _whole(self) -> Roles:
         """The roles with k as the operator has it."""
-        return _matmul(self.seed) if self.seed.op == "matmul" else _convolution(self.seed)
+        return matmul_roles(self.seed) if self.seed.op == "matmul" else convolution_roles(self.seed)
 
     @cached_property
-    def _roles(self) -> _Roles:
+    def _roles(self) -> Roles:
         """The roles, with k cut into the groups of a weight that is computed."""
         roles = self._whole
         if not self._computes_b or self._words > 1:
@@ -239,7 +222,13 @@ class ContractionEmitter:
         words = Words(value.dtype, k, load, shifted)
         whole = operand.contiguous_along == "k" and mod(k, words.size) == 0
         direct = operand.direct and whole and not _converts(value, self.e)
-        return replace(operand, load=words.loader, direct=direct)
+        near = operand.expect
+
+        def expect(bi: Dims, oi: Dim, number: Dim) -> None:
+            assert near is not None
+            near(bi, oi, number * words.size)
+
+        return replace(operand, load=words.loader, direct=direct, expect=near and expect)
 
     def panel_widths(self) -> PanelWidths:
         """The same for groups of equal structure."""
@@ -301,11 +290,33 @@ class ContractionEmitter:
             return self._element(value, at(bi, oi, ki), lane, dtype)
 
         along, direct = self._contiguity(value, at, batch, outer, k)
-        return Operand(load, along, direct)
+        expect = self._expecting(value, at, batch, outer, k) if direct and along == "k" else None
+        return Operand(load, along, direct, expect)
+
+    def _expecting(
+        self, value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims
+    ) -> ExpectElement | None:
+        """Of an operand that is read where it lies, if its rows follow one another."""
+
+        def first(bi: Dims, oi: Dim) -> Access:
+            (access,) = collect([(value, at(bi, oi, (0,) * len(k)))], self.e.stored, set())
+            return access
+
+        def expect(bi: Dims, oi: Dim, number: Dim) -> None:
+            access = first(bi, oi)
+            assert access.value is not None
+            location = self.e.stored(access.value)
+            assert location is not None
+            self.b.prefetch(self.e.param(location, "in"), access.expression + number)
+
+        _, index = fresh_axes((*batch, outer), "x", {})
+        row = as_sym(index[-1])
+        linear = row and linear_part(first(index[:-1], index[-1]).expression, row.name)
+        return expect if linear and linear[0] == product(k) else None
 
     def _window(self, node: Node) -> Operand | None:
         """B of a convolution that slides over its input; None for any other contraction."""
-        if not _slides(node):
+        if not slides(node):
             return None
         x, weight = node.operands
         outputs, channels, dtype = node.result.shape[2:], weight.shape[1], accumulator(x.dtype)
@@ -349,7 +360,7 @@ class ContractionEmitter:
         value: Value,
         at: Callable[[Dims, Dim, Dims], Index],
         outer: Dim,
-        roles: _Roles,
+        roles: Roles,
         width: int,
     ) -> str | None:
         if not all(isinstance(size, int) for size in (outer, *roles.k)):
@@ -493,85 +504,3 @@ def steps_by_one(expression: Dim, axis: Dim) -> bool:
 def _broadcast(index: Index, value: Value) -> Index:
     kept = index[len(index) - len(value.shape) :]
     return tuple(0 if size == 1 else i for i, size in zip(kept, value.shape, strict=True))
-
-
-def _matmul(node: Node) -> _Roles:
-    a, b = node.operands
-    batch, (m, k), n = a.shape[:-2], a.shape[-2:], b.shape[-1]
-    if n == 1 and m != 1:
-        # A matrix times a vector: the vector axis runs along the matrix's rows instead.
-        return _Roles(
-            batch, 1, m, (k,), b, a,
-            lambda bi, _, ki: (*bi, ki[0], 0),
-            lambda bi, ni, ki: (*bi, ni, ki[0]),
-            lambda bi, _, ni: (*bi, ni, 0),
-        )  # fmt: skip
-    return _Roles(
-        batch, m, n, (k,), a, b,
-        lambda bi, mi, ki: (*bi, mi, ki[0]),
-        lambda bi, ni, ki: (*bi, ki[0], ni),
-        lambda bi, mi, ni: (*bi, mi, ni),
-    )  # fmt: skip
-
-
-def _convolution(node: Node) -> _Roles:
-    """Output channels are the rows; the vector runs over output pixels of one row of the image, or
-    of the whole image where rows are short or the input's pixels are read one after another."""
-    x, weight = node.operands
-    groups = node.attrs["groups"]
-    assert isinstance(groups, int)
-    outputs = node.result.shape[2:]
-    window = _window(node)
-    per_group = weight.shape[0] // groups
-    channels = weight.shape[1]
-    if _slides(node):
-        missing = (1,) * (4 - len(weight.shape))
-        return _Roles(
-            (x.shape[0], groups), per_group, product(outputs),
-            (channels, *missing, *weight.shape[2:]), weight, x,
-            lambda bi, mi, ki: (bi[1] * per_group + mi, ki[0], *ki[1 + len(missing) :]),
-            lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *unravel(ni, outputs)),
-            lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *unravel(ni, outputs)),
-        )  # fmt: skip
-    plain = all(size == 1 for size in weight.shape[2:]) and node.result.shape[2:] == x.shape[2:]
-    flat = plain or len(outputs) == 1 or _short(outputs[-1])
-    split = 0 if flat else len(outputs) - 1
-    rows = outputs[:split]
-    columns = product(outputs[split:])
-
-    def place(bi: Dims, ni: Dim) -> Index:
-        return (*bi[2:], *unravel(ni, outputs[split:]))
-
-    return _Roles(
-        (x.shape[0], groups, *rows), per_group, columns, (channels, *weight.shape[2:]),
-        weight, window,
-        lambda bi, mi, ki: (bi[1] * per_group + mi, *ki),
-        lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *place(bi, ni), *ki[1:]),
-        lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *place(bi, ni)),
-    )  # fmt: skip
-
-
-def _slides(node: Node) -> bool:
-    """Whether this is a convolution of one or two axes whose windows are worth a strip."""
-    if node.op != "conv" or len(node.result.shape) > 4:
-        return False
-    x, weight = node.operands
-    same = node.result.shape[2:] == x.shape[2:]
-    return not (same and all(size == 1 for size in weight.shape[2:]))
-
-
-def _short(width: Dim) -> bool:
-    """Whether vectors along one image row would waste more lanes than gathering costs."""
-    return isinstance(width, int) and width < 24 and width % 16 != 0
-
-
-def _window(node: Node) -> Value:
-    """The input of a convolution as windows: (N, C, out..., kernel...)."""
-    x, weight = node.operands
-    builder = GraphBuilder("window")
-    dims = tuple(range(2, len(x.shape)))
-    padding = node.attrs["padding"]
-    return builder.emit(
-        "window", x, dims=dims, size=weight.shape[2:], stride=node.attrs["stride"],
-        dilation=node.attrs["dilation"], low=padding, high=padding, value=0.0,
-    )  # fmt: skip

@@ -12,6 +12,7 @@ from kernelmill.lower.contract.dot import sum_along_depth
 from kernelmill.lower.contract.operands import (
     copy_a,
     copy_b,
+    expecting_rows,
     factors_of_b,
     fetching_ahead,
     is_flat,
@@ -180,6 +181,8 @@ def _register_tile(
     b = vectors_of_b(site, depth, column, vectors)
     if schedule.ahead:
         b = fetching_ahead(site, b, depth, row, column)
+    if schedule.rows_ahead:
+        a = expecting_rows(site, a, row)
     places = [
         _sums(site, row) + i * schedule.width + v * schedule.lanes
         for i in range(rows)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum
+from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.depth import Depth, for_each_k, visit_each_k
 from kernelmill.lower.contract.panels import panel_index
@@ -49,22 +49,45 @@ def vectors_of_b(site: Site, depth: Depth, tile: Dim, vectors: int) -> Fetch:
 
 
 def fetching_ahead(site: Site, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
-    """`b`, and with each of its products the row tile's share of the next panel brought near."""
+    """`b`, and with its products the row tile's share of the next panel brought near: all row tiles
+    together ask for each line a few times at most."""
     spec, schedule, name = site.spec, site.schedule, site.spec.b.packed
     assert name is not None
-    vectors, tiles = schedule.vectors, schedule.row_tiles
+    vectors, tiles, lanes = schedule.vectors, schedule.row_tiles, schedule.lanes
     lines = parts(vectors, tiles)
-    share = floordiv(row - site.first_row_tile, max(1, tiles // vectors))
-    share = minimum(share, parts(vectors, lines) - 1) * lines
-    following = panel_index(column + 1, 0, spec.depth, schedule.width)
+    step = lines * lanes // min(lanes, _power_of_two(tiles // vectors))
+    share = step * spec.depth
+    first = minimum((row - site.first_row_tile) * share, vectors * lanes * spec.depth - share)
+    first = panel_index(column + 1, 0, spec.depth, schedule.width) + first
 
     def fetch(v: int, k: Dims) -> Value:
         for line in range(lines if v == 0 else 0):
-            place = following + ((share + line) * spec.depth + depth.number(k)) * schedule.lanes
+            place = first + depth.number(k) * step + line * lanes
             site.builder.prefetch(name, place * spec.words)
         return b(v, k)
 
     return fetch
+
+
+def expecting_rows(site: Site, a: Fetch, tile: Dim) -> Fetch:
+    """`a`, read where it lies, and with its products the rows of the next tile brought near.
+
+    Each row is a stream of its own, which a processor would have to find out about in every tile.
+    """
+    rows, expect = site.schedule.rows, site.spec.a.expect
+    assert expect is not None
+
+    def fetch(i: int, k: Dims) -> Value:
+        if i == 0:
+            expect(site.batch, (tile + 1) * rows, k[0] * rows)
+        return a(i, k)
+
+    return fetch
+
+
+def _power_of_two(count: int) -> int:
+    """The largest up to `count`, and at least 1."""
+    return 1 << max(count, 1).bit_length() - 1
 
 
 def factors_of_b(site: Site, tile: Dim, vectors: int) -> Fetch | None:

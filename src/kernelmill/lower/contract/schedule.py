@@ -51,6 +51,7 @@ class Schedule:
     fused                   the target multiplies and adds in one instruction
     work                    estimated nanoseconds of all tasks on one core
     ahead                   a packed B's next panel is brought near while the row tiles are summed
+    rows_ahead              A is read where it lies, the next tile's rows brought near meanwhile
     depth_block             so many of the first k axis at a time, 0 for all of it
     row_tiles, column_tiles tiles that one task computes
     """
@@ -69,6 +70,7 @@ class Schedule:
     work: Dim
     depth_block: int = 0
     ahead: bool = False
+    rows_ahead: bool = False
     row_tiles: int = 1
     column_tiles: int = 1
 

@@ -28,6 +28,10 @@ LoadElement = Callable[[KernelBuilder, Dims, Dim, Dims, Lane | None], Value]
 """`load(builder, batch, outer, k, lane)`: one element, or with a lane the vector of elements along
 the lane's symbol, which occurs in `outer` or in the last of `k`. Of type `Contraction.element`."""
 
+ExpectElement = Callable[[Dims, Dim, Dim], None]
+"""`expect(batch, outer, number)`: says that the line of an element will be read soon, of that one
+which is so many elements after the first of `outer`."""
+
 StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane, Value], None]
 """`store(builder, batch, m, n, lane, sums)`: the fused epilogue and the store of one vector. The
 lane's symbol occurs in `n`; `sums` has the accumulator's dtype and `lane.count` lanes."""
@@ -64,6 +68,8 @@ class Operand:
                       load is one load; None when along neither (a gather).
     direct            True when a load is little more than a memory access; False when it computes
                       (a prologue, a window with padding) and is better done once than many times.
+    expect            brings elements near; None unless they are read where they lie, the elements
+                      of each `outer` together and after those of the one before.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
                       the same for every batch index; the kernel must declare the buffer.
     panelled          for B only: what `load` computes comes from panels of `Schedule.width`.
@@ -75,6 +81,7 @@ class Operand:
     load: LoadElement | None
     contiguous_along: str | None = None
     direct: bool = True
+    expect: ExpectElement | None = None
     packed: str | None = None
     panelled: bool = False
     factored: tuple[LoadElement, LoadElement] | None = None

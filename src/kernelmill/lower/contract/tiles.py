@@ -93,7 +93,11 @@ def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -
         return _with_blocks(schedule, spec, given)
     block = given.depth_block or _choose_depth_block(spec, target, schedule.panel_stride)
     schedule = _with_blocks(replace(schedule, depth_block=block), spec, given)
-    return replace(schedule, ahead=_looks_ahead(schedule, spec, target))
+    return replace(
+        schedule,
+        ahead=_looks_ahead(schedule, spec, target),
+        rows_ahead=_expects_rows(schedule, spec, target),
+    )
 
 
 # ---- the register tile ----------------------------------------------------------------------
@@ -206,6 +210,13 @@ def _looks_ahead(schedule: Schedule, spec: Contraction, target: Target) -> bool:
     """Whether panels of constants come from far, each to be read by several tiles at a time."""
     whole = spec.b.packed is not None and not schedule.depth_block and schedule.row_tiles > 1
     return whole and _bytes(spec, guess(spec.n)) > target.l2_bytes // 4
+
+
+def _expects_rows(schedule: Schedule, spec: Contraction, target: Target) -> bool:
+    """Whether rows of A come from far, each tile's anew."""
+    in_place = spec.a.expect is not None and not schedule.pack_a and len(spec.k) == 1
+    again = schedule.row_tiles > 1 and not schedule.depth_block
+    return in_place and again and _bytes(spec, guess(spec.m)) > target.l2_bytes // 2
 
 
 def _choose_depth_block(spec: Contraction, target: Target, width: int) -> int:

@@ -134,9 +134,14 @@ class Case:
         return plan_classes(self.spec, self.target or host(), self.schedule)
 
     @cached_property
+    def builder(self) -> KernelBuilder:
+        """Where the kernel is written."""
+        return KernelBuilder("contraction", "MatMul")
+
+    @cached_property
     def kernel(self) -> Kernel:
         """The verified kernel."""
-        builder = KernelBuilder("contraction", "MatMul")
+        builder = self.builder
         sizes = {"m": self.spec.m, "n": self.spec.n, "k": self.spec.k[0]}
         symbols = (as_sym(size) for size in sizes.values())
         builder.kernel.dims += [symbol for symbol in symbols if symbol is not None]
@@ -177,7 +182,13 @@ class Case:
                 value = b.op("cast", value, dtype=self.accumulate)
             return b.op("mul", value, factor) if computed else value
 
-        return Operand(load, None if along == "strided" else along, direct=not computed)
+        def expect(batch: Dims, at: Dim, number: Dim) -> None:
+            index = _offset(batch, self.batch) * whole + at * product(k) + number
+            self.builder.prefetch(name, index)
+
+        direct, contiguous = not computed, None if along == "strided" else along
+        near = expect if direct and contiguous == "k" else None
+        return Operand(load, contiguous, direct, near)
 
     def _store(self, m: Dim, n: Dim) -> StoreElement:
         def store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -10,8 +11,9 @@ import pytest
 from kernelmill.core.dim import Dim, evaluate, sym
 from kernelmill.core.dtype import F32, F64, I64
 from kernelmill.core.target import Target, x86_64
+from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.contract import Contraction, Schedule, plan_contraction
-from tests.unit.lower.contract.compiled import FLAVOURS, Case
+from tests.unit.lower.contract.compiled import FLAVOURS, Case, adjusted
 
 AVX2, AVX512 = x86_64(3), x86_64(4)
 
@@ -133,3 +135,49 @@ def test_panels_of_constants_that_several_tiles_read_are_fetched_ahead() -> None
         case = Case(m, 210, (600,))
         assert case.schedule.ahead
         case.check()
+
+
+def test_rows_that_come_from_far_are_brought_near_a_tile_ahead() -> None:
+    assert plan(Case(1024, 768, (768,))).rows_ahead
+    assert plan(Case(1024, 96, (256,), b="outer")).rows_ahead
+    assert not plan(Case(64, 768, (768,))).rows_ahead  # near enough
+    assert not plan(Case(8, 768, (20_000,))).rows_ahead  # one tile
+    for a in ("outer", "strided", "packed", "computed k"):
+        assert not plan(Case(1024, 768, (768,), a=a)).rows_ahead
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 3, 40])
+def test_the_row_tiles_of_a_task_ask_for_the_whole_next_panel(tiles: int) -> None:
+    given = Case(8 * tiles, 96, (64,), adjust=adjusted(ahead=True, rows=8, row_tiles=tiles))
+    case = replace(given, target=AVX512)
+    panel = 64 * case.schedule.width
+    asked = {index // 16 for index in _prefetched(case, "b") if index < 2 * panel}
+    assert asked == set(range(panel // 16, 2 * panel // 16))
+
+
+@pytest.mark.parametrize("m", [24, 21])
+def test_each_row_tile_asks_for_the_rows_of_the_next(m: int) -> None:
+    case = Case(m, 48, (32,), adjust=adjusted(rows_ahead=True, rows=8, row_tiles=3))
+    asked = _prefetched(replace(case, target=AVX512), "a")
+    assert {index // 16 for index in asked} == set(range(8 * 32 // 16, 4 * 8 * 32 // 16))
+
+
+def _prefetched(case: Case, name: str) -> set[int]:
+    """The elements of a buffer that one after another task says will be read."""
+    found: set[int] = set()
+
+    def visit(statements: Sequence[Stmt], known: dict[str, int]) -> None:
+        for one in statements:
+            if isinstance(one, Prefetch) and one.buffer == name:
+                found.add(evaluate(one.index, known))
+            elif isinstance(one, For):
+                steps = range(*(evaluate(dim, known) for dim in (one.start, one.stop, one.step)))
+                for at in steps:
+                    visit(one.body, {**known, one.symbol.name: at})
+            elif isinstance(one, If):
+                visit(one.then, known)
+                visit(one.otherwise, known)
+
+    for task in range(evaluate(case.kernel.tasks, {})):
+        visit(case.kernel.body, {TASK: task})
+    return found
