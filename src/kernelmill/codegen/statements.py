@@ -130,6 +130,8 @@ class Body:
         access.scatter(value, offsets, self._mask(statement.mask, value.lanes))
 
     def prefetch(self, statement: Prefetch) -> None:
+        if statement.buffer in self.large:
+            return  # what is written past the caches need not be in them
         dtype = self._elements[statement.buffer]
         address = self.indices.pointer(self.pointers[statement.buffer], dtype, statement.index)
         self.code.module.declare(_PREFETCH, "void", ["ptr", "i32", "i32", "i32"])

@@ -29,7 +29,7 @@ class Access:
     """An index expression that a loop body evaluates: an address of memory, or a condition.
 
     `kind` is "load", "store" or "condition". A load names the value and its domain index, unless
-    that index is looked up.
+    that index is looked up; a store names the value.
     """
 
     expression: Dim

@@ -57,6 +57,10 @@ class ScratchLocation:
     offset: Dim = 0
 
 
+Known = dict[tuple[Value, Index | None], Register]
+"""Registers by what they hold: an element, or None for the only one of a value that is read."""
+
+
 class Emitter:
     """One for each kernel. `stored` says where a value lives, or None when it is computed here.
 
@@ -81,7 +85,7 @@ class Emitter:
         self.buffers: list[int] = []
         self.stored = stored
         self._params: dict[int, str] = {}
-        self._layers: list[dict[tuple[Value, Index | None], Register]] = [{}]
+        self._layers: list[Known] = [{}]
         self._vectors: dict[str, Register | None] = {}
         self._lane: Lane | None = None
         self._mask: Register | None = None
@@ -89,9 +93,10 @@ class Emitter:
     # ---- scopes ------------------------------------------------------------------------------
 
     @contextmanager
-    def block(self) -> Generator[None]:
-        """Registers emitted inside are forgotten afterwards: use one for each loop body."""
-        self._layers.append({})
+    def block(self, known: Known | None = None) -> Generator[None]:
+        """Registers emitted inside are forgotten afterwards: use one for each loop body. What is to
+        be known again in a later block of the same loop goes into `known`."""
+        self._layers.append({} if known is None else known)
         try:
             yield
         finally:
@@ -144,11 +149,12 @@ class Emitter:
         """Keep an element in scratch for later loops of the same task."""
         self._store(SCRATCH, self._address(location.strides, location.offset, index), register)
 
-    def prefetch(self, location: Location, address: Dim) -> None:
-        """Ask for the line of a stored value's element; of lanes that step by one, the first's."""
+    def prefetch(self, location: Location, address: Dim, access: str = "in") -> None:
+        """Ask for the line of a stored value's element; of lanes that step by one, the first's.
+        `access` says what follows."""
         if self._shape_of_access(address)[0] == "linear":
             address = self._without_lane(address)
-        self.builder.prefetch(self.param(location, "in"), address)
+        self.builder.prefetch(self.param(location, access), address)
 
     def _store(self, buffer: str, address: Dim, value: Register) -> None:
         kind, coefficient = self._shape_of_access(address)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelmill.core.dim import Dim, provably_nonnegative
 from kernelmill.graph.ir import Value
@@ -30,6 +30,10 @@ class Spill:
     index: Index
     location: ScratchLocation
     first_pass: int
+
+    def further(self, elements: Dim) -> Spill:
+        """The same so many elements further on in scratch."""
+        return replace(self, location=replace(self.location, offset=elements))
 
 
 @dataclass

@@ -57,9 +57,34 @@ class Loops:
             with self.nested(rest):
                 yield
 
+    @contextmanager
+    def rows_together(
+        self, axes: Sequence[Axis], elements_per_row: Dim, number: int
+    ) -> Generator[list[dict[str, Dim]]]:
+        """The same with so many rows at a time, if all tasks have a multiple of that: the positions
+        of each, to be put into `env`. Else one, which is there already."""
+        split = split_tasks(axes, elements_per_row)
+        sizes = split.rows, split.total
+        whole = all(isinstance(size, int) and size % number == 0 for size in sizes)
+        if number == 1 or not whole or split.count < len(axes) or split.total == 0:
+            with self.rows(axes, elements_per_row):
+                yield [{}]
+            return
+        self.set_tasks(split.tasks)
+        start = self.task * split.rows
+        stop = minimum(start + split.rows, split.total)
+        with (
+            self.b.loop(start, stop, number, prefix="r", high=split.total - number) as loop,
+            self.e.block(),
+        ):
+            yield [self._positions(axes, loop.index + n) for n in range(number)]
+
     def _decode(self, axes: Sequence[Axis], row: Dim) -> None:
+        self.env.update(self._positions(axes, row))
+
+    def _positions(self, axes: Sequence[Axis], row: Dim) -> dict[str, Dim]:
         positions = views.unravel(row, [axis.extent for axis in axes])
-        self.env.update(zip((axis.name for axis in axes), positions, strict=True))
+        return dict(zip((axis.name for axis in axes), positions, strict=True))
 
     @contextmanager
     def nested(self, axes: Sequence[Axis]) -> Generator[None]:

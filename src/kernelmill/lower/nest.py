@@ -9,8 +9,9 @@ axis where that is what is contiguous in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from kernelmill.core.dim import (
     Dim,
@@ -33,7 +34,7 @@ from kernelmill.lower.domain import (
     merge_axes,
     stride_score,
 )  # fmt: skip
-from kernelmill.lower.elements import Emitter, Location, ScratchLocation
+from kernelmill.lower.elements import Emitter, Known, Location, ScratchLocation
 from kernelmill.lower.fold import Column, Fold, Spill
 from kernelmill.lower.groups import Group, in_range, operand_index, used_axes
 from kernelmill.lower.loops import Loops, count
@@ -50,6 +51,11 @@ ROW_BYTES = 1024, 16384
 the longer ones do not fit into the first-level cache."""
 
 
+MOST_TOGETHER = 1024
+"""Rows of up to so many elements go through the passes two at a time: one is folded across lanes,
+which is one step after another, while the other streams."""
+
+
 @dataclass(frozen=True)
 class Nest:
     """What the template needs besides the emitter.
@@ -61,6 +67,16 @@ class Nest:
     group: Group
     targets: Mapping[Value, Location]
     costs: Costs
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row that is worked on: its positions, where it keeps what a later pass needs, and the
+    registers it has made."""
+
+    place: Mapping[str, Dim]
+    spill: Spill | None
+    known: Known = field(default_factory=lambda: Known())
 
 
 def emit_nest(emitter: Emitter, nest: Nest, target: Target) -> Dim:
@@ -114,7 +130,7 @@ class _Template:
         accesses = collect(self._computed(), self.e.stored, set(self.reductions))
         for value, location in self.nest.targets.items():
             stored_at = address(location, self.group.roots[value])
-            accesses.append(Access(stored_at, "store", location.dtype))
+            accesses.append(Access(stored_at, "store", location.dtype, value))
         return accesses
 
     def _along_inner(self) -> bool:
@@ -187,42 +203,77 @@ class _Template:
     def _emit_rows(self) -> None:
         passes = self._passes()
         fold = Fold(self.e, self.loops, self.group, self.reductions)
-        spill = self._plan_spill(passes)
-        with self.loops.rows(self.outer, count(self.inner)):
+        spill, size = self._plan_spill(passes), count(self.inner)
+        short = isinstance(size, int) and size <= MOST_TOGETHER
+        with self.loops.rows_together(self.outer, size, 2 if short else 1) as places:
+            rows = self._rows(places, spill)
             for number, nodes in enumerate(passes):
-                reductions = [Reduction(node) for node in nodes]
-                now = spill if spill is not None and spill.first_pass == number else None
                 # The second pass reads what is in the cache, and does not write past it yet.
-                beside = self._ahead() if number == min(1, len(passes) - 1) else None
-                results = fold.along_inner(self.inner, reductions, now, beside)
-                for reduction, registers in zip(reductions, results, strict=True):
-                    fold.finish(reduction, registers)
-                if now is not None:
-                    self.e.scratch[now.value] = now.location
-            self._finish_row()
+                ahead = number == min(1, len(passes) - 1)
+                reductions = [Reduction(node) for node in nodes]
+                for row in rows:
+                    with self._in_row(row, number):
+                        self._pass(fold, number, reductions, row, ahead)
+            for row in rows:
+                with self._in_row(row, len(passes)):
+                    self._finish_row()
 
-    def _ahead(self) -> Callable[[], None] | None:
-        """Asks for what rows to come read, line by line. Processors guess what is read next within
-        a page only, and passes over a row leave memory idle."""
+    def _rows(self, places: Sequence[Mapping[str, Dim]], spill: Spill | None) -> list[_Row]:
+        if spill is None or len(places) == 1:
+            return [_Row(place, spill) for place in places]
+        apart = ceildiv(count(self.inner), self.lanes) * self.lanes
+        self.e.builder.kernel.scratch = len(places) * apart * spill.location.dtype.compute.bytes
+        return [_Row(place, spill.further(n * apart)) for n, place in enumerate(places)]
+
+    @contextmanager
+    def _in_row(self, row: _Row, number: int) -> Generator[None]:
+        """Inside, pass `number` over this row is emitted."""
+        self.loops.env.update(row.place)
+        spill = row.spill
+        if spill is not None and spill.first_pass < number:
+            self.e.scratch[spill.value] = spill.location
+        elif spill is not None:
+            self.e.scratch.pop(spill.value, None)
+        with self.e.block(row.known):
+            yield
+
+    def _pass(
+        self, fold: Fold, number: int, reductions: list[Reduction], row: _Row, ahead: bool
+    ) -> None:
+        now = row.spill if row.spill is not None and row.spill.first_pass == number else None
+        beside = self._ahead(row.spill is not None) if ahead else None
+        results = fold.along_inner(self.inner, reductions, now, beside)
+        for reduction, registers in zip(reductions, results, strict=True):
+            fold.finish(reduction, registers)
+
+    def _ahead(self, long: bool) -> Callable[[], None] | None:
+        """Asks for what rows to come read, line by line, and in `long` passes also for what this
+        one writes. Processors guess what is read next within a page only, and passes over a row
+        leave memory idle."""
         if not self.inner or not self.outer:
             return None
-        (row, vector), places = (self.outer[-1], self.inner[-1]), list[tuple[Location, Dim]]()
+        row, vector = self.outer[-1], self.inner[-1]
+        places = list[tuple[Location, Dim, str]]()
         for access in self.accesses:
-            location = None if access.value is None else self.e.stored(access.value)
+            stores = access.kind == "store"
+            if access.value is None or (stores and not long):
+                continue
+            location = (self.nest.targets.get if stores else self.e.stored)(access.value)
             along, down = (linear_part(access.expression, a.name) for a in (vector, row))
-            if access.kind != "load" or location is None or along is None or down is None:
+            if location is None or along is None or down is None:
                 continue
             step, count = down[0], location.elements
             if along[0] != 1 or not isinstance(step, int) or not isinstance(count, int):
                 continue
             bytes = step * location.dtype.bytes
             if count * location.dtype.bytes >= self.far and ROW_BYTES[0] <= bytes <= ROW_BYTES[1]:
-                rows = 2 if bytes <= ROW_BYTES[1] // 4 else 1
-                places.append((location, access.expression + step * rows))
+                rows = 0 if stores else 2 if bytes <= ROW_BYTES[1] // 4 else 1
+                place = access.expression + step * rows
+                places.append((location, place, "out" if stores else "in"))
 
         def ask() -> None:
-            for location, place in dict.fromkeys(places):
-                self.e.prefetch(location, recombine(substitute(place, self.loops.env)))
+            for location, place, use in dict.fromkeys(places):
+                self.e.prefetch(location, recombine(substitute(place, self.loops.env)), use)
 
         return ask if places else None
 

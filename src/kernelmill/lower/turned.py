@@ -41,7 +41,9 @@ def crosswise_loads(
     """
     found: list[tuple[Value, Index]] = []
     for access in accesses:
-        if access.value is None or not in_range(access.index, access.value.shape):
+        if access.kind != "load" or access.value is None:
+            continue
+        if not in_range(access.index, access.value.shape):
             continue
         along = linear_part(access.expression, axis.name)
         across = linear_part(access.expression, vector.name)

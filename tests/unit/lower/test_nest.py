@@ -28,6 +28,7 @@ from kernelmill.core.target import Target, x86_64
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
+from kernelmill.lower.nest import MOST_TOGETHER
 from kernelmill.plan.ir import Launch
 from tests.compiled import check, graph, lowered, program, whole
 
@@ -326,9 +327,29 @@ def test_softmax(dtype: DType, dim: int) -> None:
 
 
 def test_expensive_values_of_a_row_are_kept_in_scratch() -> None:
-    made = graph(lambda b, x: softmax(b, x, 1), (F32, (4, 50)))
+    made = graph(lambda b, x: softmax(b, x, 1), (F32, (5, 50)))
     assert launches(made)[0].scratch == 50 * 4
-    check(made, torch.randn(4, 50), interpret=True)
+    check(made, torch.randn(5, 50), interpret=True)
+
+
+@pytest.mark.parametrize("shape", [(4, 50), (26, 1024), (2, 3, 70), (2, 2000), (6, 3)])
+def test_rows_two_at_a_time(shape: tuple[int, ...]) -> None:
+    """Each has its own place in scratch; rows that are long, or odd in number, go one by one."""
+    last = len(shape) - 1
+    made = graph(lambda b, x: softmax(b, x, last), (F32, shape))
+    long = shape[-1] > MOST_TOGETHER
+    plan = lowered(made, x86_64(4)).plan
+    assert isinstance(plan.steps[0], Launch)
+    assert plan.steps[0].scratch == (shape[-1] if long else -(-shape[-1] // 16) * 16 * 2) * 4
+    check(made, torch.randn(shape), targets=OLDER, interpret=True)
+
+
+@pytest.mark.parametrize("dims", [(1,), (0,)], ids=["inner", "outer"])
+def test_the_largest_number_of_rows_with_others_than_numbers(dims: tuple[int, ...]) -> None:
+    x = torch.randn(6, 37)
+    x[1, 3], x[2], x[3, :5], x[4, 2], x[5, 0] = torch.nan, torch.nan, -torch.inf, torch.inf, 3e38
+    made = graph(lambda b, v: [b.emit("reduce_peak", v, dims=dims)], (F32, (6, 37)))
+    check(made, x, targets=OLDER, interpret=True)
 
 
 def test_rows_too_long_for_scratch_are_computed_again() -> None:
