@@ -14,6 +14,7 @@ from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.dtype import BOOL
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.target import Target
+from kernelmill.kernel.in_place import overwritable
 from kernelmill.kernel.ir import TASK, Kernel, VType
 
 PAST_CACHES = "past"
@@ -48,12 +49,15 @@ def llvm_ir(kernel: Kernel, target: Target) -> str:
     """The LLVM IR text of a kernel: the same for the same kernel in every process.
 
     The exported function only unpacks its arguments for an inner one, whose parameters can be said
-    not to alias.
+    not to alias, but for those that may share their memory (kernel/in_place.py).
     """
     module = Module(target)
     names = pointer_names(kernel)
+    sharing = overwritable(kernel)
+    shared = frozenset(sharing).union(*sharing.values())
     parameters = [
-        f"ptr noalias{' readonly' if buffer.access == 'in' else ''} {names[buffer.name]}"
+        f"ptr{'' if buffer.name in shared else ' noalias'}"
+        f"{' readonly' if buffer.access == 'in' else ''} {names[buffer.name]}"
         for buffer in kernel.buffers
     ]
     parameters += [f"i64 %d{i}" for i in range(len(kernel.dims))]

@@ -21,6 +21,7 @@ from kernelmill.lower.dequantise import dequantised
 from kernelmill.lower.elements import Location
 from kernelmill.lower.fusion import fuse
 from kernelmill.lower.groups import Group, fresh_axes, is_view
+from kernelmill.lower.heirs import heirs
 from kernelmill.lower.kernels import UNNAMED, KernelMaker, Templates
 from kernelmill.lower.marks import launch_mark
 from kernelmill.lower.operators import Operator, isolate
@@ -30,7 +31,7 @@ from kernelmill.lower.splice import Splice
 from kernelmill.lower.storage import Storage, base_of, layout_of
 from kernelmill.lower.symbols import used_symbols
 from kernelmill.lower.trials import STATUS_BUFFER, Pick, Trials
-from kernelmill.plan.arena import assign, lifetimes
+from kernelmill.plan.arena import assign_with_heirs, lifetimes
 from kernelmill.plan.ir import (
     AtenCall,
     DimResult,
@@ -474,7 +475,7 @@ class _Lowering:
     def _place_in_arena(self) -> Dim:
         buffers = self.storage.buffers
         placed = lifetimes(self.steps, buffers)
-        arena = assign(list(placed.values()))
+        arena = assign_with_heirs(placed, heirs(self.steps, self.kernels, placed, buffers))
         for number, offset in zip(placed, arena.offsets, strict=True):
             buffers[number] = replace(buffers[number], offset=offset)
         return arena.bytes

@@ -1,6 +1,7 @@
 """Places buffers in the arena: lifetimes in, byte offsets out.
 
-Buffers whose lifetimes do not meet may share memory. Constant sizes are packed by greedy best fit,
+Buffers whose lifetimes do not meet may share memory, and so may what a kernel writes and the last
+of what it reads, where it can be written over that. Constant sizes are packed by greedy best fit,
 largest first (the offset-calculation problem of "Efficient Memory Management for Deep Neural Net
 Inference", Pisarchyk and Lee 2020). Behind them come slots for symbolic sizes, one after the other:
 a buffer moves into a slot that is free for its lifetime and provably large enough for every value
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from kernelmill.core.dim import (
@@ -87,9 +88,23 @@ def assign(buffers: Sequence[ArenaBuffer]) -> Arena:
     return Arena(tuple(offsets[i] for i in range(len(buffers))), end)
 
 
+def assign_with_heirs(lives: Mapping[int, ArenaBuffer], heirs: Mapping[int, int]) -> Arena:
+    """Offsets as `assign` gives them, in the order of `lives`, where an heir has the place of the
+    buffer that it is written over. That is of the same size, and used last where the heir is
+    written first."""
+    founder: dict[int, int] = {}
+    together: dict[int, ArenaBuffer] = {}
+    for number, buffer in sorted(lives.items(), key=lambda life: life[1].first):
+        first = founder[number] = founder[heirs[number]] if number in heirs else number
+        together[first] = replace(together.get(first, buffer), last=buffer.last)
+    arena = assign(list(together.values()))
+    offsets = dict(zip(together, arena.offsets, strict=True))
+    return Arena(tuple(offsets[founder[number]] for number in lives), arena.bytes)
+
+
 def peak_bytes(buffers: Sequence[ArenaBuffer], values: Mapping[str, int] | None = None) -> int:
-    """The largest sum of sizes alive at one step: no arena can be smaller. KeyError names a symbol
-    without a value."""
+    """The largest sum of sizes alive at one step: no arena without heirs can be smaller. KeyError
+    names a symbol without a value."""
     events: dict[int, int] = {}
     for buffer in buffers:
         size = evaluate(_aligned(buffer.bytes), values or {})
