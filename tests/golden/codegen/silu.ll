@@ -5,7 +5,7 @@ declare <16 x i16> @llvm.masked.load.v16i16.p0(ptr, i32, <16 x i1>, <16 x i16>)
 declare <16 x float> @llvm.fabs.v16f32(<16 x float>)
 declare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)
 declare void @llvm.masked.store.v16i16.p0(<16 x i16>, ptr, i32, <16 x i1>)
-define internal void @silu.tasks(ptr noalias readonly %b0, ptr noalias %b1, i64 %d0, i64 %begin, i64 %end, ptr noalias %scratch) #0 {
+define internal void @silu.tasks(ptr readonly %b0, ptr %b1, i64 %d0, i64 %begin, i64 %end, ptr noalias %scratch) #0 {
 entry:
 %t3 = icmp slt i64 %begin, %end
 br i1 %t3, label %run1, label %done2
