@@ -20,6 +20,7 @@ from kernelmill.plan.ir import (
     DimResult,
     Launch,
     Plan,
+    Step,
     SuperKernel,
     SymbolInput,
     TensorInput,
@@ -60,10 +61,10 @@ class _Verifier:
             yield from _about(f"buffer %{number}", self._buffer(buffer))
         yield from _about("the arena's size", self._dims([plan.arena_bytes]))
         for launch in plan.prepare:
-            yield from _about(f"prepare step `{print_step(launch)}`", self._prepare(launch))
+            yield from _about_step("prepare step", launch, self._prepare(launch))
         for step in plan.steps:
             check = self._launch(step) if isinstance(step, Launch) else self._aten(step)
-            yield from _about(f"step `{print_step(step)}`", check)
+            yield from _about_step("step", step, check)
         yield from self._supers()
         for number, result in enumerate(plan.results):
             yield from _about(f"result {number}", self._result(result))
@@ -248,8 +249,13 @@ def _about(what: str, problems: Iterable[str]) -> Iterator[str]:
     return (f"{what}: {problem}" for problem in problems)
 
 
+def _about_step(what: str, step: Step, problems: Iterable[str]) -> Iterator[str]:
+    # Only a problem needs the step's text.
+    return (f"{what} `{print_step(step)}`: {problem}" for problem in problems)
+
+
 def _names_in(dims: Iterable[Dim]) -> set[str]:
-    return {name for dim in dims for name in symbols(dim)}
+    return {name for dim in dims if not isinstance(dim, int) for name in symbols(dim)}
 
 
 def _entry_symbols(plan: Plan) -> Iterator[str]:

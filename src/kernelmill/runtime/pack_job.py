@@ -22,7 +22,7 @@ import torch
 from kernelmill.runtime import behind
 from kernelmill.runtime.cells import Cell, same_but_contents
 from kernelmill.runtime.large_pages import Layout, Shelf, room
-from kernelmill.runtime.samples import Sample, span_of
+from kernelmill.runtime.samples import Sample, pieces_at, span_of
 from kernelmill.runtime.streaming import Stream
 
 Prepare = Callable[[Mapping[int, int], Sequence[int]], None]
@@ -180,11 +180,10 @@ class _Copies:
         return True
 
     def _holds(self, sample: Sample, place: int) -> bool:
-        first = self.address + place
-        pieces = (
-            ctypes.string_at(first + n * sample.pitch, sample.width) for n in range(sample.count)
-        )
-        return b"".join(pieces) == sample.contents
+        if not sample.count:
+            return True
+        pieces = pieces_at(self.address + place, sample.count, sample.width, sample.pitch)
+        return pieces == sample.contents
 
 
 @cache

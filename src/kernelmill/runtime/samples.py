@@ -60,6 +60,11 @@ def take_sample(tensor: Tensor) -> Sample:
     width = min(span, PIECE_BYTES)
     count = min(max(LEAST_PIECES, span // APART_BYTES), span // width)
     pitch = (span - width) // max(count - 1, 1) // PIECE_BYTES * PIECE_BYTES
-    first = tensor.data_ptr()
-    pieces = (ctypes.string_at(first + i * pitch, width) for i in range(count))
-    return Sample(count, width, pitch, b"".join(pieces))
+    return Sample(count, width, pitch, pieces_at(tensor.data_ptr(), count, width, pitch))
+
+
+def pieces_at(address: int, count: int, width: int, pitch: int) -> bytes:
+    """The contents of the pieces from this address on."""
+    last = pitch * (count - 1) + width
+    memory = memoryview((ctypes.c_char * last).from_address(address)).cast("B")
+    return b"".join([memory[at : at + width] for at in range(0, last, pitch or last)])

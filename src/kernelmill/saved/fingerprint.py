@@ -91,7 +91,8 @@ def shape_of(value: Any) -> str:
     """The class of a container, and its length or its keys."""
     name = name_of(type(value))
     if isinstance(value, dict):
-        return f"{name} of {[fingerprint(key, 1) for key in value]}"
+        keys = [f"str {k!r}" if type(k) is str else fingerprint(k, 1) for k in value]
+        return f"{name} of {keys}"
     return f"{name} of {len(value)}" if hasattr(value, "__len__") else name
 
 

@@ -22,9 +22,9 @@ Classes = dict[type, str]
 """Texts of classes that were made already."""
 
 
-@dataclass(frozen=True)
+@dataclass(unsafe_hash=True)  # a frozen one takes three times as long to make, of thousands
 class Read:
-    """See the file's docstring. `found` is what was found, as text; `place` and `other_place` are
+    """See the file's docstring; never changes. `found` is what was found, as text; `place` and `other_place` are
     the numbers of the paths in the tree of the manifest that holds the read."""
 
     kind: str

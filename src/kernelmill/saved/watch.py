@@ -148,8 +148,10 @@ class Watch:
         owner, key = place
         if (id(owner), key) not in self._seen:
             self._seen.add((id(owner), key))
-            for column, entry in zip(self._places, (owner, key, value), strict=True):
-                column.append(entry)
+            owners, keys, values = self._places
+            owners.append(owner)
+            keys.append(key)
+            values.append(value)
 
     def unchanged(self) -> bool:
         """Whether everything is where it was."""
@@ -214,10 +216,14 @@ def place_of(owner: Any, step: Sequence[Any]) -> Place | None:
         return None if space is None else (space, names[0])
     if kind not in ("field", "attribute") or not hasattr(owner, "__dict__"):
         return None
-    spaces = [vars(owner)]
+    name, own = names[0], vars(owner)
+    if name in own:
+        return own, name
     if kind == "attribute" and isinstance(owner, torch.nn.Module):
-        spaces += [owner._parameters, owner._buffers, owner._modules]
-    return next(((space, names[0]) for space in spaces if names[0] in space), None)
+        for space in (owner._parameters, owner._buffers, owner._modules):
+            if name in space:
+                return space, name
+    return None
 
 
 def _keys(owner: Any) -> Any:
