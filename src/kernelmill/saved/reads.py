@@ -24,8 +24,8 @@ Classes = dict[type, str]
 
 @dataclass(unsafe_hash=True)  # a frozen one takes three times as long to make, of thousands
 class Read:
-    """See the file's docstring; never changes. `found` is what was found, as text; `place` and `other_place` are
-    the numbers of the paths in the tree of the manifest that holds the read."""
+    """See the file's docstring; never changes. `found` is what was found, as text; `place` and
+    `other_place` are the numbers of the paths in the tree of the manifest that holds the read."""
 
     kind: str
     path: Path
