@@ -87,7 +87,11 @@ def _compiled(subject: Subject, backend: str) -> Call:
 
 
 def kernelmill(subject: Subject) -> Call:
-    return _compiled(subject, "kernelmill")
+    from kernelmill.inference import finish_packing
+
+    call = _compiled(subject, "kernelmill")
+    finish_packing()
+    return _warm(call)
 
 
 def kernelmill_aot(subject: Subject) -> Call:
