@@ -24,18 +24,17 @@ class Component:
 
 def components(plan: Plan) -> tuple[Component, ...]:
     """The prepare launches, split into parts that have no packed buffer in common."""
-    parts: list[tuple[set[int], set[int]]] = []  # (launches, packed buffers)
+    parts: dict[int, tuple[set[int], set[int]]] = {}  # launches and packed buffers, by any of them
     for number, launch in enumerate(plan.prepare):
         launches = {number}
         buffers = {b for b in launch.buffers if b >= 0 and plan.buffers[b].kind == "packed"}
-        for part in [part for part in parts if part[1] & buffers]:
-            parts.remove(part)
+        for part in [parts[b] for b in buffers if b in parts]:
             launches |= part[0]
             buffers |= part[1]
-        parts.append((launches, buffers))
+        parts.update(dict.fromkeys(buffers, (launches, buffers)))
     return tuple(
         Component(tuple(sorted(launches)), tuple(sorted(buffers)), _sources(plan, launches))
-        for launches, buffers in parts
+        for launches, buffers in {min(part[0]): part for part in parts.values()}.values()
     )
 
 

@@ -74,6 +74,8 @@ def dims_needed(plan: Plan) -> tuple[Dim, ...]:
 
     None for a static plan. Dims over symbols that ATen steps bind are not among them.
     """
+    if not plan.symbols:
+        return ()
     late = late_symbols(plan)
     needed = dict.fromkeys(dim for dim in plan_dims(plan) if isinstance(dim, Expr))
     return tuple(dim for dim in needed if not late & symbols(dim).keys())
@@ -84,14 +86,13 @@ class DimTable:
 
     def __init__(self, plan: Plan, function: DimsFunction | None) -> None:
         needed = dims_needed(plan)
+        expressions, constants = dict[Dim, None](), dict[Dim, None]()
+        for dim in plan_dims(plan):
+            (constants if isinstance(dim, int) else expressions)[dim] = None
         self.symbols = plan.symbols
         self._early = needed
-        self.late = tuple(
-            dict.fromkeys(
-                dim for dim in plan_dims(plan) if isinstance(dim, Expr) and dim not in set(needed)
-            )
-        )
-        constants = dict.fromkeys(dim for dim in plan_dims(plan) if isinstance(dim, int))
+        early = set(needed)
+        self.late = tuple(dim for dim in expressions if dim not in early)
         self._constants = tuple(constants)
         self._numbers = {
             dim: number for number, dim in enumerate((*needed, *self.late, *self._constants))
