@@ -22,6 +22,9 @@ left for constants of the exponential, which LLVM keeps there even while the til
 _BLOCK_ROWS = 128
 _BLOCK_KEYS = 256
 _ENOUGH_TASKS = 8
+_ENOUGH_STREAMS = 4
+"""The same where keys and values stream: to read them once for several heads is worth more than
+tasks for more threads."""
 
 _PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
 """Speed of a register tile of so many vectors across, relative to the widest."""
@@ -90,7 +93,7 @@ def _heads_together(spec: AttentionSpec, rows: int) -> int:
     """The largest part of a group that keeps rows few and leaves enough tasks."""
     tasks = product(spec.batch)
     for heads in range(min(spec.group, FEW_ROWS // rows), 1, -1):
-        starved = isinstance(tasks, int) and tasks // heads < min(_ENOUGH_TASKS, tasks)
+        starved = isinstance(tasks, int) and tasks // heads < min(_ENOUGH_STREAMS, tasks)
         if spec.group % heads == 0 and not starved:
             return heads
     return 1
