@@ -46,6 +46,9 @@ Build = Callable[[list[Any], tuple[Any, ...]], Any]
 """Makes what a call returns from its new tensors and the values that were passed."""
 
 _TYPE_AT, _SIZE_AT, _INNER_AT = 8, 16, 24
+_MANAGED_AT, _MANAGED_DICT = -24, 1 << 4
+"""Where CPython keeps the __dict__ of objects whose class has this flag (Include/object.h)."""
+
 _GRADIENTS = 1 << 2
 _AUTOCAST = 1
 _NEVER = -1
@@ -181,6 +184,15 @@ def order_row(owner: type) -> Row:
 def class_row(owner: object) -> Row:
     """Watches which class an object is of."""
     return WORD, owner, None, _TYPE_AT, id(type(owner))
+
+
+def space_row(owner: object) -> Row | None:
+    """Watches which dict is an object's __dict__; None where that is not found."""
+    kind, space = type(owner), id(vars(owner))
+    offset = _MANAGED_AT if kind.__flags__ & _MANAGED_DICT else max(kind.__dictoffset__, 0)
+    if not offset or _word(id(owner) + offset) != space:
+        return None
+    return WORD, owner, None, offset, space
 
 
 def unmoved(address: int) -> bool:

@@ -25,6 +25,7 @@ from kernelmill.runtime.quick import (
     has_versions,
     order_row,
     size_row,
+    space_row,
     version_of,
     version_row,
 )
@@ -47,6 +48,7 @@ class Watch:
         self._sized: dict[int, tuple[Any, int]] = {}
         self._absent: dict[tuple[int, str], Place] = {}
         self._kinds: dict[int, tuple[Any, type]] = {}
+        self._spaces: dict[int, tuple[Any, dict[str, Any]]] = {}
         self._orders: dict[int, tuple[type, tuple[type, ...]]] = {}
         self._busy: set[int] = set()
         self._tensors: list[Place] = []
@@ -66,6 +68,8 @@ class Watch:
             return
         if read.kind == "absent" and read.found == "True" and hasattr(value, "__dict__"):
             self._add_absent(vars(value), read.name)
+            if not isinstance(value, type):
+                self._spaces[id(value)] = (value, vars(value))
             return
         if read.kind in ("absent", "has") and hasattr(value, "__dict__"):
             value = vars(value)
@@ -111,6 +115,8 @@ class Watch:
             in_class = kind in ("attribute", "field") and isinstance(owner, type)
             if in_class:
                 return self._in_bases(owner, names[0])
+            if kind in ("attribute", "field") and hasattr(owner, "__dict__"):
+                self._spaces[id(owner)] = (owner, vars(owner))
             return place_of(owner, step) or self._of_class(owner, step)
         kind, *names = step
         if kind == "global":
@@ -164,6 +170,7 @@ class Watch:
         return (
             all(len(container) == size for container, size in self._sized.values())
             and all(type(value) is kind for value, kind in self._kinds.values())
+            and all(vars(owner) is space for owner, space in self._spaces.values())
             and all(kind.__mro__ is order for kind, order in self._orders.values())
             and not any(name in space for space, name in self._absent.values())
         )
@@ -190,6 +197,8 @@ class Watch:
         sized = (owner for owner, _ in self._sized.values() if id(owner) not in versions)
         found += map(size_row, sized)
         found += [class_row(value) for value, _ in self._kinds.values()]
+        spaces = (space_row(owner) for owner, _ in self._spaces.values())
+        found += [row for row in spaces if row is not None]
         found += [order_row(kind) for kind, _ in self._orders.values()]
         # Versions first, then a look: what another thread changes in between is seen by one.
         rows = [*versions.values(), *found]

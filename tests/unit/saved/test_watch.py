@@ -96,6 +96,7 @@ def set_class(thing: Any) -> None:
 CHANGES: dict[str, Callable[[Any], object]] = {
     "attribute": lambda o: setattr(o, "own", object()),
     "attribute is gone": lambda o: delattr(o, "own"),
+    "all attributes": lambda o: setattr(o, "__dict__", dict(vars(o))),
     "dict entry": lambda o: o.options.update(a=object()),
     "list element": lambda o: o.listed.insert(0, object()),
     "ordered dict grows": lambda o: o.table.update(b=1),
