@@ -48,7 +48,7 @@ class Watch:
         self._sized: dict[int, tuple[Any, int]] = {}
         self._absent: dict[tuple[int, str], Place] = {}
         self._kinds: dict[int, tuple[Any, type]] = {}
-        self._spaces: dict[int, tuple[Any, dict[str, Any]]] = {}
+        self._spaces: dict[int, Place] = {}
         self._orders: dict[int, tuple[type, tuple[type, ...]]] = {}
         self._busy: set[int] = set()
         self._tensors: list[Place] = []
