@@ -72,9 +72,12 @@ class Tile:
         if not part:
             return self._sum_part(builder, depth, a, b, initial)
         carry = [(value.type, value) for value in initial]
-        with builder.loop(depth.start, depth.stop, part, carry, prefix="part") as loop:
+        even = mod(depth.stop - depth.start, part) == 0
+        # With the last start known, k is known to be in range: views of A need no remainder of it.
+        last = depth.stop - part if even else None
+        with builder.loop(depth.start, depth.stop, part, carry, prefix="part", high=last) as loop:
             stop = loop.index + part
-            if mod(depth.stop - depth.start, part) != 0:
+            if not even:
                 stop = minimum(depth.stop, stop)
             here = Depth(depth.axes, loop.index, stop)
             sums = self._sum_part(builder, here, a, b, self.zeros(builder, len(initial)))
