@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import sys
+from array import array
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import starmap
@@ -229,13 +230,13 @@ def _set_watch(table: QuickTable, rows: Sequence[Row]) -> object:
 
 def watch_records(rows: Sequence[Row]) -> ctypes.Array[Any]:
     """The rows as the native watch reads them; their objects have to be kept."""
-    return records(
-        WatchRecord,
-        [
-            WatchRecord(kind, id(owner), id(key), number, expected)
-            for kind, owner, key, number, expected in rows
-        ],
-    )
+    # Thousands: written as words, in a quarter of the time that as many structures take.
+    fields = [
+        field
+        for kind, owner, key, number, expected in rows
+        for field in (kind, id(owner), id(key), number, expected)
+    ]
+    return (WatchRecord * len(rows)).from_buffer(array("q", fields))
 
 
 class QuickCall:
