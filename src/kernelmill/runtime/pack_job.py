@@ -101,7 +101,8 @@ class PackJob:
         try:
             return self.rooms.pop()
         except IndexError:
-            return room(self.stream.bytes, torch.uint8)
+            # On small pages: large ones take far longer to be had, and this is soon given back.
+            return room(self.stream.bytes, torch.uint8, asking=False)
 
     def begin(self) -> None:
         """Have it done, if that was not asked before."""
