@@ -30,6 +30,9 @@ def _allocator() -> Allocate:
 empty_strided: Allocate = _allocator()
 """A new CPU tensor of this shape and strides (in elements), 64-byte aligned, not filled."""
 
+is_direct = empty_strided.__name__ == "_empty_strided_cpu"
+"""Whether no mode or default device of the user's can get at `empty_strided`."""
+
 alias: Alias | None = getattr(
     sys.modules.get("torch._C._dynamo.guards"), "_reinterpret_tensor", None
 )

@@ -1225,6 +1225,41 @@ done:
   ret void
 }
 
+; @place for output tensors that are in a list, made for this call by torch.
+define internal void @place_listed(ptr %quick, ptr %frame, ptr %list) {
+entry:
+  %offset.at = getelementptr %Quick, ptr %quick, i32 0, i32 12
+  %offset = load i64, ptr %offset.at
+  %items.at = getelementptr i8, ptr %list, i64 24
+  %items = load ptr, ptr %items.at
+  %table = load ptr, ptr %frame
+  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
+  %count.at = getelementptr %Table, ptr %table, i32 0, i32 2
+  %count = load i64, ptr %count.at
+  %numbers.at = getelementptr %Table, ptr %table, i32 0, i32 3
+  %numbers = load ptr, ptr %numbers.at
+  br label %head
+
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %one ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %one, label %done
+
+one:
+  %object.at = getelementptr ptr, ptr %items, i64 %i
+  %object = load ptr, ptr %object.at
+  %handle = getelementptr i8, ptr %object, i64 %offset
+  %number.at = getelementptr i64, ptr %numbers, i64 %i
+  %number = load i64, ptr %number.at
+  %slot = getelementptr ptr, ptr %addresses, i64 %number
+  %e = call i32 @aoti_torch_get_data_ptr(ptr %handle, ptr %slot)   ; never fails for these
+  %i.next = add i64 %i, 1
+  br label %head
+
+done:
+  ret void
+}
+
 ; km_settings(): the word of @settings. km_unmoved(quick): 1 or 0.
 define i32 @km_settings(ptr %self, ptr %args, i32 %count, ptr %result) {
   %word = call i64 @settings()
@@ -1240,20 +1275,21 @@ define i32 @km_unmoved(ptr %self, ptr %args, i32 %count, ptr %result) {
   ret i32 0
 }
 
-; km_quick(frame, binding, quick, values, last, held, output...): checks all of a call, then runs
-; launches up to number `last`. `held` is 0 or a list that gets the tensors. Gives 0 or a status; or
-; what was otherwise, and nothing has been written: -1 settings or binding, -2 the watch, -3 the
-; structure of the values, -4 a tensor, a size, shared memory or a long-lived argument.
+; km_quick(frame, binding, quick, values, outputs, last, held): checks all of a call, then runs
+; launches up to number `last`. `outputs` is the list of the output tensors, `held` is 0 or a list
+; that gets the tensors of the call. Gives 0 or a status; or what was otherwise, and nothing has been
+; written: -1 settings or binding, -2 the watch, -3 the structure of the values, -4 a tensor, a size,
+; shared memory or a long-lived argument.
 define i32 @km_quick(ptr %self, ptr %args, i32 %count, ptr %result) {
 entry:
   %frame = call ptr @pointer_argument(ptr %args, i64 0)
   %binding = call ptr @pointer_argument(ptr %args, i64 1)
   %quick = call ptr @pointer_argument(ptr %args, i64 2)
   %given = call ptr @pointer_argument(ptr %args, i64 3)
-  %last.at = getelementptr %Any, ptr %args, i64 4, i32 2
+  %outputs = call ptr @pointer_argument(ptr %args, i64 4)
+  %last.at = getelementptr %Any, ptr %args, i64 5, i32 2
   %last = load i64, ptr %last.at
-  %held = call ptr @pointer_argument(ptr %args, i64 5)
-  %outputs = getelementptr %Any, ptr %args, i64 6
+  %held = call ptr @pointer_argument(ptr %args, i64 6)
   %q = load %Quick, ptr %quick
   %settings.expected = extractvalue %Quick %q, 0
   %register.count = extractvalue %Quick %q, 5
@@ -1324,7 +1360,7 @@ bound:
 
 ready:
   call void @hold(ptr %quick, ptr %registers, ptr %held)
-  %launches = call i64 @place(ptr %frame, ptr %outputs)
+  call void @place_listed(ptr %quick, ptr %frame, ptr %outputs)
   call void @run(ptr %frame, i64 0, i64 %last)
   %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
   %status = load i64, ptr %status.at

@@ -23,11 +23,13 @@ import torch
 
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Launch, TensorInput, TensorResult
+from kernelmill.runtime.allocation import is_direct
 from kernelmill.runtime.cells import scalar_type
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import QuickTable, StepRecord, WatchRecord, records, word, words
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.program import Program
+from kernelmill.runtime.sizes import Sizes
 
 REFUSED: Any = object()
 """What a quick call gives when something is not as it expects: nothing has been done then."""
@@ -76,6 +78,7 @@ def supported() -> bool:
         and impl_offset() > 0
         and storage_offset() > 0
         and executor().has_quick
+        and is_direct  # other tensors might be a mode's, and have no memory
     )
 
 
@@ -310,16 +313,18 @@ class QuickCall:
         """The function to call with a tuple of values: what `build` makes of the results and
         values, or REFUSED. IndexError as the program raises it."""
         engine = self._program.engine
-        quick, launch = executor().quick, engine.entry_launch
-        free, address, count = engine.free, self.address, engine.tables.first_prepare
-        in_steps = engine.works_long or bool(engine.updated)
-        at_once = 0 if in_steps else count
-        held_count = len(engine.tables.tensor_arguments) if in_steps else 0
-        pick = _updated(self._program)
         order = _order(self._program)
         if order != list(range(len(engine.tables.outputs))):
             build = _reordered(build, order)
-        fixed = None if engine.sources else tuple(engine.sizes_of(()).outputs.values())
+        if engine.works_long or engine.updated:
+            return self._in_steps(build)
+        return self._at_once(build)
+
+    def _at_once(self, build: Build) -> Callable[[tuple[Any, ...]], Any]:
+        """`caller` for little work: one native call checks and launches."""
+        engine, make = self._program.engine, _maker(self._program)
+        quick, free, address = executor().quick, engine.free, self.address
+        count = engine.tables.first_prepare
 
         def call(values: tuple[Any, ...]) -> Any:
             try:
@@ -327,28 +332,73 @@ class QuickCall:
             except IndexError:
                 return REFUSED
             try:
-                sizes = frame.sizes
-                if sizes is None:
+                if (sizes := frame.sizes) is None:
                     return REFUSED
-                outs = list(starmap(sizes.allocate, fixed or sizes.outputs.values()))
+                outs = make(sizes)
+                bound, _kept = self._bound
+                code = quick(frame.address, bound, address, id(values), id(outs), count, 0)
+            finally:
+                free.append(frame)
+            if code:
+                return self._refused(code)
+            return build(outs, values)
+
+        return call
+
+    def _in_steps(self, build: Build) -> Callable[[tuple[Any, ...]], Any]:
+        """`caller` for launches that let other Python threads run, or that write to arguments: the
+        launches come after the check, and the call holds its tensors meanwhile."""
+        engine, make = self._program.engine, _maker(self._program)
+        quick, launch, free = executor().quick, engine.entry_launch, engine.free
+        address = self.address
+        count, held_count = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
+        pick = _updated(self._program)
+
+        def call(values: tuple[Any, ...]) -> Any:
+            try:
+                frame = free.pop()
+            except IndexError:
+                return REFUSED
+            try:
+                if (sizes := frame.sizes) is None:
+                    return REFUSED
+                outs = make(sizes)
                 bound, _kept = self._bound
                 held = [None] * held_count  # gets tensors, which others could drop meanwhile
-                to = id(held) if held else 0
-                code = quick(frame.address, bound, address, id(values), at_once, to, *outs)
-                if not (at_once or code):
+                code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
+                if not code:
                     if pick is not None:
                         _increment_version(pick(held))
                     code = launch(frame.address, 0, count)
             finally:
                 free.append(frame)
             if code:
-                if code > 0:
-                    raise engine.error(code)
-                self.refusal = code
-                return REFUSED
+                return self._refused(code)
             return build(outs, values)
 
         return call
+
+    def _refused(self, code: int) -> Any:
+        if code > 0:
+            raise self._program.engine.error(code)
+        self.refusal = code
+        return REFUSED
+
+
+def _maker(program: Program) -> Callable[[Sizes], list[Any]]:
+    """Makes the tensors of a call's results."""
+    engine = program.engine
+    if engine.sources:
+        return lambda sizes: list(starmap(sizes.allocate, sizes.outputs.values()))
+    sizes = engine.sizes_of(())
+    make, outputs = sizes.allocate, tuple(sizes.outputs.values())
+    if len(outputs) == 1:
+        ((shape, strides, dtype),) = outputs
+        return lambda sizes: [make(shape, strides, dtype)]
+    if len(outputs) == 2:
+        (shape, strides, dtype), (shape2, strides2, dtype2) = outputs
+        return lambda sizes: [make(shape, strides, dtype), make(shape2, strides2, dtype2)]
+    return lambda sizes: list(starmap(make, outputs))
 
 
 _increment_version: Any = torch._C._increment_version

@@ -138,7 +138,7 @@ class Bound:
             loaded.program,
             (lambda results, values: build(results, [find(values) for find in passed]))
             if passed
-            else (lambda results, values: build(results, ())),
+            else build,
         )
         self._watched = _Watched(manifest, target, seen, self._shortcut)
         self._gather = _gatherer(manifest, self._watched)

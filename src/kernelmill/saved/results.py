@@ -148,6 +148,9 @@ class Builder:
             if pick := _picker(values):
                 return lambda r, i: dict(zip(keys, pick(r), strict=True))
             pairs = tuple(zip(keys, map(self.build, values), strict=True))
+            if len(pairs) == 2:
+                (key, part), (key2, part2) = pairs
+                return lambda r, i: {key: part(r, i), key2: part2(r, i)}
             return lambda r, i: {key: part(r, i) for key, part in pairs}
         if "object" in shape:
             kind = _imported(shape["object"])
@@ -159,12 +162,20 @@ class Builder:
             kind = _imported(shape["named"])
             parts = [self.build(part) for part in shape["items"]]
             return lambda r, i: kind(*[part(r, i) for part in parts])
-        kind = "list" if "list" in shape else "tuple"
-        make: Callable[[Any], Any] = list if kind == "list" else tuple
-        if pick := _picker(shape[kind]):
-            return lambda r, i: make(pick(r))
-        parts = [self.build(part) for part in shape[kind]]
-        return lambda r, i: make([part(r, i) for part in parts])
+        return self._sequence(shape)
+
+    def _sequence(self, shape: Shape) -> Build:
+        is_list = "list" in shape
+        values = shape["list" if is_list else "tuple"]
+        if not is_list and len(values) == 1 and "result" in values[0]:
+            number = values[0]["result"]
+            return lambda r, i: (r[number],)
+        if pick := _picker(values):
+            return (lambda r, i: list(pick(r))) if is_list else lambda r, i: pick(r)
+        parts = [self.build(part) for part in values]
+        if is_list:
+            return lambda r, i: [part(r, i) for part in parts]
+        return lambda r, i: tuple([part(r, i) for part in parts])
 
 
 def _picker(shapes: Sequence[Shape]) -> Callable[[Sequence[Any]], tuple[Any, ...]] | None:

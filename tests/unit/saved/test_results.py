@@ -24,7 +24,8 @@ PATH = (("argument", "x"),)
 
 RETURNED = [
     A, [A, B], (B, A), {"a": A, 1: B, None: None}, Pair(A, 3), Boxed(A, "text"), [X, (A,)], (A, B),
-    [True, 1.5, -0.0, "t", None], {}, [], (), Boxed(Pair([A], {"b": B})),
+    [True, 1.5, -0.0, "t", None], {}, [], (), Boxed(Pair([A], {"b": B})), {"a": A, "b": (B,)},
+    (A,), [B], (A, [3]), {"a": (B, A), "b": X, "c": 1},
 ]  # fmt: skip
 
 
