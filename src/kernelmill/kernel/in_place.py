@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Union
 
-from kernelmill.core.dim import Dim, Op, symbols
-from kernelmill.core.expr import Expr
+from kernelmill.core.dim import Dim, Op, symbols, terms_of
 from kernelmill.kernel.ir import (
     TASK,
     For,
@@ -127,7 +126,6 @@ def _runs_once(loop: For) -> bool:
 
 def _bounded(dim: Dim) -> bool:
     """Whether there is a `min` or `max` in an index."""
-    if not isinstance(dim, Expr):
-        return False
-    operations = [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, Op)]
+    atoms = (atom for monomial, _ in terms_of(dim) for atom in monomial)
+    operations = [atom for atom in atoms if isinstance(atom, Op)]
     return any(o.kind in ("min", "max") or _bounded(o.a) or _bounded(o.b) for o in operations)
