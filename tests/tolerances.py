@@ -78,3 +78,15 @@ def assert_close(actual: Any, expected: Any, exact: Any = None) -> None:
     for number, (mine, theirs, answer) in enumerate(zip(ours, eager, answers, strict=True)):
         wrong = mismatch(mine.detach(), theirs.detach(), answer)
         assert wrong is None, f"result {number}: {wrong}"
+
+
+def assert_near(actual: Tensor, expected: Tensor) -> None:
+    """Fails when any element differs by more than the relative tolerance of the largest one.
+
+    For sums over many layers: what elements of a row have lost goes with the numbers that were
+    added up, and not with what is left where these cancel.
+    """
+    assert (actual.dtype, actual.shape) == (expected.dtype, expected.shape)
+    largest = float(expected.abs().max())
+    rtol, _ = tolerance(expected.dtype)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=rtol * largest)

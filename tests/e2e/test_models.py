@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests import zoo
-from tests.tolerances import assert_close
+from tests.tolerances import assert_close, assert_near
 
 pytestmark = pytest.mark.usefixtures("strict")
 VARIANTS = [(name, {}) for name in zoo.BUILDERS] + [
@@ -53,6 +53,6 @@ def test_minilm_with_real_weights(backend: str) -> None:
     expected = case.run().last_hidden_state
     with torch.no_grad():
         actual = torch.compile(case.model, backend=backend)(*case.args).last_hidden_state
-    assert_close(actual, expected)
+    assert_near(actual, expected)
     cosine = torch.nn.functional.cosine_similarity(actual.mean(1), expected.mean(1))
     assert cosine.min() > 0.999999

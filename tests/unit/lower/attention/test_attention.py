@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as eager
 
-from kernelmill.core.target import x86_64
+from kernelmill.core.target import Target, x86_64
 from tests.tolerances import assert_close
+from tests.unit.codegen.native import TARGETS
 from tests.unit.lower.attention.compiled import Attention
 from tests.unit.lower.launched import assert_margins_untouched, interpret, surrounded
 
@@ -160,10 +161,11 @@ def test_one_decoder_serves_all_cache_lengths(rows: int) -> None:
         assert_margins_untouched(o)
 
 
-def test_deep_heads_get_shorter_blocks() -> None:
-    shallow = Attention(*tensors((1, 1, 1, 64, 512, 64, 64))).schedule
+@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
+def test_deep_heads_get_shorter_blocks(target: Target) -> None:
+    shallow = Attention(*tensors((1, 1, 1, 64, 512, 64, 64)), target=target).schedule
     q, k, v = tensors((1, 1, 1, 64, 512, 512, 512))
-    deep = Attention(q, k, v)
+    deep = Attention(q, k, v, target=target)
     assert deep.schedule.keys < shallow.keys
     check(q, k, v, deep())
 
