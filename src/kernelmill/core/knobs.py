@@ -85,6 +85,12 @@ RECORD_OPS = Knob(
 CACHE_HOME = Knob(
     "KERNELMILL_CACHE_HOME", str, "", "Folder of cache_compile; unset: ./.kernelmill_cache."
 )
+TARGET = Knob(
+    "KERNELMILL_TARGET",
+    str,
+    "",
+    "Compile for x86-64-v2, -v3 or -v4 instead of all that this machine has (core/target.py).",
+)
 DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
 STRICT = Knob(
     "KERNELMILL_STRICT", _switch, False, "1: raise where a graph would run in torch as a whole."
@@ -104,6 +110,7 @@ KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[
     STATIC_KERNELS,
     RECORD_OPS,
     CACHE_HOME,
+    TARGET,
     DEBUG,
     STRICT,
     RANK,

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from kernelmill.core import knobs
 from kernelmill.core.dtype import DType
+from kernelmill.core.errors import ConfigError
 
 _LEVELS = {
     "x86-64-v2": frozenset({"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"}),
@@ -85,7 +87,7 @@ _TEXT = re.compile(r"(\S+) (\S+) (\S+) vector(\d+) l1=(\d+) l2=(\d+)")
 
 
 def named_target(name: str) -> Target:
-    """The target called "native" (this machine) or "x86-64-v2" to "-v4". ValueError for others."""
+    """The target called "native" (`host`) or "x86-64-v2" to "-v4". ValueError for others."""
     if name == "native":
         return host()
     if name not in _VECTOR_BITS:
@@ -100,8 +102,31 @@ def cpu_flags(target: Target) -> tuple[str, ...]:
     return tuple(sorted(extras.union(*levels))) if target.is_x86 else ()
 
 
-@cache
 def host() -> Target:
+    """The processor that programs run on: this machine's, or what KERNELMILL_TARGET names of it.
+
+    ConfigError when that is no name, or names what this machine cannot run.
+    """
+    name = knobs.TARGET.get()
+    return machine() if name in ("", "native") else _forced(name)
+
+
+@cache
+def _forced(name: str) -> Target:
+    setting = f"environment variable {knobs.TARGET.name}={name!r}"
+    try:
+        found = named_target(name)
+    except ValueError as error:
+        raise ConfigError(f"{setting}: {error}") from None
+    missing = sorted(set(cpu_flags(found)) - _cpu_flags())
+    if missing or platform.machine() != "x86_64":
+        lacks = f", which lacks {', '.join(missing)}" if missing else ""
+        raise ConfigError(f"{setting}: this machine is {machine().cpu}{lacks}")
+    return found
+
+
+@cache
+def machine() -> Target:
     """The processor of this machine, read from /proc and /sys.
 
     An unknown architecture gets its baseline, with 128-bit vectors.

@@ -19,16 +19,19 @@ from kernelmill.core.version import VERSION
 from kernelmill.saved.fingerprint import fingerprint, name_of
 
 
-@cache
 def versions() -> Mapping[str, str]:
     """Versions and the processor, by name."""
+    return {**_versions(), "target": str(host())}
+
+
+@cache
+def _versions() -> Mapping[str, str]:
     return {
         "kernelmill": f"{VERSION} {_sources_digest()}",
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
         # The wheel has LLVM inside; asking LLVM itself would load it.
         "llvmlite": f"{llvmlite.__version__}",
-        "target": str(host()),
     }
 
 

@@ -6,7 +6,16 @@ import pytest
 
 from kernelmill.core import target
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, U8
-from kernelmill.core.target import Target, cpu_flags, host, named_target, parse_target, x86_64
+from kernelmill.core.errors import ConfigError
+from kernelmill.core.target import (
+    Target,
+    cpu_flags,
+    host,
+    machine,
+    named_target,
+    parse_target,
+    x86_64,
+)
 
 
 def test_text_form_is_stable() -> None:
@@ -41,12 +50,12 @@ def test_lanes_are_counted_in_the_type_of_computation(level: int, lanes: tuple[i
         ),
     ],
 )
-def test_host_is_the_highest_level_its_flags_complete(
+def test_the_machine_is_the_highest_level_its_flags_complete(
     monkeypatch: pytest.MonkeyPatch, flags: str, cpu: str, features: tuple[str, ...]
 ) -> None:
     monkeypatch.setattr(target.platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(target, "_cpu_flags", lambda: frozenset(flags.split()))
-    found = host.__wrapped__()
+    found = machine.__wrapped__()
     assert (found.cpu, found.features) == (cpu, features)
     assert found.l1_bytes > 0
     assert found.l2_bytes >= found.l1_bytes
@@ -54,7 +63,7 @@ def test_host_is_the_highest_level_its_flags_complete(
 
 def test_unknown_machine_gets_its_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(target.platform, "machine", lambda: "riscv64")
-    assert host.__wrapped__().triple == "riscv64-unknown-linux-gnu"
+    assert machine.__wrapped__().triple == "riscv64-unknown-linux-gnu"
 
 
 def test_host_is_asked_once() -> None:
@@ -82,3 +91,41 @@ def test_a_level_needs_the_flags_of_those_below() -> None:
     assert low < set(cpu_flags(x86_64(3))) < high
     assert set(cpu_flags(host())) <= target._cpu_flags()
     assert cpu_flags(Target("aarch64-unknown-linux-gnu", "generic")) == ()
+
+
+@pytest.mark.parametrize("level", [2, 3, 4])
+def test_a_level_can_be_forced(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
+    monkeypatch.setattr(target.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(target, "_cpu_flags", lambda: frozenset(cpu_flags(x86_64(4))))
+    target._forced.cache_clear()
+    monkeypatch.setenv("KERNELMILL_TARGET", f"x86-64-v{level}")
+    assert host() == named_target("native") == x86_64(level)
+    assert host() is host()
+    monkeypatch.setenv("KERNELMILL_TARGET", "native")
+    assert host() is machine()
+    target._forced.cache_clear()
+
+
+def test_a_level_above_the_machine_is_refused_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = frozenset(cpu_flags(x86_64(4))) - {"avx512bw", "avx512vl"}
+    monkeypatch.setattr(target.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(target, "_cpu_flags", lambda: flags)
+    monkeypatch.setattr(target, "machine", lambda: x86_64(3))
+    target._forced.cache_clear()
+    monkeypatch.setenv("KERNELMILL_TARGET", "x86-64-v4")
+    text = (
+        "KERNELMILL_TARGET='x86-64-v4': this machine is x86-64-v3, which lacks avx512bw, avx512vl"
+    )
+    with pytest.raises(ConfigError, match=text):
+        host()
+    monkeypatch.setattr(target.platform, "machine", lambda: "riscv64")
+    with pytest.raises(ConfigError, match="this machine is"):
+        host()
+
+
+def test_a_target_without_a_name_is_refused_with_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELMILL_TARGET", "skylake")
+    with pytest.raises(ConfigError, match=r"KERNELMILL_TARGET.*there are: native, x86-64-v2, x86"):
+        host()
