@@ -3,17 +3,27 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
+TARGETS ?= x86-64-v2 x86-64-v3 x86-64-v4
+SHARE ?= 1/1
 
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test check bench sweep torture clean
+.PHONY: demo test test-targets check bench sweep torture clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
 
 test: .venv/stamp-dev           ## all tests
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+test-targets: $(TARGETS:%=test-on-%)  ## compiled code on each level of x86-64; SHARE=1/10: a tenth
+
+test-on-%: .venv/stamp-dev
+	@if KERNELMILL_TARGET=$* $(PY) -c 'from kernelmill.core.target import host; host()' 2>&1 | \
+		grep 'this machine is'; then echo "nothing is tested on $*"; else \
+		echo "$(SHARE) of the tests on $*"; KERNELMILL_TARGET=$* $(PY) -m pytest -n $(WORKERS) \
+		--dist worksteal --share $(SHARE) tests/differential tests/e2e tests/properties; fi
 
 check: .venv/stamp-dev          ## style, types, architecture, sizes
 	$(PY) -m ruff check

@@ -15,6 +15,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests import shares
+
 # Before torch loads OpenMP: waiting threads that spin would starve the other worker's.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -45,6 +47,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the texts of tests/golden anew"
     )
+    parser.addoption(
+        "--share", default="1/1", metavar="K/N", help="run the K-th of N parts, chosen by name"
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    try:
+        share = shares.part_of(config.getoption("--share"))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    config.hook.pytest_deselected(items=[i for i in items if not shares.is_in(i.nodeid, share)])
+    items[:] = [item for item in items if shares.is_in(item.nodeid, share)]
 
 
 @pytest.fixture
