@@ -41,8 +41,9 @@ bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime
 	$(PY) -m tools.bench.cache
 	$(PY) -m tools.bench.super
 
-sweep: .venv/stamp-dev          ## every operator of torch's database; writes docs/coverage.md
+sweep: .venv/stamp-dev          ## torch's operators, random programs; docs/{coverage,programs}.md
 	$(PY) -m tools.sweep
+	$(PY) -m tools.programs --minutes 10
 
 torture: .venv/stamp-dev        ## kills of kernel store and compile cache; writes docs/reliability.md
 	$(PY) -m tools.torture

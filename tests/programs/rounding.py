@@ -1,0 +1,142 @@
+"""Which values of a program are exact, and how far rounding may carry the others.
+
+Where a step gives the same in float64, its rounding cannot differ from eager's. What has been
+rounded may differ by what other roundings of the same steps make of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.programs.program import Program, Step, run, run_step
+
+NOISY_RUNS = 4
+SLACK = 8.0
+"""How many times the difference that roundings made in `NOISY_RUNS` is allowed."""
+
+
+def tensors_of(value: Any) -> list[Tensor]:
+    """The tensor, or those of a tuple or list."""
+    if isinstance(value, Tensor):
+        return [value]
+    return [t for one in value for t in tensors_of(one)] if isinstance(value, (tuple, list)) else []
+
+
+class Exactness:
+    """Memory that holds numbers which were rounded on the way there."""
+
+    def __init__(self) -> None:
+        self._rounded: dict[int, Any] = {}
+
+    def is_exact(self, tensor: Tensor) -> bool:
+        """Whether nothing in the tensor's memory has been rounded."""
+        return not tensor.is_floating_point() or _memory(tensor) not in self._rounded
+
+    def step(self, step: Step, found: dict[str, Any]) -> None:
+        """Runs the step in eager and keeps whether what it wrote is exact."""
+        read = [t for name in step.reads() for t in tensors_of(found.get(name))]
+        tainted = not all(map(self.is_exact, read))
+        wider = None if step.rounds or tainted else _in_double(step, found)
+        run_step(step, found)
+        written = _written(step, found)
+        if not tainted and (wider is None or not _equal(written, wider)):
+            tainted = any(t.is_floating_point() for t in written)
+        if tainted:
+            self._rounded.update({_memory(t): t.untyped_storage() for t in written})
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+def _written(step: Step, found: Mapping[str, Any]) -> list[Tensor]:
+    names = step.names or step.reads()[:1]
+    return [t for name in names for t in tensors_of(found[name])]
+
+
+def _in_double(step: Step, found: Mapping[str, Any]) -> list[Tensor] | None:
+    """What the step gives in float64; None where it cannot be run so."""
+    wider = {**found, **{name: _double(found[name]) for name in step.reads()}}
+    kwargs = tuple((k, v) for k, v in step.kwargs if k != "dtype")
+    try:
+        with torch.no_grad():
+            run_step(Step(step.names, step.function, step.args, kwargs), wider)
+    except (RuntimeError, TypeError, IndexError, ValueError):
+        return None
+    return _written(step, wider)
+
+
+def _double(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.detach().clone() if not value.is_floating_point() else value.detach().double()
+
+
+def _equal(written: list[Tensor], wider: list[Tensor]) -> bool:
+    return len(written) == len(wider) and all(
+        a.shape == b.shape
+        and torch.allclose(a.detach().double(), b.double(), rtol=0, atol=0, equal_nan=True)
+        for a, b in zip(written, wider, strict=True)
+    )
+
+
+def exact_names(program: Program, size: int, seed: int) -> frozenset[str]:
+    """The names in a program whose tensors are exact after a run."""
+    found: dict[str, Any] = {"n": size, "seed": seed}
+    run(program.inputs, found)
+    exactness = Exactness()
+    for step in program.steps:
+        exactness.step(step, found)
+    return frozenset(
+        name for name, value in found.items() if all(map(exactness.is_exact, tensors_of(value)))
+    )
+
+
+def noisy(steps: Iterable[Step], found: dict[str, Any], exact: Set[str], seed: int) -> None:
+    """Runs the steps, each float that is not exact moved by about its last digit. The first time
+    (`seed` 0) what is rounded is computed in float64, where no order of a sum overflows."""
+    generator = torch.Generator().manual_seed(seed)
+    for step in steps:
+        wider = _in_double(step, found) if seed == 0 and step.rounds else None
+        run_step(step, found)
+        if wider is not None:
+            _replace(step, found, wider)
+        if step.function in VIEWS:
+            continue
+        in_place = step.function.endswith("_") or not step.names
+        for name in step.names or step.reads()[:1]:
+            value = found[name]
+            if name not in exact and isinstance(value, Tensor) and value.is_floating_point():
+                found[name] = _moved(value, generator, in_place)
+
+
+def _replace(step: Step, found: dict[str, Any], wider: list[Tensor]) -> None:
+    """What a step made, from what it makes in float64."""
+    for name, exact in zip(step.names, wider, strict=False):
+        made = found[name]
+        if not made.is_floating_point() or made.requires_grad or made.shape != exact.shape:
+            continue
+        if step.function.endswith("_"):
+            with suppress(RuntimeError):  # several elements in one place
+                made.data.copy_(exact)
+        else:
+            found[name] = exact.to(made.dtype)
+
+
+VIEWS: set[str] = set()
+"""Functions that make no new numbers; the operators' table fills it."""
+
+
+def _moved(value: Tensor, generator: torch.Generator, in_place: bool) -> Tensor:
+    sign = torch.randint(0, 2, value.shape, generator=generator).to(value.dtype) * 2 - 1
+    factor = 1 + sign * torch.finfo(value.dtype).eps
+    if not in_place:
+        return value * factor
+    with suppress(RuntimeError):  # several elements in one place
+        value.data.mul_(factor)
+    return value

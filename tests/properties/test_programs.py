@@ -1,0 +1,100 @@
+"""Random programs of torch operators: what makes, runs, compares and minimises them can be relied
+on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.programs.check import Verdict, by_name, check
+from tests.programs.generator import generate
+from tests.programs.minimise import minimise, runs
+from tests.programs.modes import Made, Mode, Subject
+from tests.programs.program import Program, Ref, Seed, Step, module_text
+
+
+def program(
+    *steps: Step, results: tuple[str, ...] = ("v0",), dtype: Any = torch.float32
+) -> Program:
+    """A program of one argument `a0` of shape [n, 3]."""
+    made = Step(("a0",), "values.make", (torch.float32, (Ref("n"), 3), "whole", Seed(0)))
+    return Program((made,), ("a0",), (), (), steps, results, (3, 5))
+
+
+DOUBLED = Step(("v0",), "torch.mul", (Ref("a0"), 2))
+ROWS = Step(("v1",), "operator.getitem", (Ref("v0"), (0,)))
+
+
+def test_a_seed_gives_the_same_program_and_eager_takes_it() -> None:
+    texts = [module_text(generate(seed)) for seed in range(40)]
+    assert texts == [module_text(generate(seed)) for seed in range(40)]
+    assert len(set(texts)) == 40
+    assert sum(runs(generate(seed)) for seed in range(40)) >= 36  # other seeds may be out of range
+
+
+def spoiled(spoil: Callable[[Tensor], Tensor]) -> Mode:
+    """A mode that runs eager and spoils its first result."""
+
+    def make(subject: Subject) -> Made:
+        model = subject.model()
+
+        def run(*args: Any) -> Any:
+            first, *others = model(*args)
+            return spoil(first), *others
+
+        return model, run
+
+    plain = by_name("default").reference
+    return Mode("default", make, plain)
+
+
+def test_what_is_planted_is_seen() -> None:
+    def kind(spoil: Callable[[Tensor], Tensor], *steps: Step) -> str:
+        found = check(program(*steps, results=(steps[-1].names[0],)), spoiled(spoil))
+        assert found.status == ("wrong" if found.kind else "right")
+        return found.kind
+
+    view = Step(("v0",), "torch.transpose", (Ref("a0"), 0, 1))
+    assert kind(lambda t: t, DOUBLED) == ""
+    assert kind(lambda t: t + 1, DOUBLED) == "values"
+    assert kind(lambda t: t.double(), DOUBLED) == "values"
+    assert kind(torch.neg, replace(DOUBLED, args=(Ref("a0"), 0.0))) == "values"
+    assert kind(lambda t: t.t().contiguous().t(), DOUBLED) == "strides"
+    assert kind(lambda t: t.clone(), view) == "aliasing"
+    assert kind(lambda t: t.add_(1).sub(1).t().contiguous().t(), view) == "mutation"
+
+
+def test_rounding_is_no_fault_and_an_error_is() -> None:
+    rounded = Step(("v0",), "torch.exp", (Ref("a0"),), rounds=True)
+    near = check(program(rounded), spoiled(lambda t: t * (1 + 1e-7)))
+    far = check(program(rounded), spoiled(lambda t: t * (1 + 1e-3)))
+    assert (near.status, far.status) == ("right", "wrong")
+
+    def fails(tensor: Tensor) -> Tensor:
+        raise IndexError("planted")
+
+    assert check(program(DOUBLED), spoiled(fails)).kind == "IndexError"
+
+
+def test_a_failing_program_is_minimised() -> None:
+    full = generate(3)
+    full = replace(full, steps=(*full.steps, Step(("z",), "torch.neg", (Ref(full.arguments[0]),))))
+    smallest = minimise(
+        replace(full, results=(*full.results, "z")),
+        lambda p: any(step.function == "torch.neg" for step in p.steps) and "z" in p.results,
+    )
+    assert [step.function for step in smallest.steps] == ["torch.neg"]
+    assert len(smallest.inputs) == 1 and smallest.results == ("z",)
+
+
+@pytest.mark.parametrize(
+    "mode", ["default", "dynamic", "gears", "super-kernel", "cache-load", "aot"]
+)
+def test_modes_run_a_plain_program(mode: str) -> None:
+    wanted = program(DOUBLED, replace(ROWS, args=(Ref("v0"), (0,))), results=("v0",))
+    assert check(wanted, by_name(mode)) == Verdict(mode, "right")
