@@ -34,7 +34,7 @@ def run(folder, *command):
     folder.mkdir(exist_ok=True)
     done = subprocess.run(
         [sys.executable, *map(str, command)], cwd=folder, env=environment, capture_output=True,
-        text=True, timeout=300,
+        text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.strip()

@@ -208,7 +208,7 @@ print(report.tuned, report.schedules_measured)
 def test_a_second_process_measures_nothing(tmp_path):
     def run():
         command = [sys.executable, "-c", SECOND, str(tmp_path / "kernels")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, done.stderr
         return tuple(map(int, done.stdout.split()[-2:]))
 

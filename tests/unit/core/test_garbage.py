@@ -42,12 +42,12 @@ def test_overlapping_pauses_end_with_the_last() -> None:
     def other() -> None:
         with collection_paused():
             entered.set()
-            leave.wait(10)
+            leave.wait(600)
 
     thread = threading.Thread(target=other)
     with collection_paused():
         thread.start()
-        assert entered.wait(10)
+        assert entered.wait(600)
     assert not gc.isenabled()
     leave.set()
     thread.join()

@@ -1,7 +1,8 @@
 """Static plans: results, arena, scratch, status word, sharing between threads."""
 
+import os
+import select
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -142,21 +143,31 @@ def test_a_region_has_no_more_threads_than_its_work_keeps_busy() -> None:
 
 
 def test_other_python_threads_run_during_a_long_call() -> None:
-    """The kernel sleeps for 200 ms; without the GIL's release nobody could count meanwhile."""
-    body = "  call i32 @usleep(i32 200000)"
-    kernel = each_task("sleeping", 1, body, "declare i32 @usleep(i32)")
+    """The kernel says that it has begun and waits until it is answered: nobody could answer without
+    the GIL's release, and it would give up after a minute."""
+    (told, tell), (asked, ask) = os.pipe(), os.pipe()
+    body = f"""
+  %asked = alloca {{ i32, i16, i16 }}
+  store {{ i32, i16, i16 }} {{ i32 {asked}, i16 {select.POLLIN}, i16 0 }}, ptr %asked
+  call i64 @write(i32 {tell}, ptr %b0, i64 1)
+  %answers = call i32 @poll(ptr %asked, i64 1, i32 60000)
+  %number = sitofp i32 %answers to float
+  store float %number, ptr %b0"""
+    declarations = "declare i64 @write(i32, ptr, i64)\ndeclare i32 @poll(ptr, i64, i32)"
+    kernel = each_task("waiting", 1, body, declarations)
     plan = Plan(
-        "sleep", (), (), (buffer("tensor", 1),), (), (launch("sleeping", (0,), 1, work=10**8),),
-        (TensorResult(0),), (ref("sleeping"),),
+        "wait", (), (), (buffer("tensor", 1),), (), (launch("waiting", (0,), 1, work=10**8),),
+        (TensorResult(0),), (ref("waiting", f"waiting for {asked}"),),
     )  # fmt: skip
-    program = load(plan, {"sleeping": kernel})
+    program = load(plan, {"waiting": kernel})
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(program)
-        ticks = 0
-        while not running.done():
-            ticks += 1
-            time.sleep(0.001)
-    assert ticks > 20
+        assert select.select([told], [], [], 600)[0]
+        os.write(ask, b"!")
+        (answers,) = running.result()
+    assert answers.tolist() == [1.0]
+    for descriptor in (told, tell, asked, ask):
+        os.close(descriptor)
 
 
 def test_a_thread_that_never_called_torch_uses_the_number_of_threads_set() -> None:

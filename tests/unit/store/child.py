@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import resource
+import signal
 import sys
 import time
 
@@ -37,21 +39,43 @@ def compile_forever(store: Store, fork: str = "") -> None:
     def compile() -> Compiled:
         if fork and os.fork() == 0:
             say(os.getpid())
-            time.sleep(60)
-            os._exit(0)
-        say("compiling")
-        time.sleep(60)
-        return compiled(0)
+        else:
+            say("compiling")
+        while True:
+            signal.pause()
 
     store.get_or_compile(key(0), "Square", compile)
 
 
-def put_forever(store: Store, count: str) -> None:
-    """Write the same kernels again and again."""
-    say("writing")
-    while True:
-        for n in range(int(count)):
-            store.put(key(n), "Square", compiled(n))
+def die_at_each_step(store: Store) -> None:
+    """In the folders 1, 2 and so on: replace an entry and add another, in a process that is killed
+    before its first, second, ... access to files. Prints each number; ends after one that lived.
+    """
+    for step in itertools.count(1):
+        place = f"{store.folder.path}/{step}"
+        Store(place).put(key(0), "Square", compiled(0))
+        process = os.fork()
+        if process == 0:
+            _die_at(step)
+            for n in range(2):
+                Store(place).put(key(n), "Square", compiled(n))
+            os._exit(0)
+        _, status = os.waitpid(process, 0)
+        if not status:
+            break
+        say(step)
+
+
+def _die_at(step: int) -> None:
+    """Kill this process before its `step`-th access to files."""
+    steps = itertools.count(1)
+
+    def count(event: str, arguments: object) -> None:
+        is_access = event == "open" or event.startswith(("os.", "fcntl."))
+        if is_access and next(steps) == step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
 
 
 def use_and_wait(store: Store, count: str) -> None:
@@ -59,7 +83,8 @@ def use_and_wait(store: Store, count: str) -> None:
     for n in range(int(count)):
         assert store.get(key(n), "Square") is not None
     say("using")
-    time.sleep(60)
+    while True:
+        signal.pause()
 
 
 def without_space(store: Store) -> None:

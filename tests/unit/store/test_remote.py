@@ -5,7 +5,6 @@ import shutil
 import socket
 import subprocess
 import threading
-import time
 
 import pytest
 
@@ -32,11 +31,9 @@ def redis_server(tmp_path_factory):
         pytest.skip("redis-server is not installed")
     path = tmp_path_factory.mktemp("redis") / "socket"
     command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", ""]
-    server = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.DEVNULL)
-    for _ in range(500):
-        if path.exists():
-            break
-        time.sleep(0.02)
+    server = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    assert any("accept connections" in line for line in server.stdout)
     yield f"unix://{path}?db=0"
     server.kill()
     server.wait()

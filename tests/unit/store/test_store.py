@@ -199,7 +199,7 @@ def test_memory_only_threads_compile_once(unwritable):
 
 
 def test_a_full_disk_is_survived_in_memory(folder, child):
-    output, _ = child("without_space", folder).communicate(timeout=30)
+    output, _ = child("without_space", folder).communicate(timeout=600)
     assert "'unwritten': 1" in output
     assert "'compiled': 1" in output
     assert os.listdir(folder) == []
