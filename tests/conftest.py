@@ -7,9 +7,12 @@ kernel once between them. Tests of the store make folders of their own.
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 
 import hypothesis
@@ -23,8 +26,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 _FOLDER = "KERNELMILL_KERNEL_META"
 
-# How long an example takes says nothing on a busy machine.
-hypothesis.settings.register_profile("kernelmill", deadline=None)
+# How long an example takes says nothing on a busy machine; each run has the same examples.
+hypothesis.settings.register_profile("kernelmill", deadline=None, derandomize=True)
 hypothesis.settings.register_profile("long", deadline=None, max_examples=3000)
 hypothesis.settings.register_profile("graphs", deadline=None, max_examples=60, derandomize=True)
 hypothesis.settings.load_profile("kernelmill")
@@ -59,6 +62,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(str(error)) from None
     config.hook.pytest_deselected(items=[i for i in items if not shares.is_in(i.nodeid, share)])
     items[:] = [item for item in items if shares.is_in(item.nodeid, share)]
+
+
+@pytest.fixture(autouse=True)
+def same_draws() -> None:
+    """A test draws the same numbers whatever ran before it."""
+    random.seed(0)
+    for name, seed in (("numpy", "random.seed"), ("torch", "manual_seed")):
+        if name in sys.modules:
+            attrgetter(seed)(sys.modules[name])(0)
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ import torch
 PACKAGES = ("torch", "llvmlite", "apache-tvm-ffi", "transformers", "onnxruntime", "openvino")
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the processor, as Linux has it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
@@ -35,6 +36,6 @@ def description() -> str:
     capability = torch.backends.cpu.get_cpu_capability()
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
-        f"Measured on {today}: {_processor()} ({capability}), {torch.get_num_threads()} threads, "
+        f"Measured on {today}: {processor()} ({capability}), {torch.get_num_threads()} threads, "
         f"{platform.system()}, Python {platform.python_version()}, {', '.join(versions())}."
     )

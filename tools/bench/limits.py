@@ -77,6 +77,13 @@ def peak_operations(kind: str) -> float | None:
     return 2 * per_lane * lanes * _SUMS * _LOOPS * torch.get_num_threads() / seconds
 
 
+def float_operations() -> float:
+    """Multiplications and additions of float32 a second, of all threads."""
+    rate = peak_operations(FLOATS)
+    assert rate is not None
+    return rate
+
+
 def read_rate() -> float:
     """Bytes a second that all threads together read from memory in order."""
     target = host()
@@ -170,7 +177,8 @@ def _counted(instruction: str, lanes: int, kind: str) -> list[str]:
 
 
 def _multiply_add(kind: str, target: Target) -> tuple[str, int] | None:
-    """One instruction on {sum} that gives {next}, and its multiply-adds for 32 bits."""
+    """What gives {next} of {sum} in one instruction (two for floats that have none), and its
+    multiply-adds for 32 bits."""
     lanes = target.vector_bits // 32
     floats, words = f"<{lanes} x float>", f"<{lanes} x i32>"
     one = ", ".join(["float 1.0"] * lanes)
@@ -179,6 +187,12 @@ def _multiply_add(kind: str, target: Target) -> tuple[str, int] | None:
         return (
             f"declare {floats} {name}({floats}, {floats}, {floats})\n"
             f"{{next}} = call {floats} {name}({floats} <{one}>, {floats} <{one}>, {floats} {{sum}})"
+        ), 1
+    if kind == FLOATS:
+        half = ", ".join(["float 0.5"] * lanes)  # a product by one would be left out
+        return (
+            f"{{next}}.half = fmul {floats} {{sum}}, <{half}>\n"
+            f"{{next}} = fadd {floats} {{next}}.half, <{one}>"
         ), 1
     if kind == HALVES and "avx512bf16" in target.features:
         halves = f"<{2 * lanes} x bfloat>"
