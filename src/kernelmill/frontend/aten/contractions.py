@@ -1,8 +1,6 @@
-"""Matrix products and convolutions."""
+"""Matrix products."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL, I8, I32, DType
@@ -112,36 +110,3 @@ def linear(e: Emitter, x: Value, weight: Value, bias: Value | None = None) -> Va
         return e.reshape(matmul(e, flat, columns), e.shape)
     result = e.add(sums(e, flat, columns), e.wide(bias))
     return e.reshape(e.cast(result, e.dtype), e.shape)
-
-
-@translates("convolution.default")
-def convolution(
-    e: Emitter,
-    x: Value,
-    weight: Value,
-    bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Value:
-    spatial = len(weight.shape) - 2
-    if transposed or spatial not in (1, 2):
-        kind = "transposed" if transposed else f"{spatial}d"
-        raise NotTranslated(f"{kind} convolution")
-    if not x.dtype.is_float:
-        raise NotTranslated(f"convolution of {x.dtype}")
-    result = e.emit(
-        "conv", x, weight, stride=_full(stride, spatial), padding=_full(padding, spatial),
-        dilation=_full(dilation, spatial), groups=groups,
-        **({} if bias is None else _unrounded(x)),
-    )  # fmt: skip
-    if bias is None:
-        return result
-    return e.cast(e.add(result, e.align(e.wide(bias), len(result.shape), 1)), e.dtype)
-
-
-def _full(amounts: Sequence[int], rank: int) -> tuple[int, ...]:
-    return tuple(amounts) * rank if len(amounts) == 1 else tuple(amounts)

@@ -1,0 +1,234 @@
+"""Convolutions, all as the graph's `conv` over one or two axes.
+
+Three axes: the taps of the depth are input channels, the places of the depth are images.
+
+Transposed: with stride s, output o and tap k meet where o + padding = s * q + r and k = s * j + r.
+So the outputs of each phase r < s are a convolution of stride 1 with every s-th tap, turned round.
+Where s divides the number of taps all phases are output channels of one convolution, whose pixels
+then take turns. Elsewhere phases have more or fewer taps: taps of zero would make infinities NaN,
+and joining several convolutions takes longer than ATen's own kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill.core.dim import product
+from kernelmill.frontend.emitter import Emitter
+from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.ir import Input, Value, row_major
+from kernelmill.graph.ops import OPS
+
+
+@translates("convolution.default")
+def convolution(
+    e: Emitter,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Value:
+    spatial = len(weight.shape) - 2
+    if not x.dtype.is_float:
+        raise NotTranslated(f"convolution of {x.dtype}")
+    window = _Window(
+        _full(stride, spatial), _full(padding, spatial), _full(dilation, spatial), groups,
+        {} if bias is None or x.dtype.compute == x.dtype else {"dtype": x.dtype.compute},
+    )  # fmt: skip
+    if transposed or spatial > 2:
+        _require_known(e, x, weight, "transposed" if transposed else f"{spatial}d")
+    if transposed:
+        result = _transposed(e, x, weight, window, _sizes(e.shape[2:]))
+    else:
+        result = _convolved(e, x, weight, window)
+    if bias is None:
+        return result
+    return e.cast(e.add(result, e.align(e.wide(bias), len(result.shape), 1)), e.dtype)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """What a convolution does along each axis. `sums` is the attribute of one whose sums something
+    is added to before they are rounded."""
+
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    sums: dict[str, Any]
+
+
+def _full(amounts: Sequence[int], rank: int) -> tuple[int, ...]:
+    return tuple(amounts) * rank if len(amounts) == 1 else tuple(amounts)
+
+
+def _sizes(shape: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(int(size) for size in shape)
+
+
+def _require_known(e: Emitter, x: Value, weight: Value, kind: str) -> None:
+    """ATen's kernels are the better ones where weights cannot be packed ahead of the call."""
+    known = all(isinstance(size, int) for size in (*weight.shape, *x.shape[1:]))
+    if not known or product((*weight.shape, *x.shape[1:], *e.shape[2:])) == 0:
+        raise NotTranslated(f"{kind} convolution of symbolic sizes or of nothing")
+    while weight.node is not None and (
+        OPS[weight.node.op].kind in ("view", "layout") or weight.node.op == "cast"
+    ):
+        weight = weight.node.operands[0]
+    entries = (entry for entry in e.builder.graph.inputs if isinstance(entry, Input))
+    if not any(entry.value is weight and entry.role != "user" for entry in entries):
+        raise NotTranslated(f"{kind} convolution with a weight that changes")
+
+
+_LARGE_PLANE = 25
+"""Windows of three axes with more taps in a plane than this are slower here than in ATen."""
+
+
+# ---- three axes ---------------------------------------------------------------------------------
+
+
+def _convolved(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
+    if len(weight.shape) <= 4:
+        return e.emit(
+            "conv", x, weight, stride=window.stride, padding=window.padding,
+            dilation=window.dilation, groups=window.groups, **window.sums,
+        )  # fmt: skip
+    if product(weight.shape[2:]) == 1 and set(window.stride) == {1} and set(window.padding) == {0}:
+        return _of_single_voxels(e, x, weight, window)
+    depthwise = weight.shape[1] == 1 and weight.shape[0] == window.groups
+    if int(str(product(weight.shape[3:]))) > _LARGE_PLANE or (window.groups > 1 and not depthwise):
+        raise NotTranslated("3d convolution with large windows or with groups")
+    return _of_depth(e, x, weight, window)
+
+
+def _of_single_voxels(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
+    """The depth is more rows of the same image."""
+    images, channels, depth, high, wide = x.shape
+    rows = e.reshape(x, (images, channels, depth * high, wide))
+    flat = e.reshape(weight, weight.shape[:4])
+    plane = _Window((1, 1), (0, 0), (1, 1), window.groups, window.sums)
+    result = _convolved(e, rows, flat, plane)
+    return e.reshape(result, (images, weight.shape[0], depth, high, wide))
+
+
+def _of_depth(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
+    outs, channels, deep, *kernel = weight.shape
+    low = (window.padding[0],)
+    around = e.emit(
+        "window", x, dims=(2,), size=(deep,), stride=window.stride[:1],
+        dilation=window.dilation[:1], low=low, high=low, value=0.0,
+    )  # fmt: skip
+    images, inner, depth, high, wide, _ = around.shape
+    slices = e.permute(around, (0, 2, 1, 5, 3, 4))
+    result = _convolved(
+        e,
+        e.reshape(slices, (images * depth, inner * deep, high, wide)),
+        e.reshape(weight, (outs, channels * deep, *kernel)),
+        _Window(
+            window.stride[1:], window.padding[1:], window.dilation[1:], window.groups, window.sums
+        ),
+    )
+    apart = e.reshape(result, (images, depth, outs, *result.shape[2:]))
+    return e.permute(apart, (0, 2, 1, 3, 4))
+
+
+# ---- transposed ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """One axis of a transposed convolution; places `first` to `last` of each phase are needed."""
+
+    stride: int
+    padding: int
+    dilation: int
+    taps: int
+    size: int
+    output: int
+
+    @property
+    def first(self) -> int:
+        return self.padding // self.stride
+
+    @property
+    def last(self) -> int:
+        return (self.output - 1 + self.padding) // self.stride
+
+    @property
+    def border(self) -> tuple[int, int]:
+        """How far windows reach beyond both ends of the input; negative where they stay away."""
+        reach = self.dilation * (self.taps // self.stride - 1)
+        return reach - self.first, self.last - (self.size - 1)
+
+
+def _transposed(
+    e: Emitter, x: Value, weight: Value, window: _Window, outputs: tuple[int, ...]
+) -> Value:
+    axes = [
+        _Axis(*numbers)
+        for numbers in zip(
+            window.stride, window.padding, window.dilation, _sizes(weight.shape[2:]),
+            _sizes(x.shape[2:]), outputs, strict=True,
+        )
+    ]  # fmt: skip
+    if any(axis.taps % axis.stride for axis in axes):
+        raise NotTranslated("transposed convolution whose stride does not divide its window")
+    if any(axis.stride > 1 and axis.dilation > 1 for axis in axes):
+        raise NotTranslated("transposed convolution with stride and dilation")
+    if window.groups > 1 and any(axis.stride > 1 for axis in axes):
+        raise NotTranslated("transposed convolution with stride and groups")
+    inside, low, high = list[int](), [0, 0], [0, 0]
+    for d, axis in enumerate(axes, 2):
+        before, after = axis.border
+        x = e.slice(x, d, max(0, -before), axis.size - max(0, -after))
+        inside.append(max(0, min(before, after)))
+        low.append(max(0, before) - inside[-1])
+        high.append(max(0, after) - inside[-1])
+    plain = _Window((1,) * len(axes), tuple(inside), window.dilation, window.groups, window.sums)
+    taps = _taps(e, _turned(e, weight, window.groups), axes)
+    return _interleaved(e, _convolved(e, e.pad(x, low, high, 0.0), taps, plain), axes)
+
+
+def _turned(e: Emitter, weight: Value, groups: int) -> Value:
+    """(I, O / groups, taps...) as (O, I / groups, taps...)."""
+    inner, outs, *taps = weight.shape
+    apart = e.reshape(weight, (groups, inner // groups, outs, *taps))
+    swapped = e.permute(apart, (0, 2, 1, *range(3, len(apart.shape))))
+    return e.reshape(swapped, (groups * outs, inner // groups, *taps))
+
+
+def _taps(e: Emitter, weight: Value, axes: list[_Axis]) -> Value:
+    """(O, I, taps...) as (O times phases, I, taps of a phase...), the last tap first."""
+    rank = len(axes)
+    outs, inner = weight.shape[:2]
+    cut = [n for axis in axes for n in (axis.taps // axis.stride, axis.stride)]
+    taps = tuple(range(2, 2 + 2 * rank, 2))
+    whole = e.emit("flip", e.reshape(weight, (outs, inner, *cut)), dims=taps)
+    ordered = e.permute(whole, (0, *range(3, 3 + 2 * rank, 2), 1, *taps))
+    phases = product(axis.stride for axis in axes)
+    return e.reshape(ordered, (outs * phases, inner, *cut[::2]))
+
+
+def _interleaved(e: Emitter, x: Value, axes: list[_Axis]) -> Value:
+    """(N, O times phases, places...) as the image whose pixels take turns among the phases."""
+    if all(axis.stride == 1 for axis in axes):
+        return x
+    rank, strides = len(axes), [axis.stride for axis in axes]
+    images, channels, *places = x.shape
+    # As it is computed first: storing every pixel by itself would take longer than a copy.
+    kept = e.emit("layout", x, strides=row_major(x.shape))
+    apart = e.reshape(kept, (images, channels // product(strides), *strides, *places))
+    turns = [d for axis in range(rank) for d in (2 + rank + axis, 2 + axis)]
+    sizes = [place * stride for place, stride in zip(places, strides, strict=True)]
+    image = e.reshape(e.permute(apart, (0, 1, *turns)), (*apart.shape[:2], *sizes))
+    for d, axis in enumerate(axes, 2):
+        start = axis.padding % axis.stride
+        image = e.slice(image, d, start, start + axis.output)
+    return image
