@@ -37,11 +37,12 @@ from kernelmill.runtime.dims import dims_needed, symbol_sources
 from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import Program
 from kernelmill.saved.bind import Target
-from kernelmill.saved.code import names_in, uses_of
+from kernelmill.saved.code import modules_of, names_in, uses_of
 from kernelmill.saved.entry import DRIVER, Saved, SavedKernel
 from kernelmill.saved.fingerprint import name_of
 from kernelmill.saved.ingredients import state
 from kernelmill.saved.manifest import ConstantTensor, Gears, Manifest, path_of, read_manifest
+from kernelmill.saved.packages import packages_of
 from kernelmill.saved.padding import padding_data
 from kernelmill.saved.paths import Path, Roots, follow
 from kernelmill.saved.reads import Read
@@ -235,6 +236,7 @@ class _Writer:
             constants=_layouts(traced.imported.constants),
             gears=self._gears(),
             updates=self._updates(),
+            packages=packages_of(modules_of(codes)),
         )
         return Saved(
             read_manifest(manifest.text()),

@@ -21,6 +21,7 @@ from kernelmill.saved.arguments import check_of, getter
 from kernelmill.saved.ingredients import quick_state, state
 from kernelmill.saved.load import Loaded
 from kernelmill.saved.manifest import Manifest, path_of
+from kernelmill.saved.packages import version_of
 from kernelmill.saved.paths import GONE, Path, Roots, follow, text_of
 from kernelmill.saved.reads import changes
 from kernelmill.saved.results import Builder
@@ -106,6 +107,9 @@ def look(manifest: Manifest, target: Target, arguments: Sequence[Any] | None = N
     for name, value in manifest.state.items():
         if now.get(name) != value:
             return Seen(f"{name}: was {value}, is {now.get(name)}")
+    for name, value in manifest.packages.items():
+        if version_of(name) != value:
+            return Seen(f"version of {name}: was {value}, is {version_of(name)}")
     if tuple(target.signature.parameters) != manifest.parameters:
         return Seen("the parameters of the function")
     for use in manifest.code:

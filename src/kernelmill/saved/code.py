@@ -9,6 +9,7 @@ is covered by the text of its file.
 from __future__ import annotations
 
 import hashlib
+import os
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,8 @@ from kernelmill.saved.fingerprint import code_digest, fingerprint, is_atom, name
 
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parent.parent)
+_FROZEN = "<frozen "
+"""How the names of files begin that are compiled into Python."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,8 @@ def uses_of(codes: Iterable[types.CodeType]) -> tuple[CodeUse, ...]:
 
     UnsupportedError for code that no file holds.
     """
-    files = {
-        file: module
-        for module in list(sys.modules.values())
-        if (file := getattr(module, "__file__", None))
-    }
-    own = [code for code in codes if not code.co_filename.startswith((_TORCH, _OURS, "<frozen"))]
+    files = _modules_by_file()
+    own = [code for code in codes if not _known_by_version(code.co_filename)]
     modules = {m.__name__: m for code in own if (m := files.get(code.co_filename)) is not None}
     found: dict[tuple[str, str], CodeUse] = {}
     for code in own:
@@ -71,6 +70,27 @@ def uses_of(codes: Iterable[types.CodeType]) -> tuple[CodeUse, ...]:
             use = CodeUse(use.module, use.name, use.digest, {**known.globals, **use.globals})
         found[use.module, use.name] = use
     return tuple(found.values())
+
+
+def modules_of(codes: Iterable[types.CodeType]) -> list[types.ModuleType]:
+    """The modules that traced code lies in, without torch's own."""
+    files = _modules_by_file()
+    names = {code.co_filename for code in codes if not _known_by_version(code.co_filename)}
+    return [files[name] for name in sorted(names) if name in files]
+
+
+def _modules_by_file() -> dict[str, types.ModuleType]:
+    return {
+        file: module
+        for module in list(sys.modules.values())
+        if (file := getattr(module, "__file__", None))
+    }
+
+
+def _known_by_version(file: str) -> bool:
+    """Whether a file is Python's, torch's or ours, whose versions every entry depends on."""
+    inside = (_TORCH + os.sep, _OURS + os.sep)  # torchvision's folder begins as torch's does
+    return file.startswith((*inside, _FROZEN))
 
 
 def _use_of(

@@ -12,7 +12,7 @@ from kernelmill.saved.code import CodeUse
 from kernelmill.saved.paths import Path, Tree
 from kernelmill.saved.reads import Read
 
-FORMAT = 2
+FORMAT = 3
 """Raised when an entry of an older kernelmill could be misunderstood."""
 
 
@@ -58,6 +58,7 @@ class Manifest:
     exact       sizes at which alone the program is right, by symbol
     names       names that the traced code uses: a class is compared by those of its methods
     state       torch's global settings by name
+    packages    versions of the installed packages that the traced code is of, by name
     ingredients what the folder of the entry stands for, by name
     plans       how many plans the .plan file has
     updates     whether arguments are written to
@@ -80,6 +81,7 @@ class Manifest:
     constants: tuple[ConstantTensor, ...] = ()
     gears: Gears | None = None
     updates: bool = False
+    packages: Mapping[str, str] = field(default_factory=dict[str, str])
     format: int = FORMAT
 
     tree: Tree = field(default_factory=Tree, compare=False)

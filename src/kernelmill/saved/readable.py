@@ -16,6 +16,7 @@ def readable(saved: Saved) -> str:
         "signature": "\n".join(_signature(saved.manifest)),
         "key": "\n".join(f"{n} = {v}" for n, v in sorted(saved.manifest.ingredients.items())),
         "settings": "\n".join(f"{n} = {v}" for n, v in sorted(saved.manifest.state.items())),
+        "packages": "\n".join(f"{n} = {v}" for n, v in sorted(saved.manifest.packages.items())),
         "code": "\n".join(_code(saved.manifest)),
         "read": "\n".join(f"{r.text()}: {r.kind} {r.found}" for r in saved.manifest.reads),
         "graph": saved.graphs,

@@ -8,6 +8,7 @@ into docs/cache.md. test_mutations.py runs a few in processes that are started a
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import runpy
@@ -23,10 +24,17 @@ SUBJECT = Path(__file__).with_name("subject.py")
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "cache.md"
 
+PACKAGE = {
+    "torchextra/__init__.py": "class Raised:\n    def __call__(self, x):\n        return self.more(x)\n\n    def more(self, x):\n        return x + 0.0625\n\n    def other(self, x):\n        return x\n",
+    "torchextra-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: torchextra\nVersion: 1.0\n",
+}
+"""An installed package, which lies beside torch and whose name begins with torch's."""
+
 
 @dataclass(frozen=True)
 class Mutation:
-    """`old` becomes `new` in the file, or `code` runs on the built model before the first call.
+    """`old` becomes `new` in the file, `code` runs on the built model before the first call, or
+    files of the package have other contents.
     `expected` is "rebuilt", "hit" or "not cached"."""
 
     what: str
@@ -35,6 +43,7 @@ class Mutation:
     new: str = ""
     code: str = ""
     env: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
 
     def apply(self, text: str) -> str:
         if self.old:
@@ -51,6 +60,11 @@ def _edit(what: str, old: str, new: str, expected: str = "rebuilt") -> Mutation:
 
 def _run(what: str, code: str, expected: str = "rebuilt") -> Mutation:
     return Mutation(what, expected, code=code)
+
+
+def _package(what: str, file: str, old: str, new: str, expected: str = "rebuilt") -> Mutation:
+    assert old in PACKAGE[file], f"{what}: {old!r} is not in the package"
+    return Mutation(what, expected, files={file: PACKAGE[file].replace(old, new)})
 
 
 MUTATIONS = (
@@ -127,6 +141,10 @@ MUTATIONS = (
     _run("method of a class replaced", "Block.forward = lambda self, x: self.linear(x)"),
     _run("load_state_dict", "model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()})", "hit"),
     _run("weights written in place", "model.blocks[1].linear.weight.data.mul_(3.0)", "hit"),
+    # packages
+    _package("package beside torch, with torch's name in front: code", "torchextra/__init__.py", "x + 0.0625", "x - 0.0625"),
+    _package("package: a function that was not traced", "torchextra/__init__.py", "return x\n", "return -x\n", "hit"),
+    _package("package: version", "torchextra-1.0.dist-info/METADATA", "Version: 1.0", "Version: 1.1"),
     # calls and settings
     _edit("argument of another dtype", "[torch.randn(4)]", "[torch.randn(4).double()]"),
     _edit("argument of another rank", "torch.randn(rows, 4), ", "torch.randn(2, rows, 4), "),
@@ -162,9 +180,22 @@ def switched():
 def build("""
 
 
-def run(folder: Path, text: str, env: dict[str, str] | None = None) -> dict:
-    """What the subject prints, run as a fresh process in `folder`. RuntimeError with its errors."""
+def _fill(folder: Path, text: str, files: dict[str, str]) -> None:
+    """Write the subject, and around it what is installed: torch itself and the package."""
     (folder / "subject.py").write_text(text.replace("\ndef build(", _TOOLS, 1))
+    for name, contents in {**PACKAGE, **files}.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(contents)
+    if not (folder / "torch").exists():
+        (found,) = importlib.util.find_spec("torch").submodule_search_locations
+        (folder / "torch").symlink_to(found)
+
+
+def run(
+    folder: Path, text: str, env: dict[str, str] | None = None, files: dict[str, str] | None = None
+) -> dict:
+    """What the subject prints, run as a fresh process in `folder`. RuntimeError with its errors."""
+    _fill(folder, text, files or {})
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
@@ -186,7 +217,7 @@ def outcome(base: Path, mutation: Mutation) -> str:
     """ "hit" or "rebuilt": what a fresh process with the mutation does with a copy of the cache."""
     with tempfile.TemporaryDirectory() as folder:
         _copy(base, folder)
-        found = run(Path(folder), mutation.apply(SUBJECT.read_text()), mutation.env)
+        found = run(Path(folder), mutation.apply(SUBJECT.read_text()), mutation.env, mutation.files)
     if found["uncached"]:
         return "not cached"
     return "rebuilt" if found["traced"] else "hit"
@@ -210,7 +241,7 @@ def main() -> None:
                 _reap(running, outcomes)
             folder = tempfile.mkdtemp()
             _copy(base, folder)
-            running[_forked(folder, mutation.apply(SUBJECT.read_text()))] = mutation, folder
+            running[_forked(folder, mutation)] = mutation, folder
         while running:
             _reap(running, outcomes)
     _write(outcomes)
@@ -218,12 +249,13 @@ def main() -> None:
     print(f"{len(MUTATIONS)} mutations, not as expected: {wrong}")
 
 
-def _forked(folder: str, text: str) -> int:
-    (Path(folder) / "subject.py").write_text(text.replace("\ndef build(", _TOOLS, 1))
+def _forked(folder: str, mutation: Mutation) -> int:
+    _fill(Path(folder), mutation.apply(SUBJECT.read_text()), mutation.files)
     child = os.fork()
     if child:
         return child
     os.chdir(folder)
+    sys.path.insert(0, folder)
     output = os.open("output", os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)

@@ -4,6 +4,7 @@ import functools
 
 import torch
 from torch import nn
+from torchextra import Raised  # a package that mutations.py puts beside torch
 
 from kernelmill import CompilerConfig
 from kernelmill.inference import cache_compile
@@ -90,6 +91,7 @@ class Model(nn.Module):
         self.activation = torch.relu
         self.flags = {"add": True, "unread": 1}
         self.limit = 2.5
+        self.raised = Raised()
         self.eval()
 
     @property
@@ -116,6 +118,7 @@ class Model(nn.Module):
         if mode == "loud":
             x = x * 10.0
         x = third(add_some(decorated(partial(helper(x))))) ** SETTINGS.power + SETTINGS.bias
+        x = self.raised(x)
         return {"x": self.class_part(self.static_part(x)) * self.mask, "size": x.shape[0]}
 
 

@@ -10,6 +10,8 @@ CHOSEN = (
     "value in a global dict",
     "subclass gets a forward of its own",
     "load_state_dict",
+    "package beside torch, with torch's name in front: code",
+    "package: version",
 )
 
 

@@ -1,0 +1,73 @@
+"""Which code an entry compares, and which versions stand for the rest."""
+
+import sys
+import types
+
+import pytest
+import torch
+
+from kernelmill.saved import code, packages
+from kernelmill.saved.bind import Target, look
+from kernelmill.saved.code import CodeUse, modules_of, uses_of
+from kernelmill.saved.manifest import Manifest
+
+
+@pytest.fixture
+def beside(tmp_path, monkeypatch):
+    """A function of an installed package in the folder that torch is in."""
+    folder = tmp_path / "torchextra"
+    folder.mkdir()
+    (folder / "inner.py").write_text("def function(x):\n    return x + 1\n")
+    info = tmp_path / "torch_extra-1.5.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch-extra\nVersion: 1.5\n")
+    (info / "top_level.txt").write_text("torchextra\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(code, "_TORCH", str(tmp_path / "torch"))
+    from torchextra.inner import function
+
+    yield function
+    for name in ("torchextra", "torchextra.inner"):
+        del sys.modules[name]
+    packages.version_of.cache_clear()
+
+
+@pytest.mark.parametrize("known", ["_TORCH", "_OURS"])
+def test_a_package_whose_folder_begins_as_torchs_or_ours_is_compared(beside, monkeypatch, known):
+    monkeypatch.setattr(code, known, beside.__code__.co_filename.partition("extra/")[0])
+    (use,) = uses_of([beside.__code__])
+    assert (use.module, use.name) == ("torchextra.inner", "function")
+
+
+def test_code_of_torch_and_of_ours_is_known_by_version():
+    inside = [torch.nn.Linear.forward.__code__, look.__code__]
+    assert uses_of(inside) == ()
+    assert modules_of(inside) == []
+
+
+def test_the_version_of_a_package_is_a_condition(beside):
+    found = packages.packages_of(modules_of([beside.__code__]))
+    assert found == {"torch-extra": "1.5"}
+    manifest = Manifest("m.f", ("x",), (), None, (), (), (), {}, (), {}, {}, 1, packages=found)
+    target = Target.of(beside)
+    assert look(manifest, target).reason == ""
+    changed = {**vars(manifest), "packages": {"torch-extra": "1.4"}}
+    assert look(Manifest(**changed), target).reason == ("version of torch-extra: was 1.4, is 1.5")
+    gone = {**vars(manifest), "packages": {"torch-more": "1.4"}}
+    assert look(Manifest(**gone), target).reason == "version of torch-more: was 1.4, is absent"
+
+
+def test_code_that_nobody_installed_has_no_package(tmp_path):
+    module = types.ModuleType("own")
+    module.__file__ = str(tmp_path / "own.py")
+    assert packages.packages_of([module, types.ModuleType("none")]) == {}
+
+
+def test_a_manifest_keeps_versions():
+    manifest = Manifest(
+        "m.f", ("x",), (), None, (), (CodeUse("m", "f", "a", {}),), (), {}, (), {}, {}, 1,
+        packages={"a": "1"},
+    )  # fmt: skip
+    from kernelmill.saved.manifest import read_manifest
+
+    assert read_manifest(manifest.text()).packages == {"a": "1"}
