@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from kernelmill.saved.settings import SETTINGS
 from tests.repo.source import DOCUMENTS, ROOT, relative
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -40,3 +41,10 @@ def test_python_runs(path, tmp_path, monkeypatch):
 
 def test_agents_file_is_short():
     assert len((ROOT / "AGENTS.md").read_text().splitlines()) < 100
+
+
+def test_every_setting_that_a_call_compares_is_in_its_table():
+    rows = "\n".join(f"| {setting.name} | {setting.how} |" for setting in SETTINGS)
+    text = (ROOT / "docs" / "cache.md").read_text()
+    table = text.partition("<!-- settings -->\n")[2].partition("\n<!-- end of settings -->")[0]
+    assert table == f"| setting | changed by |\n|---|---|\n{rows}"

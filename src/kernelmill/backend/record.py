@@ -40,13 +40,13 @@ from kernelmill.saved.bind import Target
 from kernelmill.saved.code import modules_of, names_in, uses_of
 from kernelmill.saved.entry import DRIVER, Saved, SavedKernel
 from kernelmill.saved.fingerprint import name_of
-from kernelmill.saved.ingredients import state
 from kernelmill.saved.manifest import ConstantTensor, Gears, Manifest, path_of, read_manifest
 from kernelmill.saved.packages import packages_of
 from kernelmill.saved.padding import padding_data
 from kernelmill.saved.paths import Path, Roots, follow
 from kernelmill.saved.reads import Read
 from kernelmill.saved.results import Shaper, View
+from kernelmill.saved.settings import state
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 

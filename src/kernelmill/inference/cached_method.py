@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -30,6 +30,7 @@ from kernelmill.saved.entry import Saved
 from kernelmill.saved.fingerprint import name_of
 from kernelmill.saved.ingredients import of_decompositions, versions
 from kernelmill.saved.load import Loaded, keep_objects, program_of
+from kernelmill.saved.settings import modes
 from kernelmill.store.folder import Folder
 from kernelmill.store.store import Store, open_store
 
@@ -159,6 +160,8 @@ class CachedMethod:
         return self._called(args, kwargs)
 
     def _called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if active := modes():
+            return self._under_modes(active, args, kwargs)
         values = self._target.values(args, kwargs)
         if values is not args:  # which the quick way has not seen
             result = self._quick(values)
@@ -175,6 +178,18 @@ class CachedMethod:
             return result
         with self._lock, collection_paused():
             return self._first_call(values, args, kwargs)
+
+    def _under_modes(
+        self, active: Sequence[str], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """The method as it is: modes of torch see, and may replace, each of its operators."""
+        if torch.is_grad_enabled():
+            refuse_gradients((*args, *kwargs.values()))
+        with self._lock:
+            self.statistics["uncached"] += 1
+        _log.info("%s runs uncompiled under %s", name_of(self._function), ", ".join(active))
+        with torch.no_grad():
+            return self._function(*args, **kwargs)
 
     def _first_call(
         self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]

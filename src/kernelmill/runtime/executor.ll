@@ -43,6 +43,11 @@ declare ptr @_ZN2at13globalContextEv()                      ; at::globalContext(
 declare zeroext i1 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr)
 declare signext i8 @_ZN3c1031get_default_dtype_as_scalartypeEv()
 declare zeroext i1 @_ZN3c108GradMode10is_enabledEv()        ; c10::GradMode::is_enabled()
+declare signext i8 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i8 signext)
+declare i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv()   ; how many function modes are active
+declare i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv()    ; and how many dispatch modes
+declare i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr, i32, i32)
+declare i32 @fegetmode(ptr)                                 ; the C library's, of fenv.h
 declare ptr @PyTuple_GetItem(ptr, i64)
 declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
 declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
@@ -723,24 +728,78 @@ ready:
 ; behind the count of references, sizes behind that, then a tuple's items or a list's pointer to
 ; them; a dict has a version there, which is another after every change. quick.py makes sure of it.
 
-; Torch's settings as one word: autocast, determinism, gradients, and the default dtype from bit 8.
+; The settings of torch and of this thread as one word: autocast, determinism, gradients, function
+; modes, dispatch modes; the default dtype from bit 8, autocast's from 16, how exactly float32 is
+; computed from 24, how the processor computes from 32. quick.py has the masks.
 define internal i64 @settings() {
   %autocast.1 = call zeroext i1 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i8 signext 0)
   %context = call ptr @_ZN2at13globalContextEv()
   %deterministic.1 = call zeroext i1 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr %context)
   %gradients.1 = call zeroext i1 @_ZN3c108GradMode10is_enabledEv()
+  %functions.64 = call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv()
+  %dispatches.64 = call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv()
+  %functions.1 = icmp ne i64 %functions.64, 0
+  %dispatches.1 = icmp ne i64 %dispatches.64, 0
   %dtype.8 = call signext i8 @_ZN3c1031get_default_dtype_as_scalartypeEv()
-  %autocast = zext i1 %autocast.1 to i64
-  %deterministic.64 = zext i1 %deterministic.1 to i64
-  %deterministic = shl i64 %deterministic.64, 1
-  %gradients.64 = zext i1 %gradients.1 to i64
-  %gradients = shl i64 %gradients.64, 2
-  %dtype.64 = sext i8 %dtype.8 to i64
+  %autocast.8 = call signext i8 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i8 signext 0)
+  %convolutions = call i64 @precision(ptr %context, i32 1)
+  %recurrences = call i64 @precision(ptr %context, i32 2)
+  %products = call i64 @precision(ptr %context, i32 3)
+  %floats = call i64 @float_mode()
+  %bit.0 = zext i1 %autocast.1 to i64
+  %bit.1 = call i64 @bit(i1 %deterministic.1, i64 1)
+  %bit.2 = call i64 @bit(i1 %gradients.1, i64 2)
+  %bit.3 = call i64 @bit(i1 %functions.1, i64 3)
+  %bit.4 = call i64 @bit(i1 %dispatches.1, i64 4)
+  %dtype.64 = zext i8 %dtype.8 to i64
   %dtype = shl i64 %dtype.64, 8
-  %or.1 = or i64 %autocast, %deterministic
-  %or.2 = or i64 %or.1, %gradients
-  %word = or i64 %or.2, %dtype
+  %autocast.64 = zext i8 %autocast.8 to i64
+  %autocast = shl i64 %autocast.64, 16
+  %exact.2 = shl i64 %recurrences, 2
+  %exact.4 = shl i64 %products, 4
+  %exact.24 = or i64 %exact.2, %exact.4
+  %exact = or i64 %exact.24, %convolutions
+  %exactly = shl i64 %exact, 24
+  %floating = shl i64 %floats, 32
+  %or.1 = or i64 %bit.0, %bit.1
+  %or.2 = or i64 %bit.2, %bit.3
+  %or.3 = or i64 %bit.4, %dtype
+  %or.4 = or i64 %autocast, %exactly
+  %or.5 = or i64 %or.1, %or.2
+  %or.6 = or i64 %or.3, %or.4
+  %or.7 = or i64 %or.5, %or.6
+  %word = or i64 %or.7, %floating
   ret i64 %word
+}
+
+define internal i64 @bit(i1 %set, i64 %number) {
+  %one = zext i1 %set to i64
+  %bit = shl i64 %one, %number
+  ret i64 %bit
+}
+
+; How exactly oneDNN (backend 2) computes float32 in some operators, 2 bits: 0 is exactly, said so
+; or not, 2 TF32, 3 bfloat16.
+define internal i64 @precision(ptr %context, i32 %operators) {
+  %found = call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(
+      ptr %context, i32 2, i32 %operators)
+  %lower = icmp sgt i32 %found, 1
+  %some = select i1 %lower, i32 %found, i32 0
+  %two = and i32 %some, 3
+  %bits = zext i32 %two to i64
+  ret i64 %bits
+}
+
+; The bits of MXCSR that change results: flush to zero, rounding, denormals are zeros. It is the upper
+; half of what fegetmode writes on x86-64.
+define internal i64 @float_mode() {
+  %mode = alloca i64
+  store i64 0, ptr %mode
+  %e = call i32 @fegetmode(ptr %mode)
+  %both = load i64, ptr %mode
+  %mxcsr = lshr i64 %both, 32
+  %bits = and i64 %mxcsr, 57408                              ; 0xE040
+  ret i64 %bits
 }
 
 ; Whether all that these records watch is as it was. What they look at lies far apart and has been

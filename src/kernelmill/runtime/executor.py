@@ -30,6 +30,11 @@ _FOR_QUICK = (
     "_ZNK2at7Context23deterministicAlgorithmsEv",
     "_ZN3c1031get_default_dtype_as_scalartypeEv",
     "_ZN3c108GradMode10is_enabledEv",
+    "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",
+    "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv",
+    "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv",
+    "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE",
+    "fegetmode",
 )
 _PYTHON_FOR_QUICK = (
     "PyDict_Next",

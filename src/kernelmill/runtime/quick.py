@@ -52,8 +52,15 @@ _TYPE_AT, _SIZE_AT, _INNER_AT = 8, 16, 24
 _MANAGED_AT, _MANAGED_DICT = -24, 1 << 4
 """Where CPython keeps the __dict__ of objects whose class has this flag (Include/object.h)."""
 
-_GRADIENTS = 1 << 2
-_AUTOCAST = 1
+AUTOCAST, DETERMINISM, GRADIENTS, FUNCTION_MODES, DISPATCH_MODES = (1 << n for n in range(5))
+DEFAULT_DTYPE, AUTOCAST_DTYPE, PRECISION, FLOAT_MODE = (
+    0xFF << 8,
+    0xFF << 16,
+    0xFF << 24,
+    0xFFFF << 32,
+)
+"""What the bits of `settings` mean; see @settings of executor.ll."""
+
 _NEVER = -1
 
 
@@ -199,6 +206,11 @@ def space_row(owner: object) -> Row | None:
     return WORD, owner, None, offset, space
 
 
+def settings() -> int:
+    """The settings of torch and of this thread as one word, where `supported`."""
+    return executor().settings()
+
+
 def unmoved(address: int) -> bool:
     """Whether all is as the watch of the table at `address` has it."""
     return bool(executor().unmoved(address))
@@ -288,17 +300,17 @@ class QuickCall:
         self._steps = [table, places, keep]
 
     def open(self, arguments: tuple[Any, ...], binding: Binding | None) -> None:
-        """Take calls, under torch's settings as they are now, without gradients; autocast is not
-        for this. `arguments` are the program's, as far as they are not the call's own (None
-        there)."""
+        """Take calls, under torch's settings as they are now, without gradients; not under modes,
+        which the word of settings does not tell apart. `arguments` are the program's, as far as
+        they are not the call's own (None there)."""
         self._table.arguments = id(arguments)
         address = 0 if binding is None else binding.address
         self._table.binding = address
         # A call keeps what it found: the memory it reads lives as long.
         self._arguments, self.binding, self._bound = arguments, binding, (address, binding)
-        now: int = executor().settings()
-        if not now & _AUTOCAST:
-            self._table.settings = now & ~_GRADIENTS
+        now = settings()
+        if not now & (FUNCTION_MODES | DISPATCH_MODES):
+            self._table.settings = now & ~GRADIENTS
 
     def close(self) -> None:
         """Refuse all calls."""

@@ -18,13 +18,13 @@ import torch
 
 from kernelmill.runtime.quick import REFUSED, NativeWatch, supported
 from kernelmill.saved.arguments import check_of, getter
-from kernelmill.saved.ingredients import quick_state, state
 from kernelmill.saved.load import Loaded
 from kernelmill.saved.manifest import Manifest, path_of
 from kernelmill.saved.packages import version_of
 from kernelmill.saved.paths import GONE, Path, Roots, follow, text_of
 from kernelmill.saved.reads import changes
 from kernelmill.saved.results import Builder
+from kernelmill.saved.settings import SettingsCheck, difference
 from kernelmill.saved.shortcut import Shortcut, shortcut_of
 from kernelmill.saved.watch import Place, Watch
 
@@ -103,10 +103,8 @@ class Seen:
 def look(manifest: Manifest, target: Target, arguments: Sequence[Any] | None = None) -> Seen:
     """Whether an entry is for this target now and, where values for all parameters are given, for
     a call with them (tensors aside)."""
-    now = state()
-    for name, value in manifest.state.items():
-        if now.get(name) != value:
-            return Seen(f"{name}: was {value}, is {now.get(name)}")
+    if differs := difference(manifest.state):
+        return Seen(differs)
     for name, value in manifest.packages.items():
         if version_of(name) != value:
             return Seen(f"version of {name}: was {value}, is {version_of(name)}")
@@ -148,7 +146,7 @@ class Bound:
         self._gather = _gatherer(manifest, self._watched)
         self._checks = _checks(manifest)
         self._run, self.report = loaded.call, loaded.report
-        self._expected_state = quick_state()
+        self._settings = SettingsCheck(manifest.state)
 
     @property
     def quick(self) -> Callable[[tuple[Any, ...]], Any]:
@@ -157,8 +155,8 @@ class Bound:
 
     def __call__(self, values: tuple[Any, ...]) -> Any:
         """The call in full. Mismatch and InputError say what it is not for."""
-        if quick_state() != self._expected_state:
-            raise Mismatch("torch's settings (autocast, determinism, default dtype)")
+        if differs := self._settings.difference():
+            raise Mismatch(differs)
         self._watched.check()
         for check, text in self._checks:
             try:

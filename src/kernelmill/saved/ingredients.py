@@ -1,4 +1,4 @@
-"""What every saved program depends on besides its own code: versions, processor, settings."""
+"""What every saved program depends on besides its own code: versions and the processor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import torch
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.target import host
 from kernelmill.core.version import VERSION
-from kernelmill.saved.fingerprint import fingerprint, name_of
+from kernelmill.saved.fingerprint import fingerprint
 
 
 def versions() -> Mapping[str, str]:
@@ -69,26 +69,3 @@ def of_decompositions(table: Mapping[Any, Callable[..., Any]]) -> str:
     """Operators and the code of what takes their place."""
     rows = sorted(f"{operator}: {fingerprint(function)}" for operator, function in table.items())
     return "\n".join(rows)
-
-
-def state() -> dict[str, str]:
-    """Torch's global settings that change what is traced."""
-    autocast = torch.is_autocast_enabled("cpu")
-    return {
-        "autocast": str(torch.get_autocast_dtype("cpu")) if autocast else "off",
-        "deterministic": str(torch.are_deterministic_algorithms_enabled()),
-        "default dtype": str(torch.get_default_dtype()),
-        "matmul precision": torch.get_float32_matmul_precision(),
-        "modes": str(
-            [name_of(type(m)) for m in torch.overrides._get_current_function_mode_stack()]
-        ),
-    }
-
-
-def quick_state() -> tuple[Any, ...]:
-    """The same for every call, in a quarter of a microsecond."""
-    return (
-        torch._C._is_any_autocast_enabled() and torch.get_autocast_dtype("cpu"),
-        torch._C._get_deterministic_algorithms(),
-        torch.get_default_dtype(),
-    )

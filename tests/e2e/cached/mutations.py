@@ -154,6 +154,8 @@ MUTATIONS = (
     _edit("a constant argument", "model.run(x, y), model.cached(x, y)", "model.run(x, y, 'loud'), model.cached(x, y, 'loud')"),
     _run("default dtype", "torch.set_default_dtype(torch.float64); globals().update(arguments=lambda: (torch.ones(3, 4, dtype=torch.float32), {'more': [torch.ones(4, dtype=torch.float32)]}))"),
     _run("deterministic algorithms", "torch.use_deterministic_algorithms(True)"),
+    _run("float32 precision", "torch.set_float32_matmul_precision('medium')"),
+    _run("flushing of denormals", "torch.set_flush_denormal(True)"),
     _edit("static instead of dynamic", "model = build()", "model = build(dynamic=False)"),
     _edit("custom decompositions", "model = build()", "model = build(custom_decompositions={torch.ops.aten.log.default: unrelated})"),
     _edit("option of the config", "config=CompilerConfig()", "config=switched()"),

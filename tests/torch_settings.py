@@ -1,0 +1,43 @@
+"""Each of torch's settings that a saved program depends on, changed for the time of a `with`."""
+
+from contextlib import contextmanager
+
+import torch
+
+
+@contextmanager
+def _set(setter, value, before):
+    setter(value)
+    try:
+        yield
+    finally:
+        setter(before)
+
+
+def _precision(operators):
+    part = getattr(torch.backends.mkldnn, operators)
+
+    def setter(value):
+        part.fp32_precision = value
+
+    return lambda: _set(setter, "bf16", "none")
+
+
+CHANGES = {
+    "autocast": [lambda: torch.autocast("cpu"), lambda: torch.autocast("cpu", torch.float16)],
+    "deterministic": [lambda: _set(torch.use_deterministic_algorithms, True, False)],
+    "default dtype": [lambda: _set(torch.set_default_dtype, torch.float64, torch.float32)],
+    "default device": [
+        lambda: torch.device("meta"),
+        lambda: _set(torch.set_default_device, "meta", None),
+    ],
+    "float32 precision": [
+        lambda: _set(torch.set_float32_matmul_precision, "high", "highest"),
+        lambda: _set(torch.set_float32_matmul_precision, "medium", "highest"),
+        *map(_precision, ("matmul", "conv", "rnn")),
+    ],
+    "flush denormals": [lambda: _set(torch.set_flush_denormal, True, False)],
+}
+"""Ways to change each row of `SETTINGS` of saved/settings.py, by its name."""
+
+WAYS = [(name, number) for name, ways in CHANGES.items() for number in range(len(ways))]
