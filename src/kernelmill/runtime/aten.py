@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -30,12 +30,16 @@ class Running:
 
     tensors: list[torch.Tensor | None]
     sizes: Sizes
-    symbols: dict[str, int]
+    symbols: Mapping[str, int]
     binding: Binding | None = None
 
 
 Read = Callable[[Running], object]
 """Gives an argument of an operator for the call that is under way."""
+
+
+_DIRECT: dict[str, Callable[..., object]] = {"aten.convolution.default": torch.convolution}
+"""Operators that Python's own binding calls some microseconds sooner than the dispatcher's does."""
 
 
 def find_operator(target: str) -> Callable[..., object]:
@@ -57,10 +61,12 @@ class AtenStep:
 
     def __init__(self, engine: Engine, step: AtenCall) -> None:
         self._engine, self._step = engine, step
-        self._operator = find_operator(step.target)
-        self._arguments = [self._reader(argument) for argument in step.args]
-        self._keywords = {name: self._reader(value) for name, value in step.kwargs}
+        self._operator = _DIRECT.get(step.target) or find_operator(step.target)
+        self._arguments = _Arguments(step.args, self._reader)
+        self._names = tuple(name for name, _ in step.kwargs)
+        self._keywords = _Arguments([value for _, value in step.kwargs], self._reader)
         self.binds = bool(step.binds)
+        self._only = step.results[0] if len(step.results) == 1 and not self.binds else -1
 
     def run(self, running: Running) -> None:
         """Call the operator, bind symbols from its results, bring results into the layout that the
@@ -69,9 +75,21 @@ class AtenStep:
         Results are the tensors among what the operator gives, lists flattened; one that it leaves
         undefined (None) has no reader.
         """
-        arguments = [read(running) for read in self._arguments]
-        keywords = {name: read(running) for name, read in self._keywords.items()}
-        results: list[Any] = list(_flattened(self._operator(*arguments, **keywords)))
+        arguments = self._arguments.of(running)
+        if self._names:
+            named = zip(self._names, self._keywords.of(running), strict=True)
+            outcome = self._operator(*arguments, **dict(named))
+        else:
+            outcome = self._operator(*arguments)
+        if self._only >= 0 and type(outcome) is torch.Tensor:
+            expected = running.sizes.outputs.get(self._only)
+            if expected is not None and _is_as(outcome, *expected):
+                running.tensors[self._only] = outcome
+                return
+        self._take(outcome, running)
+
+    def _take(self, outcome: object, running: Running) -> None:
+        results: list[Any] = list(_flattened(outcome))
         if len(results) > 1:
             results = [part for part in results if part is None or isinstance(part, torch.Tensor)]
         if self.binds:
@@ -81,9 +99,11 @@ class AtenStep:
                 running.tensors[buffer] = self._fitted(buffer, result, running.sizes)
 
     def _bind(self, results: Sequence[object], running: Running) -> None:
+        found = dict(running.symbols)
         for symbol, number, axis in self._step.binds:
             result: Any = results[number]
-            running.symbols[symbol] = int(result) if axis < 0 else result.shape[axis]
+            found[symbol] = int(result) if axis < 0 else result.shape[axis]
+        running.symbols = found
         self._engine.dims.check_ranges(running.symbols)
         self._engine.dims.fill_late(running.sizes.values, running.symbols)
 
@@ -111,23 +131,69 @@ class AtenStep:
         )
 
     def _reader(self, literal: Literal) -> Read:
-        if not isinstance(literal, tuple) or not literal:
-            return lambda running: literal
+        """Of an argument that is no constant."""
+        assert isinstance(literal, tuple)
         tag, *rest = literal
         if tag == "list":
-            parts = [self._reader(part) for part in rest]
-            return lambda running: [read(running) for read in parts]
+            return _Arguments(rest, self._reader).of
         (name,) = rest
         if tag == "tensor" and isinstance(name, int):
             return lambda running: running.tensors[name]
-        if tag == "dim" and isinstance(name, str):
-            number = self._engine.dims.number(dim_of(name, self._engine.plan.symbols))
-            return lambda running: running.sizes.values[number]
-        constant = _constant(tag, name)
-        return lambda running: constant
+        assert tag == "dim" and isinstance(name, str)
+        number = self._engine.dims.number(dim_of(name, self._engine.plan.symbols))
+        return lambda running: running.sizes.values[number]
 
 
-def _constant(tag: object, name: object) -> object:
+class _Arguments:
+    """A list of arguments: constants as they are in all calls, and what each call puts in."""
+
+    def __init__(self, literals: Sequence[Literal], reader: Callable[[Literal], Read]) -> None:
+        self._constants: list[object] = [None] * len(literals)
+        self._tensors: list[tuple[int, int]] = []
+        self._others: list[tuple[int, Read]] = []
+        for place, literal in enumerate(literals):
+            if _is_tensor(literal):
+                self._tensors.append((place, literal[1]))
+            elif _is_constant(literal):
+                self._constants[place] = _constant(literal)
+            else:
+                self._others.append((place, reader(literal)))
+
+    def of(self, running: Running) -> list[object]:
+        """The arguments in this call."""
+        arguments, tensors = self._constants.copy(), running.tensors
+        for place, buffer in self._tensors:
+            arguments[place] = tensors[buffer]
+        for place, read in self._others:
+            arguments[place] = read(running)
+        return arguments
+
+
+def _is_tensor(literal: Literal) -> TypeGuard[tuple[str, int]]:
+    return (
+        isinstance(literal, tuple)
+        and len(literal) == 2
+        and literal[0] == "tensor"
+        and isinstance(literal[1], int)
+    )
+
+
+def _is_constant(literal: Literal) -> bool:
+    """Whether an argument is the same in all calls."""
+    if not isinstance(literal, tuple) or not literal:
+        return True
+    if literal[0] == "list":
+        return all(map(_is_constant, literal[1:]))
+    return not _is_tensor(literal) and literal[0] != "dim"
+
+
+def _constant(literal: Literal) -> object:
+    if not isinstance(literal, tuple) or not literal:
+        return literal
+    tag, *rest = literal
+    if tag == "list":
+        return [_constant(part) for part in rest]
+    (name,) = rest
     if tag == "dtype" and isinstance(name, str):
         return to_torch(BY_NAME[name]) if name in BY_NAME else _torch_name(name, torch.dtype)
     if tag == "device" and isinstance(name, str):
@@ -144,6 +210,17 @@ def _torch_name(name: str, kind: type) -> object:
     if not isinstance(found, kind):
         raise KernelmillError(f"torch has no {kind.__name__} {name!r}")
     return found
+
+
+def _is_as(
+    tensor: torch.Tensor, shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
+) -> bool:
+    return (
+        tensor.shape == shape
+        and tensor.stride() == strides
+        and tensor.dtype is dtype
+        and not tensor.is_neg()
+    )
 
 
 def _flattened(outcome: object) -> Iterator[object]:

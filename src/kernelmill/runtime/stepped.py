@@ -118,10 +118,13 @@ def stepped_call(engine: Engine) -> Call:
 
     def go_through(running: Running, frame: Frame) -> None:
         for stage in stages:
-            if isinstance(stage.action, Segment):
-                _launch(engine, stage.action, running, frame)
+            action = stage.action
+            if isinstance(action, Segment):
+                _launch(engine, action, running, frame)
             else:
-                _operate(engine, stage.action, stage.placed, running, frame)
+                action.run(running)
+                if action.binds or stage.placed:
+                    _pass_on(engine, action.binds, stage.placed, running, frame)
             for buffer in stage.drops:
                 running.tensors[buffer] = None
 
@@ -149,6 +152,7 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
     inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == "input"]
     unwritten = _unwritten(plan)
     look = _quick_look(engine)
+    late, count = engine.late, len(plan.buffers)
 
     def begin(args: tuple[Any, ...], frame: Frame) -> Running:
         def enter(admitted: Admitted) -> int:
@@ -160,26 +164,28 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
 
         found, code = look(args), -1
         if found is not None:
-            with suppress(Exception):
+            try:
                 code = enter(found)
+            except Exception:
+                code = -1  # an argument that cannot even be handed over
         if found is None or code:
             found, code = engine.carefully(args, enter)
         if code:
             raise engine.error(code)
         admitted, sizes, binding = found
-        if engine.late:
+        if late:
             # Operators will put the sizes that they find into it.
             sizes = replace(sizes, values=type(sizes.values).from_buffer_copy(sizes.values))
             frame.adopt(sizes)
-        running = Running([None] * len(plan.buffers), sizes, dict(sizes.symbols), binding)
+        tensors: list[torch.Tensor | None] = [None] * count
         for buffer, argument in inputs:
-            running.tensors[buffer] = admitted[argument]
+            tensors[buffer] = admitted[argument]
         for buffer in unwritten:
-            running.tensors[buffer] = result_tensor(*engine.output(buffer, sizes))
+            tensors[buffer] = result_tensor(*engine.output(buffer, sizes))
         if binding is not None:
             for buffer, tensor in binding.packed.items():
-                running.tensors[buffer] = tensor
-        return running
+                tensors[buffer] = tensor
+        return Running(tensors, sizes, sizes.symbols, binding)
 
     return begin
 
@@ -188,15 +194,17 @@ def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Admitted, N
     """What `native_call` looks at before the entry checks arguments; None when in doubt."""
     count = len(engine.plan.inputs)
     pick_checked = argument_picker(kernel_arguments(engine))
+    static = None if engine.sources else engine.sizes_of(())
     find_sizes = sizes_finder(engine)
     parameters = engine.parameters
 
     def look(args: tuple[Any, ...]) -> Admitted | None:
         if len(args) != count:
             raise engine.wrong_count(len(args))
-        if any(type(x) not in PLAIN_TENSORS or x.is_neg() for x in pick_checked(args)):
-            return None
-        sizes, binding = find_sizes(args), None
+        for tensor in pick_checked(args):
+            if type(tensor) not in PLAIN_TENSORS or tensor.is_neg():
+                return None
+        sizes, binding = static or find_sizes(args), None
         if parameters is not None:
             binding = parameters.bindings.get(id(args[parameters.key_argument]))
             if binding is None:
@@ -220,11 +228,11 @@ def _launch(engine: Engine, segment: Segment, running: Running, frame: Frame) ->
         raise engine.error(status)
 
 
-def _operate(
-    engine: Engine, step: AtenStep, placed: tuple[int, ...], running: Running, frame: Frame
+def _pass_on(
+    engine: Engine, binds: bool, placed: tuple[int, ...], running: Running, frame: Frame
 ) -> None:
-    step.run(running)
-    if step.binds:
+    """Tell launches of sizes and results that an operator gave."""
+    if binds:
         sizes = running.sizes
         scratch = scratch_bytes(engine.plan.steps, engine.dims, sizes.values)
         running.sizes = replace(sizes, scratch_bytes=scratch)

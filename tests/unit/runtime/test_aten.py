@@ -1,5 +1,6 @@
 """Plans with ATen steps between launches."""
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import BOOL, BY_NAME, F32, I64, DType
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, BufferSpec, DimResult, Plan, TensorInput, TensorResult
-from kernelmill.runtime import load
+from kernelmill.runtime import Program, load
 from tests.unit.runtime.kernels import (
     add,
     buffer,
@@ -385,3 +386,55 @@ def test_dtype_of_a_result_is_checked() -> None:
     plan = unary_plan(step, tensor_input("x", 2), BufferSpec("tensor", wrong, (2,), (1,)))
     with pytest.raises(KernelmillError, match=r"torch gave torch\.bool"):
         load(plan, {})(torch.zeros(2))
+
+
+def chain(steps: int) -> Plan:
+    """A running sum of a running sum, so many times."""
+    numbers = range(steps)
+    return Plan(
+        "chain", (), (tensor_input("x", 4),),
+        (buffer("input", 4, source=0), *(buffer("tensor", 4) for _ in numbers)), (),
+        tuple(aten("aten.cumsum.default", t(i), 0, results=(i + 1,)) for i in numbers),
+        (TensorResult(steps),), (),
+    )  # fmt: skip
+
+
+def calls_made(program: Program, *args: torch.Tensor) -> int:
+    """How many functions, Python's and built-in ones, a call of the program calls."""
+    calls = 0
+
+    def note(frame: object, event: str, argument: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    program(*args)
+    sys.setprofile(note)
+    try:
+        program(*args)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_an_operator_costs_few_calls_more_than_itself() -> None:
+    x = torch.randn(4)
+    once, often = (calls_made(load(chain(steps), {}), x) for steps in (1, 11))
+    assert once <= 35
+    assert (often - once) / 10 <= 11
+
+
+def test_constant_arguments_cost_nothing() -> None:
+    ones, zeros = ("list", 1, 1), ("list", 0, 0)
+    step = aten(
+        "aten.convolution.default", t(0), t(1), None, ones, ones, ones, False, zeros, 1,
+        results=(2,),
+    )  # fmt: skip
+    plan = Plan(
+        "convolution", (), (tensor_input("x", 1, 2, 3, 3), tensor_input("w", 2, 2, 3, 3)),
+        (buffer("input", 1, 2, 3, 3, source=0), buffer("input", 2, 2, 3, 3, source=1),
+         buffer("tensor", 1, 2, 3, 3)), (), (step,), (TensorResult(2),), (),
+    )  # fmt: skip
+    x, w = torch.randn(1, 2, 3, 3), torch.randn(2, 2, 3, 3)
+    program = load(plan, {})
+    assert torch.equal(program(x, w)[0], torch.conv2d(x, w, padding=1))
+    assert calls_made(program, x, w) <= calls_made(load(chain(1), {}), torch.randn(4)) + 2
