@@ -21,7 +21,8 @@ def drawn(stream):
     return stream.getvalue()
 
 
-def test_quick_compiles_draw_nothing():
+def test_quick_compiles_draw_nothing(monkeypatch):
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 3600.0)
     assert drawn(Terminal()) == ""
 
 
