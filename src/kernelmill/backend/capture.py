@@ -234,10 +234,13 @@ class _Compilation:
         roles = ["user"] * len(placeholders)
         context = TracingContext.try_get()
         # In training the optimiser changes parameters at every step: packing them would not pay.
-        if capture.kind == "inference" and context is not None and context.fw_metadata is not None:
-            static = context.fw_metadata.static_input_indices
-            roles = argument_roles(placeholders, self.sources, static)
-        return import_fx(gm, capture.name, roles, names)
+        metadata: Any = None if context is None else context.fw_metadata
+        saved_from: int | None = None
+        if metadata is not None and capture.kind == "inference":
+            roles = argument_roles(placeholders, self.sources, metadata.static_input_indices)
+        elif metadata is not None and capture.kind == "forward":
+            saved_from = metadata.num_forward
+        return import_fx(gm, capture.name, roles, names, saved_from)
 
     def _needs_no_wrapper(self, gm: fx.GraphModule) -> bool:
         """Whether AOTAutograd's wrapper would only pass arguments and results through.

@@ -51,9 +51,14 @@ def suffix(type: VType) -> str:
     return name if type.lanes == 1 else f"v{type.lanes}{name}"
 
 
-@cache
 def constant(type: VType, value: float) -> str:
     """A literal of this type, the same in all lanes."""
+    # 0.0 and -0.0 are equal, and would be one key of a cache.
+    return _constant(type, value, math.copysign(1.0, value) < 0)
+
+
+@cache
+def _constant(type: VType, value: float, negative: bool) -> str:
     text = _scalar(type.dtype, value)
     if type.lanes == 1:
         return text

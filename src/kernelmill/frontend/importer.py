@@ -42,23 +42,28 @@ class ImportedGraph:
 
 
 def import_fx(
-    gm: fx.GraphModule, name: str, input_roles: Sequence[str], input_names: Sequence[str]
+    gm: fx.GraphModule,
+    name: str,
+    input_roles: Sequence[str],
+    input_names: Sequence[str],
+    saved_from: int | None = None,
 ) -> ImportedGraph:
     """Translate a functionalised ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
     Roles ("user", "param", "buffer") and names go by the position of the placeholder; an argument
-    that the graph itself updates is always a "user" one. Raises UnsupportedError when the graph
+    that the graph itself updates is always a "user" one. Results from `saved_from` on are for a
+    backward graph alone, and need not have the strides that were traced. Raises UnsupportedError when the graph
     cannot be carried as a whole (sparse tensors, higher-order operators); a single operator that
     has no translation becomes an `aten` node instead.
     """
     # AOTAutograd calls compilers under its fake mode, where a constant's contents cannot be read.
     with _disable_current_modes():
-        return _Importer(gm, name).run(input_roles, input_names)
+        return _Importer(gm, name, saved_from).run(input_roles, input_names)
 
 
 class _Importer:
-    def __init__(self, gm: fx.GraphModule, name: str) -> None:
-        self.gm = gm
+    def __init__(self, gm: fx.GraphModule, name: str, saved_from: int | None) -> None:
+        self.gm, self.saved_from = gm, saved_from
         self.context = ImportContext(name)
         self.operators = OperatorImporter(self.context)
         self.builder, self.emitter = self.context.builder, self.context.emitter
@@ -83,7 +88,8 @@ class _Importer:
                 env[node] = self._call(node)
                 self.waits.note(node, graph.nodes[first:], env)
             elif node.op == "output":
-                graph.results = ResultImporter(self.context, self.operators).run(node.args[0])
+                results = ResultImporter(self.context, self.operators, self.saved_from)
+                graph.results = results.run(node.args[0])
             elif node.op != "placeholder":
                 raise UnsupportedError(f"an FX node of kind {node.op}")
         self._drop_unread_constants()

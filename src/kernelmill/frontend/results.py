@@ -10,21 +10,31 @@ from typing import Any
 import torch
 from torch import fx
 
+from kernelmill.core.dim import Dim
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.aten_call import emit_aten
 from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter, flattened
 from kernelmill.frontend.promotion import WeakFloat
-from kernelmill.frontend.tensors import dense_strides
+from kernelmill.frontend.tensors import dense_strides, lie_apart
 from kernelmill.graph.ir import Result, Value, row_major
+from kernelmill.graph.ops import OPS
+
+Dims = tuple[Dim, ...]
 
 
 class ResultImporter:
     """Values are pure, memory is not: a clone must be a copy, and a view that is returned beside
-    what it views (an argument or another result) must be a view."""
+    what it views (an argument or another result) must be a view.
 
-    def __init__(self, context: ImportContext, operators: OperatorImporter) -> None:
-        self.context, self.operators = context, operators
+    A result has the strides that were traced, those of dims of size 1 and of empty tensors too.
+    Results from `saved_from` on, which nobody but a backward graph sees, are dense.
+    """
+
+    def __init__(
+        self, context: ImportContext, operators: OperatorImporter, saved_from: int | None = None
+    ) -> None:
+        self.context, self.operators, self.saved_from = context, operators, saved_from
         self._views: dict[fx.Node, Value] = {}
         self._made: dict[fx.Node, list[Value]] = {}
         self._returned: dict[Value, fx.Node] = {}
@@ -33,11 +43,12 @@ class ResultImporter:
         """The results for the entries of FX's output node."""
         nodes = [node for node in self.context.env if node.op == "placeholder"]
         nodes += [entry for entry in entries if isinstance(entry, fx.Node)]
-        tensors = [node for node in nodes if isinstance(node.meta.get("val"), torch.Tensor)]
+        tensors = [node for node in nodes if _has_elements(node.meta.get("val"))]
         shared = _shared_storages(tensors)
-        return [self._result(entry, shared) for entry in entries]
+        kept = len(entries) if self.saved_from is None else self.saved_from
+        return [self._result(entry, shared, at < kept) for at, entry in enumerate(entries)]
 
-    def _result(self, entry: Any, shared: set[Any]) -> Result:
+    def _result(self, entry: Any, shared: set[Any], exact: bool) -> Result:
         if entry is None or isinstance(entry, int):
             return entry
         value = self.context.argument(entry)
@@ -47,17 +58,30 @@ class ResultImporter:
             return value
         if entry.op == "placeholder" or entry.target is torch.ops.aten.copy_.default:
             return value
-        if _storage(entry) in shared and not value.dtype.is_opaque:
+        if not value.dtype.is_opaque and (_storage(entry) in shared or self._overlaps(entry)):
             return self._view(entry)
-        return self._own(entry, value)
+        return self._own(entry, value, exact)
 
-    def _own(self, node: fx.Node, value: Value) -> Value:
+    def _overlaps(self, node: fx.Node) -> bool:
+        """Whether a view has several elements in one place, as far as can be told."""
+        shape, strides = self._memory(node)
+        return _viewed(node, _maker(node)) is not None and not lie_apart(shape, strides)
+
+    def _memory(self, node: fx.Node) -> tuple[Dims, Dims]:
+        """The shape and strides that were traced."""
+        tensor: torch.Tensor = node.meta["val"]
+        return self.context.symbols.dims(tensor.shape), self.context.symbols.dims(tensor.stride())
+
+    def _own(self, node: fx.Node, value: Value, exact: bool = True) -> Value:
         """The value in memory that no argument and no other result has."""
         kind = self.context.type_of(node.meta["val"], "a result")
-        if value.node is None:
+        shape, strides = self._memory(node)
+        if not exact or not lie_apart(shape, strides):
             strides = dense_strides(kind) or row_major(value.shape)
+        if value.node is None:
             return self.context.builder.emit("layout", value, strides=strides)
-        value = self.context.laid_out(value, node.meta["val"])
+        if value.type.memory_strides != strides and OPS[value.node.op].kind != "aten":
+            value = self.context.stored(value, strides)
         if self._returned.setdefault(value, node) is node:
             return value
         kind = replace(kind, strides=value.type.strides)
@@ -105,6 +129,13 @@ class ResultImporter:
         tensor: torch.Tensor = node.meta["val"]
         offset = self.context.symbols.dim(tensor.storage_offset())
         return self.context.type_of(tensor, "a result"), offset
+
+
+def _has_elements(traced: Any) -> bool:
+    """Whether this is a tensor, and not one that is known to be empty: such share no memory."""
+    return isinstance(traced, torch.Tensor) and all(
+        isinstance(size, torch.SymInt) or size > 0 for size in traced.shape
+    )
 
 
 def _storage(node: fx.Node) -> Any:

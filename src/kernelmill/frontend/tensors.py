@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, bounds
 from kernelmill.core.dtype import from_torch
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import SymbolTable
@@ -72,3 +72,26 @@ def _inner_first(kind: TensorType) -> list[int] | None:
         order.append(found)
         expected = expected * kind.shape[found]
     return order
+
+
+def lie_apart(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
+    """Whether no two elements lie in one place. What cannot be told of symbolic sizes counts as no.
+
+    Each dim, from the innermost to the outermost, has to step over all that those within it reach.
+    """
+    left = [(stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    if any(size == 0 for _, size in left):
+        return True
+    reach: Dim = 0
+    while left:
+        inner = next((e for e in left if all(_at_least(o[0] - e[0], 0) for o in left)), None)
+        if inner is None or not _at_least(inner[0] - reach, 1):
+            return False
+        left.remove(inner)
+        reach = reach + (inner[1] - 1) * inner[0]
+    return True
+
+
+def _at_least(dim: Dim, least: int) -> bool:
+    low = bounds(dim)[0]
+    return low is not None and low >= least

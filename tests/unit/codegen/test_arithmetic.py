@@ -7,10 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
+from kernelmill.codegen.spelling import constant
 from kernelmill.core.dtype import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
 from kernelmill.core.target import Target
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import Value
+from kernelmill.kernel.ir import Value, VType
 from tests.unit.codegen.native import NUMPY, TARGETS, run_map
 
 INTEGERS = (I64, I32, I16, I8, U8)
@@ -246,3 +247,11 @@ def test_literals_and_scalars_stand_for_all_lanes() -> None:
     got = run_map(body, [a], [F32], F32, 16)
     with np.errstate(all="ignore"):
         check(got, np.where(a > np.float32(0.1), a * a[2] + np.float32(2.5), np.float32(-1.0)))
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_constants_keep_the_sign_of_zero_whichever_comes_first(dtype: DType) -> None:
+    for value in (0.0, -0.0, 0.0):
+        for lanes in (1, 4):
+            text = constant(VType(dtype, lanes), value)
+            assert ("8000000000000000" in text) == (str(value) == "-0.0"), text

@@ -1,0 +1,87 @@
+"""Programs that were wrong once, as small as they were minimised, in the modes that were wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.programs.check import by_name, check
+from tests.programs.program import Program, Ref, Seed, SizeOf, Step, module_text
+
+F32, F64, I32, I64 = torch.float32, torch.float64, torch.int32, torch.int64
+
+A, B, V, W, N = Ref("a"), Ref("b"), Ref("v"), Ref("w"), Ref("n")
+
+DYNAMO = ("default", "dynamic", "reduce-overhead", "super-kernel")
+SAVED = ("cache-trace", "cache-load", "aot")
+
+
+def made(name: str, *shape: Any, dtype: Any = F32, fill: str = "whole") -> Step:
+    """A tensor from outside."""
+    return Step((name,), "values.make", (dtype, shape, fill, Seed(len(name))))
+
+
+def step(names: str, function: str, *args: Any, **kwargs: Any) -> Step:
+    """A step whose results are named in one text."""
+    return Step(tuple(names.split()), function, args, tuple(kwargs.items()))
+
+
+def program(
+    inputs: list[Step], steps: list[Step], results: str = "v", gradient: bool = False
+) -> Program:
+    """A program of arguments only. The size that varies is 3, then 2."""
+    names = tuple(name for one in inputs for name in one.names)
+    return Program(
+        tuple(inputs), names, (), (), tuple(steps), tuple(results.split()), (3, 2), gradient
+    )
+
+
+FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
+    "strides of a slice of what is computed": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", N, 8)],
+            [step("w", "torch.neg", A), step("v", "torch.narrow", W, 1, 1, 5)],
+        ),
+    ),
+    "strides of a copy of one row": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 9), step("b", "torch.as_strided", A, (1, 7), (2, 1))],
+            [step("v", "Tensor.to", B, F64)],
+        ),
+    ),
+    "strides of an empty copy": (
+        DYNAMO,
+        program(
+            [made("a", 0, 7)], [step("w", "torch.narrow", A, 1, 0, 0), step("v", "torch.clone", W)]
+        ),
+    ),
+    "strides of an expanded result": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", N, 1)],
+            [step("w", "torch.neg", A), step("v", "Tensor.expand", W, (SizeOf("a", 0), 4))],
+        ),
+    ),
+    "strides of slices where the size varies": (
+        ("dynamic", "gears", "cache-load"),
+        program(
+            [made("a", N, 4, 6)],
+            [step("w", "torch.exp", A), step("v", "torch.select", W, 1, -1)],
+        ),
+    ),
+}
+
+
+CASES = [(name, mode) for name, (modes, _) in FOUND.items() for mode in modes]
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_a_program_that_was_wrong_is_right(name: str, mode: str) -> None:
+    _, found = FOUND[name]
+    verdict = check(found, by_name(mode))
+    assert verdict.status == "right", f"{verdict.detail}\n{module_text(found)}"
+    assert not verdict.fallback
