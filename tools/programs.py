@@ -131,6 +131,8 @@ class Search:
             if not by_name(mode).takes(program):
                 continue
             verdict = self.worker.check(program, mode)
+            if verdict.status == "invalid":
+                continue
             self.counts[mode, verdict.status] += 1
             self.fallbacks[mode] += verdict.fallback
             if verdict.status == "wrong":
@@ -138,6 +140,11 @@ class Search:
                 wrong.setdefault(key, []).append(verdict)
         for verdicts in wrong.values():
             self._keep(seed, program, verdicts)
+        if self.programs % 20 == 0:
+            checks = sum(self.counts.values())
+            print(
+                f"{self.programs} programs, {checks} checks, {len(self.faults)} wrong", flush=True
+            )
 
     def _keep(self, seed: int, program: Program, verdicts: list[Verdict]) -> None:
         first = verdicts[0]

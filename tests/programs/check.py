@@ -27,7 +27,8 @@ MAY_REFUSE = {"gears", "gears-padded", "cache-trace", "cache-load", "aot", "supe
 
 @dataclass(frozen=True)
 class Verdict:
-    """`status`: "right", "refused", "torch" (which differs from eager in the same way) or "wrong".
+    """`status`: "right", "refused", "torch" (which differs from eager in the same way), "wrong", or
+    "invalid" (eager itself raises: in the backward, or with other values than the first).
     `fallback`: the whole graph ran in torch."""
 
     mode: str
@@ -43,7 +44,10 @@ def check(program: Program, mode: Mode) -> Verdict:
         warnings.simplefilter("ignore")
         subject = Subject(program, load(program, folder), folder)
         try:
-            eager = _Caller(subject, mode).all()
+            try:
+                eager = _Caller(subject, mode).all()
+            except Exception as error:
+                return Verdict(mode.name, "invalid", f"{type(error).__name__}: {error}")
             return _Comparison(subject, mode, eager).verdict()
         finally:
             sys.modules.pop(subject.module.__name__, None)

@@ -52,9 +52,9 @@ def import_fx(
 
     Roles ("user", "param", "buffer") and names go by the position of the placeholder; an argument
     that the graph itself updates is always a "user" one. Results from `saved_from` on are for a
-    backward graph alone, and need not have the strides that were traced. Raises UnsupportedError when the graph
-    cannot be carried as a whole (sparse tensors, higher-order operators); a single operator that
-    has no translation becomes an `aten` node instead.
+    backward graph alone, and need not have the strides that were traced. Raises UnsupportedError
+    when the graph cannot be carried as a whole (sparse tensors, higher-order operators); a single
+    operator that has no translation becomes an `aten` node instead.
     """
     # AOTAutograd calls compilers under its fake mode, where a constant's contents cannot be read.
     with _disable_current_modes():
