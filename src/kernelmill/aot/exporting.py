@@ -336,7 +336,7 @@ def _options(config: CompilerConfig) -> dict[str, Any]:
     return {
         name: value
         for name, option, value in config.options()
-        if option.in_key and value != option.default
+        if (option.in_key or name == "check_weights") and value != option.default
     }
 
 

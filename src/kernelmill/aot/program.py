@@ -17,6 +17,7 @@ from kernelmill.aot.packs import PacksOfFile, bind_weights
 from kernelmill.aot.shortcut import quick_way
 from kernelmill.aot.sizes import size_check
 from kernelmill.aot.weights import tensors_over
+from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.errors import InputError, KernelmillError, StoreError, UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import host
@@ -80,6 +81,9 @@ def _program(
         mapped = torch.frombuffer(file.mapping, dtype=torch.uint8)
         place = PacksOfFile(manifest.packed, weights, mapped, file.sections["packed"][0])
     program = load_program(plan, objects, check_sizes=size_check(manifest, plan), place=place)
+    config = CompilerConfig()
+    config.check_weights = manifest.options.get("check_weights", config.check_weights)
+    program.check_weights(config.check_weights)
     if place is not None:
         # Before anybody can write to the weights.
         bind_weights(program, _in_order(manifest, weights))

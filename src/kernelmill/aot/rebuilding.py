@@ -18,4 +18,6 @@ def rebuilt(file: SealedFile, manifest: Manifest) -> Program:
     config = configured(CompilerConfig(), options=manifest.options)
     made = compiled(parse_graph(file.text("graph")), config)
     plan = made.draft.lowered.plan
-    return load(plan, made.objects, check_sizes=size_check(manifest, plan))
+    program = load(plan, made.objects, check_sizes=size_check(manifest, plan))
+    program.check_weights(config.check_weights)
+    return program

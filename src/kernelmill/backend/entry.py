@@ -29,6 +29,9 @@ class Backend:
         self.config = CompilerConfig() if compiler_config is None else compiler_config
         self.custom_decompositions = dict(custom_decompositions or {})
         self.captures: list[Capture] = []
+        # Dynamo knows it by this name, and lets go of parameters after a compile then: else
+        # torch.utils.swap_tensors would refuse them.
+        self.__name__ = NAME
         self.config.warn_other_mode()
 
     def __call__(
@@ -41,6 +44,10 @@ class Backend:
         return compile_capture(
             gm, example_inputs, config, self.custom_decompositions, self.captures.append
         )
+
+
+NAME = "kernelmill"
+"""What this package is called among the backends of torch.compile."""
 
 
 def get_backend(

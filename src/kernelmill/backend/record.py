@@ -19,6 +19,7 @@ from torch._functorch._aot_autograd.schemas import OutputType
 
 from kernelmill import codegen
 from kernelmill.backend.capture import Traced, compile_capture
+from kernelmill.backend.entry import NAME
 from kernelmill.backend.gear_calls import GearedCall
 from kernelmill.backend.guards import conditions_from, conditions_of, reads_of
 from kernelmill.backend.report import Capture
@@ -84,11 +85,14 @@ def record(
     # Floats are part of the program, not tensors made from them at each call.
     with torch.no_grad(), dynamo_config.patch(specialize_float=True, guard_nn_modules=True):
         returned = compiled(*args, **kwargs)
+    saved, reason = None, ""
     try:
         saved = _Writer(target, trace, roots, returned, ingredients).saved()
     except UnsupportedError as error:
-        return Recording(trace.plain(returned), None, str(error), compiled)
-    return Recording(trace.plain(returned), saved, compiled=compiled)
+        reason = str(error)
+    plain = trace.plain(returned)
+    trace.forget()
+    return Recording(plain, saved, reason, compiled)
 
 
 class _Integer(int):
@@ -102,10 +106,12 @@ class _Trace:
         self, config: CompilerConfig, decompositions: Decompositions, target: Target, roots: Roots
     ) -> None:
         self.config, self.decompositions = config, decompositions
+        self.__name__ = NAME  # see Backend
         self.target, self.roots = target, roots
         self.traced: list[Traced] = []
         self.captures: list[Capture] = []
         self.drafts: list[Draft] = []
+        self.begun = False
         self.output: Any = None
         self.guards: list[Any] = []
         self.sources: list[Any] = []
@@ -115,11 +121,11 @@ class _Trace:
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
         tx: Any = InstructionTranslator.current_tx()
-        if self.output is not None:  # traced anew, by the function that serves in this process
+        if self.begun:  # traced anew, by the function that serves in this process
             return compile_capture(
                 gm, example_inputs, self.config, self.decompositions, self.captures.append
             )
-        self.output = tx.output
+        self.begun, self.output = True, tx.output
         self.globals = str(tx.f_globals.get("__name__", ""))
         placeholders = gm.graph.find_nodes(op="placeholder")
         self.sources = [getattr(node, "_dynamo_source", None) for node in placeholders]
@@ -143,6 +149,13 @@ class _Trace:
             return results
 
         return run
+
+    def forget(self) -> None:
+        """Let go of what was remembered: Dynamo keeps this, and what a trace holds has references
+        to parameters, which `torch.utils.swap_tensors` refuses."""
+        self.output, self.roots, self.results = None, Roots(None, {}, {}), []
+        for found in (self.traced, self.drafts, self.guards, self.sources, self.changed):
+            found.clear()
 
     def reader(self) -> SourceReader:
         """Reads the sources of this trace."""

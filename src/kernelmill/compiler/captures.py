@@ -12,6 +12,7 @@ from typing import Any
 
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.report import CompileReport
+from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.core.dim import bounds
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger
@@ -23,7 +24,10 @@ from kernelmill.runtime.program import Program
 
 _log = get_logger("compiler")
 
-_SUMMED = ("arena_bytes", "packed_bytes", "calls", "repacks", "streamed", "packing", "copies")
+_SUMMED = (
+    "arena_bytes", "packed_bytes", "calls", "repacks", "streamed", "packing", "weights_watched",
+    "weights_compared", "weights_sampled", "copies",
+)  # fmt: skip
 """The counters of a program that those of its captures are added to."""
 
 Replay = Callable[[tuple[Any, ...]], list[ProgramResult]]
@@ -33,12 +37,18 @@ class Captures:
     """Captures of one graph, at most `limit`: the oldest is dropped for a new one."""
 
     def __init__(
-        self, operators: Operators, graph: Graph, report: CompileReport, limit: int
+        self,
+        operators: Operators,
+        graph: Graph,
+        report: CompileReport,
+        limit: int,
+        check_weights: CheckWeights = "auto",
     ) -> None:
         self.operators = operators
         self.graph = graph
         self.report = report
         self.limit = limit
+        self.check_weights: CheckWeights = check_weights
         self._first = True
 
     def program(self) -> Program | CapturedProgram:
@@ -47,6 +57,7 @@ class Captures:
 
     def around(self, program: Program) -> Program | CapturedProgram:
         """What serves the graph's calls, with the program for all sizes given."""
+        program.check_weights(self.check_weights)
         return CapturedProgram(program, self) if program.sources else program
 
     def capture(self, values: dict[str, int]) -> Program:
@@ -55,7 +66,9 @@ class Captures:
         report = CompileReport(f"{self.graph.name} at {sizes}", nodes_before=len(self.graph.nodes))
         graph = at_sizes(self.graph, values)
         report.nodes_after = len(graph.nodes)
-        return self.operators.program(graph, report, list(self._ahead(values)))
+        program = self.operators.program(graph, report, list(self._ahead(values)))
+        program.check_weights(self.check_weights)
+        return program
 
     def _ahead(self, values: dict[str, int]) -> Iterator[Graph]:
         """At the first capture, the graph at the other sizes that static kernels are wanted for."""

@@ -66,6 +66,7 @@ def compile_graphs(
         programs = link_all(lowered(), store, target, obtaining)
     fused = config.experimental_config.pattern_fusion_pass
     for program, draft in zip(programs, drafts, strict=True):
+        program.check_weights(config.check_weights)
         note(program, draft.graph, fused=fused)
     return programs
 
@@ -121,7 +122,7 @@ def _captures(
 ) -> Captures:
     limit = config.debug.aclgraph.static_capture_size_limit
     assert limit is not None
-    return Captures(operators, graph, report, limit)
+    return Captures(operators, graph, report, limit, config.check_weights)
 
 
 def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:

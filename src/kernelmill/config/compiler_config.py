@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, Literal
 
 from kernelmill.config.option import Choice, Group, Sub
 from kernelmill.config.tree import (
@@ -19,6 +19,8 @@ from kernelmill.config.tree import (
     InferenceConfig,
     hook,
 )
+
+CheckWeights = Literal["auto", "full", "samples"]
 
 
 class CompilerConfig(Group):
@@ -38,6 +40,12 @@ class CompilerConfig(Group):
         (MAX_AUTOTUNE, REDUCE_OVERHEAD),
         "max-autotune compiles for speed; reduce-overhead runs operators one by one, captured.",
         in_key=True,
+    )
+    check_weights = Choice[CheckWeights](
+        "auto",
+        ("auto", "full", "samples"),
+        "How writes to packed weights are found: auto asks the system for written pages, or "
+        "compares pieces where it refuses; full compares everything; samples compares pieces.",
     )
     debug = Sub(Debug)
     dump_config = Sub(DumpConfig)

@@ -1,15 +1,34 @@
-"""A long-lived argument as it was when it was bound."""
+"""Long-lived arguments as they were when they were bound.
+
+Nothing here refers to a tensor, weakly or not: `torch.utils.swap_tensors` refuses tensors that
+somebody has a weak reference to. A tensor is told by its object's address and its TensorImpl's; and
+by its storage, which lets go of what was bound when it dies.
+"""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
 from kernelmill.runtime import linker
-from kernelmill.runtime.samples import Sample, take_sample
+from kernelmill.runtime.contents import (
+    WHOLE_BYTES,
+    CheckWeights,
+    Contents,
+    Way,
+    memory_span,
+    read_contents,
+    way_for,
+)  # fmt: skip
+from kernelmill.runtime.write_watch import Span, Watch, write_watch
+
+Gone = Callable[[object], None]
+"""Is called when a storage has died."""
 
 
 @dataclass(frozen=True)
@@ -21,45 +40,142 @@ class CellState:
     version: int | None
     dtype: int
     layout: tuple[int, ...]
-    sample: Sample
+    contents: Contents | None
 
 
 @dataclass
 class Cell:
-    """A bound parameter. `copy` is what kernels read when that has other strides."""
+    """A bound parameter: its object's address and class, its storage and where that lies. `copy` is
+    what kernels read when that has other strides. `looks` is what its watch told when the state was
+    read."""
 
     argument: int
-    reference: weakref.ref[torch.Tensor]
+    object: int
+    type: type
+    storage: weakref.ref[torch.UntypedStorage]
+    base: int
     state: CellState
+    way: Way
+    watch: Watch | None = None
     copy: torch.Tensor | None = None
-
-    @property
-    def tensor(self) -> torch.Tensor:
-        """What kernels read. It is there while a call has the parameter."""
-        tensor = self.copy if self.copy is not None else self.reference()
-        assert tensor is not None
-        return tensor
+    looks: int = 0
 
     @property
     def address(self) -> int:
+        """Where kernels read it."""
         return self.state.data if self.copy is None else self.copy.data_ptr()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether its memory still is."""
+        storage = self.storage()
+        return storage is not None and storage.data_ptr() == self.base
 
-def read_state(tensor: torch.Tensor) -> CellState:
+
+class Cells:
+    """Makes the cells of a program. `packed` are the arguments that something is packed from;
+    `admit(argument number, value)` gives the tensor that kernels may read for an argument, itself
+    or a copy, or raises InputError."""
+
+    def __init__(
+        self,
+        arguments: Collection[int],
+        packed: Collection[int],
+        admit: Callable[[int, object], torch.Tensor],
+    ) -> None:
+        self._arguments, self._packed, self._admit = arguments, packed, admit
+        self.check: CheckWeights = "auto"
+        self.copies = 0
+
+    def read(
+        self, arguments: Sequence[object], old: Mapping[int, Cell], gone: Gone
+    ) -> dict[int, Cell]:
+        """The cells of these arguments as they are now; what has not changed keeps its cell.
+        InputError names one that cannot be bound."""
+        if self.check == "auto":
+            write_watch().look()
+        found = {i: old[i] for i in self._arguments if i in old and _same(old[i], arguments[i])}
+        fitting = {i: self._admit(i, arguments[i]) for i in self._arguments if i not in found}
+        tensors = {i: t for i in fitting if isinstance(t := arguments[i], torch.Tensor)}
+        watches = self._watches(tensors, fitting)
+        for i, tensor in tensors.items():
+            copy = None if fitting[i] is tensor else fitting[i]
+            self.copies += copy is not None
+            watch = watches.get(memory_span(tensor)) if self._counts(i, copy) else None
+            if copy is not None and watch is not None:
+                copy.copy_(tensor.detach())  # once more, now that writes are seen
+            found[i] = self._cell(i, tensor, copy, watch, gone)
+        return {i: found[i] for i in self._arguments}
+
+    def _counts(self, number: int, copy: torch.Tensor | None) -> bool:
+        """Whether kernels read something made from this argument, which writes make stale."""
+        return copy is not None or number in self._packed
+
+    def _watches(
+        self,
+        tensors: Mapping[int, torch.Tensor],
+        fitting: Mapping[int, torch.Tensor],
+    ) -> Mapping[Span, Watch]:
+        if self.check != "auto":
+            return {}
+        spans = (
+            memory_span(tensor)
+            for i, tensor in tensors.items()
+            if i in self._packed or fitting[i] is not tensor
+        )
+        return write_watch().watch(span for span in spans if span[1] - span[0] > WHOLE_BYTES)
+
+    def _cell(
+        self,
+        number: int,
+        tensor: torch.Tensor,
+        copy: torch.Tensor | None,
+        watch: Watch | None,
+        gone: Gone,
+    ) -> Cell:
+        way = Way.UNREAD
+        if self._counts(number, copy):
+            way = way_for(tensor, self.check, watch)
+        looks = 0 if watch is None else watch.looks
+        state = read_state(tensor, way, watch)
+        storage = tensor.untyped_storage()
+        reference = weakref.ref(storage, gone)
+        base, kind = storage.data_ptr(), type(tensor)
+        return Cell(number, id(tensor), kind, reference, base, state, way, watch, copy, looks)
+
+
+def _same(cell: Cell, argument: object) -> bool:
+    """Whether an argument is as it was when it was bound. `looks` is brought up to date."""
+    if id(argument) != cell.object or type(argument) is not cell.type:
+        return False
+    assert isinstance(argument, torch.Tensor)
+    if not _has_memory(argument) or cell.storage() is not argument.untyped_storage():
+        return False
+    if cell.watch is not None:
+        cell.looks = cell.watch.looks
+    state = read_state(argument, cell.way, cell.watch)
+    return state.contents is not None and state == cell.state
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.data_ptr() != 0 or tensor.numel() == 0
+    except RuntimeError:
+        return False
+
+
+def read_state(tensor: torch.Tensor, way: Way, watch: Watch | None) -> CellState:
     """The state of a parameter now."""
-    return CellState(*_outside(tensor), take_sample(tensor))
-
-
-def same_but_contents(tensor: torch.Tensor, state: CellState) -> bool:
-    """Whether a parameter is in this state, without a look at its memory."""
-    known = (state.impl, state.data, state.version, state.dtype, state.layout)
-    return _outside(tensor) == known
-
-
-def _outside(tensor: torch.Tensor) -> tuple[int, int, int | None, int, tuple[int, ...]]:
-    version = None if tensor.is_inference() else tensor._version
     layout = (*tensor.shape, *tensor.stride())
-    return tensor._cdata, tensor.data_ptr(), version, scalar_type(tensor), layout
+    return CellState(
+        tensor._cdata, tensor.data_ptr(), version_of(tensor), scalar_type(tensor), layout,
+        read_contents(tensor, way, watch),
+    )  # fmt: skip
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """How often torch has seen it written; None for an inference tensor."""
+    return None if tensor.is_inference() else tensor._version
 
 
 def scalar_type(tensor: torch.Tensor) -> int:
@@ -67,3 +183,14 @@ def scalar_type(tensor: torch.Tensor) -> int:
     handle, number = ctypes.c_void_p(tensor._cdata), ctypes.c_int32()
     linker.torch_library().aoti_torch_get_dtype(ctypes.byref(handle), ctypes.byref(number))
     return number.value
+
+
+@cache
+def impl_offset() -> int:
+    """Where a tensor's object has the address of its TensorImpl; 0 when it is not found."""
+    samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(3, 2).t())
+    word = ctypes.c_int64
+    for offset in (16, 24):
+        if all(word.from_address(id(t) + offset).value == t._cdata for t in samples):
+            return offset
+    return 0

@@ -14,9 +14,14 @@
 %Arena    = type { i64, i64 }
 %Launch   = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64 }
 %Table    = type { i64, ptr, i64, ptr, i64, ptr, i64, ptr, i64, i64, i64 }
-%Cell     = type { ptr, i64, ptr, ptr, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr }
+%Cell     = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64,
+              ptr, ptr, i64, i64, i64 }
 %Packed   = type { i64, ptr }
-%Binding  = type { i64, ptr, i64, ptr }
+%Pages    = type { i64, i64 }
+%Edge     = type { ptr, i64, ptr }
+%Writes   = type { i64, i64 }                               ; WatchState
+%Binding  = type { i64, ptr, i64, ptr, i64, ptr, i64, ptr, i64, ptr }
+%Scan     = type { i64, i64, i64, i64, i64, ptr, i64, i64, i64, i64, i64, i64 } ; of PAGEMAP_SCAN
 %Frame    = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr, ptr, [0 x ptr] }
 %Quick    = type { i64, i64, ptr, i64, ptr, i64, i64, ptr, ptr, ptr, ptr, ptr, i64, ptr,
               ptr, ptr, i64 }
@@ -55,8 +60,11 @@ declare ptr @_PyDict_GetItem_KnownHash(ptr, ptr, i64)
 declare ptr @_PyObject_GetDictPtr(ptr)
 declare void @Py_IncRef(ptr)
 declare i32 @PyList_SetItem(ptr, i64, ptr)
+declare zeroext i1 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr)
 declare i32 @memcmp(ptr, ptr, i64)
+declare i32 @ioctl(i32, i64, ...)
 declare ptr @memset(ptr, i32, i64)
+declare ptr @memcpy(ptr, ptr, i64)
 
 ; ---- launches ------------------------------------------------------------------------------------
 
@@ -354,10 +362,10 @@ wrong:
 define internal void @fetch_cell(ptr %cell) {
 entry:
   %record = load %Cell, ptr %cell
-  %tensor = extractvalue %Cell %record, 2
-  %data = extractvalue %Cell %record, 3
-  %pieces = extractvalue %Cell %record, 11
-  %pitch = extractvalue %Cell %record, 13
+  %tensor = extractvalue %Cell %record, 3
+  %data = extractvalue %Cell %record, 4
+  %pieces = extractvalue %Cell %record, 13
+  %pitch = extractvalue %Cell %record, 15
   %sizes.at = getelementptr i8, ptr %tensor, i64 64
   call void @llvm.prefetch.p0(ptr %tensor, i32 0, i32 3, i32 1)
   call void @llvm.prefetch.p0(ptr %sizes.at, i32 0, i32 3, i32 1)
@@ -380,27 +388,46 @@ done:
 }
 
 ; Whether a long-lived argument is the same object, and unchanged, as when it was bound.
-define internal i1 @check_cell(ptr %cell, ptr %arguments) {
+define internal i1 @check_cell(ptr %cell, ptr %arguments, i64 %impl.offset) {
 entry:
   %record = load %Cell, ptr %cell
   %object = extractvalue %Cell %record, 0
-  %argument = extractvalue %Cell %record, 1
-  %data = extractvalue %Cell %record, 3
-  %version = extractvalue %Cell %record, 4
-  %versioned.word = extractvalue %Cell %record, 5
-  %rank = extractvalue %Cell %record, 6
-  %dtype = extractvalue %Cell %record, 7
-  %layout = extractvalue %Cell %record, 8
-  %pieces = extractvalue %Cell %record, 11
-  %piece.bytes = extractvalue %Cell %record, 12
-  %pitch = extractvalue %Cell %record, 13
-  %contents = extractvalue %Cell %record, 14
-  %tensor = getelementptr %Cell, ptr %cell, i32 0, i32 2
+  %type = extractvalue %Cell %record, 1
+  %argument = extractvalue %Cell %record, 2
+  %impl = extractvalue %Cell %record, 3
+  %data = extractvalue %Cell %record, 4
+  %version = extractvalue %Cell %record, 5
+  %versioned.word = extractvalue %Cell %record, 6
+  %inference.word = extractvalue %Cell %record, 7
+  %rank = extractvalue %Cell %record, 8
+  %dtype = extractvalue %Cell %record, 9
+  %layout = extractvalue %Cell %record, 10
+  %known.impl = getelementptr %Cell, ptr %cell, i32 0, i32 3
   %out = alloca i64
   %strides.out = alloca ptr
   %its.object = call ptr @PyTuple_GetItem(ptr %arguments, i64 %argument)
   %same.object = icmp eq ptr %its.object, %object
-  br i1 %same.object, label %ask.data, label %changed
+  br i1 %same.object, label %ask.impl, label %changed
+
+ask.impl:                                                   ; another object could have its place,
+  %is.told = icmp eq i64 %impl.offset, 0                    ; and another TensorImpl be in it
+  br i1 %is.told, label %tensor.known, label %ask.type
+
+ask.type:
+  %type.at = getelementptr i8, ptr %object, i64 8
+  %its.type = load ptr, ptr %type.at
+  %same.type = icmp eq ptr %its.type, %type
+  br i1 %same.type, label %ask.handle, label %changed
+
+ask.handle:
+  %handle = getelementptr i8, ptr %object, i64 %impl.offset
+  %its.impl = load ptr, ptr %handle
+  %same.impl = icmp eq ptr %its.impl, %impl
+  br i1 %same.impl, label %tensor.known, label %changed
+
+tensor.known:
+  %tensor = phi ptr [ %known.impl, %ask.impl ], [ %handle, %ask.handle ]
+  br label %ask.data
 
 ask.data:
   %e1 = call i32 @aoti_torch_get_data_ptr(ptr %tensor, ptr %out)
@@ -440,19 +467,50 @@ compare:
   %strides.order = call i32 @memcmp(ptr %strides, ptr %layout.strides, i64 %bytes)
   %order = or i32 %sizes.order, %strides.order
   %alike = icmp eq i32 %order, 0
+  br i1 %alike, label %ask.inference, label %changed
+
+ask.inference:                                              ; asking those for a version is an error
+  %its.inference = call zeroext i1 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr %tensor)
+  %inference = icmp ne i64 %inference.word, 0
+  %other.kind = xor i1 %its.inference, %inference
+  br i1 %other.kind, label %changed, label %may.ask
+
+may.ask:
   %versioned = icmp ne i64 %versioned.word, 0
-  %ask = and i1 %alike, %versioned
-  br i1 %ask, label %ask.version, label %done
+  br i1 %versioned, label %ask.version, label %contents
 
 ask.version:
   %its.version = call i64 @_ZNK2at10TensorBase8_versionEv(ptr %tensor)
   %same.version = icmp eq i64 %its.version, %version
-  br i1 %same.version, label %piece.head, label %changed
+  br i1 %same.version, label %contents, label %changed
+
+contents:
+  %same.contents = call i1 @same_contents(ptr %cell)
+  ret i1 %same.contents
+
+changed:
+  ret i1 false
+}
+
+; Whether all that is compared of the contents of a long-lived argument is as it was.
+define internal i1 @same_contents(ptr %cell) {
+entry:
+  %record = load %Cell, ptr %cell
+  %data = extractvalue %Cell %record, 4
+  %pieces = extractvalue %Cell %record, 13
+  %piece.bytes = extractvalue %Cell %record, 14
+  %pitch = extractvalue %Cell %record, 15
+  %contents = extractvalue %Cell %record, 16
+  %written.at = extractvalue %Cell %record, 17
+  %written = extractvalue %Cell %record, 18
+  %digest.bytes = extractvalue %Cell %record, 19
+  %digest = extractvalue %Cell %record, 20
+  br label %piece.head
 
 piece.head:
-  %piece = phi i64 [ 0, %ask.version ], [ %piece.next, %piece.same ]
+  %piece = phi i64 [ 0, %entry ], [ %piece.next, %piece.same ]
   %piece.more = icmp ult i64 %piece, %pieces
-  br i1 %piece.more, label %piece.compare, label %done
+  br i1 %piece.more, label %piece.compare, label %written.any
 
 piece.compare:
   %its.offset = mul i64 %piece, %pitch
@@ -467,8 +525,175 @@ piece.same:
   %piece.next = add i64 %piece, 1
   br label %piece.head
 
-done:
-  ret i1 %alike
+written.any:
+  %counted = icmp ne ptr %written.at, null
+  br i1 %counted, label %written.compare, label %digest.any
+
+written.compare:
+  %its.written = load atomic i64, ptr %written.at acquire, align 8
+  %unwritten = icmp eq i64 %its.written, %written
+  br i1 %unwritten, label %digest.any, label %changed
+
+digest.any:
+  %digested = icmp ne i64 %digest.bytes, 0
+  br i1 %digested, label %digest.compare, label %same
+
+digest.compare:
+  %its.digest = call i64 @digest(ptr %data, i64 %digest.bytes)
+  %same.digest = icmp eq i64 %its.digest, %digest
+  br i1 %same.digest, label %same, label %changed
+
+same:
+  ret i1 true
+
+changed:
+  ret i1 false
+}
+
+; A number for the contents of memory: any other bytes at any place make another one, but for a
+; chance of 2^-64. Sixteen lanes of 64 bits, each turned and multiplied after every word, so that no
+; two changes that follow from each other, such as two signs, take each other back.
+define internal i64 @digest(ptr %data, i64 %bytes) {
+entry:
+  %last = alloca [128 x i8]
+  %lanes.at = alloca <16 x i64>
+  %zeroed = call ptr @memset(ptr %last, i32 0, i64 128)
+  %blocks = udiv i64 %bytes, 128
+  %whole = mul i64 %blocks, 128
+  %rest = sub i64 %bytes, %whole
+  %rest.at = getelementptr i8, ptr %data, i64 %whole
+  %copied = call ptr @memcpy(ptr %last, ptr %rest.at, i64 %rest)
+  br label %head
+
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %block ]
+  %lanes = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10,
+                             i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %entry ],
+                          [ %lanes.next, %block ]
+  %more = icmp ule i64 %i, %blocks                          ; and once for what is left
+  br i1 %more, label %block, label %join
+
+block:
+  %inside = icmp ult i64 %i, %blocks
+  %offset = mul i64 %i, 128
+  %block.at = getelementptr i8, ptr %data, i64 %offset
+  %from = select i1 %inside, ptr %block.at, ptr %last
+  %words = load <16 x i64>, ptr %from, align 1
+  %mixed = xor <16 x i64> %lanes, %words
+  %scaled = mul <16 x i64> %mixed, splat (i64 -7046029288634856825)
+  %left = shl <16 x i64> %scaled, splat (i64 29)
+  %right = lshr <16 x i64> %scaled, splat (i64 35)
+  %lanes.next = or <16 x i64> %left, %right
+  %i.next = add i64 %i, 1
+  br label %head
+
+join:
+  store <16 x i64> %lanes, ptr %lanes.at
+  br label %join.head
+
+join.head:
+  %n = phi i64 [ 0, %join ], [ %n.next, %join.lane ]
+  %sum = phi i64 [ %bytes, %join ], [ %sum.next, %join.lane ]
+  %n.more = icmp ult i64 %n, 16
+  br i1 %n.more, label %join.lane, label %joined
+
+join.lane:
+  %lane.at = getelementptr i64, ptr %lanes.at, i64 %n
+  %lane = load i64, ptr %lane.at
+  %sum.mixed = xor i64 %sum, %lane
+  %sum.scaled = mul i64 %sum.mixed, -7046029288634856825
+  %sum.left = shl i64 %sum.scaled, 31
+  %sum.right = lshr i64 %sum.scaled, 33
+  %sum.next = or i64 %sum.left, %sum.right
+  %n.next = add i64 %n, 1
+  br label %join.head
+
+joined:
+  ret i64 %sum
+}
+
+; Whether none of the pages that a binding watches was written since they were last protected.
+define internal i1 @unwritten(ptr %binding) {
+entry:
+  %table = load %Binding, ptr %binding
+  %watch = extractvalue %Binding %table, 5
+  %count = extractvalue %Binding %table, 6
+  %pages = extractvalue %Binding %table, 7
+  %scan = alloca %Scan
+  %region = alloca [3 x i64]
+  %any = icmp ne i64 %count, 0
+  br i1 %any, label %begin, label %clean
+
+begin:
+  %pagemap = load i64, ptr %watch
+  %pagemap.32 = trunc i64 %pagemap to i32
+  br label %head
+
+head:
+  %i = phi i64 [ 0, %begin ], [ %i.next, %good ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %look, label %scanned
+
+look:
+  %pages.at = getelementptr %Pages, ptr %pages, i64 %i
+  %first = load i64, ptr %pages.at
+  %last.at = getelementptr %Pages, ptr %pages.at, i32 0, i32 1
+  %last = load i64, ptr %last.at
+  %s0 = insertvalue %Scan { i64 96, i64 2, i64 0, i64 0, i64 0, ptr null, i64 1, i64 1, i64 0, i64 2,
+                            i64 0, i64 2 }, i64 %first, 2   ; PM_SCAN_CHECK_WPASYNC, written pages,
+  %s1 = insertvalue %Scan %s0, i64 %last, 3                 ; one is enough
+  %s2 = insertvalue %Scan %s1, ptr %region, 5
+  store %Scan %s2, ptr %scan
+  %found = call i32 (i32, i64, ...) @ioctl(i32 %pagemap.32, i64 3227543056, ptr %scan)
+  %none = icmp eq i32 %found, 0
+  br i1 %none, label %good, label %written                  ; so is an error
+
+good:
+  %i.next = add i64 %i, 1
+  br label %head
+
+scanned:                                                    ; what somebody takes meanwhile is not
+  %busy.at = getelementptr %Writes, ptr %watch, i32 0, i32 1    ; found, and not yet in the cells
+  %busy = load atomic i64, ptr %busy.at acquire, align 8
+  %calm = icmp eq i64 %busy, 0
+  ret i1 %calm
+
+clean:
+  ret i1 true
+
+written:
+  ret i1 false
+}
+
+; Whether the edges that a binding compares are as they were.
+define internal i1 @same_edges(ptr %binding) {
+entry:
+  %table = load %Binding, ptr %binding
+  %count = extractvalue %Binding %table, 8
+  %edges = extractvalue %Binding %table, 9
+  br label %head
+
+head:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %same ]
+  %more = icmp ult i64 %i, %count
+  br i1 %more, label %compare, label %all
+
+compare:
+  %edge.at = getelementptr %Edge, ptr %edges, i64 %i
+  %edge = load %Edge, ptr %edge.at
+  %address = extractvalue %Edge %edge, 0
+  %bytes = extractvalue %Edge %edge, 1
+  %contents = extractvalue %Edge %edge, 2
+  %order = call i32 @memcmp(ptr %address, ptr %contents, i64 %bytes)
+  %equal = icmp eq i32 %order, 0
+  br i1 %equal, label %same, label %changed
+
+same:
+  %i.next = add i64 %i, 1
+  br label %head
+
+all:
+  ret i1 true
 
 changed:
   ret i1 false
@@ -527,15 +752,25 @@ entry:
   br i1 %bound, label %cells.any, label %arena
 
 cells.any:
+  %unwritten = call i1 @unwritten(ptr %binding)             ; before cells: see @unwritten
+  br i1 %unwritten, label %cells.unwritten, label %written
+
+written:
+  %written.code = xor i64 %input.count, -1
+  ret i64 %written.code
+
+cells.unwritten:
   %cell.count = load i64, ptr %binding
+  %impl.offset.at = getelementptr %Binding, ptr %binding, i32 0, i32 4
+  %impl.offset = load i64, ptr %impl.offset.at
   %cells.at = getelementptr %Binding, ptr %binding, i32 0, i32 1
   %cell.records = load ptr, ptr %cells.at
   br label %cell.head
 
 cell.head:
-  %c = phi i64 [ 0, %cells.any ], [ %c.next, %cell.good ]
+  %c = phi i64 [ 0, %cells.unwritten ], [ %c.next, %cell.good ]
   %c.more = icmp ult i64 %c, %cell.count
-  br i1 %c.more, label %cell, label %packed
+  br i1 %c.more, label %cell, label %edges
 
 cell:
   %ahead.any = add i64 %c, 2
@@ -544,13 +779,13 @@ cell:
   %ahead.at = getelementptr %Cell, ptr %cell.records, i64 %ahead
   call void @fetch_cell(ptr %ahead.at)
   %cell.at = getelementptr %Cell, ptr %cell.records, i64 %c
-  %same = call i1 @check_cell(ptr %cell.at, ptr %arguments)
+  %same = call i1 @check_cell(ptr %cell.at, ptr %arguments, i64 %impl.offset)
   br i1 %same, label %cell.good, label %cell.bad
 
 cell.good:
-  %cell.buffer.at = getelementptr %Cell, ptr %cell.at, i32 0, i32 9
+  %cell.buffer.at = getelementptr %Cell, ptr %cell.at, i32 0, i32 11
   %cell.buffer = load i64, ptr %cell.buffer.at
-  %cell.address.at = getelementptr %Cell, ptr %cell.at, i32 0, i32 10
+  %cell.address.at = getelementptr %Cell, ptr %cell.at, i32 0, i32 12
   %cell.address = load ptr, ptr %cell.address.at
   %cell.slot = getelementptr ptr, ptr %addresses, i64 %cell.buffer
   store ptr %cell.address, ptr %cell.slot
@@ -561,6 +796,10 @@ cell.bad:
   %cell.number = add i64 %c, %input.count
   %cell.code = xor i64 %cell.number, -1
   ret i64 %cell.code
+
+edges:                                                      ; in memory that the cells have proved
+  %same.edges = call i1 @same_edges(ptr %binding)
+  br i1 %same.edges, label %packed, label %written
 
 packed:
   %packed.count.at = getelementptr %Binding, ptr %binding, i32 0, i32 2
@@ -1430,6 +1669,16 @@ refused:
   %why = phi i64 [ -1, %entry ], [ -2, %watch ], [ %unpacked, %structure ], [ -4, %tensor ],
                  [ -4, %together ], [ -4, %bound ]
   call void @give(ptr %result, i64 %why)
+  ret i32 0
+}
+
+; km_digest(address, bytes): a number for the contents.
+define i32 @km_digest(ptr %self, ptr %args, i32 %count, ptr %result) {
+  %data = call ptr @pointer_argument(ptr %args, i64 0)
+  %bytes.at = getelementptr %Any, ptr %args, i64 1, i32 2
+  %bytes = load i64, ptr %bytes.at
+  %digest = call i64 @digest(ptr %data, i64 %bytes)
+  call void @give(ptr %result, i64 %digest)
   ret i32 0
 }
 

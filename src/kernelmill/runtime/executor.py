@@ -49,6 +49,7 @@ _ENTRIES = (
     "km_admit",
     "km_launch",
     "km_repeat",
+    "km_digest",
     "km_quick",
     "km_unmoved",
     "km_settings",
@@ -57,7 +58,7 @@ _ENTRIES = (
 
 @dataclass(frozen=True)
 class Executor:
-    """The entries, the first three as pairs: one that keeps the GIL and one that lets go of it. The
+    """The entries, the first five as pairs: one that keeps the GIL and one that lets go of it. The
     others look at Python's objects, and keep it; without `has_quick` they must not be called.
 
     `threaded` is False when torch has no OpenMP runtime with the GNU interface: programs then run
@@ -68,6 +69,7 @@ class Executor:
     admit: tuple[Any, Any]
     launch: tuple[Any, Any]
     repeat: tuple[Any, Any]
+    digest: tuple[Any, Any]
     quick: Any
     unmoved: Any
     settings: Any
@@ -88,10 +90,12 @@ def executor() -> Executor:
         # Never called: frames then allow one thread only.
         provided.update(dict.fromkeys(_OPENMP, 0))
     code = linker.link(_ENTRIES, _image(), provided)
-    call, admit, launch, repeat, *quickest = (_packed(code, name) for name in _ENTRIES)
+    call, admit, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
     quick, unmoved, settings = (keeping for keeping, _ in quickest)
     has_quick = all(quickly.values())
-    return Executor(call, admit, launch, repeat, quick, unmoved, settings, has_quick, threaded)
+    return Executor(
+        call, admit, launch, repeat, digest, quick, unmoved, settings, has_quick, threaded
+    )
 
 
 def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:

@@ -82,18 +82,23 @@ class Table(ctypes.Structure):
 class CellRecord(ctypes.Structure):
     """A long-lived tensor argument (a parameter), as it was when it was bound.
 
-    `impl` is the address of its TensorImpl: a pointer to this field is what torch's C shims take
-    for a tensor. `address` is what kernels get: `data`, or where a copy with fitting strides is.
-    `contents` holds the `pieces` of its data that are compared, one behind the other.
+    `object` is its Python object, of the class `type`; `impl` is the address of its TensorImpl.
+    `address` is what kernels get: `data`, or where a copy with fitting strides is. `versioned` and
+    `inference` say that it has a version counter which counts, and that it cannot have one.
+
+    Of its contents is compared: `pieces`, whose `contents` stand one behind the other; the word at
+    `written_at`, if any, which is `written` unless somebody wrote; the `digest` of so many bytes.
     """
 
     _fields_ = (
         ("object", pointer),
+        ("type", pointer),
         ("argument", word),
         ("impl", pointer),
         ("data", pointer),
         ("version", word),
         ("versioned", word),
+        ("inference", word),
         ("rank", word),
         ("dtype", word),
         ("layout", pointer),
@@ -103,6 +108,10 @@ class CellRecord(ctypes.Structure):
         ("piece_bytes", word),
         ("pitch", word),
         ("contents", pointer),
+        ("written_at", pointer),
+        ("written", word),
+        ("digest_bytes", word),
+        ("digest", word),
     )
 
 
@@ -112,14 +121,43 @@ class PackedRecord(ctypes.Structure):
     _fields_ = (("buffer", word), ("address", pointer))
 
 
+class PagesRecord(ctypes.Structure):
+    """Pages that are not to be written: the addresses at which they begin and end."""
+
+    _fields_ = (("first", word), ("last", word))
+
+
+class EdgeRecord(ctypes.Structure):
+    """Memory that is compared with these `contents`."""
+
+    _fields_ = (("address", pointer), ("bytes", word), ("contents", pointer))
+
+
+class WatchState(ctypes.Structure):
+    """What scans for written pages need: the descriptor of /proc/self/pagemap, and whether somebody
+    is taking what was found (runtime/write_watch.py)."""
+
+    _fields_ = (("pagemap", word), ("busy", word))
+
+
 class BindingTable(ctypes.Structure):
-    """The cells and packed buffers of one set of parameters. Never changes once made."""
+    """The cells and packed buffers of one set of parameters. Never changes once made.
+
+    `impl_offset` is where a tensor's object has the address of its TensorImpl; 0 where that is not
+    known, and cells tell. `watch` is the address of a WatchState, for scans of `pages`.
+    """
 
     _fields_ = (
         ("cell_count", word),
         ("cells", pointer),
         ("packed_count", word),
         ("packed", pointer),
+        ("impl_offset", word),
+        ("watch", pointer),
+        ("pages_count", word),
+        ("pages", pointer),
+        ("edge_count", word),
+        ("edges", pointer),
     )
 
 

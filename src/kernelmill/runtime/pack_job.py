@@ -20,10 +20,12 @@ from typing import Any
 import torch
 
 from kernelmill.runtime import behind
-from kernelmill.runtime.cells import Cell, same_but_contents
+from kernelmill.runtime.cells import Cell
+from kernelmill.runtime.contents import copy_holds
 from kernelmill.runtime.large_pages import Layout, Shelf, room
-from kernelmill.runtime.samples import Sample, pieces_at, span_of
+from kernelmill.runtime.samples import span_of
 from kernelmill.runtime.streaming import Stream
+from kernelmill.runtime.write_watch import write_watch
 
 Prepare = Callable[[Mapping[int, int], Sequence[int]], None]
 """Runs prepare launches with buffers at these addresses."""
@@ -48,9 +50,9 @@ class Source:
     bytes: int
 
     @classmethod
-    def of(cls, number: int, cell: Cell) -> Source:
-        """The source of a parameter that is there."""
-        first, last = span_of(cell.tensor)
+    def of(cls, number: int, cell: Cell, tensor: torch.Tensor) -> Source:
+        """The source of a parameter; `tensor` is what kernels read."""
+        first, last = span_of(tensor)
         return cls(number, cell, last - first)
 
     @property
@@ -162,14 +164,19 @@ class _Copies:
         os.close(self._file)
 
     def take(self, source: Source, place: int) -> bool:
-        """Copy what kernels read of a parameter, if it is as it was bound."""
-        cell = source.cell
-        tensor = cell.reference()
-        if tensor is None or not self._copied(cell.address, source.bytes, place):
+        """Copy what kernels read of a parameter, if its memory is as it was bound. The version
+        is compared when the copy's packing is taken into use."""
+        cell, contents = source.cell, source.cell.state.contents
+        if not cell.is_there or not self._copied(cell.address, source.bytes, place):
             return False
-        return same_but_contents(tensor, cell.state) and (
-            cell.copy is not None or self._holds(cell.state.sample, place)
-        )
+        if not cell.is_there or contents is None:
+            return False
+        if cell.watch is not None:
+            write_watch().look()
+            if cell.watch.writes != contents.writes:
+                return False
+        copy = self.address + place
+        return cell.copy is not None or copy_holds(contents, copy, source.bytes)
 
     def _copied(self, source: int, count: int, place: int) -> bool:
         done = 0
@@ -179,12 +186,6 @@ class _Copies:
                 return False
             done += moved
         return True
-
-    def _holds(self, sample: Sample, place: int) -> bool:
-        if not sample.count:
-            return True
-        pieces = pieces_at(self.address + place, sample.count, sample.width, sample.pitch)
-        return pieces == sample.contents
 
 
 @cache

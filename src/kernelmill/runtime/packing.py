@@ -1,20 +1,21 @@
 """Long-lived arguments (parameters): bound once, checked natively at each call, packed when read.
 
 A *cell* is what the native entry knows of one: the Python object, its TensorImpl, where its data
-is, its layout and its version. As long as nothing of that changes a call touches no parameter from
-Python. When something changes, a new binding takes the place of the old one, and only those packed
-buffers are made again that (through other packed buffers, even) come from a changed argument.
+is, its layout and its version, and how its contents are looked at (contents.py). As long as nothing
+of that changes a call touches no parameter from Python. When something changes, a new binding takes
+the place of the old one, and only those packed buffers are made again that (through other packed
+buffers, even) come from a changed argument.
 
 What is packed is shared by all programs of the process that pack a parameter alike (the gears of
 a model, its prefill and its decode step): each looks for what another one has made.
 
 Sets of parameters are told apart by the identity of one of them, so that a program which is called
-for every layer of a model keeps a binding for each. Bindings hold their parameters weakly.
+for every layer of a model keeps a binding for each. Bindings do not keep their parameters alive:
+when a storage dies, what was packed from it goes.
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import weakref
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
@@ -29,21 +30,27 @@ from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import behind
-from kernelmill.runtime.cells import Cell, read_state
+from kernelmill.runtime.binding_table import write_table
+from kernelmill.runtime.cells import Cell, Cells, impl_offset
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
+from kernelmill.runtime.contents import CheckWeights, Way
 from kernelmill.runtime.large_pages import Layout, Shelf
-from kernelmill.runtime.layout import (
-    BindingTable,
-    CellRecord,
-    PackedRecord,
-    records,
-    words,
-)  # fmt: skip
 from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
 from kernelmill.runtime.streaming import stream_of
 
 _parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDictionary()
 """What the bindings of this process hold, by how it was packed and from what."""
+
+
+COUNTS = {
+    "weights_watched": (Way.PAGES, Way.SHARED),
+    "weights_compared": (Way.WHOLE, Way.DIGEST),
+    "weights_sampled": (Way.PIECES,),
+}
+"""What a report counts of how contents are looked at."""
+
+Tensors = Mapping[int, torch.Tensor]
+"""What kernels read for each argument."""
 
 
 class PackPlace(Protocol):
@@ -76,15 +83,12 @@ class Packs:
 class Binding:
     """A set of parameters ready for calls; never changes. `address` is its native table.
 
-    `lasting` is False when a parameter has no version counter (it was made in inference mode) and
-    is copied or packed: changes would go unseen, so such a binding serves one call only. So does
-    one whose `job` has yet to pack the components `coming`: the call streams these.
+    One whose `job` has yet to pack the components `coming` serves one call only, which streams.
     """
 
     cells: Mapping[int, Cell]
     parts: tuple[PackedPart | None, ...]
     packed: Mapping[int, torch.Tensor]
-    lasting: bool
     coming: frozenset[int] = frozenset()
     job: PackJob | None = None
     address: int = 0
@@ -119,9 +123,8 @@ class Binding:
 class Parameters:
     """The long-lived arguments of a program, and their bindings.
 
-    `admit(argument number, value)` gives the tensor that kernels may read for an argument, itself
-    or a copy, or raises InputError. `preparer(threaded)` gives a function that runs prepare
-    launches for one caller at a time, on all threads or on its own.
+    `admit` is that of `Cells`. `preparer(threaded)` gives a function that runs prepare launches for
+    one caller at a time, on all threads or on its own.
     """
 
     def __init__(
@@ -133,7 +136,7 @@ class Parameters:
         preparer: Callable[[bool], Prepare],
         packs: Packs | None = None,
     ) -> None:
-        self._plan, self._places, self._admit, self._preparer = plan, places, admit, preparer
+        self._plan, self._places, self._preparer = plan, places, preparer
         self.components = components(plan)
         self._recipes = [recipe(plan, part, kernels) for part in self.components]
         self._place = None if packs is None else packs.place
@@ -142,15 +145,22 @@ class Parameters:
             for part in self.components
         ]
         packed_from = frozenset[int]().union(*(part.sources for part in self.components))
-        self._read_by_packing = packed_from
+        self._cells = Cells(tuple(places), packed_from, admit)
         # A weight says best which layer this is: what is packed is seldom shared between layers.
         self.key_argument = min(packed_from or places)
         self.bindings: dict[int, Binding] = {}
         self._passing: dict[int, Binding] = {}
+        self._key_at: dict[int, int] = {}
         self._lock = threading.Lock()
         self._repacks = self._repacks_behind = 0
-        self.copies = 0
         self.streamed = 0
+
+    def check_weights(self, check: CheckWeights) -> None:
+        """How to look for writes to what is packed, from the next binding on."""
+        with self._lock:
+            self._cells.check = check
+            self.bindings.clear()
+            self._passing.clear()
 
     def bind(self, arguments: Sequence[object]) -> Binding:
         """A binding for these arguments as they are now. InputError names one that cannot be."""
@@ -158,22 +168,54 @@ class Parameters:
             key = id(arguments[self.key_argument])
             known = self.bindings.get(key) or self._passing.get(key)
             old = known.cells if known is not None else {}
-            cells = {i: self._cell(i, arguments[i], old.get(i), key) for i in self._places}
-            parts, job = self._pack(cells, known)
-            packed = {
-                buffer: tensor
-                for component, part in zip(self.components, parts, strict=True)
-                if part is not None
-                for buffer, tensor in zip(component.buffers, part.tensors, strict=True)
-            }
+            cells = self._cells.read(arguments, old, _Forgetter(self, key))
+            tensors = {i: _read_as(cell, arguments[i]) for i, cell in cells.items()}
+            parts, job = self._pack(cells, tensors, known)
             coming = frozenset(number for number, part in enumerate(parts) if part is None)
-            lasting = all(c.state.version is not None for c in cells.values() if self._watched(c))
-            binding = Binding(cells, tuple(parts), packed, lasting, coming, job if coming else None)
+            binding = self._binding(cells, parts, coming, job if coming else None)
             self.streamed += bool(coming)
-            self._write_table(binding)
+            write_table(binding, self._places)
             self._forget(key)
-            (self.bindings if lasting and not coming else self._passing)[key] = binding
+            self._settle(key, cells[self.key_argument])
+            (self.bindings if impl_offset() and not coming else self._passing)[key] = binding
             return binding
+
+    def _binding(
+        self,
+        cells: Mapping[int, Cell],
+        parts: Sequence[PackedPart | None],
+        coming: frozenset[int],
+        job: PackJob | None,
+    ) -> Binding:
+        packed = {
+            buffer: tensor
+            for component, part in zip(self.components, parts, strict=True)
+            if part is not None
+            for buffer, tensor in zip(component.buffers, part.tensors, strict=True)
+        }
+        return Binding(cells, tuple(parts), packed, coming, job)
+
+    def _settle(self, key: int, cell: Cell) -> None:
+        """This is the one binding for the memory of this cell: an object that had it before may be
+        gone without a trace."""
+        other = self._key_at.get(cell.state.data, key)
+        if other != key:
+            self._forget(other)
+        self._key_at[cell.state.data] = key
+
+    @property
+    def copies(self) -> int:
+        """Parameters copied so far."""
+        return self._cells.copies
+
+    def checked(self) -> dict[str, int]:
+        """How many parameters are watched, compared whole, and compared in pieces."""
+        ways = [
+            cell.way
+            for binding in (*self.bindings.values(), *self._passing.values())
+            for cell in binding.cells.values()
+        ]
+        return {name: sum(way in among for way in ways) for name, among in COUNTS.items()}
 
     @property
     def repacks(self) -> int:
@@ -198,30 +240,31 @@ class Parameters:
         self.bindings.pop(key, None)
         self._passing.pop(key, None)
 
-    def _watched(self, cell: Cell) -> bool:
-        """Whether kernels read something made from this argument, which its changes make stale."""
-        return cell.copy is not None or cell.argument in self._read_by_packing
-
-    def _cell(self, number: int, argument: object, old: Cell | None, key: int) -> Cell:
-        if old is not None and isinstance(argument, torch.Tensor) and old.reference() is argument:
-            state = read_state(argument)
-            if state == old.state and (state.version is not None or not self._watched(old)):
-                return old
-        fitting = self._admit(number, argument)
-        assert isinstance(argument, torch.Tensor)
-        copy = None if fitting is argument else fitting
-        self.copies += copy is not None
-        reference = weakref.ref(argument, _Forgetter(self, key))
-        return Cell(number, reference, read_state(argument), copy)
+    def forget_dead(self, key: int) -> None:
+        """Let go of what a binding has packed from memory that is not there any more, and of the
+        binding when nothing is left. It serves no further call."""
+        known = self.bindings.get(key) or self._passing.get(key)
+        self._forget(key)
+        if known is None:
+            return
+        alive = {i: cell for i, cell in known.cells.items() if cell.storage() is not None}
+        if self.key_argument in known.cells and self.key_argument not in alive:
+            self._key_at.pop(known.cells[self.key_argument].state.data, None)
+        parts = [
+            part if component.sources <= alive.keys() else None
+            for component, part in zip(self.components, known.parts, strict=True)
+        ]
+        if any(parts) or (known.coming and alive):
+            self._passing[key] = self._binding(alive, parts, known.coming, known.job)
 
     def _pack(
-        self, cells: Mapping[int, Cell], known: Binding | None
+        self, cells: Mapping[int, Cell], tensors: Tensors, known: Binding | None
     ) -> tuple[list[PackedPart | None], PackJob | None]:
         parts = [self._known_part(n, cells, known) for n in range(len(self.components))]
         missing = [number for number, part in enumerate(parts) if part is None]
         if not missing:
             return parts, None
-        job = self._new_job(missing, cells) if known is None else known.job
+        job = self._new_job(missing, cells, tensors) if known is None else known.job
         coming = {n for n in missing if _will_come(n, job)}
         if known is not None and job is not None:
             coming = {n for n in coming if self._kept(n, cells, known)}
@@ -231,11 +274,8 @@ class Parameters:
         for number in at_once:
             # What changes later in the process is packed in its own memory.
             place = self._place if known is None else None
-            key = self._key(number, cells, place)
-            made = self._packed(number, cells, place if key else None, shelf)
-            if key:
-                _parts[key] = made
-            parts[number] = made
+            made = self._packed(number, tensors, place, shelf)
+            parts[number] = _parts[self._key(number, cells, place)] = made
         shelf.close()
         return parts, job
 
@@ -252,32 +292,35 @@ class Parameters:
                 part = known.job.parts.get(number)
             if part is not None:
                 return part
-        key = self._key(number, cells, self._place if known is None else None)
-        return _parts.get(key) if key else None
+        return _parts.get(self._key(number, cells, self._place if known is None else None))
 
     def _key(
         self, number: int, cells: Mapping[int, Cell], place: PackPlace | None
     ) -> tuple[Hashable, ...]:
-        """What a component is packed from and how; empty when that can change without a trace."""
+        """What a component is packed from and how."""
         sources = [cells[i] for i in sorted(self.components[number].sources)]
-        if any(cell.state.version is None for cell in sources):
-            return ()
-        return (self._recipes[number], *((id(c.reference()), c.state) for c in sources), place)
+        return (self._recipes[number], *((c.state, c.way) for c in sources), place)
 
-    def _new_job(self, missing: Sequence[int], cells: Mapping[int, Cell]) -> PackJob | None:
+    def _new_job(
+        self, missing: Sequence[int], cells: Mapping[int, Cell], tensors: Tensors
+    ) -> PackJob | None:
         """What packs those of the missing components that a first call can stream."""
         if self._place is not None or not can_copy():
             return None
         keys = {number: self._key(number, cells, None) for number in missing}
-        stream = stream_of(self._plan, self.components, [n for n in missing if keys[n]])
+        stream = stream_of(self._plan, self.components, missing)
         if stream is None:
             return None
-        tasks = [self._task(number, cells, keys[number]) for _, number in stream.order]
+        tasks = [self._task(number, cells, tensors, keys[number]) for _, number in stream.order]
         return PackJob(stream, tasks, partial(self._preparer, False))
 
-    def _task(self, number: int, cells: Mapping[int, Cell], key: Hashable) -> Task:
+    def _task(
+        self, number: int, cells: Mapping[int, Cell], tensors: Tensors, key: Hashable
+    ) -> Task:
         component = self.components[number]
-        sources = [Source.of(self._places[i], cells[i]) for i in sorted(component.sources)]
+        sources = [
+            Source.of(self._places[i], cells[i], tensors[i]) for i in sorted(component.sources)
+        ]
         buffers = [(b, self._layout(b)) for b in component.buffers]
 
         def keep(part: PackedPart) -> None:
@@ -288,15 +331,15 @@ class Parameters:
         return Task(number, component.launches, sources, buffers, find, keep)
 
     def _packed(
-        self, number: int, cells: Mapping[int, Cell], place: PackPlace | None, shelf: Shelf
+        self, number: int, tensors: Tensors, place: PackPlace | None, shelf: Shelf
     ) -> PackedPart:
         component = self.components[number]
         if place is None:
-            return self._run(component, cells, shelf)
-        sources = [cells[i].tensor for i in sorted(component.sources)]
+            return self._run(component, tensors, shelf)
+        sources = [tensors[i] for i in sorted(component.sources)]
         found = place.find(self._lasting[number], sources)
         if found is None:
-            made = self._run(component, cells, shelf)
+            made = self._run(component, tensors, shelf)
             found = place.keep(self._lasting[number], sources, made.tensors) or made.tensors
         return PackedPart(tuple(found))
 
@@ -304,9 +347,9 @@ class Parameters:
     def _prepare(self) -> Prepare:
         return self._preparer(True)
 
-    def _run(self, component: Component, cells: Mapping[int, Cell], shelf: Shelf) -> PackedPart:
+    def _run(self, component: Component, tensors: Tensors, shelf: Shelf) -> PackedPart:
         part = PackedPart(tuple(shelf.tensor(self._layout(b)) for b in component.buffers))
-        addresses = {self._places[i]: cells[i].address for i in component.sources}
+        addresses = {self._places[i]: tensors[i].data_ptr() for i in component.sources}
         for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
             addresses[buffer] = tensor.data_ptr()
         self._prepare(addresses, component.launches)
@@ -319,49 +362,19 @@ class Parameters:
         strides = tuple(evaluate(dim, {}) for dim in spec.strides)
         return shape, strides, to_torch(spec.dtype)
 
-    def _write_table(self, binding: Binding) -> None:
-        rows = [self._record(binding, cell) for cell in binding.cells.values()]
-        cells = records(CellRecord, rows)
-        packed = records(
-            PackedRecord, [PackedRecord(i, t.data_ptr()) for i, t in binding.packed.items()]
-        )
-        table = BindingTable(
-            len(cells), ctypes.addressof(cells), len(packed), ctypes.addressof(packed)
-        )
-        binding.keep += [cells, packed, table]
-        binding.address = ctypes.addressof(table)
-
-    def _record(self, binding: Binding, cell: Cell) -> CellRecord:
-        state = cell.state
-        layout = words(state.layout)
-        contents = ctypes.create_string_buffer(state.sample.contents, len(state.sample.contents))
-        binding.keep += [layout, contents]
-        watched = self._watched(cell) and state.version is not None
-        return CellRecord(
-            object=id(cell.reference()),
-            argument=cell.argument,
-            impl=state.impl,
-            data=state.data,
-            version=state.version or 0,
-            versioned=watched,
-            rank=len(state.layout) // 2,
-            dtype=state.dtype,
-            layout=ctypes.addressof(layout),
-            buffer=self._places[cell.argument],
-            address=cell.address,
-            pieces=state.sample.count if watched else 0,
-            piece_bytes=state.sample.width,
-            pitch=state.sample.pitch,
-            contents=ctypes.addressof(contents),
-        )
-
 
 def _will_come(number: int, job: PackJob | None) -> bool:
     return job is not None and not job.over and number in job.numbers
 
 
+def _read_as(cell: Cell, argument: object) -> torch.Tensor:
+    """What kernels read for an argument."""
+    assert isinstance(argument, torch.Tensor)
+    return argument if cell.copy is None else cell.copy
+
+
 class _Forgetter:
-    """Drops the bindings of a parameter that has died, without keeping their owner alive."""
+    """Is told when a storage of a binding has died. Does not keep the binding's owner alive."""
 
     def __init__(self, owner: Parameters, key: int) -> None:
         self._owner, self._key = weakref.ref(owner), key
@@ -369,4 +382,4 @@ class _Forgetter:
     def __call__(self, _: object) -> None:
         owner = self._owner()
         if owner is not None:
-            owner._forget(self._key)
+            owner.forget_dead(self._key)

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any
 
+from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.core.digest import sha256
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan
@@ -16,7 +17,7 @@ from kernelmill.runtime.dims import DimsFunction, SymbolSource
 from kernelmill.runtime.engine import CheckSizes, Engine
 from kernelmill.runtime.executor import executor, give_executor
 from kernelmill.runtime.memory import FramePool
-from kernelmill.runtime.packing import PackPlace, Packs
+from kernelmill.runtime.packing import COUNTS, PackPlace, Packs
 from kernelmill.runtime.stepped import stepped_call
 
 DIMS_OBJECT = "dims"
@@ -49,6 +50,11 @@ class Program:
         (frame,) = self._engine.pool.frames
         executor().repeat[True](frame.address, times)
 
+    def check_weights(self, check: CheckWeights) -> None:
+        """How to find writes to packed weights, as `CompilerConfig.check_weights` says it."""
+        if self._engine.parameters is not None:
+            self._engine.parameters.check_weights(check)
+
     @property
     def engine(self) -> Engine:
         """What its calls share; it lives as long as somebody can call the program."""
@@ -69,8 +75,11 @@ class Program:
     def report(self) -> dict[str, int]:
         """Counters so far, and sizes in bytes: `arena_bytes` and `packed_bytes` are those in use by
         all calls together. `streamed` calls had weights packed launch by launch, and `packing` are
-        parts that a thread has yet to pack (runtime/streaming.py)."""
+        parts that a thread has yet to pack (runtime/streaming.py). `weights_watched`,
+        `weights_compared` and `weights_sampled` say how writes to packed weights are found, each
+        for so many weights: by their pages, by all contents, by pieces (runtime/contents.py)."""
         engine, parameters = self._engine, self._engine.parameters
+        counts = None if parameters is None else parameters.checked()
         steps = self.plan.steps
         # A super kernel is one launch.
         fused = sum(s.last - s.first - 1 for s in self.plan.supers)
@@ -84,6 +93,7 @@ class Program:
             "repacks": 0 if parameters is None else parameters.repacks,
             "streamed": 0 if parameters is None else parameters.streamed,
             "packing": 0 if parameters is None else parameters.packing,
+            **{way: 0 if counts is None else counts[way] for way in COUNTS},
             "copies": engine.copies + (0 if parameters is None else parameters.copies),
         }
 

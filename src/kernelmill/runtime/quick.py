@@ -24,7 +24,7 @@ import torch
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Launch, TensorInput, TensorResult
 from kernelmill.runtime.allocation import is_direct
-from kernelmill.runtime.cells import scalar_type
+from kernelmill.runtime.cells import impl_offset, scalar_type
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import QuickTable, StepRecord, WatchRecord, records, word, words
 from kernelmill.runtime.packing import Binding
@@ -116,16 +116,6 @@ def has_versions() -> bool:
 def version_of(owner: dict[Any, Any]) -> int:
     """The version of a dict, where `has_versions`."""
     return _word(id(owner) + _INNER_AT)
-
-
-@cache
-def impl_offset() -> int:
-    """Where a tensor's object has the address of its TensorImpl; 0 when it is not found."""
-    samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(3, 2).t())
-    for offset in (16, 24):
-        if all(_word(id(sample) + offset) == sample._cdata for sample in samples):
-            return offset
-    return 0
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Pieces of a parameter's contents, compared at each call: they tell of writes that leave no trace.
+"""Pieces of a parameter's contents, compared at each call where written pages are not told.
 
 A write through `param.data` or `param.numpy()` moves neither the address nor the version counter
 that the parameter itself has. What changes a weight as a whole changes the pieces too. They are
@@ -32,6 +32,10 @@ class Sample:
     contents: bytes
 
 
+NOTHING = Sample(0, 0, 0, b"")
+"""No pieces."""
+
+
 def memory_of(tensor: Tensor) -> memoryview:
     """The bytes of a CPU tensor from its first element to its last, gaps included."""
     first, last = span_of(tensor)
@@ -54,7 +58,7 @@ def span_of(tensor: Tensor) -> tuple[int, int]:
 def take_sample(tensor: Tensor) -> Sample:
     """The pieces as they are now; none of a tensor without elements."""
     if tensor.numel() == 0:
-        return Sample(0, 0, 0, b"")
+        return NOTHING
     start, end = span_of(tensor)
     span = end - start
     width = min(span, PIECE_BYTES)

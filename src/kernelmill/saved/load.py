@@ -102,6 +102,7 @@ def program_of(
         if plan.symbols:
             own[DIMS_OBJECT] = objects[f"{DIMS_OBJECT}{number}"]
         program = load(plan, own, pool, _check(saved, plan), place)
+        program.check_weights("auto" if config is None else config.check_weights)
         again = captures and bool(plan.symbols)
         programs.append(_recaptured(program, saved, number, config) if again else program)
     call = programs[0].call if manifest.gears is None else _geared(manifest.gears, programs)

@@ -1,0 +1,92 @@
+"""A binding as the native entry reads it (layout.py)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.runtime.cells import Cell, impl_offset
+from kernelmill.runtime.contents import Contents, Way
+from kernelmill.runtime.layout import (
+    BindingTable,
+    CellRecord,
+    EdgeRecord,
+    PackedRecord,
+    PagesRecord,
+    records,
+    words,
+)  # fmt: skip
+from kernelmill.runtime.page_scan import merged
+from kernelmill.runtime.write_watch import write_watch
+
+if TYPE_CHECKING:
+    from kernelmill.runtime.packing import Binding
+
+
+def write_table(binding: Binding, places: Mapping[int, int]) -> None:
+    """Give a binding its native table. `places` has the buffer number of each argument."""
+    cells = list(binding.cells.values())
+    watched = [cell for cell in cells if cell.watch is not None]
+    # Pages before edges: what becomes loose in between is looked at twice then, and not never.
+    pages = merged([cell.watch.pages for cell in watched if cell.watch is not None])
+    edges = [edge for cell in watched for edge in _edges(binding.keep, cell)]
+    rows = records(CellRecord, [_record(binding.keep, cell, places) for cell in cells])
+    packed = records(
+        PackedRecord, [PackedRecord(i, t.data_ptr()) for i, t in binding.packed.items()]
+    )
+    page_rows = records(PagesRecord, [PagesRecord(*each) for each in pages])
+    edge_rows = records(EdgeRecord, edges)
+    state = write_watch().state
+    table = BindingTable(
+        len(rows), ctypes.addressof(rows), len(packed), ctypes.addressof(packed), impl_offset(),
+        ctypes.addressof(state), len(page_rows), ctypes.addressof(page_rows),
+        len(edge_rows), ctypes.addressof(edge_rows),
+    )  # fmt: skip
+    binding.keep += [rows, packed, page_rows, edge_rows, state, table]
+    binding.address = ctypes.addressof(table)
+
+
+def _edges(keep: list[Any], cell: Cell) -> Iterator[EdgeRecord]:
+    watch, contents = cell.watch, cell.state.contents or Contents()
+    assert watch is not None
+    for loose, (start, end), known in zip(watch.loose, watch.edges, contents.edges, strict=True):
+        if loose and end > start:
+            yield EdgeRecord(start, end - start, _kept(keep, known))
+
+
+def _record(keep: list[Any], cell: Cell, places: Mapping[int, int]) -> CellRecord:
+    state = cell.state
+    contents = state.contents or Contents()
+    layout = words(state.layout)
+    keep.append(layout)
+    return CellRecord(
+        object=cell.object,
+        type=id(cell.type),
+        argument=cell.argument,
+        impl=state.impl,
+        data=state.data,
+        version=state.version or 0,
+        versioned=cell.way is not Way.UNREAD and state.version is not None,
+        inference=state.version is None,
+        rank=len(state.layout) // 2,
+        dtype=state.dtype,
+        layout=ctypes.addressof(layout),
+        buffer=places[cell.argument],
+        address=cell.address,
+        pieces=contents.sample.count,
+        piece_bytes=contents.sample.width,
+        pitch=contents.sample.pitch,
+        contents=_kept(keep, contents.sample.contents),
+        written_at=0 if cell.watch is None else cell.watch.address,
+        written=cell.looks,
+        digest_bytes=contents.digest_bytes,
+        digest=contents.digest,
+    )
+
+
+def _kept(keep: list[Any], contents: bytes) -> int:
+    """The address of a copy of these bytes, which is kept."""
+    made = ctypes.create_string_buffer(contents, len(contents))
+    keep.append(made)
+    return ctypes.addressof(made)

@@ -1,0 +1,155 @@
+"""Which pages of this process' memory were written, as Linux from 6.7 on tells.
+
+Memory is registered with userfaultfd(2) and write-protected there, asynchronously: the first write
+to a page lifts its protection, and nobody is asked. An ioctl on /proc/self/pagemap (PAGEMAP_SCAN,
+admin-guide/mm/pagemap.rst of the kernel's documents) then finds pages without protection. It needs
+no rights, but sandboxes and containers often refuse userfaultfd. Writes by the kernel, such as
+those of read(2), count too; those of other processes and through other mappings do not.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+PAGE = mmap.PAGESIZE
+Range = tuple[int, int]
+"""The addresses at which pages begin and end."""
+
+_SYS_USERFAULTFD = 323
+_USER_MODE_ONLY = 1
+_UFFD_API = 0xAA
+_WP_UNPOPULATED, _WP_ASYNC = 1 << 13, 1 << 15
+_MODE_WP, _PROTECT = 1 << 1, 1 << 0
+_PROTECT_MATCHING, _CHECK_REGISTERED = 1 << 0, 1 << 1
+_IS_WRITTEN = 1 << 1
+_MOST_REGIONS = 512
+
+_word = ctypes.c_uint64
+
+
+def _words(*names: str) -> type[ctypes.Structure]:
+    return type("Words", (ctypes.Structure,), {"_fields_": [(name, _word) for name in names]})
+
+
+_Api = _words("api", "features", "ioctls")
+_Register = _words("start", "size", "mode", "ioctls")
+_Protect = _words("start", "size", "mode")
+_Region = _words("start", "end", "categories")
+_Scan = _words(
+    "size", "flags", "start", "end", "walk_end", "regions", "region_count", "most_pages",
+    "inverted", "mask", "any_of", "wanted",
+)  # fmt: skip
+
+
+def _request(kind: int, number: int, structure: type[ctypes.Structure]) -> int:
+    """_IOWR of <linux/ioctl.h>."""
+    return 3 << 30 | ctypes.sizeof(structure) << 16 | kind << 8 | number
+
+
+_REQUEST_API = _request(_UFFD_API, 0x3F, _Api)
+_REQUEST_REGISTER = _request(_UFFD_API, 0x00, _Register)
+_REQUEST_PROTECT = _request(_UFFD_API, 0x06, _Protect)
+_REQUEST_SCAN = _request(ord("f"), 16, _Scan)
+
+
+class PageScan:
+    """Files of this process that tell. OSError where the system has no such thing, or refuses.
+
+    `pagemap` is the descriptor that scans are asked of. A process that was forked needs its own.
+    """
+
+    def __init__(self) -> None:
+        flags = os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY
+        self._file = _checked(_libc().syscall(_SYS_USERFAULTFD, flags))
+        self.pagemap = -1
+        try:
+            self.pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+            _ioctl(self._file, _REQUEST_API, _Api(_UFFD_API, _WP_UNPOPULATED | _WP_ASYNC, 0))
+            self._try()
+        except OSError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        os.close(self._file)
+        if self.pagemap >= 0:
+            os.close(self.pagemap)
+
+    def register(self, pages: Range) -> None:
+        """Let pages be protected and scanned; those of which it is true already may be among
+        them. OSError for memory that cannot be."""
+        first, last = pages
+        _ioctl(self._file, _REQUEST_REGISTER, _Register(first, last - first, _MODE_WP, 0))
+
+    def protect(self, pages: Range) -> None:
+        """These are not written from now on. They have to be registered."""
+        first, last = pages
+        _ioctl(self._file, _REQUEST_PROTECT, _Protect(first, last - first, _PROTECT))
+
+    def take_written(self, pages: Range) -> list[Range]:
+        """What of these was written, in order; and protect it, in the same step. OSError when some
+        is not registered: other memory has taken its place."""
+        found: list[Range] = []
+        place, last = pages
+        regions = (_Region * _MOST_REGIONS)()
+        flags = _PROTECT_MATCHING | _CHECK_REGISTERED
+        while place < last:
+            scan = _Scan(
+                ctypes.sizeof(_Scan), flags, place, last, 0, ctypes.addressof(regions),
+                _MOST_REGIONS, 0, 0, _IS_WRITTEN, 0, _IS_WRITTEN,
+            )  # fmt: skip
+            count = _ioctl(self.pagemap, _REQUEST_SCAN, scan)
+            found += [(region.start, region.end) for region in regions[:count]]
+            place = scan.walk_end
+        return found
+
+    def _try(self) -> None:
+        """OSError unless writes to memory of ours are found."""
+        with mmap.mmap(-1, 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+            view = ctypes.c_char.from_buffer(memory)
+            first = ctypes.addressof(view)
+            del view
+            pages = first, first + 2 * PAGE
+            memory[0] = memory[PAGE] = 1
+            self.register(pages)
+            self.protect(pages)
+            before = self.take_written(pages)
+            memory[PAGE] = 2
+            after = self.take_written(pages)
+        if (before, after) != ([], [(first + PAGE, first + 2 * PAGE)]):
+            raise OSError("written pages are not found")
+
+
+def merged(ranges: Sequence[Range]) -> list[Range]:
+    """These as few ranges, in order: what touches or overlaps becomes one."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        elif first < last:
+            found.append((first, last))
+    return found
+
+
+def _ioctl(file: int, request: int, argument: ctypes.Structure) -> int:
+    return _checked(_libc().ioctl(file, request, ctypes.byref(argument)))
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+@cache
+def _libc() -> Any:
+    library: Any = ctypes.CDLL(None, use_errno=True)
+    library.ioctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)
+    return library

@@ -1,0 +1,269 @@
+"""Tells of writes to the memory of weights, whoever wrote: one watch for all of this process.
+
+A write through `param.data`, `param.numpy()` or any other alias moves neither the address nor the
+version counter that a parameter has, but Linux can tell which pages were written (page_scan.py).
+Each watched span of memory has a number, another one after every write that was found. The native
+entry asks for each call whether there are written pages in what a binding watches, without changing
+anything; what is found then is taken by `look`, which gives numbers, and protects the pages again.
+
+A page in which a span begins or ends holds others' memory too: whether a write there was one to the
+span is told by comparing. Where such an edge is written again and again it is *loose* from then on:
+nobody protects it any more, and whoever watches compares its contents at each call.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from weakref import WeakValueDictionary
+
+from kernelmill.core.log import get_logger
+from kernelmill.runtime.layout import WatchState
+from kernelmill.runtime.page_scan import PAGE, PageScan, Range, merged
+
+Span = tuple[int, int]
+"""The addresses at which bytes begin and end."""
+
+_log = get_logger("runtime")
+
+
+LOOSE_AFTER = 4
+"""So many writes to an edge. Each costs a call that looks at everything."""
+
+
+class Watch:
+    """A span of memory that is watched, as long as somebody has this.
+
+    `writes` is another number after every write to a page that the span fills; None when the memory
+    cannot be watched any more. `looks` is another number after whatever was found, on edges too.
+    """
+
+    def __init__(self, span: Span, number: int) -> None:
+        self.span = span
+        self.writes: int | None = number
+        self._looks = ctypes.c_int64(number)
+        self._edge_writes = [0, 0]
+
+    @property
+    def looks(self) -> int:
+        return self._looks.value
+
+    @property
+    def address(self) -> int:
+        """Where the native entry reads `looks`."""
+        return ctypes.addressof(self._looks)
+
+    @property
+    def pages(self) -> Range:
+        """The pages that are protected."""
+        first, last = _around(self.span)
+        head, tail = self.loose
+        return first + PAGE * head, last - PAGE * tail
+
+    @property
+    def edges(self) -> tuple[Span, Span]:
+        """The parts of the span that lie on pages with others."""
+        (start, end), (first, last) = self.span, _within(self.span)
+        return (start, first), (last, end)
+
+    @property
+    def loose(self) -> tuple[bool, bool]:
+        """Which edges are to be compared."""
+        head, tail = self._edge_writes
+        return head >= LOOSE_AFTER, tail >= LOOSE_AFTER
+
+    def note(self, written: Iterable[Range], number: int) -> None:
+        """These pages were written."""
+        first, last = _within(self.span)
+        low, high = _around(self.span)
+        for pages in written:
+            if _meet(pages, (first, last)):
+                self.writes = self._looks.value = number
+            for edge, its in enumerate(((low, first), (last, high))):
+                if _meet(pages, its):
+                    self._edge_writes[edge] += 1
+                    self._looks.value = number
+
+    def lose(self, number: int) -> None:
+        """The memory cannot be watched any more."""
+        self.writes, self._looks.value = None, number
+
+
+class WriteWatch:
+    """See the file's docstring. `state` is what the native entry needs for scans; while it is
+    `busy`, what it finds says nothing."""
+
+    def __init__(self) -> None:
+        self.state = WatchState(-1, 0)
+        self._scan: PageScan | None = None
+        self._refused = False
+        self._watches: WeakValueDictionary[Span, Watch] = WeakValueDictionary()
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+
+    @property
+    def allowed(self) -> bool:
+        """Whether this system lets us watch."""
+        if self._scan is None and not self._refused:
+            self._open()
+        return self._scan is not None
+
+    def watch(self, spans: Iterable[Span]) -> dict[Span, Watch]:
+        """A watch of each span (of more than two pages), as far as it can be."""
+        wanted = set(spans)
+        if not wanted or not self.allowed:
+            return {}
+        with self._lock:
+            found = {span: self._watches.get(span) for span in wanted}
+            missing = [span for span, watch in found.items() if watch is None]
+            found.update(self._new(missing))
+        return {s: w for s, w in found.items() if w is not None and w.writes is not None}
+
+    def look(self) -> None:
+        """Give another number to all that was written since the last look."""
+        with self._lock:
+            self._look()
+
+    def _open(self) -> None:
+        try:
+            self._scan = PageScan()
+            self.state.pagemap = self._scan.pagemap
+        except OSError as error:
+            self._refused = True
+            _log.info("written pages cannot be found, pieces of weights are compared: %s", error)
+
+    @contextmanager
+    def _busy(self) -> Generator[None]:
+        self.state.busy = 1
+        try:
+            yield
+        finally:
+            self.state.busy = 0
+
+    def _look(self) -> None:
+        watches = self._known()
+        with self._busy():
+            for pages in merged([watch.pages for watch in watches]):
+                self._take(pages, [w for w in watches if _meet(w.pages, pages)])
+
+    def _known(self) -> list[Watch]:
+        return [watch for watch in self._watches.values() if watch.writes is not None]
+
+    def _take(self, pages: Range, watches: Sequence[Watch]) -> None:
+        assert self._scan is not None
+        try:
+            written = self._scan.take_written(pages)
+        except OSError:
+            for watch in watches:  # other memory has taken the place of some of it
+                watch.note([_around(watch.span)], next(self._numbers))
+            self._protect(watches, self._known())
+        else:
+            if written:
+                number = next(self._numbers)
+                for watch in watches:
+                    watch.note(written, number)
+
+    def _new(self, spans: Sequence[Span]) -> dict[Span, Watch]:
+        """Watches of spans that nobody watches yet."""
+        if not spans:
+            return {}
+        number = next(self._numbers)
+        made = {span: Watch(span, number) for span in spans}
+        with self._busy():
+            self._protect(list(made.values()), self._known())
+        self._watches.update(made)
+        return made
+
+    def _protect(self, watches: Sequence[Watch], known: Sequence[Watch]) -> None:
+        """Begin to watch these, or lose them. What the known ones watch of the same pages they are
+        told."""
+        for pages in merged([watch.pages for watch in watches]):
+            if self._protected(pages, known):
+                continue
+            for watch in watches:
+                if _meet(watch.pages, pages) and not self._protected(watch.pages, known):
+                    watch.lose(next(self._numbers))
+
+    def _protected(self, pages: Range, known: Sequence[Watch]) -> bool:
+        assert self._scan is not None
+        others = [watch for watch in known if _meet(watch.pages, pages)]
+        try:
+            self._scan.register(pages)
+            for part in _without(pages, merged([watch.pages for watch in others])):
+                self._scan.protect(part)
+            if others:
+                written = self._scan.take_written(pages)
+                number = next(self._numbers)
+                for watch in others:
+                    watch.note(written, number)
+        except OSError:
+            return False
+        return True
+
+    # ---- forks ------------------------------------------------------------------------------
+
+    def before_fork(self) -> None:
+        """What was written so far is known to both processes; nobody else looks meanwhile."""
+        self._lock.acquire()
+        self._look()
+
+    def in_parent(self) -> None:
+        """Go on after a fork."""
+        self._lock.release()
+
+    def in_child(self) -> None:
+        """Begin anew: protection does not come along, and the files tell of the parent."""
+        watches = list(self._watches.values())
+        if self._scan is not None:
+            self._scan.close()
+            self._scan = None
+            self.state.pagemap = -1
+            self._open()
+        if self._scan is not None:
+            self._protect(watches, ())
+        else:
+            for watch in watches:
+                watch.lose(next(self._numbers))
+        self._lock.release()
+
+
+def _around(span: Span) -> Range:
+    """The pages that a span lies on."""
+    return span[0] // PAGE * PAGE, -(-span[1] // PAGE) * PAGE
+
+
+def _within(span: Span) -> Range:
+    """The pages that a span fills."""
+    return -(-span[0] // PAGE) * PAGE, span[1] // PAGE * PAGE
+
+
+def _meet(a: Range, b: Range) -> bool:
+    return a[0] < b[1] and b[0] < a[1]
+
+
+def _without(pages: Range, others: Sequence[Range]) -> Iterator[Range]:
+    """What of these pages is in none of the others, which are in order."""
+    place, end = pages
+    for first, last in others:
+        if place < min(first, end):
+            yield place, min(first, end)
+        place = max(place, last)
+    if place < end:
+        yield place, end
+
+
+@cache
+def write_watch() -> WriteWatch:
+    """The watch of this process."""
+    watch = WriteWatch()
+    os.register_at_fork(
+        before=watch.before_fork,
+        after_in_parent=watch.in_parent,
+        after_in_child=watch.in_child,
+    )
+    return watch
