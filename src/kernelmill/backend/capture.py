@@ -55,7 +55,12 @@ from kernelmill.core.errors import (
 )
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
-from kernelmill.frontend import ImportedGraph, decomposition_table, import_fx
+from kernelmill.frontend import (
+    ImportedGraph,
+    decomposition_table,
+    import_fx,
+    settle_recurrent,
+)
 
 _log = get_logger("backend")
 _numbers = itertools.count()
@@ -76,6 +81,12 @@ def compile_capture(
     """The function that Dynamo calls in place of `gm`. `observe` gets what each compiled graph was
     made of."""
     compilation = _Compilation(gm, config, record, _gears(gm, config), observe)
+    reason = settle_recurrent(gm)
+    if reason is not None:
+        kind = "forward" if torch.is_grad_enabled() else "inference"
+        record(Capture(compilation.name, kind, fx_nodes=len(gm.graph.nodes), refused=reason))
+        _log.warning("%s runs in torch: %s", compilation.name, reason)
+        return gm.forward
     regions = compilation.gears is not None and config.inference_config.gears_with_graph_breaks
     pass_on = linked_results(gm, compilation.gears) if regions else None
     try:

@@ -2,6 +2,13 @@
 
 from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.frontend.importer import ImportedGraph, import_fx
+from kernelmill.frontend.recurrent import settle_recurrent
 from kernelmill.frontend.tensors import lies_row_major
 
-__all__ = ["ImportedGraph", "decomposition_table", "import_fx", "lies_row_major"]
+__all__ = [
+    "ImportedGraph",
+    "decomposition_table",
+    "import_fx",
+    "lies_row_major",
+    "settle_recurrent",
+]

@@ -16,6 +16,7 @@ from kernelmill.core.errors import UnsupportedError, VerificationError
 from kernelmill.core.log import get_logger
 from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
 from kernelmill.frontend.context import ImportContext
+from kernelmill.frontend.recurrent import aten_name
 from kernelmill.frontend.registry import NotTranslated, translator_of
 from kernelmill.frontend.tensors import dense_strides
 from kernelmill.graph.ir import TensorType, Value
@@ -147,7 +148,7 @@ class OperatorImporter:
         owned = any(arg.alias_info is not None for arg in target._schema.arguments)
         args = [self._aten_argument(arg, owned) for arg in arguments]
         kwargs = {name: self._aten_argument(arg, owned) for name, arg in keywords.items()}
-        values = emit_aten(self.builder, str(target), args, kwargs, kinds, binds, reason)
+        values = emit_aten(self.builder, aten_name(target), args, kwargs, kinds, binds, reason)
         return [
             None if tensor is None else self._resolved(value, tensor)
             for value, tensor in zip(values, flattened(traced), strict=True)

@@ -1,0 +1,125 @@
+"""Recurrent layers of torch as Dynamo hands them over: taken apart, kept whole, or refused.
+
+AOTAutograd would take all of them apart, one step of time after the other. Few steps are quickest
+so: the product of all inputs is one, weights are packed, and gates are fused with their products.
+Many steps, or a number of them that varies, are one call of ATen's operator, as in eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch._decomp.decompositions as torch_decompositions
+from torch import Tensor, fx
+
+MOST_STEPS = 32
+"""So many steps of time, over all layers and directions, are taken apart: each makes kernels."""
+
+_torch: Any = torch
+_LAYERS = {getattr(_torch, name): name for name in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+_LIBRARY = torch.library.Library("kernelmill", "FRAGMENT")
+_ARGUMENTS = (
+    "Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
+    "bool bidirectional, bool batch_first"
+)
+_Sizes = tuple[Tensor, ...]
+
+
+def _define(name: str) -> Any:
+    """The operator `kernelmill::name`, which nothing takes apart; `aten_name` tells what it is."""
+    several = name == "lstm"
+    results = "(Tensor, Tensor, Tensor)" if several else "(Tensor, Tensor)"
+    hidden = "Tensor[]" if several else "Tensor"
+    _LIBRARY.define(f"{name}(Tensor input, {hidden} hx, {_ARGUMENTS}) -> {results}")
+    _LIBRARY.impl(name, getattr(_torch, name), "CPU")
+    _LIBRARY.impl(name, _traced, "Meta")
+    return getattr(torch.ops.kernelmill, name).default
+
+
+def _traced(
+    input: Tensor, hx: Tensor | Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> _Sizes:  # fmt: skip
+    """Results as the operators shape them and lay them in memory."""
+    states = [hx] if isinstance(hx, Tensor) else list(hx)
+    time, batch = input.shape[1::-1] if batch_first else input.shape[:2]
+    wide = states[0].shape[2] * (2 if bidirectional else 1)
+    output = input.new_empty((time, batch, wide))
+    output = output.transpose(0, 1) if batch_first else output
+    return (output, *(state.new_empty(state.shape) for state in states))
+
+
+_WHOLE = {name: _define(name) for name in _LAYERS.values()}
+_ATEN_NAMES = {str(whole): f"aten.{name}.input" for name, whole in _WHOLE.items()}
+
+
+def aten_name(target: Any) -> str:
+    """The name of the operator that an overload stands for in a plan: mostly its own."""
+    return _ATEN_NAMES.get(str(target), str(target))
+
+
+def settle_recurrent(gm: fx.GraphModule) -> str | None:
+    """Choose for each recurrent layer of a graph of Dynamo's what becomes of it, in place.
+
+    Returns the reason why torch has to run the graph as it is, where there is one: what torch makes
+    of the layer is not what eager computes, or would be a graph without bound.
+    """
+    found = [n for n in gm.graph.nodes if n.op == "call_function" and n.target in _LAYERS]
+    for node in found:
+        reason = _settle(node)
+        if reason is not None:
+            return f"{_LAYERS[node.target]} {reason}"
+    if found:
+        gm.recompile()
+    return None
+
+
+def _settle(node: fx.Node) -> str | None:
+    name, args = _LAYERS[node.target], node.args
+    if len(args) != 9 or not isinstance(args[3], bool):
+        return "of a packed sequence"
+    if torch._C._is_any_autocast_enabled():
+        return "under autocast"
+    input = _example(node.args[0])
+    layers, dropout, train, bidirectional, batch_first = args[4:]
+    assert isinstance(layers, int)
+    drops = bool(train) and dropout != 0 and layers > 1
+    steps: Any = input.shape[1 if batch_first else 0]
+    cells = steps * layers * (2 if bidirectional else 1) if isinstance(steps, int) else None
+    few = cells is not None and cells <= MOST_STEPS and input.dtype in (torch.float, torch.double)
+    if any(result.requires_grad for result in _results(node)):
+        # Torch's own decomposition forgets the dropout between layers.
+        if drops or not few:
+            return "in training, with dropout between layers" if drops else "in training, too long"
+    elif drops or not few:
+        node.target = _WHOLE[name]
+        return None
+    if name == "lstm":
+        node.target = _lstm_by_steps
+    return None
+
+
+def _example(node: Any) -> Tensor:
+    return node.meta["example_value"]
+
+
+def _results(node: fx.Node) -> Sequence[Tensor]:
+    return node.meta["example_value"]
+
+
+def _lstm_by_steps(
+    input: Tensor, hx: Sequence[Tensor], params: Sequence[Tensor], has_biases: bool,
+    num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
+) -> _Sizes:  # fmt: skip
+    """torch's decomposition, which would rather call one operator that packs weights each time."""
+    parts: Any = torch_decompositions
+    by_steps: Callable[..., Any] = parts.one_layer_lstm
+    gathered = parts.gather_params(params, has_biases, hx[0].shape[2] != hx[1].shape[2])
+    output, finals = parts._rnn_helper(
+        input, list(zip(*hx, strict=True)), gathered, has_biases, num_layers, 0.0, False,
+        bidirectional, batch_first, by_steps,
+    )  # fmt: skip
+    hidden, cells = zip(*finals, strict=True)
+    return output, torch.stack(hidden, 0), torch.stack(cells, 0)

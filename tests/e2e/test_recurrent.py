@@ -1,0 +1,150 @@
+"""Models with LSTM, GRU and RNN layers, which Dynamo is told to trace: eager's results."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kernelmill.backend.entry import Backend
+from kernelmill.compiler import collect_reports
+from kernelmill.frontend.recurrent import MOST_STEPS
+from tests.tolerances import assert_close
+
+KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "tanh": nn.RNN, "relu": nn.RNN}
+
+
+@pytest.fixture(autouse=True)
+def traced() -> Iterator[None]:
+    with torch._dynamo.config.patch(allow_rnn=True):
+        yield
+
+
+def layer(kind: str, *sizes: int, **options: Any) -> nn.Module:
+    options = {"nonlinearity": kind, **options} if kind in ("tanh", "relu") else options
+    return KINDS[kind](*sizes, **options)
+
+
+def fallbacks(module: nn.Module, *args: Any, dynamic: bool | None = None) -> list[str]:
+    """Compares two calls without gradients with eager's; what ran as ATen."""
+    with torch.no_grad(), collect_reports() as reports:
+        compiled = torch.compile(module, backend=Backend(), dynamic=dynamic, fullgraph=True)
+        for _ in range(2):
+            assert_same(compiled(*args), module(*args))
+    return [operator for report in reports for operator, _, _ in report.fallbacks]
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    ours, theirs = (torch.utils._pytree.tree_leaves(r) for r in (actual, expected))
+    for a, b in zip(ours, theirs, strict=True):
+        assert_close(a, b)
+        assert a.stride() == b.stride()
+
+
+@pytest.mark.parametrize("options", [
+    {"bidirectional": True, "bias": False}, {"batch_first": True, "num_layers": 2},
+], ids=["both ways", "two layers from a state"])  # fmt: skip
+@pytest.mark.parametrize("kind", KINDS)
+def test_few_steps_are_kernels(kind: str, options: dict[str, Any]) -> None:
+    module = layer(kind, 5, 8, **options).eval()
+    cells = options.get("num_layers", 1) * (1 + options.get("bidirectional", False))
+    x = torch.randn(3, 3, 5)
+    hidden = torch.randn(cells, 3, 8)
+    states = ((hidden, torch.randn(cells, 3, 8)) if kind == "lstm" else hidden,)
+    assert not fallbacks(module, x, *(states if "num_layers" in options else ()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_steps_are_one_operator(kind: str) -> None:
+    module = layer(kind, 5, 8, batch_first=True, bidirectional=True, num_layers=2).eval()
+    name = f"rnn_{kind}" if kind in ("tanh", "relu") else kind
+    x = torch.randn(3, MOST_STEPS // 4 + 1, 5)
+    assert fallbacks(module, x) == [f"aten.{name}.input"]
+
+
+def test_lengths_that_vary_are_one_operator() -> None:
+    module = nn.LSTM(5, 8, batch_first=True).eval()
+    backend = Backend()
+    compiled = torch.compile(module, backend=backend, dynamic=True)
+    with torch.no_grad():
+        for length in (4, 7, 50):
+            x = torch.randn(2, length, 5)
+            assert_same(compiled(x), module(x))
+    assert len(backend.captures) == 1
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_half_types_and_projections(kind: str) -> None:
+    x = torch.randn(4, 2, 5)
+    assert fallbacks(layer(kind, 5, 8).bfloat16(), x.bfloat16()) == [f"aten.{kind}.input"]
+    if kind == "lstm":
+        assert not fallbacks(nn.LSTM(5, 8, proj_size=3), x)
+
+
+class Tagger(nn.Module):
+    """Words to tags: an embedding, a recurrent layer both ways, a linear layer."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(20, 6)
+        self.body = layer(kind, 6, 8, batch_first=True, bidirectional=True)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, words: Tensor) -> Tensor:
+        return self.head(torch.relu(self.body(self.embed(words))[0])).log_softmax(-1)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_training(kind: str) -> None:
+    model, words = Tagger(kind), torch.randint(0, 20, (2, 4))
+    ours, theirs = model, copy.deepcopy(model)
+    backend = Backend()
+    torch.compile(ours, backend=backend)(words).square().sum().backward()
+    theirs(words).square().sum().backward()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert a.grad is not None and b.grad is not None
+        assert_close(a.grad, b.grad)
+    assert not any(capture.refused for capture in backend.captures)
+
+
+def test_what_torch_takes_apart_wrongly_runs_in_torch() -> None:
+    """Dropout between layers, and graphs without bound."""
+    for module, steps, reason in (
+        (nn.LSTM(5, 8, 2, dropout=0.5), 3, "lstm in training, with dropout between layers"),
+        (nn.GRU(5, 8), MOST_STEPS + 1, "gru in training, too long"),
+    ):
+        x = torch.randn(steps, 2, 5)
+        torch._dynamo.reset()
+        backend = Backend()
+        compiled = torch.compile(module, backend=backend)
+        torch.manual_seed(7)
+        actual = compiled(x)
+        torch.manual_seed(7)
+        assert_same(actual, module(x))
+        assert [capture.refused for capture in backend.captures] == [reason]
+
+
+def test_dropout_without_gradients_draws_eagers_numbers() -> None:
+    module, x = nn.LSTM(5, 8, 2, dropout=0.5), torch.randn(3, 2, 5)
+    with torch.no_grad():
+        compiled = torch.compile(module, backend=Backend())
+        torch.manual_seed(7)
+        actual = compiled(x)
+        torch.manual_seed(7)
+        assert_same(actual, module(x))
+
+
+def test_autocast_runs_in_torch() -> None:
+    module, x, backend = nn.LSTM(5, 8), torch.randn(3, 2, 5), Backend()
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert_same(torch.compile(module, backend=backend)(x), module(x))
+    assert [capture.refused for capture in backend.captures] == ["lstm under autocast"]
+
+
+@pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])
+def test_cells_are_kernels(cell: Any) -> None:
+    assert not fallbacks(cell(5, 8), torch.randn(3, 5))
