@@ -38,6 +38,7 @@ from kernelmill.backend.gears import (
     shapes_of,
     traced_arguments,
 )
+from kernelmill.backend.graph_breaks import say_breaks
 from kernelmill.backend.regions import linked_results
 from kernelmill.backend.report import Capture
 from kernelmill.backend.retraces import recall, remember
@@ -80,6 +81,7 @@ def compile_capture(
 ) -> Call:
     """The function that Dynamo calls in place of `gm`. `observe` gets what each compiled graph was
     made of."""
+    say_breaks()
     compilation = _Compilation(gm, config, record, _gears(gm, config), observe)
     reason = settle_recurrent(gm)
     if reason is not None:

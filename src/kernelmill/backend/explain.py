@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.backend.entry import Backend
+from kernelmill.backend.graph_breaks import advice
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
 
@@ -22,6 +23,7 @@ class Explanation:
     captures        graphs that Dynamo and AOTAutograd made of the model
     reports         what the compiler made of each of them
     graph_breaks    places where Dynamo gave up and went on in Python
+    advice          what to do about some of them
     first_call      seconds of the first call: capture, compile, link, run
     later_call      seconds of the second call
     """
@@ -31,6 +33,7 @@ class Explanation:
     graph_breaks: int
     first_call: float
     later_call: float
+    advice: tuple[str, ...] = ()
 
     @property
     def capture_seconds(self) -> float:
@@ -49,6 +52,7 @@ class Explanation:
         return {
             "captures": [asdict(capture) for capture in self.captures],
             "graph_breaks": self.graph_breaks,
+            "advice": list(self.advice),
             "graph_nodes_before": sum(report.nodes_before for report in self.reports),
             "graph_nodes_after": sum(report.nodes_after for report in self.reports),
             "kernels": [asdict(kernel) for kernel in kernels],
@@ -74,6 +78,7 @@ class Explanation:
             f"{self.first_call * 1e3:.0f} ms: capture {self.capture_seconds * 1e3:.0f} ms, compile "
             f"{self.compile_seconds * 1e3:.0f} ms; then {self.later_call * 1e3:.2f} ms a call"
         ]
+        lines += self.advice
         for capture in self.captures:
             if capture.refused:
                 lines.append(f"\n{capture.name} runs in torch as a whole: {capture.refused}")
@@ -146,7 +151,7 @@ def explain(
     from kernelmill.compiler import collect_reports
 
     backend = Backend(compiler_config)
-    breaks = sum(counters["graph_break"].values())
+    before = counters["graph_break"].copy()
     with collect_reports() as reports:
         compiled = torch.compile(model, backend=backend, dynamic=dynamic)
         start = time.perf_counter()
@@ -154,10 +159,12 @@ def explain(
         middle = time.perf_counter()
         compiled(*args, **kwargs)
         end = time.perf_counter()
+    breaks = counters["graph_break"] - before
     return Explanation(
         tuple(backend.captures),
         tuple(reports),
-        sum(counters["graph_break"].values()) - breaks,
+        breaks.total(),
         middle - start,
         end - middle,
+        advice(breaks),
     )

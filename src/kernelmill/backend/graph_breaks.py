@@ -1,0 +1,40 @@
+"""Says once what breaks a model's graph where there is a form that does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kernelmill.core.log import get_logger
+
+_log = get_logger("backend")
+_ADVICE = (
+    (
+        "UserDefinedObjectVariable(ScriptObject)",
+        "Dynamo breaks the graph at each layer of torch.ao.quantization.quantize_dynamic, whose "
+        "packed weights it cannot trace; these run in torch. Weights of int8 or int4 that are "
+        "plain tensors are compiled: kernelmill.ops.weight_quant_matmul, or quant_matmul for "
+        "products of int8",
+    ),
+    (
+        "torch._dynamo.config.allow_rnn",
+        "Dynamo breaks the graph at torch.nn.LSTM, GRU and RNN, which run in torch; with "
+        "torch._dynamo.config.allow_rnn = True they are compiled",
+    ),
+)
+_said: set[str] = set()
+
+
+def advice(reasons: Iterable[str]) -> tuple[str, ...]:
+    """What to do about graph breaks with these reasons, as far as something can be done."""
+    reasons = list(reasons)
+    return tuple(text for mark, text in _ADVICE if any(mark in reason for reason in reasons))
+
+
+def say_breaks() -> None:
+    """Log advice for the breaks that Dynamo has counted, each once in a process."""
+    from torch._dynamo.utils import counters
+
+    for text in advice(counters["graph_break"]):
+        if text not in _said:
+            _said.add(text)
+            _log.warning(text)

@@ -1,0 +1,66 @@
+"""Models at whose layers Dynamo breaks the graph: eager's results, and what to do is said once."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+import kernelmill
+from kernelmill.backend import graph_breaks
+from kernelmill.backend.entry import Backend
+from tests.tolerances import assert_close
+
+
+class Mixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x * 2))).softmax(-1)
+
+
+def quantised(model: nn.Module) -> nn.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
+
+
+@pytest.fixture(autouse=True)
+def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(graph_breaks, "_said", set[str]())
+    counters.clear()
+
+
+def test_a_quantised_model_says_once_what_to_use(caplog: pytest.LogCaptureFixture) -> None:
+    model, x, backend = quantised(Mixed()), torch.randn(3, 8), Backend()
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "kernelmill.backend"):
+        compiled = torch.compile(model, backend=backend, dynamic=False)
+        for rows in (3, 3, 5):
+            x = torch.randn(rows, 8)
+            assert_close(compiled(x), model(x))
+    # What lies between the layers is compiled.
+    assert len(backend.captures) >= 3
+    said = [record.message for record in caplog.records if "quantize_dynamic" in record.message]
+    assert len(said) == 1 and "kernelmill.ops.weight_quant_matmul" in said[0]
+
+
+def test_explain_says_it_of_a_model_that_has_nothing_to_compile() -> None:
+    model = quantised(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)))
+    found = kernelmill.explain(model, torch.randn(3, 8))
+    assert not found.captures and found.graph_breaks >= 1
+    assert "quantize_dynamic" in str(found) and found.as_dict()["advice"] == list(found.advice)
+
+
+def test_a_recurrent_layer_is_said_too() -> None:
+    found = kernelmill.explain(nn.LSTM(4, 4), torch.randn(2, 3, 4))
+    assert "allow_rnn" in str(found)
+
+
+def test_a_model_without_breaks_is_told_nothing() -> None:
+    assert kernelmill.explain(Mixed(), torch.randn(3, 8)).advice == ()
