@@ -69,18 +69,22 @@ def _rows(size: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("function", [torch.softmax, torch.log_softmax])
 @pytest.mark.parametrize(("size", "dim"), [(1024, 1), (37, 1), (40, 0)])
-def test_softmax_is_as_exact_as_eager(
+def test_softmax_loses_no_more_than_its_steps_do(
     function: Callable[[torch.Tensor, int], torch.Tensor], size: int, dim: int
 ) -> None:
+    """How far an element is from the row's peak is rounded once, and that is by how much of itself
+    its exponential is off; the exponential, the sum and the quotient add about one rounding each.
+    A logarithm is off by what its number is off by in relation to itself.
+    """
     x = _rows(size) if dim else _rows(size).t().contiguous()
     torch._dynamo.reset()
     compiled = torch.compile(function, backend=get_backend(), dynamic=False)
     exact, eager, ours = function(x.double(), dim), function(x, dim), compiled(x, dim)
     assert torch.equal(ours.isnan(), eager.isnan())
     torch.testing.assert_close(ours, eager, equal_nan=True)
-
-    def error(result: torch.Tensor) -> float:
-        difference = result - exact
-        return float(difference[difference.isfinite()].abs().mean())
-
-    assert error(ours) <= 2 * error(eager)
+    far = (x.double().amax(dim, keepdim=True) - x.double()).abs()
+    scale = (1 + far) * exact if function is torch.softmax else 1 + far + exact.abs()
+    # Neither infinite nor where float32 has fewer digits.
+    whole = exact.float().isfinite() & (scale > torch.finfo(torch.float32).tiny)
+    assert whole.sum() > size
+    assert ((ours - exact).abs() / scale)[whole].mean() <= ROUNDING
