@@ -13,8 +13,12 @@ from torch import Tensor, nn
 import kernelmill
 from kernelmill.compiler import CompileReport, collect_reports
 from tests.tolerances import assert_close
+from tests.unit.codegen.native import TARGETS
 
 SIZES = (2, 3, 4, 5, 7, 8, 9, 10, 16, 33, 70)
+
+TILE_ROWS = {2: 2, 3: 6, 4: 8}
+"""How many rows a register tile of these products has, by the level of x86-64."""
 
 
 def classes(reports: list[CompileReport]) -> list[tuple[str, ...]]:
@@ -40,10 +44,19 @@ def check_all_sizes(
     return classes(reports)
 
 
-def test_a_product_of_two_arguments() -> None:
+@pytest.fixture(params=TARGETS)
+def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The rows of a register tile, on each level of x86-64 that this machine has."""
+    if request.param not in TILE_ROWS:
+        pytest.skip("the tiles are those of x86-64")
+    monkeypatch.setenv("KERNELMILL_TARGET", f"x86-64-v{request.param}")
+    return TILE_ROWS[request.param]
+
+
+def test_a_product_of_two_arguments(rows: int) -> None:
     weight = torch.randn(600, 700)
     found = check_all_sizes(torch.matmul, lambda m: (torch.randn(m, 600), weight), 0)
-    assert found == [("<= 8", "> 8")]
+    assert found == [(f"<= {rows}", f"> {rows}")]
 
 
 def test_a_product_with_a_transposed_argument() -> None:
@@ -73,9 +86,9 @@ def test_layers_with_constant_weights_share_one_packing() -> None:
     assert check_all_sizes(layer, lambda m: (torch.randn(m, 40),), 0) == []
 
 
-def test_explain_tells_the_classes() -> None:
+def test_explain_tells_the_classes(rows: int) -> None:
     x, weight = torch.randn(5, 600), torch.randn(600, 700)
     torch._dynamo.mark_dynamic(x, 0)
     torch._dynamo.reset()
     text = str(kernelmill.explain(torch.matmul, x, weight))
-    assert re.search(r"shape classes: (\w+) <= 8 \| \1 > 8", text)
+    assert re.search(rf"shape classes: (\w+) <= {rows} \| \1 > {rows}", text)
