@@ -54,4 +54,3 @@ def test_an_accepted_graph_computes_the_same_when_padded() -> None:
 
     check()
     assert seen["accepted"] > 250, seen
-    assert seen["accepted"] > 0.6 * seen["refused"], seen
