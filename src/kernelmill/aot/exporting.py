@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram, export
 from torch.fx.experimental import _config as fx_config
+from torch.fx.proxy import _register_stack_trace_anchor
 from torch.utils import _pytree as pytree
 
 from kernelmill import codegen
@@ -39,6 +40,7 @@ from kernelmill.graph.printer import print_graph
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
 from kernelmill.plan.printer import print_plan
+from kernelmill.runtime.dims import late_symbols
 from kernelmill.runtime.program import load
 from kernelmill.store.sealed import Pieces, write_sealed
 
@@ -164,6 +166,7 @@ def _module_of(program: Any) -> torch.nn.Module:
     """A module whose forward is the function, with the parameters of its own signature."""
     if isinstance(program, torch.nn.Module):
         return program
+    _register_stack_trace_anchor(program)  # export keeps lines of functions called forward alone
     owner = getattr(program, "__self__", None)
     if isinstance(owner, torch.nn.Module):
         module = copy.copy(owner)
@@ -213,15 +216,11 @@ def _weights(inputs: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 
 def _hidden(graph: Graph) -> list[Sym]:
-    late = {bind[0] for node in graph.nodes if node.op == "aten" for bind in _binds(node)}
+    late = graph.late_symbols()
     plain = {e.symbol.name for e in graph.inputs if isinstance(e, DimInput)}
     for entry in graph.tensor_inputs():
         plain |= {str(dim) for dim in entry.value.shape if isinstance(dim, Expr) and as_sym(dim)}
     return [s for name, s in sorted(graph.symbols.items()) if name not in plain | late]
-
-
-def _binds(node: Any) -> Sequence[Any]:
-    return node.attrs["binds"]
 
 
 def _size_of(graph: Graph, symbol: Sym, inputs: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
@@ -299,11 +298,13 @@ class _Content:
 
 
 def _limits(exported: Exported, plan: Plan) -> tuple[Limit, ...]:
-    """What torch.export's ranges ask of the plan's symbols, with what has these sizes."""
+    """What torch.export's ranges ask of sizes of arguments, with what has these sizes. Sizes that
+    operators find are checked where they are found."""
+    late = late_symbols(plan)
     return tuple(
         Limit(symbol.name, *exported.ranges[symbol.name], _where(plan, symbol))
         for symbol in plan.symbols
-        if symbol.name in exported.ranges
+        if symbol.name in exported.ranges and symbol.name not in late
     )
 
 
@@ -324,7 +325,7 @@ def _where(plan: Plan, symbol: Sym) -> str:
 
 def _conditions(exported: Exported, plan: Plan) -> tuple[tuple[str, str, str], ...]:
     """What the trace found of sizes besides their ranges."""
-    known = frozenset(symbol.name for symbol in plan.symbols)
+    known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
     for node in exported.gm.graph.find_nodes(op="placeholder"):
         mode = getattr(node.meta.get("val"), "fake_mode", None)
         if mode is not None and mode.shape_env is not None and known:

@@ -34,7 +34,7 @@ from kernelmill.graph.printer import print_graph
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.plan.printer import print_plan
-from kernelmill.runtime.dims import dims_needed, symbol_sources
+from kernelmill.runtime.dims import dims_needed, late_symbols, symbol_sources
 from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import Program
 from kernelmill.saved.bind import Target
@@ -357,9 +357,9 @@ class _Writer:
         plan = self._dynamic_plan()
         if plan is None:  # each gear has its sizes in its plan
             return ()
-        known = {symbol.name for symbol in plan.symbols}
+        known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
         try:
-            return conditions_of(self.trace.output.shape_env, frozenset(known))
+            return conditions_of(self.trace.output.shape_env, known)
         except UnsupportedError:
             self.exact = self._sizes()
             return ()

@@ -24,6 +24,7 @@ from kernelmill.frontend.promotion import WeakFloat
 from kernelmill.frontend.results import ResultImporter
 from kernelmill.frontend.waits import WAIT, Waits
 from kernelmill.graph.ir import Graph, Input, TensorType, Value
+from kernelmill.graph.ops import TypingError
 
 __all__ = ["ImportedGraph", "import_fx"]
 
@@ -74,34 +75,44 @@ class _Importer:
         self.waits = Waits()
 
     def run(self, roles: Sequence[str], names: Sequence[str]) -> ImportedGraph:
-        env, graph = self.context.env, self.builder.graph
+        graph = self.builder.graph
         placeholders = self.gm.graph.find_nodes(op="placeholder")
         for node, role, name in zip(placeholders, roles, names, strict=True):
             self._input(node, role, self._unique(name))
         for node in self.gm.graph.nodes:
             self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
             self.builder.scope = self._mark(node)
-            if node.op == "get_attr":
-                env[node] = self._constant(str(node.target))
-            elif node.op == "call_function":
-                first = len(graph.nodes)
-                env[node] = self._call(node)
-                self.waits.note(node, graph.nodes[first:], env)
-            elif node.op == "output":
-                results = ResultImporter(self.context, self.operators, self.saved_from)
-                graph.results = results.run(node.args[0])
-            elif node.op != "placeholder":
-                raise UnsupportedError(f"an FX node of kind {node.op}")
+            try:
+                self._node(node)
+            except (UnsupportedError, TypingError) as error:
+                raise UnsupportedError(f"{error}{self._where()}") from None
         self._drop_unread_constants()
         self._keep_updated_unpacked()
         return ImportedGraph(graph, tuple(self.constants.values()))
+
+    def _node(self, node: fx.Node) -> None:
+        env, graph = self.context.env, self.builder.graph
+        if node.op == "get_attr":
+            env[node] = self._constant(str(node.target))
+        elif node.op == "call_function":
+            first = len(graph.nodes)
+            env[node] = self._call(node)
+            self.waits.note(node, graph.nodes[first:], env)
+        elif node.op == "output":
+            returned: Any = node.args[0]
+            results = ResultImporter(self.context, self.operators, self.saved_from)
+            graph.results = results.run(returned)
+        elif node.op != "placeholder":
+            raise UnsupportedError(f"an FX node of kind {node.op}")
+
+    def _where(self) -> str:
+        return f" (at {self.builder.origin})" if self.builder.origin else ""
 
     def _mark(self, node: fx.Node) -> str:
         try:
             return mark_of(node.meta.get("custom") or {})
         except ConfigError as error:
-            where = f" (at {self.builder.origin})" if self.builder.origin else ""
-            raise ConfigError(f"{error}{where}") from None
+            raise ConfigError(f"{error}{self._where()}") from None
 
     # ---- inputs and constants ---------------------------------------------------------------
 

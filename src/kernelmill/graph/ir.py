@@ -162,3 +162,13 @@ class Graph:
 
     def tensor_inputs(self) -> Iterable[Input]:
         return (entry for entry in self.inputs if isinstance(entry, Input))
+
+    def late_symbols(self) -> frozenset[str]:
+        """Symbols that an ATen operator binds: they have no value when a call begins."""
+        found: set[str] = set()
+        for node in self.nodes:
+            binds = node.attrs.get("binds")
+            for bind in binds if isinstance(binds, tuple) else ():
+                assert isinstance(bind, tuple)
+                found.add(str(bind[0]))
+        return frozenset(found)

@@ -129,6 +129,7 @@ class _Lowering:
         self.needed.update(result for result in graph.results if isinstance(result, Value))
         self.needed.update(source for _, source in graph.updates)
         updated = {target for target, _ in graph.updates}
+        self.late = graph.late_symbols()
         self.constants = {
             entry.value
             for entry in graph.tensor_inputs()
@@ -237,13 +238,18 @@ class _Lowering:
             if inplace is not None:
                 self.storage.locations[value] = self.storage.locations[inplace]
                 continue
-            kind = "tensor" if value in self.tensors else ("packed" if constant else "arena")
+            own = value in self.tensors or self._sized_late(value)
+            kind = "tensor" if own else ("packed" if constant else "arena")
             self.storage.store(value, kind)
         targets = {value: self.storage.locations[value] for value in group.roots}
         if group.kind == "scatter":
             self._fill_before_scatter(group, targets)
         steps = self.prepare if constant else self.steps
         steps += self._launches(group, targets)
+
+    def _sized_late(self, value: Value) -> bool:
+        """Whether an operator finds the value's size: the arena is laid out before it runs."""
+        return any(self.late & symbols(dim).keys() for dim in value.shape)
 
     def _inplace_input(self, value: Value) -> Value | None:
         """The input whose memory this value is written into, where a pass found that safe."""
