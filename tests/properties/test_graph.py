@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from kernelmill.core.dim import of_atom
 from kernelmill.core.dtype import F32, F64
 from kernelmill.core.errors import VerificationError
 from kernelmill.graph.interpreter import run_graph
@@ -28,6 +30,8 @@ def test_generated_graphs_verify(graph: Graph) -> None:
 
 @given(ANY, st.booleans())
 def test_text_reads_back(graph: Graph, names: bool) -> None:
+    sizes = [of_atom(symbol) for symbol in graph.symbols.values()]
+    graph = replace(graph, equations=[(size // 2, size % 3 + 1) for size in sizes])
     text = print_graph(graph, names)
     again = parse_graph(text)
     verify_graph(again)

@@ -148,6 +148,6 @@ def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
 def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> tuple[str, str, str]:
     for kind, relation, turned in _RELATIONS:
         if isinstance(expr, kind):
-            left, right = (str(table.of_expr(arg, shape_env)) for arg in expr.args)
+            left, right = (str(table.as_written(arg, shape_env)) for arg in expr.args)
             return (relation, right, left) if turned else (relation, left, right)
     raise UnsupportedError(f"the condition {expr} on sizes")

@@ -56,12 +56,13 @@ def symbols(dim: Dim) -> dict[str, Sym]:
     return found
 
 
-_FOLD: dict[str, Callable[[Dim, Dim], Dim]] = {
+FOLD: dict[str, Callable[[Dim, Dim], Dim]] = {
     "div": floordiv,
     "mod": mod,
     "min": minimum,
     "max": maximum,
 }
+"""What each kind of `Op` computes, simplified."""
 
 
 def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
@@ -77,7 +78,7 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
                 part = part * (of_atom(atom) if value is None else value)
             else:
                 assert isinstance(atom, Op)
-                folded = _FOLD[atom.kind](substitute(atom.a, values), substitute(atom.b, values))
+                folded = FOLD[atom.kind](substitute(atom.a, values), substitute(atom.b, values))
                 part = part * folded
         result = result + part
     return result
@@ -250,14 +251,13 @@ _KINDS = {"//": "div", "%": "mod", "min": "min", "max": "max"}
 def _operation(operator: str, a: Dim, b: Dim) -> Dim:
     kind = _KINDS[operator]
     if isinstance(a, int) and isinstance(b, int):
-        return _FOLD[kind](a, b)
+        return FOLD[kind](a, b)
     return of_atom(Op(kind, a, b))
 
 
 __all__ = [
-    "Atom", "Dim", "Expr", "Op", "Sym", "as_sym", "bounds", "ceildiv", "evaluate", "floordiv",
-    "linear_part", "maximum", "minimum", "mod", "of_atom", "parse", "product", "provably_less",
-    "provably_nonnegative", "range_text", "read_dim", "read_range",
-    "read_symbol", "recombine", "render",
-    "substitute", "sym", "symbols",
+    "FOLD", "Atom", "Dim", "Expr", "Op", "Sym", "as_sym", "bounds", "ceildiv", "evaluate",
+    "floordiv", "linear_part", "maximum", "minimum", "mod", "of_atom", "parse", "product",
+    "provably_less", "provably_nonnegative", "range_text", "read_dim", "read_range",
+    "read_symbol", "recombine", "render", "substitute", "sym", "symbols",
 ]  # fmt: skip

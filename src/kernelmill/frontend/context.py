@@ -34,8 +34,8 @@ class ImportContext:
 
     def __init__(self, name: str) -> None:
         self.builder = GraphBuilder(name)
-        self.emitter = Emitter(self.builder)
         self.symbols = SymbolTable()
+        self.emitter = Emitter(self.builder, self.symbols.equal)
         self.floats: dict[Any, Value] = {}
         self.scalars = ScalarReader(self.emitter, self.symbols, self.floats)
         self.env: dict[fx.Node, Any] = {}

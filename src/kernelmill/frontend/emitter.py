@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmill.core.dim import Dim, Expr, product
+from kernelmill.core.dim import Dim, Expr, bounds, product
 from kernelmill.core.dtype import BOOL, DType
 from kernelmill.frontend.aten_call import emit_aten
 from kernelmill.frontend.promotion import Number, Operand, WeakFloat, default_float, promote
@@ -19,10 +19,12 @@ _INT_RANGE = {"i64": (63, 1), "i32": (31, 1), "i16": (15, 1), "i8": (7, 1), "u8"
 
 class Emitter:
     """Appends to one graph. `out` are the traced types of the ATen node being translated, and
-    `used` which of its results anybody reads."""
+    `used` which of its results anybody reads. `equal` knows more equal dims than equal text does.
+    """
 
-    def __init__(self, builder: GraphBuilder) -> None:
+    def __init__(self, builder: GraphBuilder, equal: Callable[[Dim, Dim], bool]) -> None:
         self.builder = builder
+        self._equal = equal
         self.out: tuple[TensorType, ...] = ()
         self.used: tuple[bool, ...] = ()
 
@@ -106,7 +108,29 @@ class Emitter:
     # ---- views ------------------------------------------------------------------------------
 
     def expand(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """Sizes that are written differently are taken for equal, and the call checks it. A size
+        that may be 1 is not: the operand would have to be repeated. NotTranslated for that."""
+        if x.shape == tuple(shape):
+            return x
+        lead = len(shape) - len(x.shape)
+        sizes = list(x.shape)
+        for d, (have, want) in enumerate(zip(x.shape, shape[max(lead, 0) :], strict=False)):
+            if have in (1, want) or not _may_be_equal(have, want):
+                continue
+            if (bounds(have)[0] or 0) < 2 and not self._equal(have, want):
+                raise NotTranslated(f"{have} may be 1 or {want}")
+            sizes[d] = want
+        x = self.respelled(x, sizes)
         return x if x.shape == tuple(shape) else self.emit("expand", x, shape=tuple(shape))
+
+    def respelled(self, x: Value, shape: Sequence[Dim]) -> Value:
+        """The value with its sizes written as in `shape`, of the same rank; the call checks that
+        they are equal. A slice says which dim is which, where a reshape would have to divide."""
+        for d, (have, want) in enumerate(zip(x.shape, shape, strict=True)):
+            if have != want:
+                self.builder.equal(have, want)
+                x = self.slice(x, d, 0, want)
+        return x
 
     def reshape(self, x: Value, shape: Sequence[Dim]) -> Value:
         return x if x.shape == tuple(shape) else self.emit("reshape", x, shape=tuple(shape))
@@ -219,6 +243,11 @@ def common_shape(shapes: Sequence[Sequence[Dim]]) -> tuple[Dim, ...]:
             if result[d] == 1:
                 result[d] = size
     return tuple(result)
+
+
+def _may_be_equal(a: Dim, b: Dim) -> bool:
+    difference = a - b
+    return not isinstance(difference, int) or difference == 0
 
 
 def wrap(dim: int, rank: int) -> int:

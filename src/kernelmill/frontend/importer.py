@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -21,6 +21,7 @@ from kernelmill.frontend.aten_call import emit_aten
 from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter
 from kernelmill.frontend.promotion import WeakFloat
+from kernelmill.frontend.registry import NotTranslated
 from kernelmill.frontend.results import ResultImporter
 from kernelmill.frontend.waits import WAIT, Waits
 from kernelmill.graph.ir import Graph, Input, TensorType, Value
@@ -79,16 +80,27 @@ class _Importer:
         placeholders = self.gm.graph.find_nodes(op="placeholder")
         for node, role, name in zip(placeholders, roles, names, strict=True):
             self._input(node, role, self._unique(name))
+        self._assume(placeholders)
         for node in self.gm.graph.nodes:
             self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
             self.builder.scope = self._mark(node)
             try:
                 self._node(node)
-            except (UnsupportedError, TypingError) as error:
+            except (UnsupportedError, TypingError, NotTranslated) as error:
                 raise UnsupportedError(f"{error}{self._where()}") from None
+        graph.equations += self.context.symbols.assumed()
         self._drop_unread_constants()
         self._keep_updated_unpacked()
         return ImportedGraph(graph, tuple(self.constants.values()))
+
+    def _assume(self, placeholders: Iterable[fx.Node]) -> None:
+        """Guards hold whenever the program is called; their equations go along with it all the
+        same, since nobody else sees what was concluded from them."""
+        for node in placeholders:
+            mode = getattr(node.meta.get("val"), "fake_mode", None)
+            if mode is not None and mode.shape_env is not None:
+                self.context.symbols.assume(mode.shape_env, self.builder.graph.symbols)
+                return
 
     def _node(self, node: fx.Node) -> None:
         env, graph = self.context.env, self.builder.graph

@@ -70,8 +70,8 @@ class OperatorImporter:
         if any(kind.dtype.is_opaque for kind in (*kinds, *self._operand_types(node))):
             return NotTranslated("a dtype that kernels do not compute on")
         self.emitter.out, self.emitter.used = tuple(kinds), _used(node, len(kinds))
-        nodes = self.builder.graph.nodes
-        mark = len(nodes)
+        nodes, equations = self.builder.graph.nodes, self.builder.graph.equations
+        mark, known = len(nodes), len(equations)
         try:
             found = translate(
                 self.emitter,
@@ -79,7 +79,7 @@ class OperatorImporter:
                 **{name: self.context.argument(arg) for name, arg in node.kwargs.items()},
             )
         except (NotTranslated, TypingError) as error:
-            del nodes[mark:]
+            del nodes[mark:], equations[known:]
             return NotTranslated(str(error))
         values: Sequence[Value | None] = (found,) if isinstance(found, Value) else found
         return [
@@ -110,7 +110,7 @@ class OperatorImporter:
         fits = value.dtype == kind.dtype and len(value.shape) == len(kind.shape)
         if not fits or any(map(_differ, value.shape, kind.shape)):
             raise VerificationError(f"{target} gave {value.type}, traced as {kind}", "the importer")
-        return self.emitter.reshape(value, kind.shape)
+        return self.emitter.respelled(value, kind.shape)
 
     # ---- ATen -------------------------------------------------------------------------------
 

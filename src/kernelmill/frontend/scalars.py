@@ -54,7 +54,7 @@ class ScalarReader:
         op = next((op for kind, op in _RELATION if isinstance(expr, kind)), None)
         if op is None:
             raise UnsupportedError(f"the condition {expr}")
-        sides = (self.symbols.of_expr(arg, shape_env) for arg in expr.args)
+        sides = (self.symbols.as_written(arg, shape_env) for arg in expr.args)
         return self.e.emit(op, *(self.e.constant(side, I64) for side in sides))
 
     def _fold(self, op: str, values: list[Value]) -> Value:

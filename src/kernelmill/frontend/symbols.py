@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import Any
 
 import sympy
@@ -13,16 +14,39 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from kernelmill.core.dim import Dim, bounds, ceildiv, floordiv, maximum, minimum, mod, product, sym
+from kernelmill.core.equations import Equations, Pair
 from kernelmill.core.errors import UnsupportedError
 
 _NO_BOUND = 2**62  # torch writes "no upper bound" as int_oo or as a number about 2**63
 
 
 class SymbolTable:
-    """The dims of one graph: each torch symbol is one symbol of ours, with its range."""
+    """The dims of one graph: each torch symbol is one symbol of ours, with its range.
+
+    Once `assume` was called, equal sizes that torch writes differently become one dim.
+    """
 
     def __init__(self) -> None:
         self._dims: dict[Any, Dim] = {}
+        self._equations = Equations()
+
+    def assume(self, shape_env: Any, known: Collection[str]) -> None:
+        """Take for granted what torch's guards say is equal, over the symbols `known`."""
+        parts = [part for guard in shape_env.guards for part in sympy.And.make_args(guard.expr)]
+        for expr in parts:
+            names = {str(symbol) for symbol in expr.free_symbols}
+            if isinstance(expr, sympy.Eq) and names <= set(known):
+                with suppress(UnsupportedError):
+                    left, right = (self.as_written(side, shape_env) for side in expr.args)
+                    self._equations.add(left, right)
+
+    def equal(self, a: Dim, b: Dim) -> bool:
+        """Whether two dims are known to be equal."""
+        return self._equations.equal(a, b)
+
+    def assumed(self) -> list[Pair]:
+        """The equations without which dims of this table would be others."""
+        return list(self._equations.used)
 
     def dim(self, size: int | torch.SymInt) -> Dim:
         """The dim that a size is. Raises UnsupportedError for what dims cannot express."""
@@ -41,6 +65,10 @@ class SymbolTable:
 
     def of_expr(self, expr: Any, shape_env: Any) -> Dim:
         """The dim of a sympy expression over the symbols of `shape_env`."""
+        return self._equations.reduce(self.as_written(expr, shape_env))
+
+    def as_written(self, expr: Any, shape_env: Any) -> Dim:
+        """The same without what is assumed, for conditions that check just that."""
         found = self._dims.get(expr)
         if found is None:
             found = self._dims[expr] = self._convert(expr, shape_env)
@@ -57,25 +85,25 @@ class SymbolTable:
         if expr.is_Mul:
             above, below = sympy.fraction(expr)
             if below != 1:
-                return _divide(self.of_expr(above, shape_env), self.of_expr(below, shape_env))
+                return _divide(self.as_written(above, shape_env), self.as_written(below, shape_env))
         convert = next((f for kind, f in _CONVERT if isinstance(expr, kind)), None)
         if convert is None:
             raise UnsupportedError(f"size {expr} has no form as a dim ({type(expr).__name__})")
-        return convert(*(self.of_expr(arg, shape_env) for arg in expr.args))
+        return convert(*(self.as_written(arg, shape_env) for arg in expr.args))
 
     def _rounded(self, expr: Any, shape_env: Any) -> Dim:
         """A size computed through a float: `int(n / 2)`, `int(n * 2.0)`."""
         (inner,) = expr.args
         if isinstance(inner, sf.IntTrueDiv):
-            above, below = (self.of_expr(arg, shape_env) for arg in inner.args)
+            above, below = (self.as_written(arg, shape_env) for arg in inner.args)
             if isinstance(expr, sf.CeilToInt):
                 return _divide(above + below - 1, below)
             if isinstance(expr, sf.FloorToInt) or (bounds(above)[0] or 0) >= 0:
                 return _divide(above, below)
         if inner.is_Mul and all(_integral(arg) for arg in inner.args):
-            return product(self.of_expr(_unfloat(arg), shape_env) for arg in inner.args)
+            return product(self.as_written(_unfloat(arg), shape_env) for arg in inner.args)
         if isinstance(inner, sf.ToFloat):
-            return self.of_expr(inner.args[0], shape_env)
+            return self.as_written(inner.args[0], shape_env)
         raise UnsupportedError(f"size {expr} goes through a float that is no whole number")
 
 

@@ -47,6 +47,11 @@ class GraphBuilder:
         """Make a symbol known that no input carries (a size found while running)."""
         self.graph.symbols[symbol.name] = symbol
 
+    def equal(self, a: Dim, b: Dim) -> None:
+        """Take two sizes for equal; the program refuses calls where they are not."""
+        if (a, b) not in self.graph.equations:
+            self.graph.equations.append((a, b))
+
     def emit(self, op: str, *operands: Value, **attrs: Attr) -> Value:
         """Append a node with one result. Raises TypingError when it does not fit."""
         return self.emit_many(op, *operands, **attrs)[0]

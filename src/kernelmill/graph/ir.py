@@ -3,7 +3,8 @@
 Grammar of the text form (printer.py writes it, parser.py reads it):
 
     graph    = "graph" NAME "(" [input {"," input}] ")" ["symbols" "(" symbol {"," symbol} ")"]
-               "{" {node} return "}"
+               ["where" "(" equation {"," equation} ")"] "{" {node} return "}"
+    equation = dim "=" dim
     input    = VALUE ":" type [role]        role = "param" | "buffer"      (no role: a user's input)
              | NAME ":" "dim"               (an integer argument that binds a symbol)
     symbol   = NAME ["in" "[" INT "," (dim | "inf") "]"]
@@ -142,7 +143,8 @@ class Graph:
     """A whole program. `nodes` are in an order in which operands come before their users.
 
     `updates` are written after all else: the value on the right replaces the contents of the input
-    on the left (a KV cache, a running mean). Nodes never see an updated input.
+    on the left (a KV cache, a running mean). Nodes never see an updated input. `equations` are
+    dims that the graph takes for equal: a call where they differ is refused.
     """
 
     name: str
@@ -151,6 +153,7 @@ class Graph:
     results: list[Result] = field(default_factory=list[Result])
     updates: list[tuple[Value, Value]] = field(default_factory=list[tuple[Value, Value]])
     symbols: dict[str, Sym] = field(default_factory=dict[str, Sym])
+    equations: list[tuple[Dim, Dim]] = field(default_factory=list[tuple[Dim, Dim]])
 
     def users(self) -> dict[Value, list[Node]]:
         """For each value the nodes that read it, in program order; absent when nobody does."""

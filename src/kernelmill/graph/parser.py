@@ -33,6 +33,9 @@ class _Parser:
         if reader.accept("symbols"):
             reader.expect("(")
             graph.symbols = {s.name: s for s in reader.listed(self._symbol, ")")}
+        if reader.accept("where"):
+            reader.expect("(")
+            graph.equations = reader.listed(self._equation, ")")
         body = reader.position
         reader.position = inputs
         graph.inputs = reader.listed(self._input, ")")
@@ -57,6 +60,11 @@ class _Parser:
         symbol = read_symbol(self._reader, self._scope)
         self._scope[symbol.name] = of_atom(symbol)
         return symbol
+
+    def _equation(self) -> tuple[Dim, Dim]:
+        left = self._dim()
+        self._reader.expect("=")
+        return left, self._dim()
 
     def _input(self) -> Input | DimInput:
         reader = self._reader

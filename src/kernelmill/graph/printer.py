@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from kernelmill.core.dim import Expr, as_sym, range_text, render
+from kernelmill.core.dim import Dim, Expr, as_sym, range_text, render
 from kernelmill.core.dtype import DType
 from kernelmill.core.text import number_text, string_text
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
@@ -53,6 +53,8 @@ class _Printer:
         header += inputs + "\n)" if inputs else ")"
         if self._symbols:
             header += f" symbols({', '.join(map(self._symbol, self._symbols))})"
+        if graph.equations:
+            header += f" where({', '.join(map(self._equation, graph.equations))})"
         lines = [header + " {"]
         for node in graph.nodes:
             for value in node.results:
@@ -63,6 +65,9 @@ class _Printer:
 
     def _symbol(self, name: str) -> str:
         return self._symbols[name] + range_text(self._graph.symbols[name], self._symbols)
+
+    def _equation(self, equation: tuple[Dim, Dim]) -> str:
+        return " = ".join(render(side, self._symbols) for side in equation)
 
     def _input(self, entry: Input | DimInput) -> str:
         if isinstance(entry, DimInput):

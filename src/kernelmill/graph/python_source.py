@@ -26,6 +26,7 @@ def to_python(graph: Graph) -> str:
         lines.append(f"b.symbol({symbol.name}.terms[0][0][0])")
     for number, entry in enumerate(graph.inputs):
         lines.append(_input(entry, number, names))
+    lines += [f"b.equal({_dim(left)}, {_dim(right)})" for left, right in graph.equations]
     for node in graph.nodes:
         lines += _node(node, names)
     results = ", ".join(_result(result, names) for result in graph.results)

@@ -39,6 +39,7 @@ class _Sizes:
         for node in old.nodes:
             new.nodes.append(self._node(node))
         new.results = [self._result(result) for result in old.results]
+        new.equations = [(self._dim(left), self._dim(right)) for left, right in old.equations]
         new.updates = [(self.values[held], self.values[fresh]) for held, fresh in old.updates]
         return new
 

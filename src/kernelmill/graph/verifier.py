@@ -163,6 +163,8 @@ class _Verifier:
     # ---- results ----------------------------------------------------------------------------
 
     def _results(self) -> None:
+        for sides in self._graph.equations:
+            self._dims(sides)
         for result in self._graph.results:
             if isinstance(result, Value):
                 _require(result in self._known, f"result {result} is not defined")

@@ -455,6 +455,7 @@ class _Lowering:
             tuple(self.refs.values()),
             total,
             (_check_message(self.checks),) if self.checked else (),
+            equations=tuple(self.graph.equations),
         )
 
     def _input(self, entry: Input | DimInput) -> TensorInput | SymbolInput:

@@ -160,6 +160,7 @@ class Plan:
 
     `prepare` steps fill the packed buffers; they run at the first call and again when one of the
     arguments they read has changed. `checks` are messages for status codes: code c - 1 indexes it.
+    `equations` are dims taken for equal: a call where they differ is refused.
     """
 
     name: str
@@ -173,3 +174,4 @@ class Plan:
     arena_bytes: Dim = 0
     checks: tuple[str, ...] = ()
     supers: tuple[SuperKernel, ...] = ()
+    equations: tuple[tuple[Dim, Dim], ...] = ()

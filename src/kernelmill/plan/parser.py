@@ -60,6 +60,7 @@ class _Parser:
         inputs = tuple(reader.listed(self._input, ")"))
         arena = self._bracketed(self._dim) if reader.accept("arena") else 0
         checks = self._group("checks", reader.string)
+        equations = self._group("where", self._equation)
         reader.expect("{")
         kernels = self._while("kernel", self._kernel)
         buffers = self._while("buffer", self._buffer)
@@ -79,7 +80,7 @@ class _Parser:
         reader.expect_end()
         return Plan(
             name, symbols, inputs, buffers, prepare, tuple(steps), results, kernels, arena,
-            checks, supers,
+            checks, supers, equations,
         )  # fmt: skip
 
     # ---- pieces -----------------------------------------------------------------------------
@@ -105,6 +106,11 @@ class _Parser:
 
     def _dim(self) -> Dim:
         return read_dim(self._reader, self.scope)
+
+    def _equation(self) -> tuple[Dim, Dim]:
+        left = self._dim()
+        self._reader.expect("=")
+        return left, self._dim()
 
     def _bracketed_dim(self) -> Dim:
         self._reader.expect("<")

@@ -2,6 +2,7 @@
 
 plan    = "plan" STRING ["symbols" "(" symbol {"," symbol} ")"] "inputs" "(" [input {"," input}]
           ")" ["arena" "(" dim ")"] ["checks" "(" STRING {"," STRING} ")"]
+          ["where" "(" dim "=" dim {"," dim "=" dim} ")"]
           "{" {kernel} {buffer} ["prepare" "{" {launch} "}"] {step} {super} return "}"
 symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"]
 input   = STRING ":" type ["param" | "buffer"] ["updated"]   (neither: a user's argument)
@@ -66,6 +67,8 @@ def print_plan(plan: Plan) -> str:
         header += f" arena({plan.arena_bytes})"
     if plan.checks:
         header += f" checks({_listed(map(string_text, plan.checks))})"
+    if plan.equations:
+        header += f" where({_listed(f'{left} = {right}' for left, right in plan.equations)})"
     lines = [header + " {"]
     lines += [f"  {_kernel(kernel)}" for kernel in plan.kernels]
     lines += [f"  buffer %{n} = {_buffer(buffer)}" for n, buffer in enumerate(plan.buffers)]

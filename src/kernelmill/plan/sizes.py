@@ -55,4 +55,5 @@ def plan_at_sizes(plan: Plan, values: Mapping[str, Dim]) -> Plan:
             DimResult(at(r.value)) if isinstance(r, DimResult) else r for r in plan.results
         ),
         arena_bytes=at(plan.arena_bytes),
+        equations=tuple((at(left), at(right)) for left, right in plan.equations),
     )

@@ -66,6 +66,7 @@ class _Verifier:
             check = self._launch(step) if isinstance(step, Launch) else self._aten(step)
             yield from _about_step("step", step, check)
         yield from self._supers()
+        yield from _about("an equation", self._dims(d for pair in plan.equations for d in pair))
         for number, result in enumerate(plan.results):
             yield from _about(f"result {number}", self._result(result))
         for name in sorted(self.known - self.bound):

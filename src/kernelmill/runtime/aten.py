@@ -104,7 +104,7 @@ class AtenStep:
             result: Any = results[number]
             found[symbol] = int(result) if axis < 0 else result.shape[axis]
         running.symbols = found
-        self._engine.dims.check_ranges(running.symbols)
+        self._engine.dims.check(running.symbols)
         self._engine.dims.fill_late(running.sizes.values, running.symbols)
 
     def _fitted(self, buffer: int, result: object, sizes: Sizes) -> torch.Tensor:

@@ -90,6 +90,10 @@ class DimTable:
         for dim in plan_dims(plan):
             (constants if isinstance(dim, int) else expressions)[dim] = None
         self.symbols = plan.symbols
+        self._equations = [
+            (left, right, symbols(left).keys() | symbols(right).keys())
+            for left, right in plan.equations
+        ]
         self._early = needed
         early = set(needed)
         self.late = tuple(dim for dim in expressions if dim not in early)
@@ -117,9 +121,9 @@ class DimTable:
     def values(self, values: Mapping[str, int]) -> Values:
         """The array for these symbol values; dims over symbols that have none yet are 0.
 
-        InputError when a value is outside its symbol's range.
+        InputError for values that the plan does not allow.
         """
-        self.check_ranges(values)
+        self.check(values)
         array = self.constant_values()
         if self._function is not None and self._early:
             given = (word * len(self.symbols))(*(values.get(s.name, 0) for s in self.symbols))
@@ -142,11 +146,18 @@ class DimTable:
             tuple(values[self._numbers[dim]] for dim in of.strides),
         )
 
-    def check_ranges(self, values: Mapping[str, int]) -> None:
-        """InputError when a value is outside its symbol's range."""
+    def check(self, values: Mapping[str, int]) -> None:
+        """InputError when a value is outside its symbol's range, or when dims that the plan takes
+        for equal are not. What has no value yet is left for later."""
         for symbol in self.symbols:
             if symbol.name in values:
                 _check_range(symbol.name, values[symbol.name], symbol.lo, symbol.hi, values)
+        for left, right, needed in self._equations:
+            if needed <= values.keys() and evaluate(left, values) != evaluate(right, values):
+                raise InputError(
+                    f"sizes do not fit: {left} is {evaluate(left, values)} and {right} is "
+                    f"{evaluate(right, values)}, and the program takes them for equal"
+                )
 
     def fill_late(self, array: Values, values: Mapping[str, int]) -> None:
         """Compute the dims over late symbols that `values` now suffices for."""

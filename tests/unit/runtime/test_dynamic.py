@@ -1,6 +1,7 @@
 """Plans over symbols: sizes bound from arguments, checked for consistency, worked out per size."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,9 +9,12 @@ import torch
 from kernelmill.codegen import dims_function
 from kernelmill.core.dim import Dim, Sym, of_atom
 from kernelmill.core.dtype import I64
-from kernelmill.core.errors import InputError
+from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.core.target import host
 from kernelmill.plan.ir import DimResult, Plan, SymbolInput, TensorResult
+from kernelmill.plan.parser import parse_plan
+from kernelmill.plan.printer import print_plan
+from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime import DIMS_OBJECT, Program, dims_needed, load
 from tests.unit.runtime.kernels import (
     add,
@@ -180,3 +184,16 @@ def test_a_divisor_that_is_zero_counts_as_one(native: bool) -> None:
     program = load(plan, objects if native else {})
     assert program(3) == [12, 1]
     assert program(0) == [32, 0]
+
+
+def test_dims_that_the_plan_takes_for_equal_have_to_be() -> None:
+    plan = replace(dynamic_plan(), equations=((s0 % 4, 0), (s1 * 2, s0)))
+    assert parse_plan(print_plan(plan)) == plan
+    program = load(plan, {"add": add(), "double": double()})
+    check(program, 8, 4)
+    with pytest.raises(InputError, match=r"s1\*2 is 6 and s0 is 8"):
+        program(8, torch.zeros(8, 3), torch.zeros(24))
+    with pytest.raises(InputError, match=r"\(s0 % 4\) is 2 and 0 is 0"):
+        program(6, torch.zeros(6, 3), torch.zeros(18))
+    with pytest.raises(VerificationError, match="an equation"):
+        verify_plan(replace(plan, equations=((of_atom(Sym("s9")), s0),)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.core.dim import Dim, mod
+from kernelmill.core.dim import Dim, maximum, mod
 from kernelmill.frontend.aten.views import sign_known, slice_start
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number
@@ -76,10 +76,8 @@ def constant_pad(e: Emitter, x: Value, amounts: Sequence[Dim], value: Number = 0
     for i in range(len(amounts) // 2):
         d = rank - 1 - i
         below, above = amounts[2 * i], amounts[2 * i + 1]
-        if not isinstance(below, int) or not isinstance(above, int):
-            raise NotTranslated("padding by a symbolic amount")
-        low[d], high[d] = max(below, 0), max(above, 0)
-        x = e.slice(x, d, max(-below, 0), x.shape[d] - max(-above, 0))
+        low[d], high[d] = maximum(below, 0), maximum(above, 0)
+        x = e.slice(x, d, maximum(-below, 0), x.shape[d] - maximum(-above, 0))
     if not isinstance(value, (bool, int, float)):
         raise NotTranslated("padding with a value known only while running")
     return e.pad(x, low, high, value)

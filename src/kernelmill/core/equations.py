@@ -1,0 +1,127 @@
+"""Equations between dims that are known to hold, as rules that rewrite other dims.
+
+A rule replaces one operation (`//`, `%`, `min`, `max`) by what it is equal to, wherever it occurs:
+from 2*((n//4)//2) == n//4 follows that n//4 may be written as 2*(n//8). Symbols are never replaced,
+nor products: what is computed from rewritten dims is then what rewriting gives, so strides computed
+from sizes and strides that were rewritten agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import gcd
+
+from kernelmill.core.dim import FOLD, Atom, Dim, Expr, Op, of_atom
+
+Pair = tuple[Dim, Dim]
+
+_STEPS = 8
+"""So often a dim is rewritten at most: a limit for rules that lead in circles."""
+
+
+class Equations:
+    """`used` are the equations that `reduce` has relied on so far."""
+
+    def __init__(self, pairs: Iterable[Pair] = ()) -> None:
+        self.used: dict[Pair, None] = {}
+        self._rules: dict[Atom, tuple[Dim, Pair]] = {}
+        self._reduced: dict[Dim, Dim] = {}
+        self._differences: dict[Dim, Pair] = {}
+        for pair in pairs:
+            self.add(*pair)
+
+    def add(self, a: Dim, b: Dim) -> None:
+        """Take a == b for granted from now on."""
+        self._reduced.clear()
+        whole = a - b
+        self._differences |= {whole: (a, b), -whole: (a, b)}
+        for atom in _quotients(whole):
+            if whole in (of_atom(atom) * atom.b - atom.a, atom.a - of_atom(atom) * atom.b):
+                self._rule(of_atom(Op("mod", atom.a, atom.b)), (a, b))
+        self._rule(self.reduce(a) - self.reduce(b), (a, b))
+
+    def _rule(self, difference: Dim, pair: Pair) -> None:
+        if not isinstance(difference, Expr):
+            return
+        common = gcd(*(c for _, c in difference.terms))
+        difference = Expr(tuple((monomial, c // common) for monomial, c in difference.terms))
+        replaceable: dict[Atom, Dim] = {}
+        for monomial, c in difference.terms:
+            if len(monomial) == 1 and abs(c) == 1 and isinstance(monomial[0], Op):
+                rest = (of_atom(monomial[0]) * c - difference) * c
+                if monomial[0] not in _atoms(rest):
+                    replaceable[monomial[0]] = rest
+        if replaceable:
+            atom = max(replaceable, key=lambda atom: (_weight(atom), atom.key))
+            self._rules[atom] = replaceable[atom], pair
+
+    def equal(self, a: Dim, b: Dim) -> bool:
+        """Whether the equations say that a == b, as they stand or by what follows from them."""
+        difference = a - b
+        stated = self._differences.get(difference)
+        if stated is not None:
+            self.used[stated] = None
+        return stated is not None or self.reduce(difference) == 0
+
+    def reduce(self, dim: Dim) -> Dim:
+        """`dim` rewritten; it has the same value wherever the equations hold."""
+        if not self._rules or isinstance(dim, int):
+            return dim
+        found = self._reduced.get(dim)
+        if found is None:
+            found = dim
+            for _ in range(_STEPS):
+                before, found = found, self._once(found)
+                if found == before:
+                    break
+            self._reduced[dim] = found
+        return found
+
+    def _once(self, dim: Dim) -> Dim:
+        if isinstance(dim, int):
+            return dim
+        result: Dim = 0
+        for monomial, c in dim.terms:
+            part: Dim = c
+            for atom in monomial:
+                part = part * self._atom(atom)
+            result = result + part
+        return result
+
+    def _atom(self, atom: Atom) -> Dim:
+        rule = self._rules.get(atom)
+        if rule is not None:
+            self.used[rule[1]] = None
+            return rule[0]
+        if not isinstance(atom, Op):
+            return of_atom(atom)
+        a, b = self._once(atom.a), self._once(atom.b)
+        return of_atom(atom) if (a, b) == (atom.a, atom.b) else FOLD[atom.kind](a, b)
+
+
+def _quotients(dim: Dim) -> list[Op]:
+    atoms = _atoms(dim)
+    return [atom for atom in atoms if isinstance(atom, Op) and atom.kind == "div"]
+
+
+def _atoms(dim: Dim) -> set[Atom]:
+    """All atoms in a dim, those inside operations too."""
+    found: set[Atom] = set()
+    for monomial, _ in dim.terms if isinstance(dim, Expr) else ():
+        for atom in monomial:
+            found.add(atom)
+            if isinstance(atom, Op):
+                found |= _atoms(atom.a) | _atoms(atom.b)
+    return found
+
+
+def _weight(atom: Atom) -> int:
+    """How complicated an atom is: more than anything inside of it."""
+    if not isinstance(atom, Op):
+        return 1
+    return 1 + sum(
+        1 + sum(map(_weight, monomial))
+        for dim in (atom.a, atom.b)
+        if isinstance(dim, Expr)
+        for monomial, _ in dim.terms
+    )
