@@ -66,6 +66,61 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             [step("w", "torch.neg", A), step("v", "Tensor.expand", W, (SizeOf("a", 0), 4))],
         ),
     ),
+    "a variance of numbers near the largest": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 3, 5, fill="huge")],
+            [
+                step("w v", "torch.var_mean", A, -1, correction=0),
+                step("x", "torch.std", A, 0, correction=1),
+            ],
+            "v w x",
+        ),
+    ),
+    "a norm of groups of one": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", N, 1, fill="huge")],
+            [
+                step("v", "torch.norm", A, 3.0, -1),
+                step("w", "torch.norm", A, 2.0, 1),
+                step("x", "F.normalize", A, 2.0, -1),
+            ],
+            "v w x",
+        ),
+    ),
+    "results that are equal, and one that is equal to an argument": (
+        (*DYNAMO, "gears", "cache-load", "aot"),
+        program(
+            [made("a", N, 2)],
+            [
+                step("v", "torch.mul", A, 1),
+                step("w", "torch.add", A, 1),
+                step("x", "torch.add", A, 1),
+            ],
+            "v w x",
+        ),
+    ),
+    "a write into elements that share memory": (
+        ("default", "dynamic", "cache-load", "aot"),
+        program(
+            [made("a", 8)],
+            [
+                step("v", "torch.as_strided", A, (2, 2), (1, 1)),
+                step("w", "torch.select", V, 0, 0),
+                step("x", "Tensor.add_", W, 5),
+            ],
+            "a",
+        ),
+    ),
+    "the sign of a zero that is scattered": (
+        DYNAMO,
+        program(
+            [made("a", 3, 1), made("b", 1, 1, dtype=I64, fill="below 3")],
+            [step("w", "torch.full_like", A, 0.0), step("v", "Tensor.scatter_", A, 0, B, -0.0)],
+            "w v",
+        ),
+    ),
     "strides of slices where the size varies": (
         ("dynamic", "gears", "cache-load"),
         program(
@@ -76,6 +131,23 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
 }
 
 
+REFUSED: dict[str, tuple[str, Program]] = {
+    "an argument whose strides do not follow from its sizes": (
+        "gears-padded",
+        program(
+            [made("a", N, 2), step("b", "torch.select", A, 1, 0)],
+            [step("v", "torch.neg", B)],
+        ),
+    ),
+}
+
+UNCAPTURED: dict[str, tuple[str, Program]] = {
+    "an argument's bits in another dtype": (
+        "cache-load",
+        program([made("a", 3)], [step("v", "Tensor.view", A, I32)]),
+    ),
+}
+
 CASES = [(name, mode) for name, (modes, _) in FOUND.items() for mode in modes]
 
 
@@ -85,3 +157,16 @@ def test_a_program_that_was_wrong_is_right(name: str, mode: str) -> None:
     verdict = check(found, by_name(mode))
     assert verdict.status == "right", f"{verdict.detail}\n{module_text(found)}"
     assert not verdict.fallback
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_mode_cannot_take_is_an_error_of_ours(name: str) -> None:
+    mode, found = REFUSED[name]
+    assert check(found, by_name(mode)).status == "refused"
+
+
+@pytest.mark.parametrize("name", UNCAPTURED)
+def test_what_a_mode_cannot_keep_is_right_all_the_same(name: str) -> None:
+    mode, found = UNCAPTURED[name]
+    verdict = check(found, by_name(mode))
+    assert (verdict.status, verdict.fallback) == ("right", True), verdict.detail

@@ -330,7 +330,7 @@ class _Writer:
         aliases: dict[int, View] = {}
         for number, info in enumerate(traced.metadata.output_info):
             if info.output_type in (OutputType.alias_of_input, OutputType.is_input):
-                aliases[number] = _view(path_of(inputs[info.base_idx]), traced.results[number])
+                aliases[number] = _view(tensors, inputs[info.base_idx], traced.results[number])
             elif info.output_type not in (
                 OutputType.non_alias, OutputType.unsafe_view_alias
             ):  # fmt: skip
@@ -428,7 +428,10 @@ def _whole(end: Any) -> int | None:
     return int(end) if end.is_Integer else None
 
 
-def _view(base: Path, result: Any) -> View:
+def _view(tensors: Mapping[Path, Any], entry: Any, result: Any) -> View:
+    base = path_of(entry)
+    if tensors[base].dtype != result.dtype:
+        raise UnsupportedError("a result is a view of an argument's bits, in another dtype")
     offset = result.storage_offset()
     layout = (*result.shape, *result.stride(), offset)
     if not all(isinstance(size, int) for size in layout):

@@ -18,7 +18,7 @@ from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
 from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.recurrent import aten_name
 from kernelmill.frontend.registry import NotTranslated, translator_of
-from kernelmill.frontend.tensors import dense_strides
+from kernelmill.frontend.tensors import dense_strides, lie_apart
 from kernelmill.graph.ir import TensorType, Value
 from kernelmill.graph.ops import TypingError
 
@@ -28,6 +28,9 @@ _aten = torch.ops.aten
 _BATCH_NORMS = (_aten._batch_norm_with_update_functional,)
 _EMBEDDING_BAGS = (_aten._embedding_bag, _aten._embedding_bag_forward_only)
 _UNIQUES = (_aten.unique_dim, _aten.unique_consecutive)
+_INTO_VIEWS = (
+    _aten.select_scatter, _aten.slice_scatter, _aten.diagonal_scatter
+)  # fmt: skip
 _BY_MEMORY = (_aten.as_strided, _aten.as_strided_copy, _aten.as_strided_scatter)
 """Operators that count elements in memory and not in the tensor."""
 
@@ -67,6 +70,8 @@ class OperatorImporter:
             translate = translate if self._starts_its_memory(node.args[0]) else None
         if translate is None:
             return NotTranslated("no translation")
+        if target.overloadpacket in _INTO_VIEWS and self._overlaps(node.args[0]):
+            return NotTranslated("a write into elements that share memory")
         if any(kind.dtype.is_opaque for kind in (*kinds, *self._operand_types(node))):
             return NotTranslated("a dtype that kernels do not compute on")
         self.emitter.out, self.emitter.used = tuple(kinds), _used(node, len(kinds))
@@ -100,6 +105,13 @@ class OperatorImporter:
         if not whole or self.context.symbols.dim(traced.storage_offset()) != 0:
             raise UnsupportedError("as_strided of a view of a larger tensor")
         return kind.strides is None
+
+    def _overlaps(self, operand: Any) -> bool:
+        """Whether the operand was traced with several elements in one place: as eager has it, what
+        is written to one of them is in all."""
+        symbols, traced = self.context.symbols, operand.meta["val"]
+        shape, strides = symbols.dims(traced.shape), symbols.dims(traced.stride())
+        return any(s == 0 for s in strides) or not lie_apart(shape, strides)
 
     def _operand_types(self, node: fx.Node) -> list[TensorType]:
         values = (self.context.env[source] for source in node.all_input_nodes)

@@ -14,6 +14,7 @@ from kernelmill.passes.dce import DropUnused
 from kernelmill.passes.heads import GroupHeads
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.reinplace import WriteInPlace
+from kernelmill.passes.results import apart
 from kernelmill.passes.split_reductions import SplitReductions
 from kernelmill.passes.views import MergeViews
 
@@ -50,9 +51,12 @@ def run_pipeline(graph: Graph, passes: Sequence[Pass] = DEFAULT) -> Graph:
     verify_graph(graph, "the importer")
     each = knobs.DEBUG.get()
     before = graph
-    for number, rewrite in enumerate(passes):
+    for rewrite in passes:
         after = rewrite.apply(before)
-        if after is not before and (each or number == len(passes) - 1):
+        if after is not before and each:
             verify_graph(after, rewrite.name)
         before = after
-    return before
+    made = apart(graph, before)
+    if made is not graph:
+        verify_graph(made, passes[-1].name)
+    return made

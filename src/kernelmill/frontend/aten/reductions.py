@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelmill.core.dim import Dim, product
-from kernelmill.core.dtype import BOOL, I64, U8, DType
+from kernelmill.core.dtype import BOOL, F64, I64, U8, DType
 from kernelmill.frontend.emitter import Emitter, wrap, wrap_all
 from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -184,7 +184,8 @@ def _degrees(e: Emitter, x: Value, dims: Sequence[int], correction: Number, mode
 
 
 def _variance(e: Emitter, x: Value, dims: Dims, correction: Number | None) -> tuple[Value, Value]:
-    wide = e.wide(x)
+    # As eager, in f64: neither the sum nor the squares overflow where the result does not.
+    wide = e.cast(x, F64)
     return moments(e, wide, wrap_all(dims, len(x.shape)), 1 if correction is None else correction)
 
 
@@ -255,7 +256,7 @@ def _norm(e: Emitter, size: Value, order: float, axes: Sequence[int], keep: bool
     if order == 0:
         nonzero = e.cast(e.compare("ne", size, 0), size.dtype)
         return e.reduce("reduce_sum", nonzero, axes, keep)
-    if order == 1:
+    if order == 1 or all(size.shape[d] == 1 for d in axes):  # one number is its own norm
         return e.reduce("reduce_sum", size, axes, keep)
     if order == 2:
         return e.emit("sqrt", e.reduce("reduce_sum", e.mul(size, size), axes, keep))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from kernelmill.core.dim import Expr
+from kernelmill.core.dim import Expr, symbols
 from kernelmill.core.errors import PaddingError
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import is_kind
@@ -100,6 +100,12 @@ def _check_input(entry: Input) -> None:
     strides = zip(value.shape, value.type.memory_strides, strict=True)
     if any(stride == 0 and size != 1 for size, stride in strides):
         raise _error(f"argument {value.name} is expanded: its elements share memory")
+    sizes = {name for size in value.shape for name in symbols(size)}
+    if any(symbols(stride).keys() - sizes for stride in value.type.memory_strides):
+        raise _error(
+            f"argument {value.name} has strides that do not follow from its sizes: pass a "
+            "contiguous tensor"
+        )
 
 
 def _padded_inputs(scene: Scene, graph: Graph) -> list[PaddedInput]:
