@@ -18,7 +18,7 @@ from kernelmill.frontend.aten_call import UNDEFINED, emit_aten
 from kernelmill.frontend.context import ImportContext
 from kernelmill.frontend.recurrent import aten_name
 from kernelmill.frontend.registry import NotTranslated, translator_of
-from kernelmill.frontend.tensors import dense_strides, lie_apart
+from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.ir import TensorType, Value
 from kernelmill.graph.ops import TypingError
 
@@ -111,7 +111,7 @@ class OperatorImporter:
         is written to one of them is in all."""
         symbols, traced = self.context.symbols, operand.meta["val"]
         shape, strides = symbols.dims(traced.shape), symbols.dims(traced.stride())
-        return any(s == 0 for s in strides) or not lie_apart(shape, strides)
+        return overlaps(shape, strides)
 
     def _operand_types(self, node: fx.Node) -> list[TensorType]:
         values = (self.context.env[source] for source in node.all_input_nodes)

@@ -16,7 +16,7 @@ from kernelmill.frontend.aten_call import emit_aten
 from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter, flattened
 from kernelmill.frontend.promotion import WeakFloat
-from kernelmill.frontend.tensors import dense_strides, lie_apart
+from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.ir import Result, Value, row_major
 from kernelmill.graph.ops import OPS
 
@@ -64,8 +64,7 @@ class ResultImporter:
 
     def _overlaps(self, node: fx.Node) -> bool:
         """Whether a view has several elements in one place, as far as can be told."""
-        shape, strides = self._memory(node)
-        return _viewed(node, _maker(node)) is not None and not lie_apart(shape, strides)
+        return _viewed(node, _maker(node)) is not None and overlaps(*self._memory(node))
 
     def _memory(self, node: fx.Node) -> tuple[Dims, Dims]:
         """The shape and strides that were traced."""
@@ -76,7 +75,7 @@ class ResultImporter:
         """The value in memory that no argument and no other result has."""
         kind = self.context.type_of(node.meta["val"], "a result")
         shape, strides = self._memory(node)
-        if not exact or not lie_apart(shape, strides):
+        if not exact or overlaps(shape, strides):
             strides = dense_strides(kind) or row_major(value.shape)
         if value.node is None:
             return self.context.builder.emit("layout", value, strides=strides)

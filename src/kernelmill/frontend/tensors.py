@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from kernelmill.core.dim import Dim, bounds
+from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import from_torch
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import SymbolTable
@@ -74,24 +74,18 @@ def _inner_first(kind: TensorType) -> list[int] | None:
     return order
 
 
-def lie_apart(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
-    """Whether no two elements lie in one place. What cannot be told of symbolic sizes counts as no.
-
-    Each dim, from the innermost to the outermost, has to step over all that those within it reach.
-    """
-    left = [(stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1]
-    if any(size == 0 for _, size in left):
+def overlaps(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
+    """Whether several elements lie in one place: a dim of stride 0, or constant strides that step
+    into what the dims within them reach. What symbolic sizes leave open counts as no."""
+    pairs = [(stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1]
+    if any(size == 0 for _, size in pairs):
+        return False
+    if any(stride == 0 for stride, _ in pairs):
         return True
-    reach: Dim = 0
-    while left:
-        inner = next((e for e in left if all(_at_least(o[0] - e[0], 0) for o in left)), None)
-        if inner is None or not _at_least(inner[0] - reach, 1):
-            return False
-        left.remove(inner)
-        reach = reach + (inner[1] - 1) * inner[0]
-    return True
-
-
-def _at_least(dim: Dim, least: int) -> bool:
-    low = bounds(dim)[0]
-    return low is not None and low >= least
+    known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+    reach = 0
+    for stride, size in sorted(known) if len(known) == len(pairs) else ():
+        if stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
