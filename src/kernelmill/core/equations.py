@@ -26,15 +26,17 @@ class Equations:
         self.used: dict[Pair, None] = {}
         self._rules: dict[Atom, tuple[Dim, Pair]] = {}
         self._reduced: dict[Dim, Dim] = {}
-        self._differences: dict[Dim, Pair] = {}
+        self._pairs: list[Pair] = []
+        self._differences: dict[Dim, Pair] | None = None
         for pair in pairs:
             self.add(*pair)
 
     def add(self, a: Dim, b: Dim) -> None:
         """Take a == b for granted from now on."""
         self._reduced.clear()
+        self._pairs.append((a, b))
+        self._differences = None
         whole = a - b
-        self._differences |= {whole: (a, b), -whole: (a, b)}
         for atom in _quotients(whole):
             if whole in (of_atom(atom) * atom.b - atom.a, atom.a - of_atom(atom) * atom.b):
                 self._rule(of_atom(Op("mod", atom.a, atom.b)), (a, b))
@@ -57,11 +59,17 @@ class Equations:
 
     def equal(self, a: Dim, b: Dim) -> bool:
         """Whether the equations say that a == b, as they stand or by what follows from them."""
-        difference = a - b
+        difference = self.reduce(a - b)
+        if difference == 0:
+            return True
+        if self._differences is None:
+            rewritten = [(self.reduce(left - right), (left, right)) for left, right in self._pairs]
+            known = [(d, pair) for d, pair in rewritten if d != 0]
+            self._differences = dict(known) | {-d: pair for d, pair in known}
         stated = self._differences.get(difference)
         if stated is not None:
             self.used[stated] = None
-        return stated is not None or self.reduce(difference) == 0
+        return stated is not None
 
     def reduce(self, dim: Dim) -> Dim:
         """`dim` rewritten; it has the same value wherever the equations hold."""

@@ -46,3 +46,11 @@ def test_an_equation_without_a_rule_is_known_all_the_same() -> None:
     assert equations.equal(N // 16 * 16 + 3, N + 3)
     assert not equations.equal(N // 16 * 16 + 3, N)
     assert list(equations.used) == [pair]
+
+
+def test_an_equation_is_known_when_a_later_one_rewrites_it() -> None:
+    count = sym("c", 1)
+    equations = Equations([(N // W * W, N), (N // W, count)])
+    assert equations.reduce(N // W * W) == count * W
+    assert equations.equal(count * W, N)
+    assert set(equations.used) == {(N // W * W, N), (N // W, count)}
