@@ -28,6 +28,7 @@ from kernelmill.kernel.ir import (
     Load,
     Operand,
     Prefetch,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -61,7 +62,7 @@ class Body:
         self._write: dict[type, Callable[[Any], None]] = {
             Instr: self.instruction, IndexValue: self.index_value, Load: self.load,
             Gather: self.gather, Store: self.store, Scatter: self.scatter, Prefetch: self.prefetch,
-            Let: self.let, For: self.loop, If: self.branch,
+            Let: self.let, For: self.loop, Repeat: self.repeat, If: self.branch,
         }  # fmt: skip
 
     def statements(self, body: Sequence[Stmt]) -> None:
@@ -344,6 +345,35 @@ class Body:
             head.lines[i] = f"{phi.text} = {text}"
         return finals, latch
 
+    def repeat(self, statement: Repeat) -> None:
+        """Write a loop that its own body ends."""
+        code = self.code
+        initial = [
+            self.operand(operand, value.type)
+            for operand, value in zip(statement.initial, statement.carried, strict=True)
+        ]
+        entry, head, exit_ = (code.new_block(hint) for hint in ("enter", "loop", "exit"))
+        code.line(f"br label %{entry.label}")
+        code.place(entry)
+        with code.region(head):
+            phis = [code.result("", value.type) for value in initial]
+            self.values.update(zip(statement.carried, phis, strict=True))
+            self.statements(statement.body)
+            finals = [
+                self.operand(operand, value.type)
+                for operand, value in zip(statement.yields, statement.carried, strict=True)
+            ]
+            again = self.values[statement.condition]
+            code.line(f"br {again.typed}, label %{head.label}, label %{exit_.label}")
+            latch = code.label
+            for i, (phi, begin, end) in enumerate(zip(phis, initial, finals, strict=True)):
+                text = _phi_text([(begin, entry.label), (end, latch)])
+                head.lines[i] = f"{phi.text} = {text}"
+        code.line(f"br label %{head.label}")
+        code.place(exit_)
+        for value, result in zip(statement.results, finals, strict=True):
+            self.values[value] = result
+
     def branch(self, statement: If) -> None:
         code = self.code
         condition = self.values[statement.condition]
@@ -370,7 +400,7 @@ class Body:
 
 
 def _is_short(loop: For, passes: int) -> bool:
-    straight = not any(isinstance(statement, (For, If)) for statement in loop.body)
+    straight = not any(isinstance(statement, (For, Repeat, If)) for statement in loop.body)
     return straight and passes * len(loop.body) <= _SHORT
 
 

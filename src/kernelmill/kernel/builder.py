@@ -20,6 +20,7 @@ from kernelmill.kernel.ir import (
     Load,
     Operand,
     Prefetch,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -44,6 +45,21 @@ class Loop:
         if len(values) != len(self.carried):
             raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
         self.statement.yields = values
+
+
+class Repetition:
+    """A loop without a count that is being built."""
+
+    def __init__(self, statement: Repeat) -> None:
+        self.statement = statement
+        self.carried = statement.carried
+        self.results = statement.results
+
+    def again(self, condition: Value, *values: Operand) -> None:
+        """Whether there is another pass, and the carried registers' values for it."""
+        if len(values) != len(self.carried):
+            raise ValueError(f"loop carries {len(self.carried)} values, not {len(values)}")
+        self.statement.condition, self.statement.yields = condition, values
 
 
 class KernelBuilder:
@@ -169,6 +185,21 @@ class KernelBuilder:
         self._blocks.append(statement.body)
         try:
             yield Loop(statement)
+        finally:
+            self._blocks.pop()
+
+    @contextmanager
+    def repeat(self, carry: Sequence[tuple[VType, Operand]] = ()) -> Generator[Repetition]:
+        """Open a loop that runs as long as its body says with `again`, and at least once."""
+        carried = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
+        results = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
+        initial = tuple(value for _, value in carry)
+        # Until `again` says what: a register that is nowhere defined, which no verifier lets pass.
+        statement = Repeat(carried, initial, results, self.fresh(BOOL))
+        self.append(statement)
+        self._blocks.append(statement.body)
+        try:
+            yield Repetition(statement)
         finally:
             self._blocks.pop()
 

@@ -25,6 +25,7 @@ from kernelmill.kernel.ir import (
     Kernel,
     Let,
     Load,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -91,6 +92,10 @@ class _Accesses:
                 self._origins[statement.symbol.name] = self._moved_by(statement.start)
                 moving = set() if _runs_once(statement) else {statement.symbol.name}
                 self._block(statement.body, self._blocks, loops | moving)
+            elif isinstance(statement, Repeat):
+                # No index is known to differ from pass to pass: what is stored here is unclear.
+                self._blocks += 1
+                self._block(statement.body, self._blocks, loops | {f"repeat {self._blocks}"})
             elif isinstance(statement, If):
                 for branch in (statement.then, statement.otherwise):
                     self._blocks += 1

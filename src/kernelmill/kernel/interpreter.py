@@ -22,6 +22,7 @@ from kernelmill.kernel.ir import (
     Load,
     Operand,
     Prefetch,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -176,6 +177,8 @@ class _Task:
                 self._symbols[symbol.name] = int(self._registers[value][0])
             case For():
                 self._for(statement)
+            case Repeat():
+                self._repeat(statement)
             case If():
                 self._if(statement)
 
@@ -202,6 +205,16 @@ class _Task:
             self._assign(loop.carried, state)
             self._block(loop.body)
             state = self._operands(loop.yields, loop.carried)
+        self._assign(loop.results, state)
+
+    def _repeat(self, loop: Repeat) -> None:
+        state = self._operands(loop.initial, loop.carried)
+        again = True
+        while again:
+            self._assign(loop.carried, state)
+            self._block(loop.body)
+            state = self._operands(loop.yields, loop.carried)
+            again = bool(self._registers[loop.condition][0])
         self._assign(loop.results, state)
 
     def _if(self, branch: If) -> None:

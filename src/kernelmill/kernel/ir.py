@@ -17,6 +17,8 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
             | "let" NAME "=" VALUE ["in" "[" INT "," (dim | "inf") "]"]
             | [VALUE {"," VALUE} "="] "for" NAME "=" dim "to" dim "step" dim
               ["carry" "(" VALUE ":" type "=" operand {"," ...} ")"] ["unroll"] block
+            | [VALUE {"," VALUE} "="] "repeat"
+              ["carry" "(" VALUE ":" type "=" operand {"," ...} ")"] block "while" VALUE
             | [VALUE {"," VALUE} ":" type {"," type} "="] "if" VALUE block ["else" block]
             | "yield" operand {"," operand}            (last in a loop or branch that has results)
     operand = VALUE | INT | FLOAT | "true" | "false" | "<" dim ">"
@@ -171,6 +173,21 @@ class For:
 
 
 @dataclass
+class Repeat:
+    """A loop that runs once, and again as long as `condition`, a scalar bool of its body, holds.
+
+    Registers are carried as by `For`. That the condition fails at last is the builder's promise.
+    """
+
+    carried: tuple[Value, ...]
+    initial: tuple[Operand, ...]
+    results: tuple[Value, ...]
+    condition: Value
+    body: list[Stmt] = field(default_factory=list["Stmt"])
+    yields: tuple[Operand, ...] = ()
+
+
+@dataclass
 class If:
     """Run one of two blocks by a scalar bool; `results` take the yields of the block that ran."""
 
@@ -182,7 +199,7 @@ class If:
     otherwise_yields: tuple[Operand, ...] = ()
 
 
-Stmt = Union[Instr, IndexValue, Load, Gather, Store, Scatter, Prefetch, Let, For, If]
+Stmt = Union[Instr, IndexValue, Load, Gather, Store, Scatter, Prefetch, Let, For, Repeat, If]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from kernelmill.kernel.ir import (
     Load,
     Operand,
     Prefetch,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -170,6 +171,8 @@ class _Parser:
                 return read()
         if reader.accept("for"):
             return self._for(())
+        if reader.accept("repeat"):
+            return self._repeat(())
         reader.expect("if")
         return self._if((), ())
 
@@ -185,6 +188,8 @@ class _Parser:
                 types.append(self._type())
         reader.expect("=")
         if not types:
+            if reader.accept("repeat"):
+                return self._repeat(names)
             reader.expect("for")
             return self._for(names)
         if len(names) != len(types):
@@ -264,14 +269,7 @@ class _Parser:
         stop = self._dim()
         reader.expect("step")
         loop = For(loop_symbol(name, start, stop), start, stop, self._dim())
-        carries: list[tuple[Value, Operand]] = []
-        if reader.accept("carry"):
-            reader.expect("(")
-            carries = reader.listed(self._carry, ")")
-        if len(carries) != len(results):
-            reader.fail_before(f"{len(results)} carried registers")
-        loop.carried = tuple(carried for carried, _ in carries)
-        loop.initial = tuple(initial for _, initial in carries)
+        loop.carried, loop.initial = self._carries(results)
         loop.unroll = reader.accept("unroll")
         scope = dict(self._scope)
         self._scope[name] = of_atom(loop.symbol)
@@ -280,6 +278,25 @@ class _Parser:
         types = (carried.type for carried in loop.carried)
         loop.results = tuple(map(self._define, results, types))
         return loop
+
+    def _repeat(self, results: Sequence[str]) -> Repeat:
+        carried, initial = self._carries(results)
+        body, yields = self._block()
+        self._reader.expect("while")
+        condition = self._use()
+        defined = tuple(self._define(n, c.type) for n, c in zip(results, carried, strict=True))
+        return Repeat(carried, initial, defined, condition, body, yields)
+
+    def _carries(self, results: Sequence[str]) -> tuple[tuple[Value, ...], tuple[Operand, ...]]:
+        """The carried registers of a loop with these results, and what they start as."""
+        reader = self._reader
+        carries: list[tuple[Value, Operand]] = []
+        if reader.accept("carry"):
+            reader.expect("(")
+            carries = reader.listed(self._carry, ")")
+        if len(carries) != len(results):
+            reader.fail_before(f"{len(results)} carried registers")
+        return tuple(carried for carried, _ in carries), tuple(initial for _, initial in carries)
 
     def _carry(self) -> tuple[Value, Operand]:
         name = self._reader.value()

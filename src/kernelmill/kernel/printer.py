@@ -19,6 +19,7 @@ from kernelmill.kernel.ir import (
     Load,
     Operand,
     Prefetch,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -156,6 +157,8 @@ class _Printer:
                 self._line(f"let {name} = {self._use(value)}{ranged}")
             case For():
                 self._for(statement)
+            case Repeat():
+                self._repeat(statement)
             case If():
                 self._if(statement)
 
@@ -176,6 +179,15 @@ class _Printer:
         header += f"for {name} = {bounds}" + (f" carry ({carry})" if carry else "")
         header += " unroll" if loop.unroll else ""
         self._block(header, loop.body, loop.yields)
+
+    def _repeat(self, loop: Repeat) -> None:
+        initial = [self._operand(operand) for operand in loop.initial]
+        results = ", ".join(map(self._define, loop.results))
+        carried = map(self._typed, loop.carried)
+        carry = ", ".join(f"{c} = {i}" for c, i in zip(carried, initial, strict=False))
+        header = f"{results} = repeat" if results else "repeat"
+        self._block(header + (f" carry ({carry})" if carry else ""), loop.body, loop.yields)
+        self.lines[-1] += f" while {self._use(loop.condition)}"
 
     def _if(self, branch: If) -> None:
         condition = self._use(branch.condition)

@@ -23,6 +23,7 @@ from kernelmill.kernel.ir import (
     Load,
     Operand,
     Prefetch,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -161,6 +162,8 @@ class _Verifier:
                 self._bind(symbol)
             case For():
                 self._for(statement)
+            case Repeat():
+                self._repeat(statement)
             case If():
                 self._if(statement)
 
@@ -203,6 +206,25 @@ class _Verifier:
         require(not isinstance(loop.step, int) or loop.step > 0, f"the step is {loop.step}")
         constant = all(isinstance(dim, int) for dim in (loop.start, loop.stop, loop.step))
         require(constant or not loop.unroll, "an unrolled loop has constant bounds")
+        self._carries(loop)
+        with self._scope():
+            self._bind(loop.symbol)
+            self._define(loop.carried)
+            self._block(loop.body)
+            self._yields(loop.yields, loop.carried)
+        self._define(loop.results)
+
+    def _repeat(self, loop: Repeat) -> None:
+        self._carries(loop)
+        with self._scope():
+            self._define(loop.carried)
+            self._block(loop.body)
+            self._yields(loop.yields, loop.carried)
+            self._use(loop.condition)
+        require(loop.condition.type == VType(BOOL), f"{loop.condition} is no scalar bool")
+        self._define(loop.results)
+
+    def _carries(self, loop: For | Repeat) -> None:
         counts = {len(part) for part in (loop.carried, loop.initial, loop.results, loop.yields)}
         require(len(counts) == 1, f"{_COUNTS} differ in number")
         self._use(*loop.initial)
@@ -210,12 +232,6 @@ class _Verifier:
             check_fits(initial, carried.type)
             same = carried.type == result.type
             require(same, f"{carried} is {carried.type} and its result {result.type}")
-        with self._scope():
-            self._bind(loop.symbol)
-            self._define(loop.carried)
-            self._block(loop.body)
-            self._yields(loop.yields, loop.carried)
-        self._define(loop.results)
 
     def _if(self, branch: If) -> None:
         self._use(branch.condition)

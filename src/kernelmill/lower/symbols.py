@@ -14,6 +14,7 @@ from kernelmill.kernel.ir import (
     Let,
     Load,
     Prefetch,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -50,6 +51,8 @@ def _block(statements: Iterable[Stmt]) -> Iterator[Dim]:
             yield statement.symbol.hi or 0
         elif isinstance(statement, For):
             yield from (statement.start, statement.stop, statement.step)
+            yield from _block(statement.body)
+        elif isinstance(statement, Repeat):
             yield from _block(statement.body)
         elif isinstance(statement, If):
             yield from _block(statement.then)

@@ -33,6 +33,7 @@ from kernelmill.kernel.ir import (
     Kernel,
     Let,
     Load,
+    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -210,7 +211,7 @@ def _most_passes(start: Dim, stop: Dim, step: Dim) -> int | None:
 def _statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
     for statement in body:
         yield statement
-        if isinstance(statement, For):
+        if isinstance(statement, (For, Repeat)):
             yield from _statements(statement.body)
         elif isinstance(statement, If):
             yield from _statements(statement.then)

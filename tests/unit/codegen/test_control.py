@@ -11,6 +11,7 @@ from kernelmill.core.dtype import BOOL, F32, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.target import host
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import For, Value, VType
 from tests.unit.codegen.native import Native
 
@@ -187,6 +188,29 @@ def test_branches_with_results() -> None:
     Native(builder.kernel)({"c": c, "y": y, "z": z})
     np.testing.assert_array_equal(y, [3.0, -1.0])
     np.testing.assert_array_equal(z, [13.0] * 16 + [1.5] * 16)
+
+
+def test_a_loop_that_its_body_ends() -> None:
+    """Newton's steps towards a square root, which count themselves; each row needs its own."""
+    builder = KernelBuilder("kernel", "Map", tasks=4)
+    builder.buffer("x", I64, 4, "in")
+    builder.buffer("y", I64, 8, "out")
+    x = builder.load("x", builder.task, I64)
+    with builder.repeat([(VType(I64), x), (VType(I64), 0)]) as steps:
+        root, count = steps.carried
+        half = builder.op("shr", builder.op("add", root, builder.op("div", x, root)), 1)
+        smaller = builder.op("lt", half, root)
+        root = builder.op("select", smaller, half, root)
+        steps.again(smaller, root, builder.op("add", count, 1))
+    builder.store("y", builder.task * 2, steps.results[0])
+    builder.store("y", builder.task * 2 + 1, steps.results[1])
+    x_, y = np.array([1, 4, 99, 10**12]), np.zeros(8, np.int64)
+    Native(builder.kernel)({"x": x_, "y": y}, tasks=(0, 4))
+    np.testing.assert_array_equal(y[::2], [1, 2, 9, 10**6])
+    known = np.zeros(8, np.int64)
+    run_kernel(builder.kernel, {"x": x_, "y": known})
+    np.testing.assert_array_equal(y, known)
+    assert y[1] == 1 and y[7] > 10
 
 
 def test_branch_without_otherwise_holding_a_loop() -> None:

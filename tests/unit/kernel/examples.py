@@ -104,4 +104,10 @@ def control() -> Kernel:
     branch.results = (b.fresh(F64), b.fresh(BOOL))
     branch.then_yields, branch.otherwise_yields = (low, True), (-0.0, every)
     b.store("y", b.task, branch.results[0])
+    with b.repeat([(VType(F64), 1.0), (VType(I64), 0)]) as doubled:
+        power, times = doubled.carried
+        with b.repeat() as never:
+            never.again(b.op("gt", power, 9.0))
+        doubled.again(b.op("lt", power, 4.0), b.op("mul", power, 2.0), b.op("add", times, 1))
+    b.store("y", b.task, doubled.results[0])
     return b.kernel

@@ -57,6 +57,8 @@ def test_a_place_counted_by_a_let() -> None:
         "%0: f32x4 = load x[task*16+i] stride 2 store y[task*16+i], %0",
         "%0: f32 = load x[task*16+i] store y[task*16+i], %0 %1: f32 = load x[task*16+i]",
         "%0: f32x4 = load x[0] store y[task*16+i], %0",
+        "repeat { %0: f32x4 = load x[task*16+i] store y[task*16+i], %0 %1: f32 = load x[0]"
+        " %2: bool = gt(%1, 0.0) } while %2",
         "%0: f32x4 = load x[task*16] store y[task*16], %0",
         "%0: f32x4 = load x[i] store y[i], %0",
         "%0: f32x4 = load x[task*16+min(i, 11)] store y[task*16+min(i, 11)], %0",
@@ -64,8 +66,8 @@ def test_a_place_counted_by_a_let() -> None:
         "%0: f32x4 = load x[task*16+i] %1: i64x4 = iota() scatter y[task*16+i + %1], %0",
     ],
     ids=[
-        "beside", "stride", "later", "once-read-by-all", "written-in-every-pass",
-        "written-by-every-task", "pushed-back", "gathered", "scattered",
+        "beside", "stride", "later", "once-read-by-all", "repeated",
+        "written-in-every-pass", "written-by-every-task", "pushed-back", "gathered", "scattered",
     ],
 )  # fmt: skip
 def test_what_may_not_be_written_over(body: str) -> None:

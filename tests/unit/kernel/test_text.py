@@ -127,6 +127,7 @@ HEADER = "kernel k(x: f32[4] in, y: f32[4] out) tasks(2) {\n"
         (HEADER + "  %0, %1: f32 = if %2 {}\n}", "line 2: expected 2 types before it"),
         (HEADER + "  %0, %1: f32, f32 = neg(1.0)\n}", "line 2: expected 'if', found 'neg'"),
         (HEADER + "  %0 = for i = 0 to 2 step 1 {}\n}", "line 2: expected 1 carried registers"),
+        (HEADER + "  repeat {}\n}", "line 3: expected 'while', found '}'"),
         (HEADER + "  for i = 0 to 2 {}\n}", "line 2: expected 'step', found '{'"),
         (HEADER + "  goto 3\n}", "line 2: expected 'if', found 'goto'"),
         (HEADER + "  yield 1\n}", "line 3: expected no yield outside a loop or branch"),

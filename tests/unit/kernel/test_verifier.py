@@ -45,6 +45,7 @@ def verify(body: str) -> None:
         "scatter y[task + %i], %s mask %m",
         "prefetch y[s0*1000]",
         "%0 = for j = 0 to s0 step 2 carry (%1: f32x8 = 0.0) { yield %s }",
+        "%0 = repeat carry (%1: f32 = 0.0) { %2: bool = lt(%1, %s) yield %s } while %2",
         "for j = 0 to 4 step 1 { let p = %n in [0, 3] store y[p+j], %s }",
         "%c: bool = lt(%n, 3) %0: f32 = if %c { yield 1.0 } else { yield %s }",
     ],
@@ -57,6 +58,10 @@ def test_right_statements_pass(body: str) -> None:
     ("body", "message"),
     [
         ("%0: f32x8 = plus(%x, %x)", "no operator 'plus'"),
+        ("repeat { %0: boolx8 = lt(%x, %s) } while %0", "%0 is no scalar bool"),
+        ("repeat { for j = 0 to 4 step 1 { %0: bool = lt(%s, 1.0) } } while %0", "not in scope"),
+        ("%0 = repeat carry (%1: f32 = 0.0) { %2: bool = lt(%1, %s) } while %2", "in number"),
+        ("%0 = repeat carry (%1: f32 = 0.0) { %2: bool = lt(%1, %s) yield %x } while %2", "f32x8"),
         ("%0: f32x8 = add(%x)", "add takes 2 operands, not 1"),
         ("%0: f64x8 = add(%x, %x)", "%x is f32x8, not f64x8"),
         ("%0: f32x4 = add(%x, %x)", "%x is f32x8, not f32x4"),
