@@ -19,7 +19,8 @@ _INT_RANGE = {"i64": (63, 1), "i32": (31, 1), "i16": (15, 1), "i8": (7, 1), "u8"
 
 class Emitter:
     """Appends to one graph. `out` are the traced types of the ATen node being translated, and
-    `used` which of its results anybody reads. `equal` knows more equal dims than equal text does.
+    `used` which of its results anybody reads; `strides` those its first operand was traced with,
+    if that is a tensor. `equal` knows more equal dims than equal text does.
     """
 
     def __init__(self, builder: GraphBuilder, equal: Callable[[Dim, Dim], bool]) -> None:
@@ -27,6 +28,7 @@ class Emitter:
         self._equal = equal
         self.out: tuple[TensorType, ...] = ()
         self.used: tuple[bool, ...] = ()
+        self.strides: tuple[Dim, ...] = ()
 
     # ---- the node being translated ----------------------------------------------------------
 

@@ -75,6 +75,7 @@ class OperatorImporter:
         if any(kind.dtype.is_opaque for kind in (*kinds, *self._operand_types(node))):
             return NotTranslated("a dtype that kernels do not compute on")
         self.emitter.out, self.emitter.used = tuple(kinds), _used(node, len(kinds))
+        self.emitter.strides = self._strides(node)
         nodes, equations = self.builder.graph.nodes, self.builder.graph.equations
         mark, known = len(nodes), len(equations)
         try:
@@ -91,6 +92,13 @@ class OperatorImporter:
             None if value is None else self._conformed(value, kind, target)
             for value, kind in zip(values, kinds, strict=True)
         ]
+
+    def _strides(self, node: fx.Node) -> tuple[Dim, ...]:
+        first = node.args[0] if node.args else None
+        traced = first.meta.get("val") if isinstance(first, fx.Node) else None
+        if not isinstance(traced, torch.Tensor) or traced.layout != torch.strided:
+            return ()
+        return self.context.symbols.dims(traced.stride())
 
     def _starts_its_memory(self, operand: Any) -> bool:
         """Whether the operand of an operator that counts in memory was traced as row-major.

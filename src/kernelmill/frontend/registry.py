@@ -35,6 +35,20 @@ def translates(*names: str) -> Callable[[F], F]:
     return register
 
 
+FOREIGN: dict[str, Translator] = {}
+"""By name, operators of libraries that may not be there ("transformers.grouped_mm_fallback")."""
+
+
+def translates_foreign(name: str) -> Callable[[F], F]:
+    """Register a translator of another library's operator, all of its overloads."""
+
+    def register(function: F) -> F:
+        FOREIGN[name] = function
+        return function
+
+    return register
+
+
 def _operator(name: str) -> Any:
     parts = name.split(".")
     if parts[0] not in ("aten", "prims"):
@@ -50,4 +64,4 @@ def translator_of(operator: Any) -> Translator | None:
     found = TRANSLATORS.get(operator)
     if found is None:
         found = TRANSLATORS.get(getattr(operator, "overloadpacket", None))
-    return found
+    return FOREIGN.get(str(getattr(operator, "overloadpacket", ""))) if found is None else found

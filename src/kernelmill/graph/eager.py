@@ -195,7 +195,34 @@ EAGER["cumsum"] = partial(_scan, torch.cumsum)
 EAGER["cumprod"] = partial(_scan, torch.cumprod)
 
 
+# ---- orders ---------------------------------------------------------------------------------
+
+
+def _argsort(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    x = operands[0].contiguous()  # torch leaves alone what is one element many times over
+    descending, stable = attrs["descending"], attrs["stable"]
+    return torch.sort(x, stable=stable, dim=attrs["dim"], descending=descending)[1]
+
+
+EAGER["argsort"] = _argsort
+EAGER["argtopk"] = lambda operands, attrs: torch.topk(
+    operands[0], attrs["k"], attrs["dim"], attrs["largest"], attrs["sorted"]
+)[1]
+
+
 # ---- contractions ---------------------------------------------------------------------------
+
+
+def _grouped_matmul(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    a, b, ends = operands
+    result = a.new_zeros(a.shape[0], b.shape[2])
+    start = 0
+    for matrix, end in zip(b, ends.tolist(), strict=True):
+        if end < start:
+            raise IndexError(f"a group ends at {end}, before it begins at {start}")
+        result[start:end] = a[start:end] @ matrix
+        start = end
+    return result
 
 
 def _summed(sums: Tensor, operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
@@ -236,6 +263,7 @@ def _attention(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
 
 
 EAGER["matmul"] = _matmul
+EAGER["grouped_matmul"] = _grouped_matmul
 EAGER["conv"] = _conv
 EAGER["attention"] = _attention
 

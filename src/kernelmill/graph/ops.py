@@ -351,6 +351,33 @@ ARG_REDUCE = _define("argmax argmin", "reduce", 1, "dim", _arg_reduce)
 SCAN = _define("cumsum cumprod", "scan", 1, "dim", _scan)
 
 
+# ---- orders ---------------------------------------------------------------------------------
+
+
+def _argsort(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require_axes((attrs["dim"],), operands[0].rank)
+    return (TensorType(I64, operands[0].shape),)
+
+
+def _argtopk(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    _require(operands[0].dtype != BOOL, "topk needs numbers, not bool")
+    shape, dim, k = list(operands[0].shape), attrs["dim"], attrs["k"]
+    _require_axes((dim,), len(shape))
+    for distance in (k, shape[dim] - k):
+        inside = not isinstance(distance, int) or distance >= 0
+        _require(inside, f"there are no {k} largest of {shape[dim]} elements")
+    shape[dim] = k
+    return (TensorType(I64, tuple(shape)),)
+
+
+# Positions along `dim` in the order of the elements. NaN is larger than all else, -0.0 equals 0.0.
+# argsort: of all elements; stable: equal ones as they came. argtopk: of the k largest or smallest,
+# without `sorted` in any order. Where nothing else is said, the order of equal elements is torch's.
+SORT = _define("argsort", "sort", 1, "dim descending stable", _argsort) | _define(
+    "argtopk", "sort", 1, "dim k largest sorted", _argtopk
+)
+
+
 # ---- contractions ---------------------------------------------------------------------------
 
 
@@ -372,6 +399,18 @@ def _matmul(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     if a.shape[-1] != b.shape[-2]:
         raise TypingError(f"matmul inner sizes differ: {a.shape} and {b.shape}")
     return (TensorType(dtype, (*a.shape[:-1], b.shape[-1])),)
+
+
+def _grouped_matmul(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    a, b, ends = operands
+    dtype = _same_dtype((a, b))
+    _require(dtype.is_float, f"grouped_matmul of {dtype}")
+    shapes = a.shape, b.shape, ends.shape
+    _require([len(s) for s in shapes] == [2, 3, 1], f"grouped_matmul needs ranks 2, 3, 1: {shapes}")
+    fits = a.shape[1] == b.shape[1] and b.shape[0] == ends.shape[0] and b.shape[0] != 0
+    _require(fits, f"grouped_matmul sizes do not fit: {shapes}")
+    _require(ends.dtype in (I32, I64), f"ends of groups are i32 or i64, not {ends.dtype}")
+    return (TensorType(dtype, (a.shape[0], b.shape[2])),)
 
 
 def _conv(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -414,6 +453,10 @@ def _attention(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType
 # matmul: (B..., M, K) x (B..., K, N). Halves sum in f32; with dtype=f32 the sum is not rounded.
 # Bytes wrap; i8 with dtype=i32 does not.
 _define("matmul", "contract", 2, "dtype?", _matmul)
+# grouped_matmul: (M, K) x (G, K, N), ends (G): rows from ends[g - 1] up to ends[g] are multiplied
+# with matrix g, those behind the last end are zeros. Ends that descend raise IndexError; one beyond
+# M is M.
+_define("grouped_matmul", "contract", 3, "", _grouped_matmul)
 _define("conv", "contract", 2, "stride padding dilation groups dtype?", _conv)
 # attention: query (B, H, M, D), key (B, G, N, D), value (B, G, N, E), with H a multiple of G;
 # optional 4th operand: a mask that expands to (B, H, M, N), bool (True: keep) or of query's dtype
@@ -506,6 +549,6 @@ def is_kind(op: str, kind: str) -> bool:
 
 __all__ = [
     "ARG_REDUCE", "BINARY", "BIT_BINARY", "COMPARE", "FLOAT_BINARY", "FLOAT_UNARY", "MODES", "OPS",
-    "PREDICATE_UNARY", "REDUCE", "SCAN", "UNARY", "Attr", "OpDef", "TypingError", "infer",
+    "PREDICATE_UNARY", "REDUCE", "SCAN", "SORT", "UNARY", "Attr", "OpDef", "TypingError", "infer",
     "is_kind",
 ]  # fmt: skip

@@ -13,10 +13,13 @@ from typing import Protocol
 
 from kernelmill.core.dim import (
     Dim,
+    Sym,
     as_sym,
     ceildiv,
     linear_part,
+    maximum,
     mod,
+    of_atom,
     product,
     substitute,
     sym,
@@ -27,6 +30,7 @@ from kernelmill.core.target import Target
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Let
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower import pointwise
 from kernelmill.lower.attention.classes import emit_attention_classes, plan_attention_classes
@@ -34,7 +38,13 @@ from kernelmill.lower.attention.spec import AttentionSpec
 from kernelmill.lower.attention.tiling import AttentionTiling, attention_tilings
 from kernelmill.lower.contract.classes import emit_classes, plan_classes
 from kernelmill.lower.contract.schedule import Schedule
-from kernelmill.lower.contract.spec import Contraction, ExpectElement, Operand, Window
+from kernelmill.lower.contract.spec import (
+    Contraction,
+    ExpectElement,
+    Found,
+    Operand,
+    Window,
+)
 from kernelmill.lower.contract.tiles import plan_contraction
 from kernelmill.lower.contract.tiling import Tiling, tilings
 from kernelmill.lower.convolve.tiling import ConvolutionTiling
@@ -51,7 +61,14 @@ from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.groups import Group, fresh_axes, used_axes
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.panel_views import Rows, panel_view
-from kernelmill.lower.roles import Dims, Roles, convolution_roles, matmul_roles, slides
+from kernelmill.lower.roles import (
+    Dims,
+    Roles,
+    convolution_roles,
+    grouped_roles,
+    matmul_roles,
+    slides,
+)
 from kernelmill.lower.views import Index, ravel
 from kernelmill.lower.widen import factors, made_of, widened
 from kernelmill.lower.words import Words, word_size
@@ -110,7 +127,32 @@ class ContractionEmitter:
     @cached_property
     def _whole(self) -> Roles:
         """The roles with k as the operator has it."""
+        if self.seed.op == "grouped_matmul":
+            return grouped_roles(self.seed, of_atom(self._first))
         return matmul_roles(self.seed) if self.seed.op == "matmul" else convolution_roles(self.seed)
+
+    @cached_property
+    def _first(self) -> Sym:
+        """Of a grouped product: the first row of a group."""
+        return self.b.fresh_symbol("first", 0, self.seed.result.shape[0])
+
+    def _find_rows(self, b: KernelBuilder, batch: Dims) -> Found:
+        """The rows of a group, between its end and the one before."""
+        ends, size = self.seed.operands[2], self.seed.result.shape[0]
+        (group,), count = batch, ends.shape[0]
+        most = b.index(size)
+        end = b.op("min", self._element(ends, (group,), None, I64), most)
+        before = self._element(ends, (maximum(group - 1, 0),), None, I64)
+        start = b.op("select", b.op("eq", b.index(group), 0), 0, b.op("min", before, most))
+        self.e.declare_status()
+        ascends = b.op("and", b.op("le", start, end), b.op("ge", start, 0))
+        fits = b.op("check", ascends, code=1)
+        start = b.op("select", fits, start, 0)
+        b.append(Let(self._first, start))
+        found = b.let(b.op("select", fits, b.op("sub", end, start), 0), 0, size)
+        last = b.op("eq", b.index(group), b.index(count - 1))
+        rest = b.op("select", last, b.op("sub", most, start), b.index(found))
+        return Found(found, b.let(rest, 0, size))
 
     @cached_property
     def _roles(self) -> Roles:
@@ -184,7 +226,19 @@ class ContractionEmitter:
                 roles.result_index(batch, m, n), lane, sums
             ),
             self._words,
+            self._find_rows if self.seed.op == "grouped_matmul" else None,
+            self._likely,
         )  # fmt: skip
+
+    @property
+    def _likely(self) -> Dim:
+        """Rows of a group: twice its share of them."""
+        if self.seed.op != "grouped_matmul":
+            return 0
+        size, groups = self.seed.result.shape[0], self.seed.operands[1].shape[0]
+        if isinstance(size, int) and isinstance(groups, int):
+            return sym("rows", 0, max(1, -(-2 * size // groups)))
+        return sym("rows", 0)
 
     @property
     def _words(self) -> int:
@@ -195,7 +249,7 @@ class ContractionEmitter:
         roles = self._whole
         few = 1 if roles.b not in self.e.within else _FEW_ROWS
         vectors = roles.a.dtype.is_float and isinstance(roles.m, int) and roles.m <= few
-        if self.seed.op != "matmul" or vectors:
+        if self.seed.op not in ("matmul", "grouped_matmul") or vectors:
             return 1
         return word_size(roles.a.dtype, self.target)
 
@@ -253,7 +307,8 @@ class ContractionEmitter:
             return
         if widths.b is not None:
             self.packed_b = self._pack(roles.b, roles.b_index, roles.n, roles, widths.b)
-        if self.packed_b is None and self._words != 4:
+        grouped = self.seed.op == "grouped_matmul"
+        if self.packed_b is None and self._words != 4 and not grouped:
             self.packed_a = self._pack(roles.a, roles.a_index, roles.m, roles, widths.a)
 
     @property
@@ -277,7 +332,7 @@ class ContractionEmitter:
         if self.packed_a is not None:
             spec = replace(spec, a=Operand(None, packed=self.packed_a))
         schedule = self._plan(spec)
-        self.others = tilings(spec, schedule)
+        self.others = tilings(spec, schedule) if spec.rows is None else ()
         emit_classes(self.b, spec, plan_classes(spec, self.target, schedule))
         return schedule.work
 
@@ -363,12 +418,14 @@ class ContractionEmitter:
         roles: Roles,
         width: int,
     ) -> str | None:
-        if not all(isinstance(size, int) for size in (outer, *roles.k)):
+        sizes = (outer, *roles.k, *(roles.batch if self.seed.op == "grouped_matmul" else ()))
+        if not all(isinstance(size, int) for size in sizes):
             return None
         assert self.group.seed is not None
         origin = self.group.seed.origin
         batch, k = roles.batch, roles.k
-        view = panel_view(value, at, batch, outer, k, width, self._words, origin)
+        each = self.seed.op == "grouped_matmul"
+        view = panel_view(value, at, batch, outer, k, width, self._words, origin, each)
         location = None if view is None else self.pack(*view)
         return None if location is None else self.e.param(location, "in")
 

@@ -37,7 +37,7 @@ from kernelmill.lower.groups import (
 from kernelmill.lower.views import Index
 
 _log = get_logger("lower")
-_SEEDS = frozenset(("contract", "attention", "scan", "scatter", "aten"))
+_SEEDS = frozenset(("contract", "attention", "scan", "sort", "scatter", "aten"))
 _PRODUCTS = ("contract", "attention")
 
 Readers = Mapping[Group, list[Index | None]]

@@ -16,7 +16,7 @@ class Group:
     """Nodes that become one kernel (or one ATen call).
 
     kind      "nest" (map and reduce), or the kind of its seed: "contract", "attention", "scan",
-              "scatter", "aten".
+              "sort", "scatter", "aten".
     outer     the axes of the iteration domain that every member has
     inner     the axes that the group's reductions reduce; empty in a pure map
     extents   size of each axis by symbol name

@@ -1,28 +1,32 @@
-"""Binds scan, scatter and index_put nodes to their templates."""
+"""Binds scan, sort, scatter and index_put nodes to their templates."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, Expr
 from kernelmill.core.target import Target
 from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ops import SORT
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements import Emitter, Location
 from kernelmill.lower.lane import Lane
 from kernelmill.lower.scan import ScanSpec, emit_scan, plan_scan
 from kernelmill.lower.scatter import ScatterSpec, ScatterTarget, emit_scatter, plan_scatter
+from kernelmill.lower.sorting import RADIX_SORTED, SortSpec, Top, emit_sort, plan_sort
 from kernelmill.lower.views import Index
 
 
 def emit_indexed(emitter: Emitter, node: Node, target: Location, machine: Target) -> Dim:
-    """Emit a scan, or a scatter into a buffer that holds the node's first operand already.
+    """Emit a scan, a sort, or a scatter into a buffer that holds the node's first operand already.
 
     Returns the estimated work in ns.
     """
     if node.op in ("cumsum", "cumprod"):
         return _scan(emitter, node, target, machine)
+    if node.op in SORT:
+        return _sort(emitter, node, target, machine)
     spec = _scatter(emitter, node, target) if node.op == "scatter" else _put(emitter, node, target)
     schedule = plan_scatter(spec, machine)
     emitter.builder.set_tasks(schedule.tasks)
@@ -46,6 +50,33 @@ def _scan(emitter: Emitter, node: Node, target: Location, machine: Target) -> Di
     schedule = plan_scan(spec, machine)
     emitter.builder.set_tasks(schedule.tasks)
     emit_scan(emitter.builder, spec, schedule)
+    return schedule.work
+
+
+def _sort(emitter: Emitter, node: Node, target: Location, machine: Target) -> Dim:
+    source, attrs = node.operands[0], node.attrs
+    axis = attrs["dim"]
+    assert isinstance(axis, int)
+    if node.op == "argtopk":
+        k = attrs["k"]
+        assert isinstance(k, (int, Expr))
+        top = Top(k, bool(attrs["sorted"]))
+        descending, stable = bool(attrs["largest"]), False
+    else:
+        top, descending, stable = None, bool(attrs["descending"]), bool(attrs["stable"])
+        if not descending and source.dtype.is_integer and len(source.shape) == 1:
+            stable = stable or RADIX_SORTED
+
+    def store(_: KernelBuilder, index: Index, register: Register) -> None:
+        with emitter.block():
+            emitter.store(target, index, register)
+
+    spec = SortSpec(
+        source.shape, axis, source.dtype, descending, stable, top,
+        lambda _, index, lane: _element(emitter, source, index, lane), store,
+    )  # fmt: skip
+    schedule = plan_sort(spec, machine)
+    emit_sort(emitter.builder, spec, schedule)
     return schedule.work
 
 

@@ -145,7 +145,7 @@ class KernelMaker:
         if group.kind == "nest":
             return emit_nest(emitter, Nest(group, targets, self.costs), self.target)
         node = group.seed
-        if node is None or group.kind not in ("scan", "scatter"):
+        if node is None or group.kind not in ("scan", "sort", "scatter"):
             raise UnsupportedError(f"no template for a group of kind {group.kind}")
         return emit_indexed(emitter, node, targets[node.result], self.target)
 

@@ -9,6 +9,7 @@ from kernelmill.graph.ops import OPS
 
 _NAMES = {
     "matmul": "MatMul",
+    "grouped_matmul": "GroupedMatMul",
     "conv": "Conv",
     "reduce_sum": "ReduceSum",
     "reduce_prod": "ReduceProd",
@@ -17,6 +18,8 @@ _NAMES = {
     "reduce_peak": "ReduceMax",
     "argmax": "ArgMax",
     "argmin": "ArgMin",
+    "argsort": "ArgSort",
+    "argtopk": "TopK",
     "index_put": "IndexPut",
     "floordiv": "FloorDiv",
     "where": "Select",
@@ -39,7 +42,9 @@ def kernel_type(nodes: Sequence[Node]) -> str:
     return "".join(parts[:MOST_PARTS]) + ("Etc" if len(parts) > MOST_PARTS else "")
 
 
-_RANK = {"contract": 0, "attention": 0, "scan": 1, "scatter": 1, "reduce": 2, "gather": 3}
+_RANK = {
+    "contract": 0, "attention": 0, "scan": 1, "sort": 1, "scatter": 1, "reduce": 2, "gather": 3,
+}  # fmt: skip
 
 
 def operator_name(node: Node) -> str:

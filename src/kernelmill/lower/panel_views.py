@@ -29,36 +29,38 @@ class Rows:
 
 def panel_view(
     value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims,
-    width: int, group: int, origin: str,
+    width: int, group: int, origin: str, each: bool = False,
 ) -> tuple[Value, Rows | None] | None:  # fmt: skip
     """A constant operand as a view in panel layout, by views alone, and as rows where it is copied
     element by element; None where that cannot be.
 
-    `group` neighbours along k stay side by side, as one element of the panel.
+    `group` neighbours along k stay side by side, as one element of the panel. Of `each` batch index
+    the operand has panels of its own, one after the other; else it must be the same for all.
     """
     _, index = fresh_axes((*batch, outer, *k), "x", {})
     first, wanted = index[: len(batch)], index[len(batch) :]
     element = at(first, wanted[0], wanted[1:])
-    if used_axes(element) & used_axes(first):
+    if not each and used_axes(element) & used_axes(first):
         return None
-    order = _permutation(element, wanted, value)
+    order = _permutation(element, (*first, *wanted) if each else wanted, value)
     if order is None:
         return None
     builder = GraphBuilder("panels")
     builder.origin = origin
-    shape = (outer, *k)
+    times = product(batch) if each else 1
     depth = product(k)
     groups = ceildiv(depth, group)
     panels, _, _ = panel_shape(outer, groups, width)
     kept = builder.emit("permute", value, dims=order)
-    rows = builder.emit("reshape", kept, shape=shape)
-    flat = builder.emit("reshape", rows, shape=(outer, depth))
-    missing = (panels * width - outer, groups * group - depth)
-    if missing != (0, 0):
-        flat = builder.emit("pad", flat, low=(0, 0), high=missing, value=0)
+    rows = builder.emit("reshape", kept, shape=(times, outer, depth))
+    flat = rows
+    missing = (0, panels * width - outer, groups * group - depth)
+    if missing != (0, 0, 0):
+        flat = builder.emit("pad", flat, low=(0, 0, 0), high=missing, value=0)
+    panels = panels * times
     if group == 1:
         tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
-        whole = builder.emit("reshape", rows, shape=(1, outer, depth, 1))
+        whole = builder.emit("reshape", rows, shape=(times, outer, depth, 1))
         return builder.emit("permute", tiles, dims=(0, 2, 1)), Rows(whole, width)
     tiles = builder.emit("reshape", flat, shape=(panels, width, groups, group))
     return builder.emit("permute", tiles, dims=(0, 2, 1, 3)), None

@@ -345,7 +345,8 @@ class _Lowering:
 
     def _note_check(self, nodes: Iterable[Node]) -> None:
         self.checked = True
-        origins = {n.origin for n in nodes if OPS[n.op].kind in ("gather", "scatter") and n.origin}
+        checked = ("gather", "scatter", "contract")
+        origins = {n.origin for n in nodes if OPS[n.op].kind in checked and n.origin}
         self.checks = sorted({*self.checks, *origins})
 
     def _named(self, kernel: Kernel, nodes: Iterable[Node], buffers: Iterable[int]) -> Kernel:

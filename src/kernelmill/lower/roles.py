@@ -48,6 +48,18 @@ def matmul_roles(node: Node) -> Roles:
     )  # fmt: skip
 
 
+def grouped_roles(node: Node, first: Dim) -> Roles:
+    """The roles of a grouped product: a batch of matrices B, and A's rows from `first` on, counted
+    anew for each."""
+    a, b, _ = node.operands
+    return Roles(
+        b.shape[:1], a.shape[0], b.shape[2], (a.shape[1],), a, b,
+        lambda bi, mi, ki: (first + mi, ki[0]),
+        lambda bi, ni, ki: (bi[0], ki[0], ni),
+        lambda bi, mi, ni: (first + mi, ni),
+    )  # fmt: skip
+
+
 def convolution_roles(node: Node) -> Roles:
     """Output channels are the rows; the vector runs over output pixels of one row of the image, or
     of the whole image where rows are short or the input's pixels are read one after another."""

@@ -6,7 +6,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import BOOL, I8, I32, DType
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Number
-from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.frontend.registry import NotTranslated, translates, translates_foreign
 from kernelmill.graph.ir import Value
 
 
@@ -46,6 +46,28 @@ def _widened(x: Value) -> Value | None:
         return None
     source = x.node.operands[0]
     return source if source.dtype == I8 else None
+
+
+@translates("_grouped_mm.default")
+def grouped_mm(
+    e: Emitter,
+    a: Value,
+    b: Value,
+    offs: Value | None = None,
+    bias: Value | None = None,
+    out_dtype: DType | None = None,
+) -> Value:
+    """Rows of `a`, up to each of `offs` with the next matrix of `b`."""
+    if offs is None and bias is None and len(a.shape) == len(b.shape) == 3:
+        return matmul(e, a, b)
+    if offs is None or bias is not None or (len(a.shape), len(b.shape)) != (2, 3):
+        raise NotTranslated("a grouped product that cuts its columns or its depth")
+    return e.emit("grouped_matmul", *_numbers(a, b), offs)
+
+
+@translates_foreign("transformers.grouped_mm_fallback")
+def grouped_mm_of_transformers(e: Emitter, input: Value, weight: Value, offs: Value) -> Value:
+    return e.emit("grouped_matmul", *_numbers(input, weight), offs)
 
 
 @translates("_int_mm.default")

@@ -39,7 +39,7 @@ def plan_classes(spec: Contraction, target: Target, schedule: Schedule) -> tuple
     many rows as there are anyway."""
     rest = RowClass(None, schedule)
     packed = spec.b.packed is not None or spec.b.panelled
-    if isinstance(spec.m, int) or packed or spec.b.window is not None:
+    if isinstance(spec.m, int) or packed or spec.b.window is not None or spec.rows is not None:
         return (rest,)
 
     def few(most: int, exact: bool) -> RowClass:

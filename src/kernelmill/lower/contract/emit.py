@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.depth import Depth
@@ -22,7 +23,7 @@ from kernelmill.lower.contract.operands import (
 from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.site import Site
 from kernelmill.lower.contract.slide import slide
-from kernelmill.lower.contract.spec import WORD_OF_128, Contraction
+from kernelmill.lower.contract.spec import WORD_OF_128, Contraction, FindRows, Found
 from kernelmill.lower.contract.strip import Strip
 from kernelmill.lower.contract.tile import Tile
 from kernelmill.lower.contract.windows import copy_windows, fill_strip
@@ -53,6 +54,47 @@ def emit_task(builder: KernelBuilder, spec: Contraction, schedule: Schedule, tas
         row_block=mod(task, rows),
         column_block=mod(rest, columns),
     )
+    if spec.rows is not None:
+        _found_rows(site, rest, spec.rows)
+    else:
+        _task(site)
+
+
+def _found_rows(site: Site, rest: Dim, find: FindRows) -> None:
+    """A task of a contraction that finds its rows: threads, which have neighbouring tasks, share
+    the columns of a batch index and not the batch."""
+    builder, size = site.builder, product(site.spec.batch)
+    place = builder.let(builder.index(mod(rest, size)), 0, size - 1)
+    found = find(builder, unravel(place, site.spec.batch))
+    site = replace(
+        site,
+        spec=replace(site.spec, m=found.rows),
+        batch=unravel(place, site.spec.batch),
+        column_block=floordiv(rest, size),
+    )
+    first = builder.index(site.first_row_tile * site.schedule.rows)
+    with builder.when(builder.op("gt", builder.index(found.rows), first)):
+        _task(site)
+    with builder.when(builder.op("eq", builder.index(site.row_block), 0)):
+        _sums_of_nothing(site, found)
+
+
+def _sums_of_nothing(site: Site, found: Found) -> None:
+    """Zeros in the task's columns of the rows behind those that were found."""
+    schedule = site.schedule
+    with (
+        site.builder.loop(found.rows, found.end, prefix="m") as row,
+        site.column_tiles() as tile,
+    ):
+        vectors = ceildiv(site.spec.n, schedule.lanes)
+        count = _at_most(schedule.vectors, vectors, tile * schedule.vectors)
+        with site.builder.loop(0, count, prefix="v") as v:
+            column = tile * schedule.width + v.index * schedule.lanes
+            _store(site, row.index, column, site.zeros())
+
+
+def _task(site: Site) -> None:
+    spec, schedule = site.spec, site.schedule
     if schedule.slide_rows:
         slide(site)
         return

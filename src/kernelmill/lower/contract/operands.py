@@ -35,11 +35,11 @@ def rows_of_a(site: Site, depth: Depth, tile: Dim) -> Fetch:
 def vectors_of_b(site: Site, depth: Depth, tile: Dim, vectors: int) -> Fetch:
     """Vectors of B in tile number `tile`."""
     spec, schedule = site.spec, site.schedule
-    width, lanes = schedule.width, schedule.lanes
+    lanes = schedule.lanes
     if spec.b.packed is not None:
         name = spec.b.packed
         return lambda v, k: _packed(
-            site, name, panel_index(tile, depth.number(k), spec.depth, width) + v * lanes, lanes
+            site, name, site.panel(tile, depth.number(k)) + v * lanes, lanes
         )
     if schedule.pack_b:
         stride = schedule.panel_stride
@@ -58,7 +58,7 @@ def fetching_ahead(site: Site, b: Fetch, depth: Depth, row: Dim, column: Dim) ->
     step = lines * lanes // min(lanes, _power_of_two(tiles // vectors))
     share = step * spec.depth
     first = minimum((row - site.first_row_tile) * share, vectors * lanes * spec.depth - share)
-    first = panel_index(column + 1, 0, spec.depth, schedule.width) + first
+    first = site.panel(column + 1, 0) + first
 
     def fetch(v: int, k: Dims) -> Value:
         for line in range(lines if v == 0 else 0):

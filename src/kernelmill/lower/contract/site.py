@@ -11,9 +11,11 @@ from kernelmill.core.dim import Dim, ceildiv, minimum, mod
 from kernelmill.core.dtype import DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value
+from kernelmill.lower.contract.panels import panel_index
 from kernelmill.lower.contract.schedule import Schedule, ScratchLayout
 from kernelmill.lower.contract.spec import Contraction, Dims
 from kernelmill.lower.lane import Lane
+from kernelmill.lower.views import ravel
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ class Site:
     @property
     def first_row_tile(self) -> Dim:
         return self.row_block * self.schedule.row_tiles
+
+    def panel(self, tile: Dim, k: Dim) -> Dim:
+        """Where the packed B has column tile number `tile` at `k`."""
+        spec, width = self.spec, self.schedule.width
+        if spec.rows is not None:
+            tile = ravel(self.batch, spec.batch) * ceildiv(spec.n, width) + tile
+        return panel_index(tile, k, spec.depth, width)
 
     @contextmanager
     def row_tiles(self) -> Generator[Dim]:

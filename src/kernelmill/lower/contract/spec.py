@@ -43,6 +43,19 @@ the lane's symbol occurs times the window's stride. All lanes that the mask leav
 
 
 @dataclass(frozen=True)
+class Found:
+    """What `Contraction.rows` finds: so many rows, and that those up to `end`, which nobody else
+    has, are of sums of nothing."""
+
+    rows: Dim
+    end: Dim
+
+
+FindRows = Callable[[KernelBuilder, Dims], Found]
+"""`rows(builder, batch)`: the rows that a batch index has. What it emits stays in scope."""
+
+
+@dataclass(frozen=True)
 class Window:
     """B as a window over an image with two spatial axes, the first of size 1 if need be.
 
@@ -71,7 +84,8 @@ class Operand:
     expect            brings elements near; None unless they are read where they lie, the elements
                       of each `outer` together and after those of the one before.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
-                      the same for every batch index; the kernel must declare the buffer.
+                      the same for every batch index unless the contraction finds its rows: then
+                      those of each follow one another. The kernel must declare the buffer.
     panelled          for B only: what `load` computes comes from panels of `Schedule.width`.
     factored          of such a B, what `load` gives without a factor that all k with one index of
                       the first axis share, and that factor.
@@ -97,6 +111,9 @@ class Contraction:
     not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are unsigned, 128
     more than what they stand for; B's are signed.
 
+    With `rows` how many rows there are is found out for each batch index while running, and `m` is
+    the most that all of them can have together; `likely` is what one is expected to have.
+
     `accumulate` is f32, f64, i32 or i64. Any size may be symbolic, and any may be zero: with no k
     the sums are zero.
     """
@@ -110,6 +127,8 @@ class Contraction:
     accumulate: DType
     store: StoreElement
     words: int = 1
+    rows: FindRows | None = None
+    likely: Dim = 0
 
     @property
     def depth(self) -> Dim:

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import product as pairs
 from math import prod
 
-from kernelmill.core.dim import Dim, floordiv, product
+from kernelmill.core.dim import Dim, floordiv, minimum, product
 from kernelmill.core.target import Target
 from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.spec import Contraction, Operand, guess
@@ -64,6 +64,11 @@ _SERIAL_CYCLES = 4_000
 def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -> Schedule:
     """The schedule for this contraction on this processor, with what is given. Depends on nothing
     else."""
+    if spec.rows is not None:
+        # As for one batch index, whose tasks all threads share.
+        one = replace(spec, rows=None, batch=(), m=spec.likely)
+        schedule = plan_contraction(one, target, given)
+        return replace(schedule, work=_grouped_work(spec, schedule.lanes))
     lanes = target.vector_lanes(spec.accumulate)
     dot = _sums_along_depth(spec)
     slide_rows, slide_together = _choose_slide(spec, target, lanes)
@@ -311,6 +316,14 @@ def _copy_cycles(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
     if operand.contiguous_along not in along:
         return 1.0
     return (2 if operand.direct else 12) / lanes
+
+
+def _grouped_work(spec: Contraction, lanes: int) -> Dim:
+    """The same where each row has one of the matrices B."""
+    rows, matrices = spec.m, minimum(product(spec.batch), spec.m)
+    sums = floordiv(rows * spec.n * spec.depth, 2 * lanes * CYCLES_PER_NANOSECOND)
+    bytes = (rows + matrices * spec.n) * spec.depth * spec.accumulate.bytes
+    return sums + floordiv(bytes, STREAM_BYTES * CYCLES_PER_NANOSECOND)
 
 
 def _work(spec: Contraction, lanes: int) -> Dim:

@@ -386,7 +386,8 @@ RULES: dict[str, Rule] = {
     "reduce_sum": reduce, "reduce_prod": reduce, "reduce_max": reduce, "reduce_min": reduce,
     "reduce_peak": reduce,
     "argmax": arg_reduce, "argmin": arg_reduce, "cumsum": views.scan, "cumprod": views.scan,
-    "matmul": matmul, "conv": conv, "attention": attention,
+    "matmul": matmul, "grouped_matmul": opaque, "conv": conv, "attention": attention,
+    "argsort": opaque, "argtopk": opaque,
     "index": index, "gather": gather, "scatter": scatter, "index_put": opaque,
 }  # fmt: skip
 """The rule of every operator that is neither pointwise nor ATen."""
