@@ -173,6 +173,48 @@ def llama(small: bool = True, attention: str = "sdpa") -> hf.LlamaForCausalLM:
     return model
 
 
+EXPERTS = ("mixtral", "qwen2", "qwen3", "deepseek", "gpt_oss")
+"""Families of models in which each token goes through a few of many feed-forward parts."""
+
+
+def experts(family: str) -> Any:
+    """A decoder of one layer with 8 or 16 experts, of which each token has 2 or 4."""
+    torch.manual_seed(SEED)
+    shared: dict[str, Any] = {
+        "vocab_size": 211, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "max_position_embeddings": 64,
+    }  # fmt: skip
+    if family == "mixtral":
+        config = hf.MixtralConfig(intermediate_size=48, num_key_value_heads=2, **shared)
+        model = hf.MixtralForCausalLM(config)
+    elif family in ("qwen2", "qwen3"):
+        shared |= {"num_experts": 16, "num_experts_per_tok": 4, "moe_intermediate_size": 40}
+        if family == "qwen2":
+            shared |= {"shared_expert_intermediate_size": 24, "num_key_value_heads": 4}
+            model = hf.Qwen2MoeForCausalLM(hf.Qwen2MoeConfig(**shared))
+        else:
+            shared |= {"head_dim": 16, "num_key_value_heads": 2}
+            model = hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**shared))
+    elif family == "deepseek":
+        config = hf.DeepseekV3Config(
+            moe_intermediate_size=40, first_k_dense_replace=0, num_key_value_heads=4,
+            n_routed_experts=16, n_group=4, topk_group=2, num_experts_per_tok=4, kv_lora_rank=32,
+            q_lora_rank=32, qk_rope_head_dim=16, qk_nope_head_dim=16, v_head_dim=16, **shared,
+        )  # fmt: skip
+        model = hf.DeepseekV3ForCausalLM(config)
+    else:
+        config = hf.GptOssConfig(
+            intermediate_size=48, head_dim=16, num_key_value_heads=2, num_local_experts=8,
+            num_experts_per_tok=4, **shared,
+        )  # fmt: skip
+        model = hf.GptOssForCausalLM(config)
+    with torch.no_grad():  # default weights give nearly equal logits and equally likely experts
+        for name, weight in model.named_parameters():
+            if name.endswith(("lm_head.weight", "gate.weight", "router.weight")):
+                weight.normal_(0.0, 1.0)
+    return model.eval()
+
+
 Step = Callable[[Tensor, hf.StaticCache], Tensor]
 
 

@@ -86,11 +86,13 @@ def contractions() -> Graph:
     query = b.input("query", F32, (2, 4, 5, 16))
     cache = b.input("cache", F32, (2, 2, 7, 16), role="buffer")
     mask = b.input("mask", BOOL, (5, 7))
+    tokens, ends = b.input("tokens", F32, (5, 8)), b.input("ends", I32, (2,))
     geometry = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
     b.graph.results = [
         b.emit("matmul", x, w),
         b.emit("conv", images, filters, groups=2, **geometry),
         b.emit("attention", query, cache, cache, mask, scale=0.25, causal=False),
+        b.emit("grouped_matmul", tokens, w, ends),
     ]
     return b.graph
 
@@ -106,6 +108,17 @@ def scattered() -> Graph:
         found,
         b.emit("scatter", x, places, gathered, dim=1, mode="set"),
         b.emit("index_put", x, found, rows, rows, dims=(0, 2), at=1, mode="add"),
+    ]
+    return b.graph
+
+
+@_example
+def orders() -> Graph:
+    b = GraphBuilder("orders")
+    x = b.input("x", BF16, (5, 6))
+    b.graph.results = [
+        b.emit("argsort", x, dim=0, descending=True, stable=False),
+        b.emit("argtopk", x, dim=1, k=2, largest=False, sorted=True),
     ]
     return b.graph
 

@@ -195,6 +195,26 @@ def test_half_matmul_sums_in_f32() -> None:
     equal(run("matmul", a, b), (a.float() @ b.float()).bfloat16())
 
 
+def test_groups_of_rows_have_a_matrix_each() -> None:
+    a, b = torch.randn(5, 4).bfloat16(), torch.randn(3, 4, 2).bfloat16()
+    found = run("grouped_matmul", a, b, ints(2, 2, 3))
+    equal(found[:2], a[:2] @ b[0])
+    equal(found[2:3], a[2:3] @ b[2])
+    equal(found[3:], torch.zeros(2, 2, dtype=torch.bfloat16))
+    equal(run("grouped_matmul", a, b, ints(0, 0, 9))[4:], a[4:] @ b[2])
+    with pytest.raises(IndexError, match="ends at 1, before it begins at 2"):
+        run("grouped_matmul", a, b, ints(2, 1, 5))
+
+
+def test_orders() -> None:
+    x = torch.tensor([[1.0, math.nan, -0.0, 0.0, math.inf]])
+    order = run("argsort", x, dim=1, descending=False, stable=True)
+    equal(order, torch.tensor([[2, 3, 0, 4, 1]]))
+    equal(run("argtopk", x, dim=1, k=2, largest=True, sorted=True), torch.tensor([[1, 4]]))
+    one = torch.zeros(1).expand(20)
+    assert run("argsort", one, dim=0, descending=True, stable=False).tolist() != list(range(20))
+
+
 def test_conv() -> None:
     x, w = torch.randn(2, 4, 9, 7), torch.randn(6, 2, 3, 2)
     geometry = {"stride": (2, 1), "padding": (1, 0), "dilation": (2, 1)}

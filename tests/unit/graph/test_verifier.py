@@ -7,9 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from kernelmill.core.dim import Sym, sym
-from kernelmill.core.dtype import F32, F64, I64
+from kernelmill.core.dtype import BOOL, F32, F64, I64
 from kernelmill.core.errors import VerificationError
+from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, TensorType, Value
+from kernelmill.graph.ops import TypingError
 from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.verifier import verify_graph
 
@@ -96,6 +98,23 @@ BROKEN: dict[str, tuple[Callable[[Graph], object], str]] = {
         lambda g: g.updates.append((_input(g, 1), g.nodes[1].result)), "update of %y: f32"
     ),
 }  # fmt: skip
+
+
+def test_orders_and_groups_that_do_not_fit() -> None:
+    b = GraphBuilder("g")
+    x, matrices = b.input("x", F32, (4, 3)), b.input("w", F32, (2, 3, 5))
+    ends, flags = b.input("ends", I64, (2,)), b.input("flags", BOOL, (4,))
+    top = {"largest": True, "sorted": True}
+    for op, operands, attrs, message in (
+        ("argsort", (x,), {"dim": 2, "descending": True, "stable": True}, "do not fit rank 2"),
+        ("argtopk", (x,), {"dim": 1, "k": 4, **top}, "no 4 largest of 3"),
+        ("argtopk", (flags,), {"dim": 0, "k": 1, **top}, "not bool"),
+        ("grouped_matmul", (x, x, ends), {}, "needs ranks 2, 3, 1"),
+        ("grouped_matmul", (x, matrices, flags), {}, "sizes do not fit"),
+        ("grouped_matmul", (x, matrices, b.emit("cast", ends, dtype=F32)), {}, "not f32"),
+    ):
+        with pytest.raises(TypingError, match=message):
+            b.emit(op, *operands, **attrs)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", BROKEN)

@@ -11,7 +11,8 @@ from torch import Tensor
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, to_torch
 from kernelmill.core.target import x86_64
-from kernelmill.graph.ir import Graph
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.sorting import RADIX_SORTED
 from tests.compiled import check, graph, whole
 
@@ -183,7 +184,7 @@ def test_one_long_row_of_integers(size: int) -> None:
 def test_symbolic_sizes(size: int) -> None:
     n = sym("n")
 
-    def build(b, x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def build(b: GraphBuilder, x: Value) -> list[Value]:
         order = b.emit("argsort", x, dim=0, descending=False, stable=False)
         if size < 4:
             return [order]
@@ -196,7 +197,7 @@ def test_symbolic_sizes(size: int) -> None:
 def test_a_symbolic_k() -> None:
     n, k = sym("n"), sym("k")
 
-    def build(b, x, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+    def build(b: GraphBuilder, x: Value, count: Value) -> Value:
         return b.emit("argtopk", x, dim=1, k=k, largest=True, sorted=True)
 
     for size, count in ((70, 0), (70, 1), (70, 2), (70, 70), (20, 19)):
@@ -205,8 +206,10 @@ def test_a_symbolic_k() -> None:
 
 
 def test_what_is_sorted_may_be_computed() -> None:
-    def build(b, x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-        doubled = b.emit("add", b.emit("permute", x, dims=(1, 0)), b.emit("permute", x, dims=(1, 0)))
+    def build(b: GraphBuilder, x: Value) -> Value:
+        doubled = b.emit(
+            "add", b.emit("permute", x, dims=(1, 0)), b.emit("permute", x, dims=(1, 0))
+        )
         order = b.emit("argtopk", doubled, dim=1, k=3, largest=True, sorted=True)
         return b.emit("gather", doubled, order, dim=1)
 
