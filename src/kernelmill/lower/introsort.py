@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, Expr, maximum
+from kernelmill.core.dim import Dim, Expr, maximum, minimum
 from kernelmill.core.dtype import I64, DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, If, Value, VType
@@ -107,7 +107,10 @@ class Sorter:
             large = self.b.op("gt", self.b.index(size), _LEAST_SORTED)
             with self.b.when(large):
                 self._cut_up(size)
-        self._insertion_sort(0, size)
+        sorted_first = minimum(_LEAST_SORTED, size)
+        self._insertion_sort(0, sorted_first)
+        with self.b.loop(sorted_first, size, prefix="s") as loop:
+            self._insert(loop.index)
 
     def select(self, nth: Dim, size: Dim) -> None:
         """`nth_element` of the first `size` elements, of which there is one at least."""
@@ -223,6 +226,20 @@ class Sorter:
                     items.set(at, before)
                 shift.again(moves, b.op("select", moves, b.op("sub", place, 1), place))
             items.set(items.at(shift.results[0]), item)
+
+    def _insert(self, last: Dim) -> None:
+        """Put an element into the order of those before it, of which one is not after it."""
+        b, items = self.b, self.items
+        item = items.get(last)
+        with b.repeat([(_INDEX, b.index(last))]) as shift:
+            at = items.at(shift.carried[0])
+            before = items.get(at - 1)
+            moves = items.less(item, before)
+            with b.when(moves):
+                items.set(at, before)
+            place = shift.carried[0]
+            shift.again(moves, b.op("select", moves, b.op("sub", place, 1), place))
+        items.set(items.at(shift.results[0]), item)
 
     def _partition(self, first: Dim, last: Dim) -> Value:
         """Cut at the median of three elements, which comes first: where the right part begins."""
