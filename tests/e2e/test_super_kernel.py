@@ -108,7 +108,7 @@ def test_a_split_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_abort_refuses_a_split() -> None:
-    with pytest.raises(Exception, match=r"strict-scope-check=abort.*sort"):
+    with pytest.raises(Exception, match=r"strict-scope-check=abort.*cummax"):
         run(Rising("strict-scope-check=abort"), X)
 
 
