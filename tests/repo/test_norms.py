@@ -1,6 +1,7 @@
 """Sizes, names and docstrings that keep the source readable; CONTRIBUTING.md gives the reasons."""
 
 import ast
+import re
 
 from tests.repo.source import PACKAGE, ROOT, SOURCES, functions, public, relative, tree
 
@@ -53,3 +54,11 @@ def test_package_files_hold_a_docstring_and_exports_only():
     for path in PACKAGE.rglob("__init__.py"):
         body = tree(path).body
         assert [ast.unparse(node) for node in body if not is_export(node, body)] == [], path
+
+
+def test_whoever_has_a_lock_or_a_thread_says_what_a_fork_does_to_it():
+    made = re.compile(r"threading\.(R?Lock|Condition|Event|Semaphore|Thread)\(|Queue\(|Queue\[.*\(")
+    found = [path for path in SOURCES if made.search(path.read_text())]
+    says = re.compile("core.after_fork import|register_at_fork")
+    assert len(found) > 2
+    assert [relative(p) for p in found if not says.search(p.read_text())] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,7 @@ from typing import Any
 import torch
 from functorch.compile import min_cut_rematerialization_partition
 from torch import fx
-from torch._dynamo import disable
+from torch._dynamo import convert_frame, disable
 from torch._functorch import config as aot_config
 from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._functorch.aot_autograd import aot_module_simplified
@@ -46,6 +47,7 @@ from kernelmill.backend.strides import report_output_strides
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
+from kernelmill.core.after_fork import after_fork
 from kernelmill.core.errors import (
     ConfigError,
     GearError,
@@ -64,6 +66,14 @@ from kernelmill.frontend import (
 )
 
 _log = get_logger("backend")
+
+
+@after_fork
+def _renew_compile_lock() -> None:
+    # Dynamo's own, inside of which we compile: a child could trace nothing any more.
+    vars(convert_frame)["compile_lock"] = threading.RLock()
+
+
 _numbers = itertools.count()
 _OUR_CALLERS_FAULT = (ConfigError, InputError, StoreError)
 """Errors that a fallback would hide from the one who can mend them."""

@@ -6,13 +6,13 @@ is one native replay of its launches. A graph without symbols is one capture.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.report import CompileReport
 from kernelmill.config.compiler_config import CheckWeights
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dim import bounds
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.log import get_logger
@@ -104,7 +104,7 @@ class CapturedProgram:
         self._captures = captures
         self._known: dict[tuple[int, ...], Replay] = {}
         self._programs: dict[tuple[int, ...], Program] = {}
-        self._capturing = threading.Lock()
+        self._capturing = RenewedLock()
         self._warned = False
         self.call = self._call()
 
@@ -146,7 +146,7 @@ class CapturedProgram:
     def _capture(self, args: tuple[Any, ...]) -> Replay:
         values = self._program.symbol_values(args)
         key = tuple(values[source.name] for source in self._program.sources)
-        with self._capturing:
+        with self._capturing.lock:
             if key not in self._known:
                 self._make_room()
                 self._known[key] = self._replay(key, values)

@@ -10,7 +10,6 @@ import atexit
 import fcntl
 import json
 import os
-import threading
 import weakref
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from contextlib import contextmanager
 from kernelmill.compiler.operator_documents import Document, to_document
 from kernelmill.compiler.operators_lowered import library
 from kernelmill.core import knobs
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.log import get_logger
 from kernelmill.core.target import host
 from kernelmill.graph.ir import Graph
@@ -29,13 +29,15 @@ from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.program import Program
 
 _log = get_logger("compiler")
-_lock = threading.Lock()
 _graphs: weakref.WeakKeyDictionary[Engine, tuple[Graph, bool]] = weakref.WeakKeyDictionary()
+
+
+_noting = RenewedLock()
 
 
 def note(program: Program, graph: Graph, fused: bool) -> None:
     """Make a program known. `fused` programs have kernels of several operators."""
-    with _lock:
+    with _noting.lock:
         _graphs[program.engine] = (graph, fused)
     path = knobs.RECORD_OPS.get()
     if not path:
@@ -75,7 +77,7 @@ def recording(path: str) -> Generator[None]:
 
 
 def _calls(engine: Engine) -> int:
-    return sum(frame.calls for frame in engine.pool.frames)
+    return engine.pool.calls
 
 
 def _documents(engines: Iterable[Engine]) -> list[Document]:

@@ -8,21 +8,33 @@ objects too, which can take longer than the compile itself.
 from __future__ import annotations
 
 import gc
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from kernelmill.core.after_fork import Overlapping
 
-class _Pauses:
-    """How many are under way, and whether collection was on before the first."""
+
+class _Collection:
+    """Whether collection was on before the first pause; False without one."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
         self.was_on = False
 
+    def pause(self) -> None:
+        self.was_on = gc.isenabled()
+        gc.disable()
 
-_pauses = _Pauses()
+    def resume(self) -> None:
+        if self.was_on:
+            if gc.get_freeze_count() == 0:  # else somebody keeps objects out of all collections
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
+            self.was_on = False
+
+
+_collection = _Collection()
+_pauses = Overlapping(_collection.pause, _collection.resume)
 
 
 @contextmanager
@@ -32,18 +44,5 @@ def collection_paused() -> Generator[None]:
     Afterwards collection is on again if it was on before. What was made meanwhile then counts as
     old: most of it is there to stay, and is not searched before the next full collection.
     """
-    with _pauses.lock:
-        if _pauses.count == 0:
-            _pauses.was_on = gc.isenabled()
-            gc.disable()
-        _pauses.count += 1
-    try:
+    with _pauses.use():
         yield
-    finally:
-        with _pauses.lock:
-            _pauses.count -= 1
-            if _pauses.count == 0 and _pauses.was_on:
-                if gc.get_freeze_count() == 0:  # else somebody keeps objects out of all collections
-                    gc.freeze()
-                    gc.unfreeze()
-                gc.enable()

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Generator
 from contextlib import contextmanager
+
+from kernelmill.core.after_fork import Overlapping
 
 _SECONDS = 0.0005
 
 
-class _Turns:
-    """How many want quick ones, and what was set before the first."""
+class _Interval:
+    """What was set before the first who wants quick turns; 0 without one."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.count = 0
         self.before = 0.0
 
+    def shorten(self) -> None:
+        self.before = sys.getswitchinterval()
+        sys.setswitchinterval(min(_SECONDS, self.before))
 
-_turns = _Turns()
+    def restore(self) -> None:
+        if self.before:
+            sys.setswitchinterval(self.before)
+            self.before = 0.0
+
+
+_interval = _Interval()
+_turns = Overlapping(_interval.shorten, _interval.restore)
 
 
 @contextmanager
@@ -27,15 +36,5 @@ def quick_switches() -> Generator[None]:
     """Inside, a thread that comes back from LLVM or the disk waits half a millisecond for Python,
     not five: it has ten such waits for each kernel. Uses may nest and overlap.
     """
-    with _turns.lock:
-        if _turns.count == 0:
-            _turns.before = sys.getswitchinterval()
-            sys.setswitchinterval(min(_SECONDS, _turns.before))
-        _turns.count += 1
-    try:
+    with _turns.use():
         yield
-    finally:
-        with _turns.lock:
-            _turns.count -= 1
-            if _turns.count == 0:
-                sys.setswitchinterval(_turns.before)

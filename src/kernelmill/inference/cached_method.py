@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from kernelmill.config import CompilerConfig
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
@@ -125,10 +126,11 @@ class CachedMethod:
         self._function = func
         self._target = Target.of(func)
         self._count = len(self._target.signature.parameters)
-        self._bound: list[Bound] = []
+        self._bound: tuple[Bound, ...] = ()  # never changed, but replaced: others go through it
         self._quick: Callable[[tuple[Any, ...]], Any] = lambda values: REFUSED
         self._uncached: Callable[..., Any] | None = None
-        self._lock = threading.RLock()
+        self._making = RenewedLock(threading.RLock)  # held for as long as a trace takes
+        self._changing = RenewedLock()
         self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
         # Now, while the model is being built, not at the first call.
         self._ingredients = self._find_ingredients()
@@ -173,10 +175,10 @@ class CachedMethod:
             except (Mismatch, InputError):
                 continue
             if number:
-                self._bound.insert(0, self._bound.pop(number))
+                self._put_first(bound)
             self._quick = bound.quick
             return result
-        with self._lock, collection_paused():
+        with self._making.lock, collection_paused():
             return self._first_call(values, args, kwargs)
 
     def _under_modes(
@@ -185,7 +187,7 @@ class CachedMethod:
         """The method as it is: modes of torch see, and may replace, each of its operators."""
         if torch.is_grad_enabled():
             refuse_gradients((*args, *kwargs.values()))
-        with self._lock:
+        with self._changing.lock:
             self.statistics["uncached"] += 1
         _log.info("%s runs uncompiled under %s", name_of(self._function), ", ".join(active))
         with torch.no_grad():
@@ -258,9 +260,13 @@ class CachedMethod:
         return recording.returned
 
     def _take(self, bound: Bound) -> None:
-        self._bound.insert(0, bound)
-        del self._bound[self._options[-1] :]
+        self._put_first(bound)
         self._quick = bound.quick
+
+    def _put_first(self, bound: Bound) -> None:
+        with self._changing.lock:
+            others = [other for other in self._bound if other is not bound]
+            self._bound = (bound, *others)[: self._options[-1]]
 
     def _keep(self, folder: Folder, saved: Saved) -> None:
         most = self._options[-1]

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from queue import SimpleQueue
 
+from kernelmill.core.after_fork import Overlapping, after_fork
 from kernelmill.core.log import get_logger
 
 Work = Callable[[], Iterator[None]]
@@ -33,16 +34,8 @@ def put(work: Work) -> None:
 @contextmanager
 def held() -> Generator[None]:
     """Inside, no piece of work begins. Uses may nest and overlap."""
-    with _callers.lock:
-        _callers.count += 1
-        _callers.gone.clear()
-    try:
+    with _callers.use():
         yield
-    finally:
-        with _callers.lock:
-            _callers.count -= 1
-            if _callers.count == 0:
-                _callers.gone.set()
 
 
 def wait() -> None:
@@ -58,17 +51,32 @@ def wait() -> None:
         done.wait()
 
 
-class _Callers:
-    """Those who have the thread held."""
+class _Gate:
+    """Open while nobody has the thread held."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.gone = threading.Event()
-        self.gone.set()
-        self.count = 0
+        self.opened = threading.Event()
+        self.opened.set()
+
+    def close(self) -> None:
+        self.opened.clear()
+
+    def open(self) -> None:
+        self.opened.set()
 
 
-_callers = _Callers()
+_gate = _Gate()
+
+
+@after_fork
+def _new_gate() -> None:
+    # The old one's own lock may be taken.
+    closed, _gate.opened = not _gate.opened.is_set(), threading.Event()
+    if not closed:
+        _gate.open()
+
+
+_callers = Overlapping(_gate.close, _gate.open)
 
 
 class _Worker:
@@ -76,6 +84,7 @@ class _Worker:
         self.queue: SimpleQueue[Work] = SimpleQueue()
         self._piece = threading.Lock()
         self.stopped = False
+        self._process = os.getpid()
         threading.Thread(target=self._run, name="kernelmill behind", daemon=True).start()
         atexit.register(self._stop)
 
@@ -88,7 +97,7 @@ class _Worker:
                 pieces = work()
                 more = True
                 while more:
-                    _callers.gone.wait()
+                    _gate.opened.wait()
                     with self._piece:
                         more = next(pieces, self) is not self
             except Exception:
@@ -96,7 +105,8 @@ class _Worker:
             del work
 
     def _stop(self) -> None:
-        self._piece.acquire()  # and never let go of: no further piece begins
+        if self._process == os.getpid():  # else there is no thread, and it may have had the lock
+            self._piece.acquire()  # and never let go of: no further piece begins
         self.stopped = True
 
 
@@ -105,10 +115,6 @@ def _worker() -> _Worker:
     return _Worker()
 
 
-def _forget_threads() -> None:
-    # They do not come along, and what they had held stays so.
+@after_fork
+def _forget_thread() -> None:
     _worker.cache_clear()
-    vars(_callers).update(vars(_Callers()))
-
-
-os.register_at_fork(after_in_child=_forget_threads)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import itertools
-import threading
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -19,6 +18,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime.placing import place
@@ -36,7 +36,7 @@ class LinkedObject:
         return self._addresses[symbol]
 
 
-_lock = threading.Lock()
+_linking = RenewedLock()
 _linked: weakref.WeakValueDictionary[tuple[str, bytes], LinkedObject] = (
     weakref.WeakValueDictionary()
 )
@@ -49,7 +49,7 @@ def link_once(symbol: str, image: bytes) -> LinkedObject:
     Raises CodegenError when `image` is no object, lacks `symbol` or needs what is not there.
     """
     key = symbol, hashlib.blake2b(image, digest_size=20).digest()
-    with _lock:
+    with _linking.lock:
         found = _linked.get(key)
         if found is None:
             found = _linked[key] = _link([symbol], image, {})
@@ -60,7 +60,7 @@ def link(
     symbols: Sequence[str], image: bytes, provided: Mapping[str, int] | None = None
 ) -> LinkedObject:
     """Link an object that may use the `provided` addresses too. CodegenError as in `link_once`."""
-    with _lock:
+    with _linking.lock:
         return _link(symbols, image, provided or {})
 
 

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import ctypes
 import os
+import weakref
+from collections import deque
 
 import torch
 
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.large_pages import room
 from kernelmill.runtime.layout import FrameHeader, word
 from kernelmill.runtime.sizes import Sizes
 
 _CACHE_LINE = 64
+
+MOST_IDLE = max(4, os.cpu_count() or 1)
+"""So many frames are kept for the next callers: more calls at once than there are processors gain
+nothing by it, and after a burst of them their memory is given back."""
 
 _HEADER_WORDS = ctypes.sizeof(FrameHeader) // ctypes.sizeof(word)
 
@@ -27,10 +34,30 @@ class FramePool:
     one caller at a time. `reserve` the slots of all of them before the first frame is made."""
 
     def __init__(self) -> None:
-        self.frames: list[Frame] = []
-        self.free: list[Frame] = []
+        # A full one lets go of the frame that has been idle for longest.
+        self.free: deque[Frame] = deque(maxlen=MOST_IDLE)
+        self._frames: weakref.WeakSet[Frame] = weakref.WeakSet()
+        self._busy = RenewedLock()
+        self._gone_calls: deque[int] = deque()
+        self._past_calls = 0
         self._slots = 0
         self._threaded = True
+
+    @property
+    def frames(self) -> list[Frame]:
+        """All frames, idle or in use."""
+        with self._busy.lock:
+            return list(self._frames)
+
+    @property
+    def calls(self) -> int:
+        """How many calls the frames have served, those that are gone too."""
+        with self._busy.lock:
+            frames = list(self._frames)
+            # A frame can go at any time, in any thread: it only leaves its number here.
+            while self._gone_calls:
+                self._past_calls += self._gone_calls.popleft()
+            return self._past_calls + sum(frame.calls for frame in frames)
 
     def reserve(self, slots: int, threaded: bool) -> None:
         """Let coming frames have room for so many buffers."""
@@ -46,8 +73,10 @@ class FramePool:
 
     def new(self) -> Frame:
         """One more frame."""
-        frame = Frame(self._slots, self._threaded)
-        self.frames.append(frame)
+        frame = Frame(self._slots, self._threaded, self._gone_calls)
+        _ = self.calls  # adds up those that are gone
+        with self._busy.lock:
+            self._frames.add(frame)
         return frame
 
 
@@ -55,8 +84,10 @@ class Frame:
     """What one call at a time works in: addresses of buffers, status word, arena and scratch."""
 
     __slots__ = (
+        "__weakref__",
         "_arena",
         "_arena_bytes",
+        "_gone_calls",
         "_header",
         "_lines",
         "_scratch",
@@ -65,7 +96,8 @@ class Frame:
         "sizes",
     )
 
-    def __init__(self, slots: int, threaded: bool) -> None:
+    def __init__(self, slots: int, threaded: bool, gone_calls: deque[int] | None = None) -> None:
+        self._gone_calls = gone_calls
         self._words: ctypes.Array[ctypes.c_int64] = (word * (_HEADER_WORDS + slots))()
         self.address = ctypes.addressof(self._words)
         self.sizes: Sizes | None = None
@@ -76,6 +108,10 @@ class Frame:
         self._lines = empty_bytes(_CACHE_LINE * self._header.threads)
         self._header.lines = self._lines.data_ptr()
         self._header.status_address = self.address + FrameHeader.status.offset
+
+    def __del__(self) -> None:
+        if self._gone_calls is not None:
+            self._gone_calls.append(self.calls)
 
     @property
     def calls(self) -> int:

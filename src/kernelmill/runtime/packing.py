@@ -16,7 +16,6 @@ when a storage dies, what was packed from it goes.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from typing import Any, Protocol
 
 import torch
 
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
@@ -151,20 +151,20 @@ class Parameters:
         self.bindings: dict[int, Binding] = {}
         self._passing: dict[int, Binding] = {}
         self._key_at: dict[int, int] = {}
-        self._lock = threading.Lock()
+        self._busy = RenewedLock()
         self._repacks = self._repacks_behind = 0
         self.streamed = 0
 
     def check_weights(self, check: CheckWeights) -> None:
         """How to look for writes to what is packed, from the next binding on."""
-        with self._lock:
+        with self._busy.lock:
             self._cells.check = check
             self.bindings.clear()
             self._passing.clear()
 
     def bind(self, arguments: Sequence[object]) -> Binding:
         """A binding for these arguments as they are now. InputError names one that cannot be."""
-        with self._lock, behind.held():
+        with self._busy.lock, behind.held():
             key = id(arguments[self.key_argument])
             known = self.bindings.get(key) or self._passing.get(key)
             old = known.cells if known is not None else {}

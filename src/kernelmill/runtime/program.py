@@ -89,7 +89,7 @@ class Program:
             "aten_calls": sum(isinstance(step, AtenCall) for step in steps),
             "arena_bytes": sum(frame.arena_bytes for frame in engine.pool.frames),
             "packed_bytes": 0 if parameters is None else parameters.packed_bytes,
-            "calls": sum(frame.calls for frame in engine.pool.frames),
+            "calls": engine.pool.calls,
             "repacks": 0 if parameters is None else parameters.repacks,
             "streamed": 0 if parameters is None else parameters.streamed,
             "packing": 0 if parameters is None else parameters.packing,

@@ -8,12 +8,12 @@ array or saved variable over it holds one.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.runtime import large_pages
 from kernelmill.runtime.allocation import Alias, alias, elements_of, empty_strided
 
@@ -48,7 +48,7 @@ class ResultMemory:
         self._alias = alias
         self._limit = limit
         self._pieces: list[_Piece] = []
-        self._lock = threading.Lock()
+        self._busy = RenewedLock()
 
     @property
     def kept_bytes(self) -> int:
@@ -62,7 +62,7 @@ class ResultMemory:
         bytes = elements * dtype.itemsize
         if bytes > self._limit:
             return empty_strided(shape, strides, dtype)
-        with self._lock:
+        with self._busy.lock:
             piece = self._find(bytes, dtype) or self._new(elements, dtype, bytes)
             self._pieces.append(piece)
             return self._alias(piece.base, shape, strides, 0)

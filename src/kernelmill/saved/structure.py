@@ -25,6 +25,11 @@ from kernelmill.saved.reads import Read
 _LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
 _UNPACKING: dict[type, int] = {tuple: quick.TUPLE, list: quick.LIST, dict: quick.DICT}
 _WHOLE_WORD = -1
+
+MOST_REGISTERS = 8192
+"""Values that are taken apart into more are looked at from Python: a call has its registers on the
+stack, and threads may have little of that."""
+
 _LARGEST_INTEGER = 2**63 - 1
 
 
@@ -63,8 +68,10 @@ class Structure:
         self._registers = {name: first + number for number, name in enumerate(manifest.parameters)}
         self._places: dict[int, int] = {}
         self._of_class: dict[int, Any] = {}
-        self.right = all(map(self._place, range(len(manifest.tree.rows)))) and all(
-            self._check(number) for number in range(len(manifest.reads))
+        self.right = (
+            self.registers <= MOST_REGISTERS
+            and all(map(self._place, range(len(manifest.tree.rows))))
+            and all(self._check(number) for number in range(len(manifest.reads)))
         )
         for n, dim in integers.items() if self.right else ():
             register = self._places[manifest.input_places[n]]
@@ -146,13 +153,15 @@ class Structure:
         self._places[number] = first + (
             list(owner).index(names[0]) if type(owner) is dict else names[0] % len(owner)
         )
-        return True
+        return first > 0
 
     def _unpack(self, register: int) -> int:
-        """The first register of a container's elements."""
+        """The first register of a container's elements, 0 when there would be too many."""
         if register in self._unpacked:
             return self._unpacked[register]
         owner = self._objects[register]
+        if self.registers + len(owner) > MOST_REGISTERS:
+            return 0
         self._expect_type(register)
         keys, items = None, owner
         if type(owner) is dict:
@@ -196,7 +205,7 @@ class Structure:
         elif read.kind == "class":
             self._expect_type(register)
         elif read.kind in ("shape", "contains") and type(value) in _UNPACKING:
-            self._unpack(register)
+            return self._unpack(register) > 0
         elif read.kind == "absent":
             return self._expect_absent(register, read)
         elif read.kind == "has":

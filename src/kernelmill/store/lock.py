@@ -14,10 +14,11 @@ import io
 import os
 import threading
 import time
-import weakref
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
+
+from kernelmill.core.after_fork import after_fork, track
 
 _POLL_SECONDS = 0.002
 
@@ -27,7 +28,7 @@ class ThreadTurns:
 
     def __init__(self) -> None:
         self._locks: dict[str, threading.Lock] = {}
-        _ALL_TURNS.add(self)
+        track(self)
 
     @contextmanager
     def turn(self, name: str, patience: float) -> Generator[bool, None, None]:
@@ -43,8 +44,8 @@ class ThreadTurns:
             if held:
                 lock.release()
 
-    def forget(self) -> None:
-        """Let go of everything: for a forked child, whose parent's threads hold the locks."""
+    def after_fork(self) -> None:
+        """See core/after_fork.py."""
         self._locks = {}
 
 
@@ -117,16 +118,11 @@ def _unlink_quietly(folder: int, filename: str) -> None:
 
 
 _HELD: set[io.FileIO] = set()
-_ALL_TURNS: weakref.WeakSet[ThreadTurns] = weakref.WeakSet()
 
 
-def _after_fork() -> None:
+@after_fork
+def _let_go() -> None:
     """A forked child owns none of its parent's locks, and must not keep them alive either."""
     for file in _HELD:
         file.close()
     _HELD.clear()
-    for turns in _ALL_TURNS:
-        turns.forget()
-
-
-os.register_at_fork(after_in_child=_after_fork)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import atexit
 import importlib
 import json
-import os
 import queue
 import threading
 import time
@@ -22,6 +21,7 @@ from functools import cache
 from typing import Any, Protocol
 
 from kernelmill.core import knobs
+from kernelmill.core.after_fork import track
 from kernelmill.core.log import get_logger
 from kernelmill.store.entry import SUFFIXES, BadEntry
 
@@ -90,16 +90,24 @@ class Remote:
     def __init__(self, url: str, connect: Callable[[str], Backend] = connect) -> None:
         self.url = url
         self._connect = connect
-        self._backend: Backend | None = None
-        self._connecting = threading.Lock()
         self._rested = 0.0
         self._warned = False
-        self._writes: queue.Queue[tuple[str, bytes]] = queue.Queue(_WAITING)
-        self._writer: threading.Thread | None = None
+        self._begin()
+        track(self)
         try:  # here, since it takes longer than an answer may
             importlib.import_module("redis" if _is_redis(url) else "fsspec.core")
         except ImportError as error:
             self._rest(error)
+
+    def _begin(self) -> None:
+        self._backend: Backend | None = None
+        self._connecting = threading.Lock()
+        self._writes: queue.Queue[tuple[str, bytes]] = queue.Queue(_WAITING)
+        self._writer: threading.Thread | None = None
+
+    def after_fork(self) -> None:
+        """See core/after_fork.py. What waits to be written is the parent's to write."""
+        self._begin()
 
     def read(self, name: str) -> dict[str, bytes] | None:
         """The files of an entry, unchecked; None when they are not there or not there in time."""
@@ -202,11 +210,11 @@ def unpack(value: bytes) -> dict[str, bytes]:
 def default_remote() -> Remote | None:
     """The remote of KERNELMILL_REMOTE, one for each URL in a process; None when it is not set."""
     url = knobs.REMOTE.get()
-    return _remote_at(url, os.getpid()) if url else None
+    return _remote_at(url) if url else None
 
 
 @cache
-def _remote_at(url: str, process: int) -> Remote:
-    remote = Remote(url)  # one a process: threads and connections do not outlive a fork
+def _remote_at(url: str) -> Remote:
+    remote = Remote(url)
     atexit.register(remote.flush, TIMEOUT_SECONDS)
     return remote

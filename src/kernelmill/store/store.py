@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 from kernelmill.core import knobs
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.digest import Key
 from kernelmill.core.log import get_logger
 from kernelmill.store.entry import (
@@ -96,7 +96,7 @@ class Store:
         self._uses = Uses(self.folder)
         self._memory: dict[str, Entry] = {}
         self._turns = ThreadTurns()
-        self._counting = threading.Lock()
+        self._counting = RenewedLock()
         self._warned: set[str] = set()
         for missing in (f.path for f in self.read_only if not os.path.isdir(f.path)):
             self._warn(missing, f"no folder {missing}, which was to be looked at first; skipped")
@@ -281,7 +281,7 @@ class Store:
     # ---- telling --------------------------------------------------------------------------------
 
     def _count(self, **changes: int) -> None:
-        with self._counting:
+        with self._counting.lock:
             for name, change in changes.items():
                 setattr(self.counts, name, getattr(self.counts, name) + change)
 

@@ -12,6 +12,7 @@ import os
 import threading
 import weakref
 
+from kernelmill.core.after_fork import track
 from kernelmill.store.folder import Folder
 
 _MARK = ".use-"
@@ -22,19 +23,18 @@ class Uses:
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
+        self._begin()
+        track(self)
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._named: set[str] = set()
         self._file: int | None = None
-        self._owner = os.getpid()
 
     def add(self, name: str) -> None:
         """Tell that this process uses the entry, and that it was used now."""
-        if name in self._named and self._owner == os.getpid():
+        if name in self._named:
             return
-        if self._owner != os.getpid():
-            # The parent's descriptor stays open here, and its list in force until both are gone.
-            self._lock, self._file, self._owner = threading.Lock(), None, os.getpid()
-            self._named = set()
         with self._lock:
             self._named.add(name)
             try:
@@ -44,6 +44,11 @@ class Uses:
                 self._folder.touch(f"{name}.json")
             except OSError:
                 pass  # read-only, full or gone
+
+    def after_fork(self) -> None:
+        """See core/after_fork.py."""
+        # The parent's descriptor stays open here, and its list in force until both are gone.
+        self._begin()
 
     def _start(self) -> int:
         names_in_use(self._folder)  # removes the lists of the dead

@@ -1,0 +1,124 @@
+"""What a forked child puts right before anything else runs in it.
+
+Only the thread that forked comes along. A lock that another one held stays taken, work that another
+one had is never finished, and what another one had set for a while stays set. So every module with
+a lock, a thread or such a setting registers here how it begins anew: a function for what there is
+once, `track` for objects that have a method `after_fork`. They run in the child's one thread,
+functions first; none may wait for anything.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol, TypeVar
+
+
+class Forked(Protocol):
+    """What can be tracked: hashed by identity."""
+
+    def after_fork(self) -> None:
+        """Begin anew, in a child."""
+        ...
+
+
+Reset = TypeVar("Reset", bound=Callable[[], None])
+
+_functions: list[Callable[[], None]] = []
+_objects: weakref.WeakSet[Forked] = weakref.WeakSet()
+
+
+def after_fork(function: Reset) -> Reset:
+    """Have this called in each child; a decorator."""
+    _functions.append(function)
+    return function
+
+
+def track(owner: Forked) -> None:
+    """Have `owner.after_fork()` called in each child, as long as somebody has the owner."""
+    _objects.add(owner)
+
+
+def _run() -> None:
+    for function in _functions:
+        function()
+    for owner in list(_objects):
+        owner.after_fork()
+
+
+os.register_at_fork(after_in_child=_run)
+
+
+class RenewedLock:
+    """`lock` is made by `make`, and is another one, which nobody holds, in a child. A thread that
+    forks inside of `with renewed.lock` gives the old one back."""
+
+    def __init__(self, make: Callable[[], AbstractContextManager[bool]] = threading.Lock) -> None:
+        self._make = make
+        self.lock = make()
+        track(self)
+
+    def after_fork(self) -> None:
+        """A new lock."""
+        self.lock = self._make()
+
+
+class Overlapping:
+    """Something that is so while anybody wants it: `begin` when the first comes, `end` when the
+    last has gone. Uses may nest, and overlap between threads; a child keeps its own thread's.
+
+    A fork can come anywhere in `begin` and `end`: `end` must be right before, in and after both.
+    """
+
+    def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
+        self._begin, self._end = begin, end
+        self._lock = threading.Lock()
+        self._users: dict[int, int] = {}
+        track(self)
+
+    @contextmanager
+    def use(self) -> Generator[None]:
+        """Inside, it is so."""
+        thread = threading.get_ident()
+        with self._lock:
+            first = not self._users
+            self._users[thread] = self._users.get(thread, 0) + 1
+            if first:
+                self._begin()
+        try:
+            yield
+        finally:
+            with self._lock:
+                if self._users == {thread: 1}:
+                    self._end()
+                self._users[thread] -= 1
+                if not self._users[thread]:
+                    del self._users[thread]
+
+    def after_fork(self) -> None:
+        """Forget the users that are other threads."""
+        self._lock = threading.Lock()
+        thread = threading.get_ident()
+        own, others = self._users.get(thread, 0), self._users
+        self._users = {thread: own} if own else {}
+        if others and not own:
+            self._end()
+
+
+@after_fork
+def _renew_properties() -> None:
+    # Up to Python 3.11 a cached_property has one lock for all objects of its class.
+    if not hasattr(functools.cached_property(len), "lock"):
+        return
+    package = __name__.partition(".")[0]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == package:
+            for kind in list(vars(module).values()):
+                for value in list(vars(kind).values()) if isinstance(kind, type) else ():
+                    if isinstance(value, functools.cached_property):
+                        value.lock = threading.RLock()  # type: ignore[attr-defined]

@@ -1,0 +1,168 @@
+"""Forks while other threads compile, pack or call: the child compiles and calls as if alone."""
+
+import gc
+import os
+import threading
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import torch
+from torch import nn
+
+from kernelmill import codegen
+from kernelmill.inference import cache_compile, finish_packing
+from kernelmill.runtime import behind, pack_job, streaming
+from kernelmill.runtime.packing import Parameters
+from kernelmill.saved.bind import Bound
+from kernelmill.store import Store
+from tests.forking import in_child
+
+
+class Model(nn.Module):
+    def __init__(self, folder, factor=2.0):
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(6, 6)
+        self.factor = factor
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x):
+        return torch.relu(self.linear(x)) * self.factor
+
+
+def check(call, model):
+    x = torch.randn(3, 6)
+    with torch.no_grad():
+        torch.testing.assert_close(call(x), model.run(x), atol=1e-5, rtol=1e-5)
+
+
+class Held:
+    """Holds a thread other than the main one where it comes to a function, until it is let go."""
+
+    def __init__(self, monkeypatch, owner, name):
+        self.reached, self._leave = threading.Event(), threading.Event()
+        plain, process = getattr(owner, name), os.getpid()
+
+        def held(*args, **kwargs):
+            main = threading.current_thread() is threading.main_thread()
+            if not main and os.getpid() == process:
+                self.reached.set()
+                self._leave.wait()
+            return plain(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, held)
+
+    @contextmanager
+    def during(self, work):
+        """Inside, a thread is in the midst of some work."""
+        errors = []
+
+        def run():
+            try:
+                work()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert self.reached.wait(60)
+        try:
+            yield
+        finally:
+            self._leave.set()
+            thread.join()
+        assert errors == []
+
+
+def compile_and_call(folder):
+    """Everything anew, in a child: by torch.compile, by cache_compile, from its entry."""
+
+    def work():
+        assert gc.isenabled()
+        torch.set_num_threads(1)  # the parent's OpenMP threads are not here
+        # What the parent compiles would be waited for, as between any two processes.
+        os.environ["KERNELMILL_KERNEL_META"] = str(folder / "kernels")
+        model = Model(folder / "child", 3.0)
+        check(torch.compile(model.run, backend="kernelmill"), model)
+        check(model.cached, model)
+        again = Model(folder / "child", 3.0)
+        check(again.cached, again)
+        assert again.cached.statistics["loaded"] == 1
+        finish_packing()
+
+    return work
+
+
+@pytest.mark.parametrize("way", ["compile", "cache"])
+def test_a_fork_during_a_compile(tmp_path, monkeypatch, way):
+    held = Held(monkeypatch, codegen, "compile_kernel")
+    model = Model(tmp_path / "parent", 1.0 + torch.rand(()).item())  # in no store yet
+    call = torch.compile(model.run, backend="kernelmill") if way == "compile" else model.cached
+    with held.during(lambda: check(call, model)):
+        assert not gc.isenabled()
+        in_child(compile_and_call(tmp_path))
+    check(call, model)
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (Bound, "__call__"),
+        (Parameters, "_pack"),
+        (Store, "_find"),
+    ],
+)
+def test_a_fork_inside_of_another_threads_call(tmp_path, monkeypatch, owner, name):
+    first = Model(tmp_path / "parent")
+    check(first.cached, first)
+    model = Model(tmp_path / "parent")  # which finds that entry
+    held = Held(monkeypatch, owner, name)
+
+    def child():
+        check(model.cached, model)  # the very object that the other thread is in
+        compile_and_call(tmp_path)()
+
+    with held.during(lambda: check(model.cached, model)):
+        in_child(child)
+    check(model.cached, model)
+
+
+def test_a_fork_during_packing(tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming, "LEAST_BYTES", 0)
+    monkeypatch.setattr(streaming, "LEAST_TURNS", 1)
+    held = Held(monkeypatch, pack_job.PackJob, "_packed")
+    model = Model(tmp_path / "parent")
+    check(model.cached, model)
+    assert held.reached.wait(60)
+
+    def child():
+        check(model.cached, model)
+        finish_packing()
+        check(model.cached, model)
+        assert model.cached.report()["packing"] == 0
+        compile_and_call(tmp_path)()
+
+    in_child(child, ends_normally=True)
+    held._leave.set()
+    finish_packing()
+    check(model.cached, model)
+
+
+def test_a_fork_by_a_thread_that_holds_packing_leaves_the_childs_alone():
+    done = []
+
+    def work():
+        done.append(True)
+        yield
+
+    def child():
+        outer.close()
+        with behind.held():
+            behind.put(work)
+        behind.wait()
+        assert done
+
+    with ExitStack() as outer:
+        outer.enter_context(behind.held())
+        in_child(child)
