@@ -28,7 +28,7 @@ def in_child(work: Callable[[], object], *, ends_normally: bool = False) -> None
         assert (code, text) == (0, ""), text or f"the child ended with {code}"
         return
     os.close(read)
-    faulthandler.dump_traceback_later(SECONDS - 5, file=write)
+    faulthandler.register(signal.SIGALRM, file=write, chain=True)
     signal.alarm(SECONDS)  # whoever waits for a lock is ended by it
     try:
         work()

@@ -71,7 +71,7 @@ _log = get_logger("backend")
 @after_fork
 def _renew_compile_lock() -> None:
     # Dynamo's own, inside of which we compile: a child could trace nothing any more.
-    vars(convert_frame)["compile_lock"] = threading.RLock()
+    convert_frame.compile_lock = threading.RLock()
 
 
 _numbers = itertools.count()

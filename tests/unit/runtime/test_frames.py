@@ -1,0 +1,57 @@
+"""Frames: as many as there are callers, few of them kept when these are gone."""
+
+import gc
+import threading
+
+from kernelmill.runtime.memory import MOST_IDLE, FramePool
+
+
+def pool() -> FramePool:
+    made = FramePool()
+    made.reserve(1, False)
+    return made
+
+
+def test_after_a_burst_of_callers_few_frames_are_kept() -> None:
+    frames = pool()
+    burst = [frames.take() for _ in range(3 * MOST_IDLE)]
+    assert len(frames.frames) == 3 * MOST_IDLE
+    for number, frame in enumerate(burst):
+        frame._header.calls = number
+    frames.free.extend(burst)
+    expected = sum(range(3 * MOST_IDLE))
+    del burst, frame
+    gc.collect()
+    assert len(frames.frames) == len(frames.free) == MOST_IDLE
+    assert frames.calls == expected == frames.calls
+
+
+def test_a_caller_gets_the_frame_that_was_used_last() -> None:
+    frames = pool()
+    one, two = frames.take(), frames.take()
+    frames.free.append(one)
+    frames.free.append(two)
+    assert frames.take() is two and frames.take() is one and frames.take() not in (one, two)
+
+
+def test_frames_can_go_while_others_are_counted() -> None:
+    frames = pool()
+    start = threading.Barrier(4)
+
+    def work() -> None:
+        start.wait()
+        for _ in range(50):
+            taken = [frames.take() for _ in range(MOST_IDLE)]
+            for frame in taken:
+                frame._header.calls += 1
+            frames.free.extend(taken)
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    start.wait()
+    while any(thread.is_alive() for thread in threads):
+        assert frames.calls >= 0
+    gc.collect()
+    assert frames.calls == 3 * 50 * MOST_IDLE
+    assert len(frames.frames) <= MOST_IDLE

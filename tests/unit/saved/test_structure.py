@@ -1,0 +1,42 @@
+"""How far the values of a call are taken apart natively."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+from kernelmill.saved.paths import Tree
+from kernelmill.saved.reads import Read
+from kernelmill.saved.structure import MOST_REGISTERS, Structure
+
+X, MANY = (("argument", "x"),), (("argument", "many"),)
+TREE = Tree()
+PLACES = {path: TREE.number(path) for path in (X, MANY, (*MANY, ("item", 0)))}
+
+
+@dataclass
+class Layout:
+    reads: tuple[Read, ...]
+    parameters: tuple[str, ...] = ("x", "many")
+    inputs: tuple[Any, ...] = (X,)
+    input_places: tuple[int, ...] = (PLACES[X],)
+    tree: Tree = TREE
+
+
+def structure_of(many: Any) -> Structure:
+    shape = Read("shape", MANY, place=PLACES[MANY])
+    return Structure(Layout((shape,)), (torch.ones(1), many), 1, {})
+
+
+@pytest.mark.parametrize("kind", [list, tuple, lambda items: dict.fromkeys(items)])
+def test_a_million_elements_are_left_to_python(kind: Any) -> None:
+    structure = structure_of(kind(range(1_000_000)))
+    assert structure.sources([0]) is None
+    assert structure.registers <= MOST_REGISTERS and len(structure.steps) < 10
+
+
+def test_registers_are_used_up_to_the_most() -> None:
+    rest = structure_of([0]).registers - 1
+    assert structure_of([0] * (MOST_REGISTERS - rest)).sources([0]) is not None
+    assert structure_of([0] * (MOST_REGISTERS - rest + 1)).sources([0]) is None
