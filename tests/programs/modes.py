@@ -73,6 +73,7 @@ class Mode:
     needs_sizes   takes only such programs
     gradients     takes programs that want gradients
     aliases       results share memory where eager's do
+    finite        for finite arguments that nothing overflows of: padding is proved for no others
     owns_memory   buffers and parameters lie in one piece of memory, with others beside them
     """
 
@@ -85,10 +86,13 @@ class Mode:
     threads: int = 1
     aliases: bool = True
     owns_memory: bool = False
+    finite: bool = False
 
     def takes(self, program: Program) -> bool:
         """Whether the mode can say something about a program."""
         if program.gradient and not self.gradients:
+            return False
+        if self.finite and not program.finite:
             return False
         return program.varies or not self.needs_sizes
 
@@ -255,6 +259,7 @@ MODES: Sequence[Mode] = (
         varies=True,
         needs_sizes=True,
         gradients=False,
+        finite=True,
     ),
     Mode("super-kernel", _through_dynamo(False, marked=True), _EAGER_STATIC, threads=2),
     Mode(

@@ -125,6 +125,12 @@ class Program:
         return any(SIZE in step.reads() for step in self.inputs)
 
     @property
+    def finite(self) -> bool:
+        """Whether its inputs hold neither NaN nor infinities nor very large numbers."""
+        fills = {step.args[2] for step in self.inputs if step.function == "values.make"}
+        return not fills & {"special", "huge", "masked"}
+
+    @property
     def digest(self) -> str:
         """A short name, of what it does."""
         return hashlib.sha256(module_text(self).encode()).hexdigest()[:12]

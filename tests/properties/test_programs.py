@@ -98,3 +98,13 @@ def test_a_failing_program_is_minimised() -> None:
 def test_modes_run_a_plain_program(mode: str) -> None:
     wanted = program(DOUBLED, replace(ROWS, args=(Ref("v0"), (0,))), results=("v0",))
     assert check(wanted, by_name(mode)) == Verdict(mode, "right")
+
+
+@pytest.mark.parametrize("mode", ["default", "dynamic", "cache-load", "gears-padded"])
+def test_random_programs(mode: str) -> None:
+    chosen = by_name(mode)
+    programs = [made for made in map(generate, range(300, 316)) if chosen.takes(made)]
+    assert programs
+    for made in programs:
+        verdict = check(made, chosen)
+        assert verdict.status != "wrong", f"{verdict.detail}\n{module_text(made)}"
