@@ -131,7 +131,7 @@ class _Importer:
     def _input(self, node: fx.Node, role: str, name: str) -> None:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
-            _refuse_lazy(value, f"argument {name}")
+            # Of a lazily negated one programs see a copy that is not (runtime/straight.py).
             kind = self.context.type_of(value, f"argument {name}")
             made = self.builder.input(name, kind.dtype, kind.shape, kind.strides, role)
             self.context.env[node] = made
@@ -159,7 +159,7 @@ class _Importer:
         return self.held[target]
 
     def _constant_value(self, tensor: torch.Tensor, name: str) -> Value:
-        _refuse_lazy(tensor, f"constant {name}")
+        tensor = tensor.resolve_conj().resolve_neg()
         kind = self.context.type_of(tensor, f"constant {name}")
         if tensor.numel() == 1 and not kind.dtype.is_opaque:
             return self.emitter.constant(tensor.item(), kind.dtype, kind.shape)
@@ -298,11 +298,6 @@ _SPECIAL: dict[Any, Any] = {
     _aten.sym_constrain_range_for_size.default: _Importer._checked_in_tracing,
     _aten._assert_tensor_metadata.default: _Importer._checked_in_tracing,
 }
-
-
-def _refuse_lazy(tensor: torch.Tensor, what: str) -> None:
-    if tensor.is_conj() or tensor.is_neg():
-        raise UnsupportedError(f"{what} is a lazily conjugated or negated view")
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')

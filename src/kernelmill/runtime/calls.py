@@ -103,21 +103,21 @@ def native_call(engine: Engine) -> Call:
     careful = _careful_call(engine, pick, finish)
     just_outputs = list(plan.results) == [TensorResult(n) for n in tables.outputs]
 
-    def call(*args: Any) -> list[ProgramResult]:
+    def quickly(args: tuple[Any, ...]) -> list[ProgramResult] | None:
         if len(args) != count:
             raise engine.wrong_count(len(args))
         for tensor in pick_checked(args):
             kind = type(tensor)
             if (kind is not Tensor and kind is not Parameter) or tensor.is_neg():
-                return careful(args)
+                return None
         sizes = find_sizes(args) if static is None else static
         if sizes is None:
-            return careful(args)
+            return None
         bound = 0
         if key_argument >= 0:
             binding = bindings.get(id(args[key_argument]))
             if binding is None:
-                return careful(args)
+                return None
             bound = binding.address
         try:
             frame = free.pop()
@@ -136,10 +136,21 @@ def native_call(engine: Engine) -> Call:
         finally:
             free.append(frame)
         if code < 0:
-            return careful(args)
+            return None
         if code or not just_outputs:
             return finish(code, outs, args, sizes)
         return outs
+
+    def call(*args: Any) -> list[ProgramResult]:
+        results = quickly(args)
+        if results is not None:
+            return results
+        straight = engine.straightened(args)
+        if straight is None:
+            return careful(args)
+        args = straight.arguments
+        results = quickly(args)
+        return straight.finish(careful(args) if results is None else results)
 
     return call
 

@@ -13,7 +13,7 @@ from typing import Any, Union
 import torch
 
 from kernelmill.core.errors import InputError, KernelmillError
-from kernelmill.plan.ir import Launch, Plan, SymbolInput, TensorInput
+from kernelmill.plan.ir import AtenCall, Launch, Plan, SymbolInput, TensorInput
 from kernelmill.runtime import admission
 from kernelmill.runtime.dims import DimsFunction, DimTable, symbol_sources
 from kernelmill.runtime.executor import executor
@@ -21,6 +21,7 @@ from kernelmill.runtime.memory import Frame, FramePool
 from kernelmill.runtime.pack_job import Prepare
 from kernelmill.runtime.packing import Binding, Packs, Parameters
 from kernelmill.runtime.sizes import Output, Sizes, for_prepare, output_of, work_out
+from kernelmill.runtime.straight import Straight, straightened
 from kernelmill.runtime.tables import NativeTables
 
 RELEASE_GIL_NS = 20_000
@@ -70,6 +71,8 @@ class Engine:
         )
         native = executor()
         self.works_long = self._works_long()
+        targets = [step.target for step in plan.steps if isinstance(step, AtenCall)]
+        self._by_memory = any(target.startswith("aten.as_strided") for target in targets)
         self.entry_call = native.call[self.works_long]
         self.entry_admit = native.admit[False]
         self.entry_launch = native.launch[self.works_long]
@@ -121,6 +124,25 @@ class Engine:
             self.sizes.pop(next(iter(self.sizes)), None)
         self.sizes[key] = found
         return found
+
+    def straightened(self, arguments: Sequence[Any]) -> Straight | None:
+        """These arguments with copies of those that lie askew; None when none does, or they are to
+        be looked at carefully."""
+        if len(arguments) != len(self.plan.inputs):
+            return None
+        among = self.tables.tensor_arguments
+        straight = straightened(arguments, among, self.updated, self._by_memory, self._lies_well)
+        if straight is not None:
+            self.copies += len(straight.askew)
+        return straight
+
+    def _lies_well(self, number: int, tensor: torch.Tensor) -> bool:
+        """Whether an argument has the strides that are wanted, as far as these are numbers."""
+        wanted = self._tensor_input(number).strides
+        return len(wanted) == tensor.dim() and all(
+            size < 2 or not isinstance(stride, int) or stride == its
+            for size, stride, its in zip(tensor.shape, wanted, tensor.stride(), strict=True)
+        )
 
     def update_versions(self, arguments: Sequence[Any]) -> None:
         """Tell torch that updated arguments change. RuntimeError when one is no tensor."""

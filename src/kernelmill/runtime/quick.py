@@ -30,12 +30,16 @@ from kernelmill.runtime.layout import QuickTable, StepRecord, WatchRecord, recor
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.sizes import Sizes
+from kernelmill.runtime.straight import straightened
 
 REFUSED: Any = object()
 """What a quick call gives when something is not as it expects: nothing has been done then."""
 
 STRUCTURE = -3
 """Why `km_quick` refused: the values of a call are built otherwise."""
+
+TENSOR = -4
+"""Why it refused: a tensor, a size, or a long-lived argument."""
 
 VERSION, WORD, DICT_ITEM, LIST_ITEM = range(4)
 TYPE, IDENTITY, TUPLE, LIST, DICT, INTEGER, WATCHED, FIELD, ATTRIBUTE, ABSENT, EQUAL = range(11)
@@ -328,7 +332,7 @@ class QuickCall:
         quick, free, address = executor().quick, engine.free, self.address
         count = engine.tables.first_prepare
 
-        def call(values: tuple[Any, ...]) -> Any:
+        def call(values: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
             try:
                 frame = free.pop()
             except IndexError:
@@ -342,8 +346,8 @@ class QuickCall:
             finally:
                 free.append(frame)
             if code:
-                return self._refused(code)
-            return build(outs, values)
+                return self._refused(code, values, call)
+            return build(outs, given or values)
 
         return call
 
@@ -356,7 +360,7 @@ class QuickCall:
         count, held_count = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
         pick = _updated(self._program)
 
-        def call(values: tuple[Any, ...]) -> Any:
+        def call(values: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
             try:
                 frame = free.pop()
             except IndexError:
@@ -375,16 +379,26 @@ class QuickCall:
             finally:
                 free.append(frame)
             if code:
-                return self._refused(code)
-            return build(outs, values)
+                return self._refused(code, values, call)
+            return build(outs, given or values)
 
         return call
 
-    def _refused(self, code: int) -> Any:
+    def _refused(
+        self, code: int, values: tuple[Any, ...], call: Callable[[tuple[Any, ...], Any], Any]
+    ) -> Any:
+        engine = self._program.engine
         if code > 0:
-            raise self._program.engine.error(code)
-        self.refusal = code
-        return REFUSED
+            raise engine.error(code)
+        # What is written to would have to be looked at for shared memory first.
+        straight = None
+        if code == TENSOR and not engine.updated:
+            straight = straightened(values, range(len(values)))
+        if straight is None:
+            self.refusal = code
+            return REFUSED
+        engine.copies += len(straight.askew)
+        return call(straight.arguments, values)
 
 
 def _maker(program: Program) -> Callable[[Sizes], list[Any]]:

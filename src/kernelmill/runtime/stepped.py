@@ -25,6 +25,7 @@ from kernelmill.runtime.engine import Admitted, Engine
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.results import result_tensor
 from kernelmill.runtime.sizes import scratch_bytes
+from kernelmill.runtime.straight import Straight
 
 
 @dataclass(frozen=True)
@@ -108,13 +109,18 @@ def stepped_call(engine: Engine) -> Call:
     begin = _beginner(engine)
 
     def run(args: tuple[Any, ...], frame: Frame) -> list[ProgramResult]:
-        running = begin(args, frame)
+        running, straight = begin(args, frame), None
+        if isinstance(running, Straight):
+            straight, args = running, running.arguments
+            running = begin(args, frame)
+            assert not isinstance(running, Straight)
         if running.binding is not None and running.binding.coming:
             with running.binding.streaming():
                 go_through(running, frame)
         else:
             go_through(running, frame)
-        return [read(running.tensors, args, running.sizes) for read in readers]
+        results = [read(running.tensors, args, running.sizes) for read in readers]
+        return results if straight is None else straight.finish(results)
 
     def go_through(running: Running, frame: Frame) -> None:
         for stage in stages:
@@ -145,8 +151,9 @@ def stepped_call(engine: Engine) -> Call:
     return call
 
 
-def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
-    """Gives the function that checks arguments and puts their addresses into the frame."""
+def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running | Straight]:
+    """Gives the function that checks arguments and puts their addresses into the frame; or that
+    gives arguments to begin with instead, when some lie askew."""
     plan = engine.plan
     pick = argument_picker(engine.tables.tensor_arguments)
     inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == "input"]
@@ -154,7 +161,7 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
     look = _quick_look(engine)
     late, count = engine.late, len(plan.buffers)
 
-    def begin(args: tuple[Any, ...], frame: Frame) -> Running:
+    def begin(args: tuple[Any, ...], frame: Frame) -> Running | Straight:
         def enter(admitted: Admitted) -> int:
             tensors, sizes, binding = admitted
             if frame.sizes is not sizes:
@@ -169,6 +176,9 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running]:
             except Exception:
                 code = -1  # an argument that cannot even be handed over
         if found is None or code:
+            straight = engine.straightened(args)
+            if straight is not None:
+                return straight
             found, code = engine.carefully(args, enter)
         if code:
             raise engine.error(code)

@@ -160,10 +160,6 @@ def test_higher_order_operators_are_refused() -> None:
     refused("the traced module holds", function, torch.ones(3))
 
 
-def test_lazily_negated_arguments_are_refused() -> None:
-    refused("argument .* lazily", lambda x: x * 2, torch._neg_view(torch.ones(3)))
-
-
 def test_float_of_a_size_stays_a_number() -> None:
     class Scaled(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -197,16 +197,17 @@ def test_the_stride_of_a_single_element_does_not_matter() -> None:
     assert program.report()["copies"] == 0
 
 
-@pytest.mark.parametrize(
-    "make",
-    [lambda: torch.zeros(8)[::2], lambda: torch._neg_view(torch.zeros(4))],
-    ids=["strided", "negated"],
-)
-def test_an_updated_argument_must_fit(updating: Program, make: Callable[[], torch.Tensor]) -> None:
-    state = make()
+def test_an_updated_argument_must_have_its_strides(updating: Program) -> None:
+    state = torch.zeros(8)[::2]
     with pytest.raises(InputError, match=r"'state' \(number 1\).* as it is written to"):
         updating(torch.ones(4), state)
     assert torch.equal(state, torch.zeros(4))
+
+
+def test_a_lazily_negated_argument_can_be_updated(updating: Program) -> None:
+    memory = torch.zeros(4)
+    updating(torch.ones(4), torch._neg_view(memory))
+    assert torch.equal(memory, torch.full((4,), -1.0))
 
 
 def test_inference_tensors_can_be_updated(updating: Program) -> None:
