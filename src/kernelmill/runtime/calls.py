@@ -83,15 +83,38 @@ def kernel_arguments(engine: Engine) -> list[int]:
     ]
 
 
+Finish = Callable[[int, list[Any], tuple[Any, ...], Sizes], list[ProgramResult]]
+
+
 def native_call(engine: Engine) -> Call:
-    """The call of a plan whose steps are all launches.
+    """The call of a plan whose steps are all launches."""
+    pick, finish = argument_picker(engine.tables.tensor_arguments), _finisher(engine)
+    quickly, careful = _quick_call(engine, pick, finish), _careful_call(engine, pick, finish)
+
+    def call(*args: Any) -> list[ProgramResult]:
+        results = quickly(args)
+        if results is not None:
+            return results
+        straight = engine.straightened(args)
+        if straight is None:
+            return careful(args)
+        args = straight.arguments
+        results = quickly(args)
+        return straight.finish(careful(args) if results is None else results)
+
+    return call
+
+
+def _quick_call(
+    engine: Engine, pick: Pick, finish: Finish
+) -> Callable[[tuple[Any, ...]], list[ProgramResult] | None]:
+    """The call as far as nothing is odd; None, and nothing is written, when something is.
 
     Before the entry checks the arguments Python has to see to what the entry cannot: that tensors
     are plain and not lazily negated, which sizes and which parameters these are.
     """
     plan, tables = engine.plan, engine.tables
     count = len(plan.inputs)
-    pick = argument_picker(tables.tensor_arguments)
     pick_checked = argument_picker(kernel_arguments(engine))
     static = None if engine.sources else engine.sizes_of(())
     find_sizes = sizes_finder(engine)
@@ -99,8 +122,6 @@ def native_call(engine: Engine) -> Call:
     bindings = {} if parameters is None else parameters.bindings
     key_argument = -1 if parameters is None else parameters.key_argument
     entry, free, new_frame = engine.entry_call, engine.free, engine.new_frame
-    finish = _finisher(engine)
-    careful = _careful_call(engine, pick, finish)
     just_outputs = list(plan.results) == [TensorResult(n) for n in tables.outputs]
 
     def quickly(args: tuple[Any, ...]) -> list[ProgramResult] | None:
@@ -141,21 +162,7 @@ def native_call(engine: Engine) -> Call:
             return finish(code, outs, args, sizes)
         return outs
 
-    def call(*args: Any) -> list[ProgramResult]:
-        results = quickly(args)
-        if results is not None:
-            return results
-        straight = engine.straightened(args)
-        if straight is None:
-            return careful(args)
-        args = straight.arguments
-        results = quickly(args)
-        return straight.finish(careful(args) if results is None else results)
-
-    return call
-
-
-Finish = Callable[[int, list[Any], tuple[Any, ...], Sizes], list[ProgramResult]]
+    return quickly
 
 
 def _finisher(engine: Engine) -> Finish:
