@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+import kernelmill
+import kernelmill.aot
 from kernelmill.backend.entry import Backend
 from kernelmill.compiler import collect_reports
 from kernelmill.frontend.recurrent import MOST_STEPS
@@ -143,6 +146,18 @@ def test_autocast_runs_in_torch() -> None:
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert_same(torch.compile(module, backend=backend)(x), module(x))
     assert [capture.refused for capture in backend.captures] == ["lstm under autocast"]
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_exported_layers(kind: str, tmp_path: Path) -> None:
+    module = layer(kind, 5, 8, batch_first=True).eval()
+    for steps, operators in ((3, 0), (MOST_STEPS + 1, 1)):
+        x = torch.randn(2, steps, 5)
+        path = kernelmill.aot.compile(module, (x,), path=tmp_path / f"{steps}.kmill")
+        program = kernelmill.aot.load(path)
+        with torch.no_grad():
+            assert_same(program(x), module(x))
+        assert program.report()["aten_calls"] == operators
 
 
 @pytest.mark.parametrize("cell", [nn.LSTMCell, nn.GRUCell, nn.RNNCell])

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from kernelmill.aot.manifest import Leaf, Parameter
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.frontend import decomposition_table
+from kernelmill.frontend import decomposition_table, recurrent_decompositions
 from kernelmill.saved.fingerprint import fingerprint
 from kernelmill.saved.results import Shape, Shaper
 
@@ -74,8 +74,9 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
         for operator, decompose in default_decompositions().items()
         if operator.has_kernel_for_dispatch_key(composite)
     }
+    ours = {**decomposition_table(), **recurrent_decompositions()}
     with torch.no_grad():
-        return program.run_decompositions({**table, **decomposition_table(), **decompositions})
+        return program.run_decompositions({**table, **ours, **decompositions})
 
 
 def read(program: ExportedProgram) -> Exported:

@@ -2,7 +2,7 @@
 
 from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.frontend.importer import ImportedGraph, import_fx
-from kernelmill.frontend.recurrent import settle_recurrent
+from kernelmill.frontend.recurrent import recurrent_decompositions, settle_recurrent
 from kernelmill.frontend.tensors import lies_row_major
 
 __all__ = [
@@ -10,5 +10,6 @@ __all__ = [
     "decomposition_table",
     "import_fx",
     "lies_row_major",
+    "recurrent_decompositions",
     "settle_recurrent",
 ]

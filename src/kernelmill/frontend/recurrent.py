@@ -8,11 +8,13 @@ Many steps, or a number of them that varies, are one call of ATen's operator, as
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 import torch._decomp.decompositions as torch_decompositions
 from torch import Tensor, fx
+from torch._decomp import decomposition_table as torch_decomposition_table
 
 MOST_STEPS = 32
 """So many steps of time, over all layers and directions, are taken apart: each makes kernels."""
@@ -82,13 +84,8 @@ def _settle(node: fx.Node) -> str | None:
         return "of a packed sequence"
     if torch._C._is_any_autocast_enabled():
         return "under autocast"
-    input = _example(node.args[0])
-    layers, dropout, train, bidirectional, batch_first = args[4:]
-    assert isinstance(layers, int)
-    drops = bool(train) and dropout != 0 and layers > 1
-    steps: Any = input.shape[1 if batch_first else 0]
-    cells = steps * layers * (2 if bidirectional else 1) if isinstance(steps, int) else None
-    few = cells is not None and cells <= MOST_STEPS and input.dtype in (torch.float, torch.double)
+    input: Any = args[0]
+    drops, few = _drops(args), _are_few(input.meta["example_value"], args)
     if any(result.requires_grad for result in _results(node)):
         # Torch's own decomposition forgets the dropout between layers.
         if drops or not few:
@@ -101,8 +98,32 @@ def _settle(node: fx.Node) -> str | None:
     return None
 
 
-def _example(node: Any) -> Tensor:
-    return node.meta["example_value"]
+def _drops(args: Sequence[Any]) -> bool:
+    """Whether there is dropout between layers."""
+    layers, dropout, train = args[4:7]
+    return bool(train) and dropout != 0 and layers > 1
+
+
+def _are_few(input: Tensor, args: Sequence[Any]) -> bool:
+    """Whether the steps of time, of a layer with these arguments, are worth taking apart."""
+    layers, _, _, bidirectional, batch_first = args[4:]
+    steps: Any = input.shape[1 if batch_first else 0]
+    cells = steps * layers * (2 if bidirectional else 1) if isinstance(steps, int) else None
+    return cells is not None and cells <= MOST_STEPS and input.dtype in (torch.float, torch.double)
+
+
+def recurrent_decompositions() -> dict[Any, Callable[..., Any]]:
+    """The same choice for exported programs, which never train, as decompositions."""
+    operators = {name: getattr(torch.ops.aten, name).input for name in _LAYERS.values()}
+    return {operator: partial(_inferred, name) for name, operator in operators.items()}
+
+
+def _inferred(name: str, *args: Any) -> Any:
+    if _drops(args) or not _are_few(args[0], args):
+        return _WHOLE[name](*args)
+    if name == "lstm":
+        return _lstm_by_steps(*args)
+    return torch_decomposition_table[getattr(torch.ops.aten, name).input](*args)
 
 
 def _results(node: fx.Node) -> Sequence[Tensor]:
