@@ -34,26 +34,13 @@ from kernelmill.core.expr import (
     provably_nonnegative,
     render,
     sym,
+    symbols,
+    symbols_of,
     terms_of,
 )  # fmt: skip
 from kernelmill.core.text import Reader
 
 # ---- queries and substitution ---------------------------------------------------------------
-
-
-def symbols(dim: Dim) -> dict[str, Sym]:
-    """Every symbol in `dim` by name, those inside divisions too."""
-    found: dict[str, Sym] = {}
-    if isinstance(dim, Expr):
-        for monomial, _ in dim.terms:
-            for atom in monomial:
-                if isinstance(atom, Sym):
-                    found[atom.name] = atom
-                else:
-                    assert isinstance(atom, Op)
-                    found.update(symbols(atom.a))
-                    found.update(symbols(atom.b))
-    return found
 
 
 FOLD: dict[str, Callable[[Dim, Dim], Dim]] = {
@@ -133,7 +120,7 @@ def _uses(atom: Atom, name: str) -> bool:
     if isinstance(atom, Sym):
         return atom.name == name
     assert isinstance(atom, Op)
-    return name in symbols(atom.a) or name in symbols(atom.b)
+    return name in symbols_of(atom)
 
 
 def recombine(dim: Dim) -> Dim:
@@ -260,4 +247,5 @@ __all__ = [
     "floordiv", "linear_part", "maximum", "minimum", "mod", "of_atom", "parse", "product",
     "provably_less", "provably_nonnegative", "range_text", "read_dim", "read_range",
     "read_symbol", "recombine", "render", "substitute", "sym", "symbols",
+    "symbols_of",
 ]  # fmt: skip

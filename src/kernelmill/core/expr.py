@@ -71,7 +71,7 @@ class Op(Atom):
 class Expr:
     """A polynomial over atoms. Build with `sym()` and operators; a constant is a plain int."""
 
-    __slots__ = ("_bounds", "_hash", "_ranges", "_text", "terms")
+    __slots__ = ("_bounds", "_hash", "_ranges", "_symbols", "_text", "terms")
 
     def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
         self.terms = terms
@@ -79,6 +79,7 @@ class Expr:
         self._text: str | None = None
         self._bounds: tuple[int | None, int | None] | None = None
         self._ranges: frozenset[_Range] | None = None
+        self._symbols: dict[str, Sym] | None = None
 
     def __eq__(self, other: object) -> bool:
         return self is other or (
@@ -207,6 +208,26 @@ def product(dims: Iterable[Dim]) -> Dim:
     for dim in dims:
         result = result * dim
     return result
+
+
+def symbols(dim: Dim) -> Mapping[str, Sym]:
+    """Every symbol in `dim` by name, those inside divisions too."""
+    if not isinstance(dim, Expr):
+        return {}
+    if dim._symbols is None:
+        dim._symbols = {}
+        for monomial, _ in dim.terms:
+            for atom in monomial:
+                dim._symbols.update(symbols_of(atom))
+    return dim._symbols
+
+
+def symbols_of(atom: Atom) -> Mapping[str, Sym]:
+    """Every symbol in one factor by name."""
+    if isinstance(atom, Sym):
+        return {atom.name: atom}
+    assert isinstance(atom, Op)
+    return {**symbols(atom.a), **symbols(atom.b)}
 
 
 # ---- text -----------------------------------------------------------------------------------

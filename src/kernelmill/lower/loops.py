@@ -98,9 +98,13 @@ class Loops:
                 yield
 
     @contextmanager
-    def vector(self, axis: Axis, start: Dim, mask: Register | None = None) -> Generator[Lane]:
-        """Inside, the axis stands for the lanes at `start`, `start` + 1, ..."""
-        lane = Lane(self.b.fresh_symbol("l", 0, self.lanes - 1), self.lanes, mask)
+    def vector(
+        self, axis: Axis, start: Dim, mask: Register | None = None, rest: Dim | None = None
+    ) -> Generator[Lane]:
+        """Inside, the axis stands for the lanes at `start`, `start` + 1, ...; of those only the
+        first `rest`, where that is a number, are ever looked at."""
+        last = rest - 1 if isinstance(rest, int) else self.lanes - 1
+        lane = Lane(self.b.fresh_symbol("l", 0, last), self.lanes, mask)
         self.env[axis.name] = start + lane.index
         with self.e.lanes(lane):
             yield lane
@@ -122,7 +126,7 @@ class Loops:
         if rest != 0:
             with (
                 self.unless_empty(axis),
-                self.vector(axis, blocks * self.lanes, self.tail_mask(rest)),
+                self.vector(axis, blocks * self.lanes, self.tail_mask(rest), rest),
             ):
                 body()
 
@@ -158,7 +162,7 @@ class Loops:
             with (
                 self.b.when(last),
                 self.e.block(),
-                self.vector(axis, blocks * lanes, self.tail_mask(rest)),
+                self.vector(axis, blocks * lanes, self.tail_mask(rest), rest),
             ):
                 body()
 
