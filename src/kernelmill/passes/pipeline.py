@@ -15,6 +15,7 @@ from kernelmill.passes.heads import GroupHeads
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.reinplace import WriteInPlace
 from kernelmill.passes.results import apart
+from kernelmill.passes.split_joins import SplitJoins
 from kernelmill.passes.split_reductions import SplitReductions
 from kernelmill.passes.views import MergeViews
 
@@ -39,6 +40,7 @@ DEFAULT: tuple[Pass, ...] = (
     ShareEqual(),
     DropUnused(),
     SplitReductions(),
+    SplitJoins(),
     WriteInPlace(),
     DropUnused(),
 )
