@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import (
+    Atom,
     Dim,
     Expr,
     Op,
@@ -23,6 +24,7 @@ from kernelmill.core.dim import (
     provably_nonnegative,
     recombine,
     symbols,
+    symbols_of,
 )  # fmt: skip
 from kernelmill.core.dtype import I64, DType
 from kernelmill.core.errors import UnsupportedError
@@ -86,6 +88,8 @@ class Emitter:
         self.stored = stored
         self._params: dict[int, str] = {}
         self._layers: list[Known] = [{}]
+        self._positions: list[dict[Atom, Register]] = [{}]
+        """In the same layers, divisions in index expressions that differ between lanes."""
         self._vectors: dict[str, Register | None] = {}
         self._lane: Lane | None = None
         self._mask: Register | None = None
@@ -97,10 +101,12 @@ class Emitter:
         """Registers emitted inside are forgotten afterwards: use one for each loop body. What is to
         be known again in a later block of the same loop goes into `known`."""
         self._layers.append({} if known is None else known)
+        self._positions.append({})
         try:
             yield
         finally:
             self._layers.pop()
+            self._positions.pop()
 
     @contextmanager
     def lanes(self, lane: Lane) -> Generator[None]:
@@ -267,7 +273,12 @@ class Emitter:
     def _view(self, node: Node, index: Index) -> Register:
         # A concatenation's pieces cover everything: it needs no fill.
         fill = pointwise.constant(self.builder, views.fill(node) or 0, node.result.dtype)
-        return self._choose(views.sources(node, index), fill)
+        found = views.sources(node, index)
+        if len(found) > 1 and not found[-1].conditions:
+            # What is written over is computed first: all branches then know it.
+            *found, rest = found
+            fill = self.element(rest.operand, rest.index)
+        return self._choose(found, fill)
 
     def _choose(self, found: Sequence[views.Source], fill: Register) -> Register:
         """The element of the first source whose conditions hold, else `fill`."""
@@ -410,7 +421,7 @@ class Emitter:
             factor: Dim = c
             part: Register | None = None
             for atom in monomial:
-                if not self._vectors.keys() & symbols(of_atom(atom)).keys():
+                if not self._vectors.keys() & symbols_of(atom).keys():
                     factor = factor * of_atom(atom)
                     continue
                 register = self._vector_atom(atom)
@@ -424,7 +435,16 @@ class Emitter:
         assert total is not None
         return total if scalar == 0 else b.op("add", total, b.index(scalar))
 
-    def _vector_atom(self, atom: object) -> Register:
+    def _vector_atom(self, atom: Atom) -> Register:
+        for layer in reversed(self._positions):
+            if atom in layer:
+                return layer[atom]
+        register = self._new_vector(atom)
+        if isinstance(atom, Op):
+            self._positions[-1][atom] = register
+        return register
+
+    def _new_vector(self, atom: Atom) -> Register:
         b = self.builder
         if isinstance(atom, Sym):
             register = self._vectors[atom.name]

@@ -14,15 +14,16 @@ first, in program order: such a node is computed once there, and nothing is pass
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from heapq import nsmallest
 
 from kernelmill.core.dim import product, recombine
 from kernelmill.core.log import get_logger
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
-from kernelmill.lower import views
+from kernelmill.lower import growth, views
 from kernelmill.lower.costs import MOST_COPIES, Choice, Costs, elements, extent
 from kernelmill.lower.groups import (
     REDUCTIONS,
@@ -34,11 +35,16 @@ from kernelmill.lower.groups import (
     reduced_dims,
     used_axes,
 )  # fmt: skip
+from kernelmill.lower.growth import Blocks
+from kernelmill.lower.reach import Reach
 from kernelmill.lower.views import Index
 
 _log = get_logger("lower")
 _SEEDS = frozenset(("contract", "attention", "scan", "sort", "scatter", "aten"))
 _PRODUCTS = ("contract", "attention")
+
+_MOST_CANDIDATES = 8
+"""Readers of a value that are asked whether they can store it."""
 
 Readers = Mapping[Group, list[Index | None]]
 """The groups that read a value, with the indices at which they do; None for any index."""
@@ -60,14 +66,16 @@ def fuse(
     separate: bool = False,
     within: AbstractSet[Value] = frozenset(),
     apart: AbstractSet[Value] = frozenset(),
+    shown: AbstractSet[Value] = frozenset(),
 ) -> Fusion:
     """Group the nodes of `graph`, as its `costs` advise. `forced` values are stored whatever their
     readers are: the program's results and updates, and what ATen reads. Those `within` their
-    readers never are; those `apart` are, each by a kernel of its own.
+    readers never are; those `apart` are, each by a kernel of its own. Those `shown` are views in
+    the memory of what they are of.
 
     With `separate` every operator that computes is a group of its own.
     """
-    return _Fuser(graph, costs, set(forced), separate, within, apart).run()
+    return _Fuser(graph, costs, set(forced), separate, within, apart, shown).run()
 
 
 class _Fuser:
@@ -79,44 +87,33 @@ class _Fuser:
         separate: bool,
         within: AbstractSet[Value],
         apart: AbstractSet[Value],
+        shown: AbstractSet[Value],
     ) -> None:
         self.apart = apart
+        self.shown = shown
         self.graph = graph
         self.separate = separate
         self.within = within
         self.forced = forced
-        self.bit = {node: 1 << i for i, node in enumerate(graph.nodes)}
-        self.ancestors: dict[Node, int] = {}
-        self.descendants: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
+        self.reach = Reach(graph)
         self.costs = costs
         self.explain = _log.isEnabledFor(logging.DEBUG)
         self.seeds: dict[Node, Group] = {}
-        self.grouped = 0
         self.groups: list[Group] = []
         self.home: dict[Value, Group] = {}
         self.accesses: dict[Value, dict[Group, list[Index | None]]] = {}
+        self.blocks = Blocks()
+        self.depth: dict[Value, int] = {}
+        self.within_blocks: dict[tuple[Value, Group], dict[Index | None, set[int]]] = {}
         self.epilogue: dict[Node, Group] = {}
         self.kept: set[Value] = set()
 
     def run(self) -> Fusion:
-        self._reachability()
         for node in self.graph.nodes:
             self._seed_or_absorb(node)
         for node in reversed(self.graph.nodes):
             self._place(node)
         return Fusion(self._ordered(), frozenset(self.kept))
-
-    def _reachability(self) -> None:
-        for node in self.graph.nodes:
-            bits = 0
-            for operand in node.operands:
-                if operand.node is not None:
-                    bits |= self.ancestors[operand.node] | self.bit[operand.node]
-            self.ancestors[node] = bits
-        for node in reversed(self.graph.nodes):
-            for operand in node.operands:
-                if operand.node is not None:
-                    self.descendants[operand.node] |= self.descendants[node] | self.bit[node]
 
     # ---- epilogues, in program order -----------------------------------------------------------
 
@@ -128,7 +125,7 @@ class _Fuser:
                 group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
                 group.internal[node.result] = index
                 self.epilogue[node] = group
-            self._add_bits(group, node)
+            self.reach.add(node, group)
             self.groups.append(group)
             self.seeds[node] = group
         elif kind == "pointwise" and not self.separate and node.result not in self.apart:
@@ -143,7 +140,7 @@ class _Fuser:
                 continue
             if found is None or self._position(forward[0]) > self._position(found[0]):
                 found = forward
-        if found is None:
+        if found is None or len(found[0].internal) > growth.MOST_EPILOGUE:
             return
         group, index = found
         if product(node.result.shape) != product(group.extents.values()):
@@ -152,16 +149,16 @@ class _Fuser:
             return
         # What the group needs anyway comes before it; only another kernel may need both.
         assert group.seed is not None
-        new = self.ancestors[node] & ~(self.ancestors[group.seed] | group.member_bits)
-        if new & self.grouped and self._makes_cycle(node, group):
+        new = self.reach.ancestors[node] & ~(self.reach.ancestors[group.seed] | group.member_bits)
+        if new & self.reach.grouped and self.reach.makes_cycle(node, group):
             return
         group.internal[node.result] = index
         self.epilogue[node] = group
-        self._add_bits(group, node)
+        self.reach.add(node, group)
 
     def _position(self, group: Group) -> int:
         assert group.seed is not None
-        return self.bit[group.seed]
+        return self.reach.bit[group.seed]
 
     def _follow(self, value: Value) -> tuple[Group, Index] | None:
         """The epilogue group `value` belongs to through reshapes and permutes, and its index."""
@@ -187,7 +184,7 @@ class _Fuser:
         """Whether all that `node` reads of the group is its own element of members."""
         pending: list[tuple[Value, Index]] = [(operand, index) for operand in node.operands]
         assert group.seed is not None
-        seed_bit = self.bit[group.seed]
+        seed_bit = self.reach.bit[group.seed]
         while pending:
             value, at = pending.pop()
             if value.node is None:
@@ -196,7 +193,7 @@ class _Fuser:
                 known = group.internal[value]
                 if any(recombine(a - b) != 0 for a, b in zip(at, known, strict=True)):
                     return False
-            elif (self.ancestors[value.node] | self.bit[value.node]) & seed_bit:
+            elif (self.reach.ancestors[value.node] | self.reach.bit[value.node]) & seed_bit:
                 if OPS[value.node.op].kind != "view" or value.node.op == "concat":
                     return False
                 found = views.sources(value.node, at)
@@ -204,11 +201,6 @@ class _Fuser:
                     return False
                 pending.append((found[0].operand, found[0].index))
         return True
-
-    def _add_bits(self, group: Group, node: Node) -> None:
-        group.member_bits |= self.bit[node]
-        group.descendant_bits |= self.descendants[node]
-        self.grouped |= self.bit[node]
 
     # ---- everything else, backwards ------------------------------------------------------------
 
@@ -221,51 +213,102 @@ class _Fuser:
             self._place_absorbed(node, own)
         elif kind == "reduce":
             self._place_reduction(node)
-        elif node.result in self.kept:
-            self._store_alone(node)
-        elif node.result in self.forced and kind in ("view", "layout", "source"):
-            self._store_alone(node)
-            self._pass_through(node)
         elif kind in ("view", "layout", "source"):
-            self._pass_through(node)
+            self._place_view(node)
         else:
             self._place_pointwise(node)
 
     def _readers(self, value: Value) -> Readers:
         return self.accesses.get(value, {})
 
-    def _access(self, value: Value, group: Group, index: Index | None) -> None:
+    def _access(
+        self, value: Value, group: Group, index: Index | None, blocks: Iterable[int] = (0,)
+    ) -> None:
         indices = self.accesses.setdefault(value, {}).setdefault(group, [])
         if index is None or index not in indices:
             indices.append(index)
+        found = self.within_blocks.setdefault((value, group), {}).setdefault(index, set())
+        found.update(block for block in blocks if not self.blocks.knows(block, value, index))
+
+    def _deepen(self, node: Node, *operands: Value) -> None:
+        """Note that an element of the node is made of elements of these."""
+        below = self.depth.get(node.result, 0) + growth.depth(node)
+        for operand in operands:
+            self.depth[operand] = max(below, self.depth.get(operand, 0))
+
+    def _times_written(self, value: Value, group: Group) -> int:
+        """How often a group's code would have the value: in each block anew, at each index."""
+        return sum(map(len, self.within_blocks[value, group].values()))
+
+    def _place_view(self, node: Node) -> None:
+        value = node.result
+        if not self._fits(node, self._readers(value)) and value not in self.shown | self.within:
+            self.kept.add(value)
+        if value in self.kept or value in self.forced:
+            self._store_alone(node)
+        if value not in self.kept:
+            self._pass_through(node)
+
+    def _fits(self, node: Node, readers: Readers) -> bool:
+        """Whether all these groups have room to compute the node."""
+        return all(self._fits_in(node, group) for group in readers)
+
+    def _fits_in(self, node: Node, group: Group) -> bool:
+        if self.depth.get(node.result, 0) > growth.MOST_DEPTH:
+            return False
+        times = self._times_written(node.result, group)
+        return growth.fits(node, group.code, self._readers(node.result)[group], times)
 
     def _pass_through(self, node: Node) -> None:
         """The readers of a view read its operands; those of a source read nothing."""
         for group, indices in self._readers(node.result).items():
             for index in indices:
-                self._propagate(node, group, index)
+                blocks = self.within_blocks[node.result, group][index]
+                self._propagate(node, group, index, blocks)
 
-    def _propagate(self, node: Node, group: Group, index: Index | None) -> None:
-        """`group` computes the element `index` of this node: note what it reads for that."""
+    def _propagate(
+        self, node: Node, group: Group, index: Index | None, blocks: Collection[int] = (0,)
+    ) -> None:
+        """`group` computes the element `index` of this node, in these blocks of its code: note what
+        it reads for that."""
+        group.code += growth.code(node) * len(blocks)
+        self._deepen(node, *node.operands)
         kind = OPS[node.op].kind
         if kind == "gather":
-            self._propagate_gather(node, group, index)
+            self._propagate_gather(node, group, index, blocks)
         elif kind == "pointwise" or index is None:
             for operand in node.operands:
-                self._access(operand, group, index)
+                self._access(operand, group, index, blocks)
         elif kind in ("view", "layout"):
-            for source in views.sources(node, index):
-                self._access(source.operand, group, source.index)
+            found = views.sources(node, index)
+            self._deepen(node, *(source.operand for source in found))
+            self._propagate_view(found, group, blocks)
 
-    def _propagate_gather(self, node: Node, group: Group, index: Index | None) -> None:
-        self._access(node.operands[0], group, None)
+    def _propagate_view(
+        self, found: Sequence[views.Source], group: Group, blocks: Collection[int]
+    ) -> None:
+        """Of several places that an element may come from each has a block; that without conditions
+        is looked at first, for all of them."""
+        known: tuple[Value, Index] | None = None
+        for source in reversed(found):
+            if source.conditions:
+                blocks_inside = [self.blocks.inside(block, known) for block in blocks]
+                self._access(source.operand, group, source.index, blocks_inside)
+            else:
+                known = source.operand, source.index
+                self._access(source.operand, group, source.index, blocks)
+
+    def _propagate_gather(
+        self, node: Node, group: Group, index: Index | None, blocks: Collection[int]
+    ) -> None:
+        self._access(node.operands[0], group, None, blocks)
         inner = index
         if index is not None and node.op == "index":
             at = node.attrs["at"]
             assert isinstance(at, int)
             inner = index[at : at + len(node.operands[1].shape)]
         for operand in node.operands[1:]:
-            self._access(operand, group, inner)
+            self._access(operand, group, inner, blocks)
 
     def _place_seed(self, node: Node) -> None:
         group = self.seeds[node]
@@ -324,18 +367,23 @@ class _Fuser:
         if self.separate or value in self.apart:
             self._store_alone(node)
             return
-        if not forced and self._inline_everywhere(value, readers):
+        fits = self._fits(node, readers)
+        if not forced and fits and self._inline_everywhere(value, readers):
             self._inline(node, readers)
             return
-        for group in sorted(readers, key=lambda g: g.member_bits & -g.member_bits):
-            if self._can_store_in(value, group):
+        for group in self._candidates(readers):
+            if self._fits_in(node, group) and self._can_store_in(value, group):
                 self._join(node, group)
                 return
         self._store_alone(node)
 
+    def _candidates(self, readers: Readers) -> list[Group]:
+        """The readers that may compute a value for all others: some of those that come first."""
+        return nsmallest(_MOST_CANDIDATES, readers, key=lambda g: g.member_bits & -g.member_bits)
+
     def _inline_everywhere(self, value: Value, readers: Readers) -> bool:
         """Whether all that read this value compute it, in place of one that stores it."""
-        copies = max(map(len, readers.values())) - 1
+        copies = max(self._times_written(value, group) for group in readers) - 1
         if copies * self.costs.operations[value] > MOST_COPIES:
             return False
         times = sum(
@@ -346,7 +394,7 @@ class _Fuser:
         choice = self.costs.choice(value, times, len(readers))
         found = choice.again <= choice.stored or (
             choice.again <= choice.alone
-            and not any(self._can_store_in(value, group) for group in readers)
+            and not any(self._can_store_in(value, group) for group in self._candidates(readers))
         )
         if self.explain:
             self._explain(value, choice, len(readers), found)
@@ -381,14 +429,12 @@ class _Fuser:
         return bool(inner) and all(i is not None and not used_axes(i) & inner for i in indices)
 
     def _inline(self, node: Node, readers: Readers) -> None:
-        for group, indices in readers.items():
-            for index in indices:
-                self._propagate(node, group, index)
+        self._pass_through(node)
         if len(readers) == 1:
             ((group, indices),) = readers.items()
             if len(indices) == 1 and indices[0] is not None:
                 group.internal[node.result] = indices[0]
-                self._add_bits(group, node)
+                self.reach.add(node, group)
 
     def _can_store_in(self, value: Value, group: Group) -> bool:
         """Whether `group` may compute and store this value besides what it does already."""
@@ -407,25 +453,7 @@ class _Fuser:
         """Whether another kernel would stand between this value and `group`, which reads it. It
         would have to read the value too."""
         assert value.node is not None
-        return len(self._readers(value)) > 1 and self._makes_cycle(value.node, group)
-
-    def _makes_cycle(self, node: Node, group: Group) -> bool:
-        """Whether another kernel would run both after and before `group` if that computed `node`.
-
-        What comes after the two together also comes after everything that shares its kernel.
-        """
-        both = group.member_bits | self.bit[node]
-        after = group.descendant_bits | self.descendants[node]
-        waiting = [other for other in self.groups if other is not group]
-        while True:
-            reached = [other for other in waiting if other.member_bits & after]
-            if not reached:
-                return False
-            for other in reached:
-                if other.descendant_bits & both:
-                    return True
-                after |= other.descendant_bits
-            waiting = [other for other in waiting if other not in reached]
+        return len(self._readers(value)) > 1 and self.reach.makes_cycle(value.node, group)
 
     def _join(self, node: Node, group: Group) -> None:
         index = self._readers(node.result)[group][0]
@@ -434,20 +462,26 @@ class _Fuser:
         if node.result in self.forced or len(self._readers(node.result)) > 1:
             group.roots[node.result] = index
             self.home[node.result] = group
-        self._add_bits(group, node)
+        self.reach.add(node, group)
         if node.op in REDUCTIONS:
+            group.code += growth.code(node)
+            self._deepen(node, node.operands[0])
             index = operand_index(node, index, group.inner)
             self._access(node.operands[0], group, index)
         else:
-            self._propagate(node, group, index)
+            blocks = self.within_blocks[node.result, group][index]
+            self._propagate(
+                node, group, index, blocks | ({0} if node.result in group.roots else set())
+            )
 
     def _store_alone(self, node: Node) -> None:
         group = Group("nest")
         group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
         group.roots[node.result] = index
         self.home[node.result] = group
+        self.depth[node.result] = 0
         self.groups.append(group)
-        self._add_bits(group, node)
+        self.reach.add(node, group)
         self._propagate(node, group, index)
 
     # ---- reductions ----------------------------------------------------------------------------
@@ -456,8 +490,8 @@ class _Fuser:
         readers = self._readers(node.result)
         if not readers and node.result not in self.forced:
             return
-        for group in sorted(readers, key=lambda g: g.member_bits & -g.member_bits):
-            if self._can_reduce_in(node, group):
+        for group in self._candidates(readers):
+            if self._fits_in(node, group) and self._can_reduce_in(node, group):
                 self._join(node, group)
                 return
         group = Group("nest")
@@ -469,7 +503,8 @@ class _Fuser:
         group.internal[node.result] = index
         self.home[node.result] = group
         self.groups.append(group)
-        self._add_bits(group, node)
+        self.reach.add(node, group)
+        group.code += growth.code(node)
         self._access(node.operands[0], group, operand_index(node, index, group.inner))
 
     def _can_reduce_in(self, node: Node, group: Group) -> bool:
@@ -519,17 +554,19 @@ class _Fuser:
         alive.sort(key=lambda group: group.member_bits)
         done: dict[Group, None] = {}
         for group in alive:
-            self._visit(group, reads, done, ())
+            self._visit(group, reads, done, set())
         return list(done)
 
     def _visit(
         self, group: Group, reads: dict[Group, set[Group]], done: dict[Group, None],
-        path: tuple[Group, ...],
+        path: set[Group],
     ) -> None:  # fmt: skip
         if group in done:
             return
         if group in path:
             raise AssertionError("fusion made a cycle of kernels")
+        path.add(group)
         for other in sorted(reads[group], key=lambda g: g.member_bits):
-            self._visit(other, reads, done, (*path, group))
+            self._visit(other, reads, done, path)
+        path.remove(group)
         done[group] = None

@@ -22,6 +22,7 @@ class Group:
     extents   size of each axis by symbol name
     internal  values computed inside, with the domain index of each use
     roots     values computed inside and stored, with their index in the domain
+    code      what its kernel computes so far, as growth.py counts
     """
 
     kind: str
@@ -31,6 +32,7 @@ class Group:
     extents: dict[str, Dim] = field(default_factory=dict[str, Dim])
     internal: dict[Value, Index] = field(default_factory=dict[Value, Index])
     roots: dict[Value, Index] = field(default_factory=dict[Value, Index])
+    code: int = 0
     member_bits: int = 0
     descendant_bits: int = 0
 

@@ -152,7 +152,8 @@ class _Lowering:
         if not self.separate:
             within = dequantised(self.graph, self.constants, forced | self.read)
             apart = frozenset(lasting_values(self.graph, self.constants) - within)
-        self.fusion = fuse(self.graph, costs, forced, self.separate, within, apart)
+        shown = self.storage.borrowers.keys()
+        self.fusion = fuse(self.graph, costs, forced, self.separate, within, apart, shown)
         self.read |= self.fusion.kept
         trials = None
         if self.pick is not None:

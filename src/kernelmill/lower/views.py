@@ -6,7 +6,7 @@ Nothing is emitted here: the element emitter and the fusion analysis both walk v
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -163,18 +163,47 @@ def _window(node: Node, index: Index) -> tuple[Source, ...]:
     return (Source(operand, tuple(mapped), tuple(conditions)),)
 
 
-def _concat(node: Node, index: Index) -> tuple[Source, ...]:
+def written_over(node: Node) -> Value | None:
+    """The value that a concatenation is with parts of it replaced: its other operands are slices
+    of that value, each where it was. None where there is no such value."""
     dim = _int(node, "dim")
-    found: list[Source] = []
+    return next(
+        (base for operand, at in _parts(node) if (base := _kept(node, operand, dim, at))), None
+    )
+
+
+def _parts(node: Node) -> Iterator[tuple[Value, Dim]]:
+    """The operands of a concatenation, and where each of them begins."""
+    dim = _int(node, "dim")
     start: Dim = 0
     for operand in node.operands:
+        yield operand, start
+        start = start + operand.shape[dim]
+
+
+def _kept(node: Node, operand: Value, dim: int, start: Dim) -> Value | None:
+    """What an operand is a slice of, if of a value like the whole, and in its place there."""
+    source = operand.node
+    if source is None or source.op != "slice":
+        return None
+    place = _int(source, "dim"), _dim(source, "start"), _dim(source, "step")
+    whole = source.operands[0]
+    return whole if place == (dim, start, 1) and whole.shape == node.result.shape else None
+
+
+def _concat(node: Node, index: Index) -> tuple[Source, ...]:
+    dim = _int(node, "dim")
+    base = written_over(node)
+    found: list[Source] = []
+    for operand, start in _parts(node):
+        if base is not None and _kept(node, operand, dim, start) is base:
+            continue
         position = index[dim] - start
         mapped = (*index[:dim], position, *index[dim + 1 :])
         size = operand.shape[dim]
         if not (provably_nonnegative(-1 - position) or provably_nonnegative(position - size)):
             found.append(Source(operand, mapped, _within(position, size)))
-        start = start + size
-    return tuple(found)
+    return tuple(found) if base is None else (*found, Source(base, index))
 
 
 def _as_strided(node: Node, index: Index) -> tuple[Source, ...]:
