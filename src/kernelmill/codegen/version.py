@@ -1,4 +1,4 @@
-"""What of this room decides the bytes of an object: a digest of its own source files.
+"""What decides the bytes of an object besides the kernel's text: a digest of source files.
 
 Computed, not kept by hand, so that no edit of the generator can leave old objects in use.
 """
@@ -8,14 +8,22 @@ from __future__ import annotations
 from hashlib import blake2b
 from pathlib import Path
 
+_PACKAGE = Path(__file__).parents[1]
+_BESIDE = (
+    "core/dim.py", "core/dtype.py", "core/expr.py", "core/target.py",
+    "kernel/in_place.py", "kernel/ir.py", "kernel/ops.py",
+)  # fmt: skip
+
+
+def sources() -> list[Path]:
+    """The generator, and what it asks of other layers: the ranges of dims that it decides by, what
+    types and processors have, and which buffers of a kernel may share their memory."""
+    return sorted([*Path(__file__).parent.rglob("*.py"), *(_PACKAGE / name for name in _BESIDE)])
+
 
 def _digest() -> str:
-    """Over the generator and the ranges of dims that it decides by, in the order of their paths."""
-    room = Path(__file__).parent
-    core = room.parent / "core"
-    sources = [*room.rglob("*.py"), core / "dim.py", core / "expr.py"]
     state = blake2b(digest_size=8)
-    for path in sorted(sources):
+    for path in sources():
         state.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return state.hexdigest()
 
