@@ -25,7 +25,7 @@ class SplitJoins:
             if not self._is_long(node):
                 rewriter.keep(node)
                 continue
-            parts: Sequence[Value] = rewriter.operands(node)
+            parts: list[Value] = list(rewriter.operands(node))
             while len(parts) > 1:
                 runs = [parts[i : i + self.most] for i in range(0, len(parts), self.most)]
                 parts = [self._joined(rewriter, node, run) for run in runs]
