@@ -18,7 +18,7 @@ from torch import Tensor
 from kernelmill import codegen
 from kernelmill.core.dim import Dim, as_sym, evaluate
 from kernelmill.core.dtype import BOOL, DType, to_torch
-from kernelmill.core.target import Target, host
+from kernelmill.core.machine import Machine, host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
@@ -61,7 +61,7 @@ def whole(dtype: DType, *shape: int, low: int = -4, high: int = 5) -> Tensor:
     return torch.randint(0 if dtype.kind == "uint" else low, high, shape).to(to_torch(dtype))
 
 
-def lowered(graph: Graph, target: Target | None = None, separate: bool = False) -> Lowered:
+def lowered(graph: Graph, target: Machine | None = None, separate: bool = False) -> Lowered:
     """The graph's plan and kernels; all of it is verified, and its texts read back."""
     verify_graph(graph)
     result = lower_graph(graph, target or host(), separate)
@@ -75,7 +75,7 @@ def lowered(graph: Graph, target: Target | None = None, separate: bool = False) 
     return result
 
 
-def program(made: Lowered, target: Target | None = None) -> Program:
+def program(made: Lowered, target: Machine | None = None) -> Program:
     """What lowering made as machine code, ready to be called."""
     target = target or host()
     texts = {name: print_kernel(kernel) for name, kernel in made.kernels.items()}
@@ -83,12 +83,12 @@ def program(made: Lowered, target: Target | None = None) -> Program:
 
 
 @cache
-def _object(text: str, target: Target) -> bytes:
-    return codegen.compile_kernel(parse_kernel(text), target)
+def _object(text: str, target: Machine) -> bytes:
+    return codegen.compile_kernel(parse_kernel(text), target.isa)
 
 
 def run_compiled(
-    graph: Graph, inputs: Sequence[Argument], target: Target | None = None, separate: bool = False
+    graph: Graph, inputs: Sequence[Argument], target: Machine | None = None, separate: bool = False
 ) -> list[Output]:
     """The graph's results from machine code. Updated inputs are written in place."""
     return list(program(lowered(graph, target, separate), target)(*inputs))
@@ -100,7 +100,7 @@ def run_compiled(
 def check(
     graph: Graph,
     *inputs: Argument,
-    targets: Sequence[Target] = (),
+    targets: Sequence[Machine] = (),
     separate: bool = False,
     interpret: bool = False,
 ) -> Lowered:
@@ -115,8 +115,8 @@ def check(
     for target in (host(), *targets):
         made = first if target == host() else lowered(graph, target, separate)
         given = _copies(inputs)
-        _compare(graph, str(target.cpu), program(made, target)(*given), expected)
-        _compare(graph, f"inputs, {target.cpu}", given, expected_inputs)
+        _compare(graph, str(target.isa.cpu), program(made, target)(*given), expected)
+        _compare(graph, f"inputs, {target.isa.cpu}", given, expected_inputs)
     if interpret:
         given = _copies(inputs)
         _compare(graph, "interpreter", interpreted(first, given), expected)

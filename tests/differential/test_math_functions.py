@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import F32, F64, DType
-from kernelmill.core.target import Target, host
+from kernelmill.core.isa import Isa, host_isa
 from tests.unit.codegen.native import TARGETS, Native, map_kernel, run_map
 
 UNARY = (
@@ -74,7 +74,7 @@ def compare(op: str, arguments: list[np.ndarray], got: np.ndarray) -> Worst:
     return Worst(float(errors[at]), values, float(result[at]), float(exact[at]))
 
 
-def sweep(op: str, target: Target, step: int = 1) -> Iterator[Worst]:
+def sweep(op: str, target: Isa, step: int = 1) -> Iterator[Worst]:
     """The worst of each run of values, over every `step`-th of the 2^32 bit patterns."""
     native = Native(map_kernel(lambda b, x: b.op(op, x), [F32], F32, 16, CHUNK), target)
     for start in range(0, 1 << 32, CHUNK * step):
@@ -84,9 +84,9 @@ def sweep(op: str, target: Target, step: int = 1) -> Iterator[Worst]:
         yield compare(op, [x], y)
 
 
-def exhaustive(op: str, target: Target | None = None, step: int = 1) -> Worst:
+def exhaustive(op: str, target: Isa | None = None, step: int = 1) -> Worst:
     """The worst over every `step`-th f32. All of them take minutes."""
-    return max(sweep(op, target or host(), step), key=lambda worst: worst.ulp)
+    return max(sweep(op, target or host_isa(), step), key=lambda worst: worst.ulp)
 
 
 SPECIAL = np.array(

@@ -11,7 +11,7 @@ import torch
 
 from examples import demo
 from examples.demo import Times
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from tools.machine import processor
 
 

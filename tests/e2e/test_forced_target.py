@@ -17,9 +17,9 @@ from torch.export import export
 
 import kernelmill
 from kernelmill import CompilerConfig, get_backend
-from kernelmill.core import target
+from kernelmill.core import isa
 from kernelmill.core.errors import ConfigError, UnsupportedError
-from kernelmill.core.target import x86_64
+from kernelmill.core.isa import NAMED, host_isa
 from kernelmill.inference import cache_compile, set_dim_gears
 from tests.tolerances import assert_close
 from tests.unit.codegen.native import TARGETS
@@ -55,12 +55,12 @@ def kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def force(monkeypatch: pytest.MonkeyPatch, level: int) -> str:
     monkeypatch.setenv("KERNELMILL_TARGET", f"x86-64-v{level}")
-    return str(x86_64(level))
+    return str(NAMED[f"x86-64-v{level}"])
 
 
 def targets(folder: Path) -> set[str]:
     """Those that the kernels in a folder were made for."""
-    return {json.loads(f.read_text())["ingredients"]["target"] for f in folder.glob("*.info")}
+    return {json.loads(f.read_text())["ingredients"]["isa"] for f in folder.glob("*.info")}
 
 
 @pytest.mark.parametrize("level", TARGETS)
@@ -97,7 +97,7 @@ def test_cached_programs_are_kept_apart(
         known = number >= len(TARGETS)
         assert model.cached.statistics["loaded"] == known
         assert model.cached.statistics["traced"] == (not known)
-    assert targets(kernels) == {str(x86_64(level)) for level in TARGETS}
+    assert targets(kernels) == {str(NAMED[f"x86-64-v{level}"]) for level in TARGETS}
 
 
 def test_a_compiled_file_is_for_its_level(
@@ -109,13 +109,13 @@ def test_a_compiled_file_is_for_its_level(
         kernelmill.aot.compile(export(model, (x,)), path=file)
         assert_close(kernelmill.aot.load(file)(x), model(x))
         monkeypatch.delenv("KERNELMILL_TARGET")
-        if target.host() != x86_64(2):
-            with pytest.raises(UnsupportedError, match=r"another machine: its target is .*v2"):
+        if host_isa() != NAMED["x86-64-v2"]:
+            with pytest.raises(UnsupportedError, match=r"another machine: its isa is .*v2"):
                 kernelmill.aot.load(file, rebuild=False)
 
 
 def test_processes_follow(kernels: Path, tmp_path: Path) -> None:
-    code = "import kernelmill.core.target as t, sys; sys.exit(t.host() != t.x86_64(2))"
+    code = "import kernelmill.core.isa as t, sys; sys.exit(t.host_isa() != t.NAMED['x86-64-v2'])"
     environment = {**os.environ, "KERNELMILL_TARGET": "x86-64-v2"}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
@@ -124,9 +124,9 @@ def test_a_level_above_the_machine_stops_the_compile(
     kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x = Model(tmp_path), torch.randn(5, 24)
-    flags = frozenset(target.cpu_flags(x86_64(3)))
-    monkeypatch.setattr(target, "_cpu_flags", lambda: flags)
-    target._forced.cache_clear()
+    flags = frozenset(NAMED["x86-64-v3"].cpu_flags)
+    monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
+    isa._forced.cache_clear()
     force(monkeypatch, 4)
     with torch.no_grad(), pytest.raises(BackendCompilerFailed, match="which lacks avx512bw"):
         torch.compile(model, backend=get_backend())(x)
@@ -135,4 +135,4 @@ def test_a_level_above_the_machine_stops_the_compile(
     with pytest.raises(ConfigError, match="which lacks avx512bw"):
         kernelmill.aot.compile(model.run, (x,), path=tmp_path / "model.kmill")
     assert not list(kernels.glob("*"))
-    target._forced.cache_clear()
+    isa._forced.cache_clear()

@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 import kernelmill
 from kernelmill.codegen import llvm_ir
-from kernelmill.core.target import host, x86_64
+from kernelmill.core.machine import host, profile
 from kernelmill.frontend import import_fx
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.printer import print_graph
@@ -37,7 +37,7 @@ from tests.compiled import program
 Chain = Callable[[int, Tensor, Tensor], Any]
 
 SOURCES = str(Path(kernelmill.__file__).parent)
-TARGET = x86_64(4)
+TARGET = profile("x86-64-v4")
 FEW = 5000
 """Steps that a stage may take however it grows: most of them are for what it begins with."""
 

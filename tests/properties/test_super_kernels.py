@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kernelmill import codegen
 from kernelmill.core.dim import evaluate
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.plan.arena import ArenaBuffer, assign
@@ -50,7 +50,7 @@ def kernel(tasks: int, turned: bool) -> Kernel:
 
 @cache
 def image(tasks: int, turned: bool) -> bytes:
-    return codegen.compile_kernel(kernel(tasks, turned), host())
+    return codegen.compile_kernel(kernel(tasks, turned), host().isa)
 
 
 Step = tuple[int, bool, int, int, str]
@@ -117,8 +117,8 @@ def test_same_results(program: tuple[list[Step], list[int]], options: str, expec
     verify_plan(formed)
     assert parse_plan(print_plan(formed)) == formed
     (one,) = formed.supers
-    driver = driver_ir(one, list(sub_launches(formed, one)), host().triple)
-    whole = load(formed, {**objects, one.name: codegen.emit(driver, host())})
+    driver = driver_ir(one, list(sub_launches(formed, one)), codegen.spin_hint(host().isa))
+    whole = load(formed, {**objects, one.name: codegen.emit(driver, host().isa)})
     serial = load(plan, objects)
     values = torch.randn(2, SIZE)
     torch.set_num_threads(1)

@@ -17,7 +17,7 @@ from functools import cache
 import torch
 
 from kernelmill import codegen
-from kernelmill.core.target import Target, host
+from kernelmill.core.isa import Isa, host_isa
 from kernelmill.runtime.linker import link_once
 
 FLOATS, HALVES, BYTES = "float32", "bfloat16", "int8"
@@ -65,7 +65,7 @@ Loop = Callable[[int, int, int], None]
 
 def peak_operations(kind: str) -> float | None:
     """Multiplications and additions a second, of all threads; None without an instruction."""
-    target = host()
+    target = host_isa()
     made = _multiply_add(kind, target)
     if made is None:
         return None
@@ -86,7 +86,7 @@ def float_operations() -> float:
 
 def read_rate() -> float:
     """Bytes a second that all threads together read from memory in order."""
-    target = host()
+    target = host_isa()
     memory = torch.ones(_READ_BYTES, dtype=torch.uint8)
     loop, part = _loop(_module(target, _read(target))), _READ_BYTES // torch.get_num_threads()
     address = memory.data_ptr()
@@ -95,7 +95,7 @@ def read_rate() -> float:
 
 def copy_seconds(size: int) -> float:
     """The shortest time in which all threads together read so many bytes and write as many."""
-    target, part = host(), size // torch.get_num_threads() // 256 * 256
+    target, part = host_isa(), size // torch.get_num_threads() // 256 * 256
     here, there = (torch.ones(size + 64, dtype=torch.uint8) for _ in range(2))
     source, goal = (t.data_ptr() + -t.data_ptr() % 64 for t in (here, there))
     loops = [_loop(_module(target, _copy(target, past))) for past in (False, True)]
@@ -130,7 +130,7 @@ def _best(work: Callable[[int], None]) -> float:
 
 @cache
 def _loop(text: str) -> Loop:
-    linked = link_once("loop", codegen.emit(text, host()))
+    linked = link_once("loop", codegen.emit(text, host_isa()))
     pointer = ctypes.c_void_p
     function = ctypes.CFUNCTYPE(None, pointer, pointer, ctypes.c_int64)(linked["loop"])
 
@@ -141,7 +141,7 @@ def _loop(text: str) -> Loop:
     return call
 
 
-def _module(target: Target, body: list[str]) -> str:
+def _module(target: Isa, body: list[str]) -> str:
     declarations = sorted({line for line in body if line.startswith("declare")})
     code = [line for line in body if not line.startswith("declare")]
     head = "define void @loop(ptr %from, ptr %to, i64 %count) {"
@@ -176,7 +176,7 @@ def _counted(instruction: str, lanes: int, kind: str) -> list[str]:
     ]
 
 
-def _multiply_add(kind: str, target: Target) -> tuple[str, int] | None:
+def _multiply_add(kind: str, target: Isa) -> tuple[str, int] | None:
     """What gives {next} of {sum} in one instruction (two for floats that have none), and its
     multiply-adds for 32 bits."""
     lanes = target.vector_bits // 32
@@ -212,7 +212,7 @@ def _multiply_add(kind: str, target: Target) -> tuple[str, int] | None:
     return None
 
 
-def _read(target: Target) -> list[str]:
+def _read(target: Isa) -> list[str]:
     """Reads 256 bytes a turn."""
     bytes = target.vector_bits // 8
     vector = f"<{bytes // 4} x i32>"
@@ -240,7 +240,7 @@ def _read(target: Target) -> list[str]:
     ]  # fmt: skip
 
 
-def _copy(target: Target, past_caches: bool) -> list[str]:
+def _copy(target: Isa, past_caches: bool) -> list[str]:
     """Copies 256 bytes a turn."""
     bytes = target.vector_bits // 8
     vector = f"<{bytes // 4} x i32>"

@@ -13,7 +13,7 @@ import torch
 from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.plan.ir import Launch, Plan
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.store import open_store
@@ -62,7 +62,7 @@ def _without(plan: Plan, kernel: str) -> Plan:
 def _program(draft: Draft, plan: Plan) -> Program:
     store = open_store()
     kernels = draft.lowered.kernels
-    entries = obtain(requests_of(draft.lowered.plan, kernels), store, host())
+    entries = obtain(requests_of(draft.lowered.plan, kernels), store, host().isa)
     return load(plan, {name: entry.object for name, entry in entries.items()})
 
 

@@ -40,7 +40,7 @@ def child(call: str, folder: str, module: str = "tools.bench.store") -> Any:
 def fill(count: int) -> list[str]:
     """Compile so many distinct kernels; their names in the store."""
     from kernelmill.compiler.objects import Request, obtain
-    from kernelmill.core.target import host
+    from kernelmill.core.machine import host
     from kernelmill.kernel.parser import parse_kernel
     from kernelmill.store import open_store
 
@@ -52,7 +52,9 @@ def fill(count: int) -> list[str]:
         parse_kernel(text.format(n=n, i=n % 64).replace("[64]", f"[{64 + n}]"))
         for n in range(count)
     ]
-    entries = obtain([Request(kernel, ("layout",), "") for kernel in made], open_store(), host())
+    entries = obtain(
+        [Request(kernel, ("layout",), "") for kernel in made], open_store(), host().isa
+    )
     return [entry.name for entry in entries.values()]
 
 

@@ -22,7 +22,7 @@ from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.config.ranges import Mark, RangeOptions
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.inference import cache_compile
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.plan.ir import KernelRef, Launch, Plan, TensorResult
@@ -112,13 +112,13 @@ def chain(count: int, tasks: int, work: int, mark: str) -> dict[str, Call]:
         tuple(Launch("bump", (n, n + 1), (), tasks, 0, work, mark) for n in range(count)),
         (TensorResult(count),), (KernelRef("bump", "Bump", "bump"),), 512 * count,
     )  # fmt: skip
-    objects = {"bump": codegen.compile_kernel(kernel, host())}
+    objects = {"bump": codegen.compile_kernel(kernel, host().isa)}
     fused = form(plan, {"bump": kernel}, threads=2).plan
     (one,) = fused.supers
-    driver = driver_ir(one, list(sub_launches(fused, one)), host().triple)
+    driver = driver_ir(one, list(sub_launches(fused, one)), codegen.spin_hint(host().isa))
     x = torch.ones(128)
     apart = load(plan, objects)
-    together = load(fused, {**objects, one.name: codegen.emit(driver, host())})
+    together = load(fused, {**objects, one.name: codegen.emit(driver, host().isa)})
     return {"launches": lambda: apart(x), "super kernel": lambda: together(x)}
 
 

@@ -12,7 +12,7 @@ from kernelmill.compiler.objects import obtain, obtain_dims, requests_of
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.target import host
+from kernelmill.core.isa import host_isa
 from kernelmill.graph.ir import Graph
 from kernelmill.runtime.dims import dims_needed
 from kernelmill.runtime.executor import executor_object
@@ -45,12 +45,12 @@ def compiled(graph: Graph, config: CompilerConfig) -> CompiledGraph:
         compile_graph(graph, config)
     (draft,) = drafts
     plan, kernels = draft.lowered.plan, draft.lowered.kernels
-    store, target = open_store(config.experimental_config.kernel_meta_dir), host()
+    store, isa = open_store(config.experimental_config.kernel_meta_dir), host_isa()
     # All of these are there by now.
-    entries = obtain(requests_of(plan, kernels), store, target, draft.others)
+    entries = obtain(requests_of(plan, kernels), store, isa, draft.others)
     objects = {name: entry.object for name, entry in entries.items()}
-    objects.update(obtain_drivers(plan, store, target))
+    objects.update(obtain_drivers(plan, store, isa))
     if plan.symbols:
-        objects[DIMS_OBJECT] = obtain_dims(plan.symbols, dims_needed(plan), store, target).object
+        objects[DIMS_OBJECT] = obtain_dims(plan.symbols, dims_needed(plan), store, isa).object
     objects.update([executor_object()])
     return CompiledGraph(draft, objects)

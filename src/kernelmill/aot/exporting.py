@@ -32,7 +32,7 @@ from kernelmill.backend.guards import conditions_of
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Expr, Sym, as_sym, linear_part, of_atom, symbols
 from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
-from kernelmill.core.target import host
+from kernelmill.core.isa import host_isa
 from kernelmill.core.version import ABI_VERSION, VERSION
 from kernelmill.frontend import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
@@ -346,7 +346,7 @@ def _ingredients() -> dict[str, str]:
         "kernelmill": VERSION,
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
-        "kernel.target": str(host()),
+        "kernel.isa": str(host_isa()),
         "kernel.generator": codegen.GENERATOR_VERSION,
         "kernel.llvm": codegen.llvm_version(),
         "kernel.abi": ABI_VERSION,

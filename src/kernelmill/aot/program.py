@@ -19,8 +19,8 @@ from kernelmill.aot.sizes import size_check
 from kernelmill.aot.weights import tensors_over
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.errors import InputError, KernelmillError, StoreError, UnsupportedError
+from kernelmill.core.isa import host_isa
 from kernelmill.core.log import get_logger
-from kernelmill.core.target import host
 from kernelmill.core.version import ABI_VERSION
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.program import Program
@@ -96,7 +96,7 @@ def _in_order(manifest: Manifest, weights: Sequence[torch.Tensor]) -> list[torch
 
 def _other_machine(ingredients: Mapping[str, str]) -> str:
     """How this machine differs from the one that the objects were made for; empty when not."""
-    here = {"kernel.target": str(host()), "kernel.abi": ABI_VERSION}
+    here = {"kernel.isa": str(host_isa()), "kernel.abi": ABI_VERSION}
     differing = [name for name in here if ingredients.get(name) != here[name]]
     return "; ".join(
         f"its {name.removeprefix('kernel.')} is {ingredients.get(name)}, this one's {here[name]}"

@@ -28,7 +28,7 @@ from kernelmill.compiler.drivers import driver_text, driver_type
 from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.target import host
+from kernelmill.core.isa import host_isa
 from kernelmill.core.version import ABI_VERSION
 from kernelmill.graph.printer import print_graph
 from kernelmill.kernel.printer import print_kernel
@@ -441,7 +441,7 @@ def _view(tensors: Mapping[Path, Any], entry: Any, result: Any) -> View:
 
 def _kernel_parts() -> dict[str, str]:
     return {
-        "kernel.target": str(host()),
+        "kernel.isa": str(host_isa()),
         "kernel.generator": codegen.GENERATOR_VERSION,
         "kernel.llvm": codegen.llvm_version(),
         "kernel.abi": ABI_VERSION,
@@ -454,11 +454,11 @@ def _kernels(drafts: Sequence[Draft]) -> list[SavedKernel]:
         plan = draft.lowered.plan
         for ref in plan.kernels:
             text = print_kernel(draft.lowered.kernels[ref.name], name=False)
-            target = str(draft.others.get(ref.name, ""))
-            found[ref.name] = SavedKernel(ref.name, ref.type, text, target)
+            isa = str(draft.others.get(ref.name, ""))
+            found[ref.name] = SavedKernel(ref.name, ref.type, text, isa)
         for super_kernel in plan.supers:
             name = f"{DRIVER}{number} {super_kernel.name}"
-            text = driver_text(plan, super_kernel, host())
+            text = driver_text(plan, super_kernel, host_isa())
             found[name] = SavedKernel(name, driver_type(super_kernel), text)
         if plan.symbols:
             dims = ", ".join(map(str, dims_needed(plan)))

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from kernelmill.cli.calibrate import add_calibrate
 from kernelmill.cli.gears import add_gears
 from kernelmill.cli.programs import add_aot, add_show
 from kernelmill.cli.static import add_static
@@ -78,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
             action.add_argument("second", help="the same of the other one")
     add_show(actions)
     add_aot(commands)
+    add_calibrate(commands)
     add_gears(commands)
     add_static(commands)
     return parser

@@ -12,6 +12,7 @@ from kernelmill.codegen.compile import (
 )  # fmt: skip
 from kernelmill.codegen.keys import key_of
 from kernelmill.codegen.machine import emit, llvm_version
+from kernelmill.codegen.targets import spin_hint
 from kernelmill.codegen.version import GENERATOR_VERSION
 
 __all__ = [
@@ -24,4 +25,5 @@ __all__ = [
     "key_of",
     "llvm_ir",
     "llvm_version",
+    "spin_hint",
 ]

@@ -14,7 +14,7 @@ from typing import Union
 
 from kernelmill.codegen.spelling import constant, llvm_type, suffix
 from kernelmill.core.dtype import BOOL, DType
-from kernelmill.core.target import Target
+from kernelmill.core.isa import Isa
 from kernelmill.kernel.ir import VType
 
 Number = Union[int, float]
@@ -138,10 +138,10 @@ class Region:
 
 
 class Module:
-    """Functions and the declarations they need, for one target."""
+    """Functions and the declarations they need, for one instruction set."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, isa: Isa) -> None:
+        self.isa = isa
         self.functions: dict[str, str] = {}
         self._declared: dict[str, str] = {}
 
@@ -152,13 +152,13 @@ class Module:
             self._declared[name] = text
 
     def __str__(self) -> str:
-        width = self.target.vector_bits
+        width = self.isa.vector_bits
         attributes = (
             f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" '
-            f'"target-cpu"="{self.target.cpu}" '
-            f'"target-features"="{",".join("+" + f for f in self.target.features)}"'
+            f'"target-cpu"="{self.isa.cpu}" '
+            f'"target-features"="{self.isa.llvm_features}"'
         )
-        parts = [f'target triple = "{self.target.triple}"', *self._declared.values()]
+        parts = [f'target triple = "{self.isa.triple}"', *self._declared.values()]
         parts += self.functions.values()
         parts += [f"attributes #0 = {{ {attributes} }}", "!0 = !{}", _RARE, ""]
         return "\n".join(parts)
@@ -169,7 +169,7 @@ class Code:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.target = module.target
+        self.isa = module.isa
         self._count = 0
         self.definitions: dict[str, str] = {}
         self._blocks = [Block("entry")]

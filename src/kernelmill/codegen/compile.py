@@ -10,48 +10,49 @@ from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.past_caches import large_buffers
 from kernelmill.codegen.statements import INDEX, Body, pointer_names
+from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.dtype import BOOL
 from kernelmill.core.elf import undefined_symbols
-from kernelmill.core.target import Target
+from kernelmill.core.isa import Isa
 from kernelmill.kernel.in_place import overwritable
 from kernelmill.kernel.ir import TASK, Kernel, VType
 
 PAST_CACHES = "past"
 
 
-def compile_kernel(kernel: Kernel, target: Target) -> bytes:
+def compile_kernel(kernel: Kernel, isa: Isa) -> bytes:
     """The ELF object of a kernel. It exports `kernel.name` with the ABI of kernel/ir.py.
 
     Several threads may compile at the same time. CodegenError when the kernel cannot be generated.
     """
-    return machine.emit(llvm_ir(kernel, target), target)
+    return machine.emit(llvm_ir(kernel, isa), isa)
 
 
-def assembly(kernel: Kernel, target: Target) -> str:
+def assembly(kernel: Kernel, isa: Isa) -> str:
     """The same as assembly text, for people to read."""
-    return machine.emit(llvm_ir(kernel, target), target, assembly=True).decode()
+    return machine.emit(llvm_ir(kernel, isa), isa, assembly=True).decode()
 
 
-def external_symbols(source: Union[Kernel, bytes], target: Target | None = None) -> tuple[str, ...]:
+def external_symbols(source: Union[Kernel, bytes], isa: Isa | None = None) -> tuple[str, ...]:
     """Names of the outside functions that a kernel's object calls, sorted.
 
-    Takes the object, or the kernel and its target, which is then compiled first.
+    Takes the object, or the kernel and its ISA, which is then compiled first.
     """
     if isinstance(source, Kernel):
-        if target is None:
-            raise ValueError("external_symbols of a kernel needs its target")
-        source = compile_kernel(source, target)
+        if isa is None:
+            raise ValueError("external_symbols of a kernel needs its instruction set")
+        source = compile_kernel(source, isa)
     return undefined_symbols(source)
 
 
-def llvm_ir(kernel: Kernel, target: Target) -> str:
+def llvm_ir(kernel: Kernel, isa: Isa) -> str:
     """The LLVM IR text of a kernel: the same for the same kernel in every process.
 
     The exported function only unpacks its arguments for an inner one, whose parameters can be said
     not to alias, but for those that may share their memory (kernel/in_place.py).
     """
-    module = Module(target)
+    module = Module(isa)
     names = pointer_names(kernel)
     sharing = overwritable(kernel)
     shared = frozenset(sharing).union(*sharing.values())
@@ -65,7 +66,7 @@ def llvm_ir(kernel: Kernel, target: Target) -> str:
     inner = f"{kernel.name}.tasks"
     head = f"define internal void @{inner}({', '.join(parameters)}) #0"
     module.functions[inner] = _tasks(module, kernel, names).finish(head)
-    large = large_buffers(kernel, target)
+    large = large_buffers(kernel, isa)
     if large:
         past = f"{inner}.{PAST_CACHES}"
         tasks = _tasks(module, kernel, names, large)
@@ -134,25 +135,24 @@ def _past_caches(code: Code, addresses: Sequence[str], call: str) -> None:
     together = Reg(code, "0", INDEX)
     for address in addresses:
         together = together | code.result(f"ptrtoint {address} to i64", INDEX)
-    vector = code.module.target.vector_bits // 8
+    vector = code.isa.vector_bytes
     aligned = (together & (vector - 1)).compare("eq", 0)
     past, usual = code.new_block("past"), code.new_block("usual")
     code.line(f"br {aligned.typed}, label %{past.label}, label %{usual.label}")
     code.place(past)
     code.line(f"call void {call}")
     # Such stores are not ordered with those that tell other threads of them.
-    code.module.declare("llvm.x86.sse.sfence", "void", [])
-    code.line("call void @llvm.x86.sse.sfence()")
+    answers(code.isa).streaming_fence(code)
     code.line("ret void")
     code.place(usual)
 
 
-def dims_function(name: str, symbols: Sequence[Sym], dims: Sequence[Dim], target: Target) -> bytes:
+def dims_function(name: str, symbols: Sequence[Sym], dims: Sequence[Dim], isa: Isa) -> bytes:
     """The ELF object of `void name(const i64* symbols_in, i64* out)`: out[i] is dims[i].
 
     `symbols_in` has the values of `symbols` in their order.
     """
-    module = Module(target)
+    module = Module(isa)
     code = Code(module)
     indices = Indices(code)
     for i, symbol in enumerate(symbols):
@@ -166,4 +166,4 @@ def dims_function(name: str, symbols: Sequence[Sym], dims: Sequence[Dim], target
     code.line("ret void")
     head = f"define void @{name}(ptr noalias readonly %in, ptr noalias %out) #0"
     module.functions[name] = code.finish(head)
-    return machine.emit(str(module), target)
+    return machine.emit(str(module), isa)

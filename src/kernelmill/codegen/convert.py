@@ -98,7 +98,7 @@ def f32_to_bf16(value: Reg) -> Reg:
 def f16_to_f32(value: Reg) -> Reg:
     """Exact; denormals are kept."""
     code = value.code
-    if code.target.is_x86 and not code.target.has_fma:
+    if not code.isa.has_half:
         return _f16_to_f32_in_integers(value)
     return _native_half(value, F32, extend=True)
 
@@ -106,7 +106,7 @@ def f16_to_f32(value: Reg) -> Reg:
 def f32_to_f16(value: Reg) -> Reg:
     """Round to nearest even; denormals are kept."""
     code = value.code
-    if code.target.is_x86 and not code.target.has_fma:
+    if not code.isa.has_half:
         return _f32_to_f16_in_integers(value)
     return _native_half(value, F16, extend=False)
 

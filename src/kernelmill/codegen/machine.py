@@ -17,7 +17,7 @@ import llvmlite.binding as llvm
 from llvmlite.utils import get_library_name
 
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.target import Target
+from kernelmill.core.isa import Isa
 
 OPTIMISATION = 2
 """LLVM's level for instruction selection and scheduling."""
@@ -27,7 +27,7 @@ class _Threads(threading.local):
     """Each thread's own target machines."""
 
     def __init__(self) -> None:
-        self.machines: dict[Target, llvm.TargetMachine] = {}
+        self.machines: dict[Isa, llvm.TargetMachine] = {}
 
 
 _threads = _Threads()
@@ -64,26 +64,29 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _machine(target: Target) -> llvm.TargetMachine:
-    machine = _threads.machines.get(target)
+def _machine(isa: Isa) -> llvm.TargetMachine:
+    machine = _threads.machines.get(isa)
     if machine is None:
-        kind = llvm.Target.from_triple(target.triple)
-        features = ",".join(f"+{feature}" for feature in target.features)
+        kind = llvm.Target.from_triple(isa.triple)
         machine = kind.create_target_machine(
-            cpu=target.cpu, features=features, opt=OPTIMISATION, reloc="pic", codemodel="small"
+            cpu=isa.cpu,
+            features=isa.llvm_features,
+            opt=OPTIMISATION,
+            reloc="pic",
+            codemodel="small",
         )
-        _threads.machines[target] = machine
+        _threads.machines[isa] = machine
     return machine
 
 
-def emit(text: str, target: Target, assembly: bool = False) -> bytes:
+def emit(text: str, isa: Isa, assembly: bool = False) -> bytes:
     """Compile LLVM IR text to an ELF object, or to assembly text for people to read.
 
     Threads compile at the same time. CodegenError when LLVM refuses the text.
     """
     library = _library()
     # llvmlite has no public name for the pointer that its object holds.
-    machine = ctypes.cast(_machine(target)._ptr, ctypes.c_void_p)  # pyright: ignore
+    machine = ctypes.cast(_machine(isa)._ptr, ctypes.c_void_p)  # pyright: ignore
     context = library.LLVMPY_ContextCreate()
     try:
         module = _parsed(library, context, text)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmill.codegen import arithmetic, bytewise, convert, masks, pairwise, vectors
+from kernelmill.codegen import arithmetic, convert, masks, vectors
 from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
 from kernelmill.codegen.past_caches import fills_vectors
 from kernelmill.codegen.spelling import llvm_type
+from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym, provably_less
 from kernelmill.core.dtype import BOOL, F64, I32, I64, DType
 from kernelmill.core.errors import CodegenError
@@ -109,9 +110,9 @@ class Body:
     def store(self, statement: Store) -> None:
         value = self.values[statement.value]
         access = self._access(statement.buffer, value.type, statement.index)
-        target, bytes = self.code.module.target, value.dtype.bytes
-        if statement.buffer in self.large and fills_vectors(statement, value.lanes, bytes, target):
-            access.aligned = target.vector_bits // 8
+        isa, bytes = self.code.isa, value.dtype.bytes
+        if statement.buffer in self.large and fills_vectors(statement, value.lanes, bytes, isa):
+            access.aligned = isa.vector_bytes
         mask, stride = self._mask(statement.mask, value.lanes), self._stride(statement.stride)
         if stride == 1:
             access.store(value, mask)
@@ -166,11 +167,11 @@ class Body:
         if op == "fma":
             return arithmetic.fma(self.code, *(self.operand(arg, type) for arg in args))
         if op == "dot4":
-            return bytewise.dot4(*(self.operand(arg, type) for arg in args))
+            return answers(self.code.isa).dot_bytes(*(self.operand(arg, type) for arg in args))
         if op == "dot2":
             word = VType(I32, type.lanes)
             a, b = self.operand(args[0], word), self.operand(args[1], word)
-            return pairwise.dot2(a, b, self.operand(args[2], type))
+            return answers(self.code.isa).dot_bf16(a, b, self.operand(args[2], type))
         if op == "select":
             # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
             # as it does 0 / 0.

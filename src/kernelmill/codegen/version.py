@@ -10,7 +10,7 @@ from pathlib import Path
 
 _PACKAGE = Path(__file__).parents[1]
 _BESIDE = (
-    "core/dim.py", "core/dtype.py", "core/expr.py", "core/target.py",
+    "core/dim.py", "core/dtype.py", "core/expr.py", "core/isa.py",
     "kernel/in_place.py", "kernel/ir.py", "kernel/ops.py",
 )  # fmt: skip
 

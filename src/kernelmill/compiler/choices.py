@@ -18,7 +18,8 @@ from kernelmill.compiler.progress import Progress
 from kernelmill.compiler.trial import compare, example_arguments
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import KernelmillError, UnsupportedError
-from kernelmill.core.target import Target, host
+from kernelmill.core.isa import host_isa
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Input
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.operators import Operator
@@ -50,36 +51,38 @@ class Failure:
     reason: str
 
 
-def choice_key(operator: Operator, target: Target) -> Key:
+def choice_key(operator: Operator, machine: Machine) -> Key:
     """The key of an operator's choice. The operator's sizes must be numbers."""
     assert operator.graph is not None
-    return key_of(target, operator=print_graph(operator.graph, names=False))
+    return key_of(
+        machine.isa, operator=print_graph(operator.graph, names=False), machine=machine.caches
+    )
 
 
 class Choices:
-    """Choices for one target, in one store."""
+    """Choices for one machine, in one store."""
 
-    def __init__(self, store: Store, target: Target) -> None:
+    def __init__(self, store: Store, machine: Machine) -> None:
         self.store = store
-        self.target = target
-        self.library = library(target)
+        self.machine = machine
+        self.library = library(machine)
 
     def packaged(self, operator: Operator) -> tuple[Operator, Choice, Library] | None:
-        """What an installed package has chosen, and the kernels of its target.
+        """What an installed package has chosen, and the kernels of its machine.
 
         The operator that comes with it is the one asked for, or the same with its parameters taken
         for ordinary arguments: who recorded it may not have known better.
         """
         for package in self.store.packages:
             for form in _forms(operator):
-                entry = self.store.packaged(package, choice_key(form, package.target), TYPE)
+                entry = self.store.packaged(package, choice_key(form, package.machine), TYPE)
                 if entry is not None:
-                    return form, _choice(entry), library(package.target)
+                    return form, _choice(entry), library(package.machine)
         return None
 
     def known(self, operator: Operator) -> Choice | None:
         """What was chosen before."""
-        entry = self.store.get(choice_key(operator, self.target), TYPE)
+        entry = self.store.get(choice_key(operator, self.machine), TYPE)
         return None if entry is None else _choice(entry)
 
     def make(self, operators: list[Operator], jobs: int) -> list[Failure]:
@@ -118,7 +121,7 @@ class Choices:
 
     def entries(self, operator: Operator) -> list[Entry]:
         """What a program needs of the store for this operator: the choice, and its kernels."""
-        key = choice_key(operator, self.target)
+        key = choice_key(operator, self.machine)
         entry = self.store.get(key, TYPE)
         if entry is None:
             return []
@@ -140,7 +143,7 @@ class Choices:
         return None if operator.general is None else self.library.lower(operator.general)
 
     def _obtain(self, lowered: Lowered) -> dict[str, Entry]:
-        return obtain(requests_of(lowered.plan, lowered.kernels), self.store, self.target)
+        return obtain(requests_of(lowered.plan, lowered.kernels), self.store, self.machine.isa)
 
     def _compile(self, operator: Operator) -> None:
         self._obtain(self._static(operator))
@@ -150,7 +153,7 @@ class Choices:
 
     def _choose(self, operator: Operator) -> Choice:
         dynamic = self._dynamic(operator)
-        if dynamic is not None and self.target == host():
+        if dynamic is not None and self.machine.isa == host_isa():
             return self._measured(operator, dynamic)
         return Choice("static", 0, 0)
 
@@ -160,7 +163,7 @@ class Choices:
             {"op_info": {"Type": operator.type, "attrs": {"origin": operator.origin}}},
             {"static_ns": choice.static_ns, "dynamic_ns": choice.dynamic_ns},
         )
-        self.store.put(choice_key(operator, self.target), TYPE, made)
+        self.store.put(choice_key(operator, self.machine), TYPE, made)
 
     def _measured(self, operator: Operator, dynamic: Lowered) -> Choice:
         """Both as a captured program would launch them: the dynamic one with its sizes known."""

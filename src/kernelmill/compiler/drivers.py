@@ -7,7 +7,7 @@ from typing import Any
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
-from kernelmill.core.target import Target
+from kernelmill.core.isa import Isa
 from kernelmill.plan.ir import Plan, SuperKernel
 from kernelmill.plan.supers import sub_launches
 from kernelmill.store.entry import Compiled
@@ -18,9 +18,10 @@ MOST_CHARACTERS = 120
 """Of a type in the store; longer names are cut, the digest tells them apart."""
 
 
-def driver_text(plan: Plan, super_kernel: SuperKernel, target: Target) -> str:
+def driver_text(plan: Plan, super_kernel: SuperKernel, isa: Isa) -> str:
     """The LLVM IR of a driver: what its object is compiled from."""
-    return driver_ir(super_kernel, list(sub_launches(plan, super_kernel)), target.triple)
+    launches = list(sub_launches(plan, super_kernel))
+    return driver_ir(super_kernel, launches, codegen.spin_hint(isa))
 
 
 def driver_type(super_kernel: SuperKernel) -> str:
@@ -28,25 +29,23 @@ def driver_type(super_kernel: SuperKernel) -> str:
     return super_kernel.name[:MOST_CHARACTERS]
 
 
-def obtain_drivers(plan: Plan, store: Store, target: Target) -> dict[str, bytes]:
+def obtain_drivers(plan: Plan, store: Store, isa: Isa) -> dict[str, bytes]:
     """The objects of a plan's drivers by name.
 
     They are kept as `sk_{scope}_start_{op}_end_{op}_{digest}`.
     """
     found: dict[str, bytes] = {}
     for super_kernel in plan.supers:
-        text = driver_text(plan, super_kernel, target)
+        text = driver_text(plan, super_kernel, isa)
         type = driver_type(super_kernel)
-        compile = _compiler(plan, super_kernel, text, target)
+        compile = _compiler(plan, super_kernel, text, isa)
         found[super_kernel.name] = store.get_or_compile(
-            key_of(target, driver=text), type, compile
+            key_of(isa, driver=text), type, compile
         ).object
     return found
 
 
-def _compiler(
-    plan: Plan, super_kernel: SuperKernel, text: str, target: Target
-) -> Callable[[], Compiled]:
+def _compiler(plan: Plan, super_kernel: SuperKernel, text: str, isa: Isa) -> Callable[[], Compiled]:
     def compile() -> Compiled:
         launches = list(sub_launches(plan, super_kernel))
         kernels = {ref.name: ref.digest for ref in plan.kernels}
@@ -61,6 +60,6 @@ def _compiler(
             ],
             "driver": text,
         }  # fmt: skip
-        return Compiled(codegen.emit(text, target), info, {"kernelName": super_kernel.name})
+        return Compiled(codegen.emit(text, isa), info, {"kernelName": super_kernel.name})
 
     return compile

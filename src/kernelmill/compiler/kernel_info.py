@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmill.core.dim import Dim, bounds, symbols
-from kernelmill.core.target import Target
+from kernelmill.core.isa import Isa
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel
 
@@ -35,7 +35,7 @@ class Use:
 
 
 def describe(
-    kernel: Kernel, use: Use, target: Target, name: str
+    kernel: Kernel, use: Use, isa: Isa, name: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """(info, launch) of a kernel that is kept under `name`."""
     operators = use.operators
@@ -44,7 +44,7 @@ def describe(
     inputs = [_tensor(b, shape) for b, shape in tensors if b.access != "out"]
     outputs = [_tensor(b, shape) for b, shape in tensors if b.access != "in"]
     info: dict[str, Any] = {
-        "SocInfo": _processor(target),
+        "SocInfo": _processor(isa),
         "op_info": {
             "Type": kernel.type,
             "attrs": {"operators": list(operators), "origin": use.origin},
@@ -58,7 +58,7 @@ def describe(
             "module_name": "kernelmill.lower",
             "name": kernel.type.lower(),
             "py_module_path": "kernelmill",
-            "socVersion": target.cpu,
+            "socVersion": isa.cpu,
         },
         "impl_path": "",
         "platform": "LLVM",
@@ -78,7 +78,7 @@ def describe(
     return info, launch
 
 
-def _processor(target: Target) -> dict[str, Any]:
+def _processor(isa: Isa) -> dict[str, Any]:
     """The fields of MindSpore's SocInfo, and ours. Those about buffers and modes that only an
     Ascend core has say what holds here: tiles are chosen by rules (no tuning bank), nothing is
     fused into an L1 or L2 buffer by hand, and there is one implementation of each operator."""
@@ -92,10 +92,10 @@ def _processor(target: Target) -> dict[str, Any]:
         "op_debug_level": "",
         "op_impl_mode": "",
         "op_impl_mode_list": [],
-        "socVersion": target.cpu,
-        "triple": target.triple,
-        "features": list(target.features),
-        "vectorBits": target.vector_bits,
+        "socVersion": isa.cpu,
+        "triple": isa.triple,
+        "features": isa.llvm_features,
+        "vectorBits": isa.vector_bits,
     }
 
 

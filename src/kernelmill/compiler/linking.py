@@ -13,8 +13,9 @@ from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.objects import Obtaining, differences, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.config.ranges import RangeOptions
+from kernelmill.core.isa import Isa
 from kernelmill.core.log import get_logger
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.program import Lowered
@@ -34,24 +35,24 @@ _log = get_logger("compiler")
 class Draft:
     """A graph after lowering, with its report so far: all that needs no objects.
 
-    `others` are the targets of kernels that are not for this machine's, by kernel name.
+    `others` are the ISAs of kernels that are not for this machine's, by kernel name.
     With options for `automatic_ranges` all becomes super kernels, not only what the model marks.
     """
 
     lowered: Lowered
     graph: Graph
     report: CompileReport
-    others: Mapping[str, Target] = field(default_factory=dict[str, Target])
+    others: Mapping[str, Isa] = field(default_factory=dict[str, Isa])
     automatic_ranges: RangeOptions | None = None
 
 
-def link(draft: Draft, store: Store, target: Target) -> Program:
+def link(draft: Draft, store: Store, machine: Machine) -> Program:
     """The program, its report filled and published.
 
     Raises VerificationError for a kernel that lowering got wrong, StoreError as the store does.
     """
-    with Obtaining(store, target) as obtaining:
-        (program,) = link_all([draft], store, target, obtaining)
+    with Obtaining(store, machine.isa) as obtaining:
+        (program,) = link_all([draft], store, machine, obtaining)
     return program
 
 
@@ -71,7 +72,7 @@ def collect_drafts() -> Generator[list[Draft]]:
 
 
 def link_all(
-    drafts: Iterable[Draft], store: Store, target: Target, obtaining: Obtaining
+    drafts: Iterable[Draft], store: Store, machine: Machine, obtaining: Obtaining
 ) -> list[Program]:
     """The programs of several drafts, which share the memory of their calls. Raises as `link`.
 
@@ -79,7 +80,7 @@ def link_all(
     and LLVM go on side by side.
     """
     made: list[Draft] = []
-    for draft in map(_with_super_kernels, drafts):
+    for draft in (_with_super_kernels(draft, machine) for draft in drafts):
         lowered = draft.lowered
         with draft.report.stage("verify"):
             verify_plan(lowered.plan, "lowering")
@@ -90,7 +91,7 @@ def link_all(
     pool = FramePool()
     programs: list[Program] = []
     for draft, entries in zip(made, obtained, strict=True):
-        programs.append(_load(draft, entries, store, target, pool))
+        programs.append(_load(draft, entries, store, machine, pool))
         _fill(draft, entries, store)
         publish(draft.report)
     collected = _drafts.get()
@@ -99,24 +100,24 @@ def link_all(
     return programs
 
 
-def _with_super_kernels(draft: Draft) -> Draft:
+def _with_super_kernels(draft: Draft, machine: Machine) -> Draft:
     lowered = draft.lowered
     with draft.report.stage("super kernels"):
-        formed = superkernel.form(lowered.plan, lowered.kernels, draft.automatic_ranges)
+        formed = superkernel.form(lowered.plan, lowered.kernels, draft.automatic_ranges, machine)
     draft.report.ranges += formed.reports
     return replace(draft, lowered=replace(lowered, plan=formed.plan))
 
 
 def _load(
-    draft: Draft, entries: Mapping[str, Entry], store: Store, target: Target, pool: FramePool
+    draft: Draft, entries: Mapping[str, Entry], store: Store, machine: Machine, pool: FramePool
 ) -> Program:
     plan = draft.lowered.plan
     objects = {name: entry.object for name, entry in entries.items()}
     with draft.report.stage("codegen"):
-        objects.update(obtain_drivers(plan, store, target))
+        objects.update(obtain_drivers(plan, store, machine.isa))
     if plan.symbols:
         with draft.report.stage("codegen"):
-            dims = obtain_dims(plan.symbols, dims_needed(plan), store, target)
+            dims = obtain_dims(plan.symbols, dims_needed(plan), store, machine.isa)
         objects[DIMS_OBJECT] = dims.object
     with draft.report.stage("link"):
         return load(plan, objects, pool)

@@ -14,7 +14,7 @@ from kernelmill.compiler.kernel_info import Use, describe
 from kernelmill.compiler.progress import Progress
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Dim, Sym
-from kernelmill.core.target import Target
+from kernelmill.core.isa import Isa
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
@@ -23,7 +23,7 @@ from kernelmill.store.entry import Compiled, Entry
 from kernelmill.store.store import Store
 
 _REDRAW_SECONDS = 0.2
-_NONE: Mapping[str, Target] = {}
+_NONE: Mapping[str, Isa] = {}
 
 
 @dataclass(frozen=True)
@@ -56,23 +56,23 @@ def requests_of(plan: Plan, kernels: Mapping[str, Kernel]) -> list[Request]:
     return requests
 
 
-def kernel_key(kernel: Kernel, target: Target, text: str = "") -> Key:
+def kernel_key(kernel: Kernel, isa: Isa, text: str = "") -> Key:
     """All that decides the bytes of a kernel's object, by name. `text` is the kernel's without its
     name, where it is known already."""
-    return key_of(target, kernel=text or print_kernel(kernel, name=False))
+    return key_of(isa, kernel=text or print_kernel(kernel, name=False))
 
 
 def obtain(
-    requests: Sequence[Request], store: Store, target: Target, others: Mapping[str, Target] = _NONE
+    requests: Sequence[Request], store: Store, isa: Isa, others: Mapping[str, Isa] = _NONE
 ) -> dict[str, Entry]:
     """The objects of all kernels by kernel name, compiling those that the store has not.
 
-    `others` are the targets of kernels that are not for `target`.
+    `others` are the ISAs of kernels that are not for `isa`.
     """
     if len(requests) == 1:
         (one,) = requests
-        return {one.kernel.name: _job(one, store, others.get(one.kernel.name, target))[1]()}
-    with Obtaining(store, target) as obtaining:
+        return {one.kernel.name: _job(one, store, others.get(one.kernel.name, isa))[1]()}
+    with Obtaining(store, isa) as obtaining:
         obtaining.add(requests, others)
         return obtaining.finish()[0]
 
@@ -84,9 +84,9 @@ class Obtaining:
     the kernels that are being compiled.
     """
 
-    def __init__(self, store: Store, target: Target) -> None:
+    def __init__(self, store: Store, isa: Isa) -> None:
         self._store = store
-        self._target = target
+        self._isa = isa
         self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
         self._by_key: dict[str, Future[Entry]] = {}
         self._keys: dict[int, tuple[Kernel, Key]] = {}
@@ -100,22 +100,22 @@ class Obtaining:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._progress.close()
 
-    def begin(self, request: Request, target: Target | None = None) -> Future[Entry]:
-        """Begin with a kernel, if it is a new one; `target` if it is not for this one."""
+    def begin(self, request: Request, isa: Isa | None = None) -> Future[Entry]:
+        """Begin with a kernel, if it is a new one; `isa` if it is not for this one."""
         number = id(request.kernel)
-        known = self._keys.get(number) if target is None else None
+        known = self._keys.get(number) if isa is None else None
         if known is not None:
             return self._by_key[known[1].digest]
-        key, job = _job(request, self._store, target or self._target)
-        if target is None:
+        key, job = _job(request, self._store, isa or self._isa)
+        if isa is None:
             self._keys[number] = request.kernel, key  # which keeps the number its own
         if key.digest not in self._by_key:
             self._by_key[key.digest] = self._pool.submit(job)
         return self._by_key[key.digest]
 
-    def add(self, requests: Sequence[Request], others: Mapping[str, Target] = _NONE) -> None:
+    def add(self, requests: Sequence[Request], others: Mapping[str, Isa] = _NONE) -> None:
         """Begin with another program's kernels. A name may mean different kernels in each program;
-        equal kernels are one. `others` are the targets of kernels that are not for this one."""
+        equal kernels are one. `others` are the ISAs of kernels that are not for this one."""
         self._programs.append(
             {r.kernel.name: self.begin(r, others.get(r.kernel.name)) for r in requests}
         )
@@ -141,27 +141,27 @@ class Obtaining:
         ]
 
 
-def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, target: Target) -> Entry:
+def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, isa: Isa) -> Entry:
     """The object that computes a dynamic plan's sizes from its symbols."""
     text = f"({', '.join(s.name for s in symbols)}) -> ({', '.join(map(str, dims))})"
 
     def compile() -> Compiled:
-        image = codegen.dims_function("dims", symbols, dims, target)
+        image = codegen.dims_function("dims", symbols, dims, isa)
         return Compiled(image, {"dims": text}, {"kernelName": "dims"})
 
-    return store.get_or_compile(key_of(target, dims=text), "Dims", compile)
+    return store.get_or_compile(key_of(isa, dims=text), "Dims", compile)
 
 
-def _job(request: Request, store: Store, target: Target) -> tuple[Key, Callable[[], Entry]]:
+def _job(request: Request, store: Store, isa: Isa) -> tuple[Key, Callable[[], Entry]]:
     kernel = request.kernel
     text = request.text or print_kernel(kernel, name=False)
-    key = kernel_key(kernel, target, text)
+    key = kernel_key(kernel, isa, text)
 
     def compile() -> Compiled:
         verify_kernel(kernel, "lowering")
-        image = codegen.compile_kernel(kernel, target)
+        image = codegen.compile_kernel(kernel, isa)
         use = Use(request.operators, request.shapes, request.graph, request.origin, text)
-        info, launch = describe(kernel, use, target, f"{kernel.type}_{key.digest}")
+        info, launch = describe(kernel, use, isa, f"{kernel.type}_{key.digest}")
         return Compiled(image, info, launch)
 
     return key, lambda: store.get_or_compile(key, kernel.type, compile)

@@ -11,7 +11,8 @@ from kernelmill.compiler.recording import note, operators_of
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild
 from kernelmill.config.ranges import RangeOptions
-from kernelmill.core.target import Target
+from kernelmill.core.isa import Isa
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.operators import Operator
@@ -29,15 +30,15 @@ class Operators:
     def __init__(
         self,
         store: Store,
-        target: Target,
+        machine: Machine,
         build: StaticBuild | None = None,
         automatic_ranges: RangeOptions | None = None,
     ) -> None:
         self.store = store
-        self.target = target
+        self.machine = machine
         self.build = build
         self.automatic_ranges = automatic_ranges
-        self.choices = Choices(store, target)
+        self.choices = Choices(store, machine)
 
     def program(self, graph: Graph, report: CompileReport, ahead: Sequence[Graph] = ()) -> Program:
         """The program of a graph, published in the report. Where static kernels are built, those
@@ -47,7 +48,7 @@ class Operators:
         """
         selection = _Selection(self)
         with report.stage("lower"):
-            lowered = lower_graph(graph, self.target, True, selection.choose)
+            lowered = lower_graph(graph, self.machine, True, selection.choose)
         if self.build is not None and selection.found:
             with report.stage("static"):
                 for other in ahead:
@@ -55,21 +56,21 @@ class Operators:
                 self.build.run(graph.name, list(selection.found.values()), lowered.plan)
             selection = _Selection(self)
             with report.stage("lower"):
-                lowered = lower_graph(graph, self.target, True, selection.choose)
-        draft = Draft(lowered, graph, report, selection.targets, self.automatic_ranges)
-        program = link(draft, self.store, self.target)
+                lowered = lower_graph(graph, self.machine, True, selection.choose)
+        draft = Draft(lowered, graph, report, selection.isas, self.automatic_ranges)
+        program = link(draft, self.store, self.machine)
         note(program, graph, fused=False)
         return program
 
 
 class _Selection:
     """Chooses kernels for one graph; `found` are its operators of known sizes by their text, and
-    `targets` those of kernels that are for another target than this machine's."""
+    `isas` those of kernels that are for another than this machine's."""
 
     def __init__(self, operators: Operators) -> None:
         self.operators = operators
         self.found: dict[str, Operator] = {}
-        self.targets: dict[str, Target] = {}
+        self.isas: dict[str, Isa] = {}
 
     def note(self, operators: Iterable[Operator]) -> None:
         """Count these to what is found; their sizes must be numbers."""
@@ -96,6 +97,6 @@ class _Selection:
             chosen = None if lowered is None else Chosen(lowered, {})
         else:
             chosen = kernels.dynamic(operator)
-        if chosen is not None and kernels.target != self.operators.target:
-            self.targets.update(dict.fromkeys(chosen.lowered.kernels, kernels.target))
+        if chosen is not None and kernels.machine.isa != self.operators.machine.isa:
+            self.isas.update(dict.fromkeys(chosen.lowered.kernels, kernels.machine.isa))
         return chosen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.operators import Operator
@@ -13,10 +13,10 @@ from kernelmill.lower.program import Chosen, Lowered, lower_graph
 
 
 class Library:
-    """Operators lowered for one target. An operator is known by the text of its graph."""
+    """Operators lowered for one machine. An operator is known by the text of its graph."""
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
         self._lowered: dict[str, Lowered | None] = {}
 
     def dynamic(self, operator: Operator) -> Chosen | None:
@@ -31,13 +31,13 @@ class Library:
         text = print_graph(graph, names=False)
         if text not in self._lowered:
             try:
-                self._lowered[text] = lower_graph(graph, self.target)
+                self._lowered[text] = lower_graph(graph, self.machine)
             except UnsupportedError:
                 self._lowered[text] = None
         return self._lowered[text]
 
 
 @cache
-def library(target: Target) -> Library:
-    """The library of a target; there is one in a process."""
-    return Library(target)
+def library(machine: Machine) -> Library:
+    """The library of a machine; there is one in a process."""
+    return Library(machine)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
+from kernelmill.compiler.calibration import machine_for
 from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.dump import GraphDump
@@ -20,7 +21,7 @@ from kernelmill.config.ranges import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
-from kernelmill.core.target import Target, host
+from kernelmill.core.machine import Machine
 from kernelmill.core.threads import quick_switches
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.kernels import Templates
@@ -49,21 +50,21 @@ def compile_graphs(
 ) -> Sequence[Program | CapturedProgram]:
     """A program for each graph; they share the memory of their calls. All kernels are compiled
     together, in parallel. Raises what `compile_graph` does."""
-    target = host()
     store = open_store(config.experimental_config.kernel_meta_dir)
+    machine = machine_for(store, measure=config.aoe_config.aoe_mode is not None)
     optimised = (_optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
-        operators = _operators(config, store, target)
+        operators = _operators(config, store, machine)
         return [_captures(config, operators, *one).program() for one in optimised]
     drafts = list[Draft]()
 
     def lowered() -> Iterator[Draft]:
-        for draft in _drafts(optimised, config, store, target, obtaining):
+        for draft in _drafts(optimised, config, store, machine, obtaining):
             drafts.append(draft)
             yield draft
 
-    with quick_switches(), Obtaining(store, target) as obtaining:
-        programs = link_all(lowered(), store, target, obtaining)
+    with quick_switches(), Obtaining(store, machine.isa) as obtaining:
+        programs = link_all(lowered(), store, machine, obtaining)
     fused = config.experimental_config.pattern_fusion_pass
     for program, draft in zip(programs, drafts, strict=True):
         program.check_weights(config.check_weights)
@@ -75,7 +76,7 @@ def _drafts(
     graphs: Iterable[tuple[Graph, CompileReport]],
     config: CompilerConfig,
     store: Store,
-    target: Target,
+    machine: Machine,
     obtaining: Obtaining,
 ) -> Iterator[Draft]:
     """The graphs lowered, one by one, in the manner that the options say; their kernels are begun
@@ -84,13 +85,13 @@ def _drafts(
     automatic = _automatic_ranges(config)
     templates = Templates()
     for graph, report in graphs:
-        tuner = Tuner(store, target) if config.aoe_config.aoe_mode else None
+        tuner = Tuner(store, machine) if config.aoe_config.aoe_mode else None
         with report.stage("lower" if tuner is None else "lower and tune"):
             pick = None if tuner is None else tuner.pick
             shared = None if graph.symbols else templates
             begin = partial(_begin, obtaining, graph.name)
             lowered = lower_graph(
-                graph, target, separate, pick=pick, templates=shared, announce=begin
+                graph, machine, separate, pick=pick, templates=shared, announce=begin
             )
         if tuner is not None:
             tuner.close()
@@ -107,14 +108,14 @@ def recaptured(program: Program, graph: Graph, config: CompilerConfig) -> Progra
     """What serves calls in mode reduce-overhead, of a program for all sizes that was loaded.
     `graph` is what it was lowered from."""
     store = open_store(config.experimental_config.kernel_meta_dir)
-    operators = _operators(config, store, host())
+    operators = _operators(config, store, machine_for(store))
     report = CompileReport(graph.name, nodes_before=len(graph.nodes))
     return _captures(config, operators, graph, report).around(program)
 
 
-def _operators(config: CompilerConfig, store: Store, target: Target) -> Operators:
-    build = _static_build(config, store, target)
-    return Operators(store, target, build, _automatic_ranges(config))
+def _operators(config: CompilerConfig, store: Store, machine: Machine) -> Operators:
+    build = _static_build(config, store, machine)
+    return Operators(store, machine, build, _automatic_ranges(config))
 
 
 def _captures(
@@ -148,7 +149,7 @@ def _optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileRepor
     return graph, report
 
 
-def _static_build(config: CompilerConfig, store: Store, target: Target) -> StaticBuild | None:
+def _static_build(config: CompilerConfig, store: Store, machine: Machine) -> StaticBuild | None:
     option = config.experimental_config.aclgraph
     sizes = tuple(option._aclnn_static_shape_kernel_sym_value_range or ())
     if not option._aclnn_static_shape_kernel:
@@ -161,7 +162,7 @@ def _static_build(config: CompilerConfig, store: Store, target: Target) -> Stati
     folder = build_folder(option._aclnn_static_shape_kernel_build_dir)
     symbol = option._aclnn_static_shape_kernel_sym_index
     assert symbol is not None
-    return StaticBuild(Choices(store, target), folder, symbol, sizes)
+    return StaticBuild(Choices(store, machine), folder, symbol, sizes)
 
 
 def _passes(config: CompilerConfig) -> Sequence[Pass]:

@@ -19,7 +19,7 @@ from kernelmill.compiler.operators_lowered import library
 from kernelmill.core import knobs
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.log import get_logger
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.sizes import at_sizes

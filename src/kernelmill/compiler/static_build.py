@@ -156,7 +156,7 @@ def package_contents(name: str, choices: Choices, operators: Iterable[Operator])
             if not entry.name.startswith(f"{TYPE}_"):
                 kernels.setdefault(entry.name, to_document(operator)["name"])
     created = datetime.now().astimezone().isoformat(timespec="seconds")
-    return Contents(name, choices.target, files, sorted(kernels.items()), created)
+    return Contents(name, choices.machine, files, sorted(kernels.items()), created)
 
 
 def report_failures(failures: Iterable[Failure]) -> None:

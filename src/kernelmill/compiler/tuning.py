@@ -1,7 +1,7 @@
-"""Tuning: schedules of contractions and attentions chosen by measuring, once for each target.
+"""Tuning: schedules of contractions and attentions chosen by measuring, once for each machine.
 
 What was chosen is kept in the store as an entry of type "Tuning": its key is the text of the kernel
-as the cost model has it, the target and the number of threads; in place of machine code it holds
+as the cost model has it, the machine and the number of threads; in place of machine code it holds
 the schedule's label. Every rule of the store holds for it: checksums, one who measures while others
 wait, damaged entries set aside and measured again.
 """
@@ -24,7 +24,7 @@ from kernelmill.compiler.progress import Progress
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.core.log import get_logger
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
@@ -60,9 +60,9 @@ class Tuner:
     """Chooses for one compile. `measured` counts the schedules that were run for it, `settled` the
     kernels whose schedule it chose, or knew."""
 
-    def __init__(self, store: Store, target: Target) -> None:
+    def __init__(self, store: Store, machine: Machine) -> None:
         self.store = store
-        self.target = target
+        self.machine = machine
         self.measured = 0
         self.settled = 0
         self._offered = 0
@@ -76,9 +76,10 @@ class Tuner:
         """The label of the fastest schedule on this machine; `lower.trials.Pick`."""
         self.settled += 1
         key = key_of(
-            self.target,
+            self.machine.isa,
             tuning=print_kernel(tunable.kernel, name=False),
             threads=str(torch.get_num_threads()),
+            machine=self.machine.caches,
         )
         label = self.store.get_or_compile(key, TYPE, lambda: self._tune(tunable)).object.decode()
         if label not in tunable.labels:  # of a version that had other schedules to offer
@@ -101,7 +102,7 @@ class Tuner:
         self._offered += len(kernels)
         images: list[bytes] = []
         with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for image in pool.map(lambda k: codegen.compile_kernel(k, self.target), kernels):
+            for image in pool.map(lambda k: codegen.compile_kernel(k, self.machine.isa), kernels):
                 images.append(image)
                 self._progress.show(self.measured, self._offered)
         launches, arguments = _arguments(kernels, tunable)

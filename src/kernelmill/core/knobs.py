@@ -89,7 +89,7 @@ TARGET = Knob(
     "KERNELMILL_TARGET",
     str,
     "",
-    "Compile for x86-64-v2, -v3 or -v4 instead of all that this machine has (core/target.py).",
+    "Compile for x86-64-v2, -v3 or -v4 instead of all that this machine has (core/isa.py).",
 )
 DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
 STRICT = Knob(

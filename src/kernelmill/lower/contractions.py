@@ -26,7 +26,7 @@ from kernelmill.core.dim import (
 )
 from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
@@ -107,14 +107,14 @@ class ContractionEmitter:
     """Emits one contract or attention group into the emitter's kernel."""
 
     def __init__(
-        self, emitter: Emitter, group: Group, targets: Mapping[Value, Location], target: Target,
+        self, emitter: Emitter, group: Group, targets: Mapping[Value, Location], machine: Machine,
         pack: Pack, tiling: AnyTiling | None = None,
     ) -> None:  # fmt: skip
         self.e = emitter
         self.b: KernelBuilder = emitter.builder
         self.group = group
         self.targets = targets
-        self.target = target
+        self.machine = machine
         self.pack = pack
         self.tiling = tiling
         self.others: Sequence[AnyTiling] = ()
@@ -251,7 +251,7 @@ class ContractionEmitter:
         vectors = roles.a.dtype.is_float and isinstance(roles.m, int) and roles.m <= few
         if self.seed.op not in ("matmul", "grouped_matmul") or vectors:
             return 1
-        return word_size(roles.a.dtype, self.target)
+        return word_size(roles.a.dtype, self.machine)
 
     def _computed(self, b: Operand) -> Operand:
         """B that is computed, from panels."""
@@ -293,7 +293,7 @@ class ContractionEmitter:
 
     def _plan(self, spec: Contraction) -> Schedule:
         given = self.tiling if isinstance(self.tiling, Tiling) else Tiling()
-        return plan_contraction(spec, self.target, given)
+        return plan_contraction(spec, self.machine, given)
 
     def pack_constants(self, widths: PanelWidths) -> None:
         """Have an operand that is constant, and the same for every batch index, packed once.
@@ -333,7 +333,7 @@ class ContractionEmitter:
             spec = replace(spec, a=Operand(None, packed=self.packed_a))
         schedule = self._plan(spec)
         self.others = tilings(spec, schedule) if spec.rows is None else ()
-        emit_classes(self.b, spec, plan_classes(spec, self.target, schedule))
+        emit_classes(self.b, spec, plan_classes(spec, self.machine, schedule))
         return schedule.work
 
     def _operand(
@@ -481,7 +481,7 @@ class ContractionEmitter:
             wanted = mask.dtype if kind == "keep" else dtype
             spec = replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
         given = self.tiling if isinstance(self.tiling, AttentionTiling) else None
-        classes = plan_attention_classes(spec, self.target, given)
+        classes = plan_attention_classes(spec, self.machine, given)
         self.others = attention_tilings(spec, classes[-1].schedule)
         emit_attention_classes(self.b, spec, classes)
         return classes[-1].schedule.work

@@ -103,7 +103,7 @@ class ConvolutionEmitter(ContractionEmitter):
         given = self.tiling
         if not isinstance(given, ConvolutionTiling):
             given = ConvolutionTiling()
-        return plan_convolution(self._geometry, self.target, given)
+        return plan_convolution(self._geometry, self.machine, given)
 
     @cached_property
     def _geometry(self) -> Geometry:

@@ -1,11 +1,11 @@
 """What it costs to compute a value, to write it and to read it: whoever decides whether a value is
 kept in memory or computed again asks here.
 
-Costs are cycles of one core that does two vector operations a cycle. Bytes cost by the cache level
+Costs are nanoseconds of one core, by the rates of core/machine.py. Bytes cost by the cache level
 into which all of them fit, for what one kernel writes another one reads later. With
 
-    computing    operations of an element / (2 lanes), for each time that one is computed
-    passing      bytes / rate of their level, for each time that they go to or from memory
+    computing    vector operations of an element / lanes, for each time that one is computed
+    passing      bytes at the rate of their level, for each time that they go to or from memory
     reading      passing what the value is computed from, the leaves that are in memory
 
 a value of `n` elements that `r` kernels need, and that they would compute `t` times altogether, is
@@ -23,23 +23,14 @@ from dataclasses import dataclass
 from math import prod
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.target import Target
+from kernelmill.core.dtype import F32
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.contract.spec import guess
-from kernelmill.lower.cycles import STREAM_BYTES
-
-LAUNCH = 800.0
-"""Of a kernel more: between one that a single thread runs, and one for which all of them meet."""
 
 MOST_COPIES = 48
 """Operations that are written out again in one kernel to spare a value: code has its cost too."""
-
-_SHARED_BYTES = 24 << 20
-"""What is larger goes to memory, past the cache that the cores share."""
-
-_L1_RATE, _L2_RATE, _SHARED_RATE, _MEMORY_RATE = 64.0, 32.0, float(STREAM_BYTES), 4.0
-"""Bytes a cycle of one core, the others doing the same."""
 
 _MOST_LEAVES = 8
 """So many leaves of a value are told apart. With more, reading it again never pays."""
@@ -59,8 +50,8 @@ _VIEWS = frozenset(("view", "layout"))
 
 @dataclass(frozen=True)
 class Choice:
-    """Cycles of the two ways: `again`, by every reader, or `stored` once by one of them; `alone` is
-    stored by a kernel of its own."""
+    """Nanoseconds of the two ways: `again`, by every reader, or `stored` once by one of them.
+    `alone`: stored by a kernel of its own."""
 
     again: float
     stored: float
@@ -73,13 +64,9 @@ class Costs:
     operations   of an element of each value, from the leaves; what a row shares, once for it
     """
 
-    def __init__(self, graph: Graph, target: Target) -> None:
-        self._lanes = max(1, target.vector_bits // 32)
-        self._levels = (
-            (target.l1_bytes, _L1_RATE),
-            (target.l2_bytes, _L2_RATE),
-            (_SHARED_BYTES, _SHARED_RATE),
-        )
+    def __init__(self, graph: Graph, machine: Machine) -> None:
+        self._machine = machine
+        self._lanes = machine.isa.lanes(F32)
         self.operations: dict[Value, float] = {}
         self._leaves: dict[Value, tuple[Value, ...]] = {}
         self._uses: dict[Value, int] = {}
@@ -116,36 +103,31 @@ class Costs:
         return several and self.keeps(value, elements(value), 2)
 
     def computing(self, value: Value, times: float) -> float:
-        """Cycles of computing so many elements from the leaves."""
-        return times * self.operations.get(value, 0) / (2 * self._lanes)
-
-    def passing(self, bytes: float) -> float:
-        """Cycles of writing so many bytes, or of reading what was written a kernel ago."""
-        rate = next((rate for size, rate in self._levels if bytes <= size), _MEMORY_RATE)
-        return bytes / rate
+        """Nanoseconds of computing so many elements from the leaves."""
+        return self._machine.time(times * self.operations.get(value, 0) / self._lanes, {})
 
     def reading(self, value: Value) -> float:
-        """Cycles of reading the leaves of all elements once."""
+        """Nanoseconds of reading the leaves of all elements once."""
         count = elements(value)
         return sum(
-            self.passing(min(elements(leaf), count) * leaf.dtype.bytes)
+            self._machine.passing(min(elements(leaf), count) * leaf.dtype.bytes)
             for leaf in self._leaves.get(value, ())
         )
 
     def choice(self, value: Value, times: float, readers: int) -> Choice:
         """The two ways of a value that would be computed so many times by so many kernels."""
-        passing, reading = self.passing(size(value)), self.reading(value)
+        passing, reading = self._machine.passing(size(value)), self.reading(value)
         once = self.computing(value, elements(value)) + reading
         return Choice(
             again=self.computing(value, times) + readers * reading,
             stored=once + readers * passing,
-            alone=once + (1 + readers) * passing + LAUNCH,
+            alone=once + (1 + readers) * passing + self._machine.launch_ns,
         )
 
     def keeps(self, value: Value, count: float, uses: int) -> bool:
         """Whether elements that are used so often, with what they are made of at hand, are better
         written down, together this many, than computed each time."""
-        passing = self.passing(count * value.dtype.compute.bytes)
+        passing = self._machine.passing(count * value.dtype.compute.bytes)
         return (uses - 1) * self.computing(value, count) > uses * passing
 
 

@@ -402,7 +402,7 @@ class _Fuser:
 
     def _explain(self, value: Value, choice: Choice, readers: int, again: bool) -> None:
         _log.debug(
-            "%s %s is %s: %d kernels read it; cycles: again %.0f, stored by one %.0f, alone %.0f",
+            "%s %s is %s: %d kernels read it; ns: again %.0f, stored by one %.0f, alone %.0f",
             value.name, value.type, "computed where it is read" if again else "stored",
             readers, choice.again, choice.stored, choice.alone,
         )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, Expr
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import SORT
 from kernelmill.kernel.builder import KernelBuilder
@@ -18,7 +18,7 @@ from kernelmill.lower.sorting import RADIX_SORTED, SortSpec, Top, emit_sort, pla
 from kernelmill.lower.views import Index
 
 
-def emit_indexed(emitter: Emitter, node: Node, target: Location, machine: Target) -> Dim:
+def emit_indexed(emitter: Emitter, node: Node, target: Location, machine: Machine) -> Dim:
     """Emit a scan, a sort, or a scatter into a buffer that holds the node's first operand already.
 
     Returns the estimated work in ns.
@@ -34,7 +34,7 @@ def emit_indexed(emitter: Emitter, node: Node, target: Location, machine: Target
     return schedule.work
 
 
-def _scan(emitter: Emitter, node: Node, target: Location, machine: Target) -> Dim:
+def _scan(emitter: Emitter, node: Node, target: Location, machine: Machine) -> Dim:
     source = node.operands[0]
     axis = node.attrs["dim"]
     assert isinstance(axis, int)
@@ -53,7 +53,7 @@ def _scan(emitter: Emitter, node: Node, target: Location, machine: Target) -> Di
     return schedule.work
 
 
-def _sort(emitter: Emitter, node: Node, target: Location, machine: Target) -> Dim:
+def _sort(emitter: Emitter, node: Node, target: Location, machine: Machine) -> Dim:
     source, attrs = node.operands[0], node.attrs
     axis = attrs["dim"]
     assert isinstance(axis, int)

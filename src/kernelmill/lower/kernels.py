@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
@@ -64,7 +64,7 @@ class KernelMaker:
 
     def __init__(
         self,
-        target: Target,
+        machine: Machine,
         stored: Callable[[Value], Location | None],
         pack: Pack,
         costs: Costs,
@@ -73,7 +73,7 @@ class KernelMaker:
         trials: Trials | None = None,
         templates: Templates | None = None,
     ) -> None:
-        self.target = target
+        self.machine = machine
         self.stored = stored
         self.pack = pack
         self.costs = costs
@@ -102,7 +102,7 @@ class KernelMaker:
             tiling = None
             if self.trials is not None:
                 tiling = self.trials.settle(signature.key, group, targets, self._begin)
-            contraction = emits(emitter, group, targets, self.target, self.pack, tiling)
+            contraction = emits(emitter, group, targets, self.machine, self.pack, tiling)
         if contraction is not None and group.kind == "contract":
             widths = self._widths.get(signature.key)
             if widths is None:
@@ -143,11 +143,11 @@ class KernelMaker:
         if contraction is not None:
             return contraction.emit()
         if group.kind == "nest":
-            return emit_nest(emitter, Nest(group, targets, self.costs), self.target)
+            return emit_nest(emitter, Nest(group, targets, self.costs), self.machine)
         node = group.seed
         if node is None or group.kind not in ("scan", "sort", "scatter"):
             raise UnsupportedError(f"no template for a group of kind {group.kind}")
-        return emit_indexed(emitter, node, targets[node.result], self.target)
+        return emit_indexed(emitter, node, targets[node.result], self.machine)
 
 
 def _bind(template: _Template, signature: Signature) -> Made:

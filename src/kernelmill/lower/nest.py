@@ -22,7 +22,7 @@ from kernelmill.core.dim import (
     substitute,
     symbols,
 )  # fmt: skip
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Node, Value, row_major
 from kernelmill.lower.costs import Costs, extent
 from kernelmill.lower.domain import (
@@ -79,22 +79,23 @@ class _Row:
     known: Known = field(default_factory=lambda: Known())
 
 
-def emit_nest(emitter: Emitter, nest: Nest, target: Target) -> Dim:
+def emit_nest(emitter: Emitter, nest: Nest, machine: Machine) -> Dim:
     """Emit the kernel's body, set its tasks and scratch; returns the estimated work in ns.
 
     `emitter.stored` must give None for the group's own members.
     """
-    return _Template(emitter, nest, target).emit()
+    return _Template(emitter, nest, machine).emit()
 
 
 class _Template:
-    def __init__(self, emitter: Emitter, nest: Nest, target: Target) -> None:
+    def __init__(self, emitter: Emitter, nest: Nest, machine: Machine) -> None:
         self.e = emitter
         self.nest = nest
         self.group = nest.group
-        self.far = target.l2_bytes
+        self.machine = machine
+        self.far = machine.l2_bytes
         self.reductions = nest.group.reductions()
-        self.lanes = _lanes(nest.group, target)
+        self.lanes = _lanes(nest.group, machine)
         extents = self.group.extents
         self.outer, mapping, found = merge_axes(
             axes_of(self.group.outer, extents), self._accesses()
@@ -150,7 +151,9 @@ class _Template:
         """Nanoseconds of all tasks on one core: the larger of memory traffic and arithmetic."""
         traffic = sum(a.dtype.bytes for a in self.accesses if a.dtype is not None)
         cost = sum(self.nest.costs.operations.get(value, 0) for value, _ in self._computed())
-        tenths = max(1, traffic, int(cost * 10 / self.lanes))
+        memory = self.machine.time(0, {"memory": traffic})
+        arithmetic = cost / self.lanes / self.machine.rates.dependent
+        tenths = max(1, int(10 * max(memory, arithmetic)))
         return count([*self.outer, *self.inner]) * tenths // 10 + 1
 
     # ---- pure maps -----------------------------------------------------------------------------
@@ -393,7 +396,7 @@ class _Template:
                         self._store_roots(self.full_roots)
 
 
-def _lanes(group: Group, target: Target) -> int:
+def _lanes(group: Group, machine: Machine) -> int:
     """Lanes of a vector: what fills a register in the widest type the group computes in.
 
     64-bit types count as 32-bit ones: two registers, and what is beside them stays whole.
@@ -404,7 +407,7 @@ def _lanes(group: Group, target: Target) -> int:
         for value in (*node.operands, *node.results)
         if not value.dtype.is_opaque
     ]
-    return max(1, target.vector_bits // min(32, max(bits, default=32)))
+    return max(1, machine.isa.vector_bits // min(32, max(bits, default=32)))
 
 
 def _stride_of(position: Dim, strides: Mapping[str, Dim]) -> Dim | None:

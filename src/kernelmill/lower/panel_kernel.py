@@ -14,7 +14,7 @@ from functools import cache
 
 from kernelmill.core.dim import Dim, Sym, ceildiv, evaluate, minimum, of_atom
 from kernelmill.core.dtype import DType
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Kernel
@@ -43,11 +43,11 @@ class PanelCopy:
     work: int
 
 
-def panel_copy(rows: Rows, stored: Stored, target: Target) -> PanelCopy | None:
+def panel_copy(rows: Rows, stored: Stored, machine: Machine) -> PanelCopy | None:
     """How to copy these rows; None where they do not lie one after the other, or panels are not
     whole vectors of 32-bit numbers."""
     place = place_of(rows.value, stored)
-    lanes = target.vector_lanes(rows.value.dtype) if rows.value.dtype.bits == 32 else 0
+    lanes = machine.isa.lanes(rows.value.dtype) if rows.value.dtype.bits == 32 else 0
     if place is None or place.offset != 0 or lanes < 2 or rows.width % lanes:
         return None
     if not _row_major(rows.value, place.strides) or place.location.dtype != rows.value.dtype:
@@ -63,7 +63,8 @@ def panel_copy(rows: Rows, stored: Stored, target: Target) -> PanelCopy | None:
     values = dict(zip((symbol.name for symbol in kernel.dims), sizes, strict=True))
     tasks = evaluate(kernel.tasks, values)
     scratch = evaluate(kernel.scratch, {})
-    work = groups * outs * channels * taps * 2 * rows.value.dtype.bytes // 10 + 1
+    bytes = groups * outs * channels * taps * 2 * rows.value.dtype.bytes
+    work = int(machine.time(0, {"memory": bytes})) + 1
     return PanelCopy(kernel, place.location.buffer, sizes, tasks, scratch, work)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelmill.core.dim import Dim, Expr, of_atom, symbols
 from kernelmill.core.dtype import DType
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
@@ -79,7 +79,7 @@ class Chosen:
 
 def lower_graph(
     graph: Graph,
-    target: Target,
+    machine: Machine,
     separate: bool = False,
     choose: Choose | None = None,
     pick: Pick | None = None,
@@ -94,14 +94,14 @@ def lower_graph(
     `announce` as soon as it is, so that compiling it can begin. Raises UnsupportedError, naming the
     node, for what has no lowering.
     """
-    return _Lowering(graph, target, separate, choose, pick, templates, announce).run()
+    return _Lowering(graph, machine, separate, choose, pick, templates, announce).run()
 
 
 class _Lowering:
     def __init__(
         self,
         graph: Graph,
-        target: Target,
+        machine: Machine,
         separate: bool,
         choose: Choose | None,
         pick: Pick | None,
@@ -114,7 +114,7 @@ class _Lowering:
         self.templates = templates
         self.graph = replace(graph, nodes=list(graph.nodes), results=list(graph.results))
         self.separate = separate
-        self.target = target
+        self.machine = machine
         self.storage = Storage()
         self.kernels: dict[str, Kernel] = {}
         self.refs: dict[str, KernelRef] = {}
@@ -146,7 +146,7 @@ class _Lowering:
         self._choose_layouts()
         sources = self._materialise_updates()
         forced = self._forced(sources)
-        costs = Costs(self.graph, self.target)
+        costs = Costs(self.graph, self.machine)
         order = {node: i for i, node in enumerate(self.graph.nodes)}
         within = apart = frozenset[Value]()
         if not self.separate:
@@ -157,9 +157,9 @@ class _Lowering:
         self.read |= self.fusion.kept
         trials = None
         if self.pick is not None:
-            trials = Trials(self.target, self.pick, lambda value: self._is_constant([value]))
+            trials = Trials(self.machine, self.pick, lambda value: self._is_constant([value]))
         self.maker = KernelMaker(
-            self.target,
+            self.machine,
             self._stored,
             self._pack,
             costs,
@@ -382,7 +382,7 @@ class _Lowering:
             return self.storage.locations[self.packed[key]]
         location = self.storage.add(view, "packed", view.type)
         self.packed[key] = view
-        copy = None if rows is None else panel_copy(rows, self._stored, self.target)
+        copy = None if rows is None else panel_copy(rows, self._stored, self.machine)
         if copy is not None:
             self.prepare.append(self._panels(copy, location.buffer, view))
             return location

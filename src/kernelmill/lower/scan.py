@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, product
 from kernelmill.core.dtype import F32, F64, DType
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
 from kernelmill.lower.lane import Lane
@@ -76,7 +76,7 @@ class ScanSchedule:
         return product(self.grid)
 
 
-def plan_scan(spec: ScanSpec, target: Target) -> ScanSchedule:
+def plan_scan(spec: ScanSpec, machine: Machine) -> ScanSchedule:
     """Vectors along the last axis, or rows side by side when that is the one scanned."""
     rank = len(spec.shape)
     work = product(spec.shape)
@@ -85,7 +85,7 @@ def plan_scan(spec: ScanSpec, target: Target) -> ScanSchedule:
     vector = spec.axis != rank - 1
     across = rank - 1 if vector else rank - 2
     width, length = spec.shape[across], spec.shape[spec.axis]
-    lanes = target.vector_bits // min(32, spec.dtype.compute.bits) if vector else 1
+    lanes = machine.isa.vector_bits // min(32, spec.dtype.compute.bits) if vector else 1
     if isinstance(width, int):
         while lanes > 1 and lanes >= 2 * width:
             lanes //= 2

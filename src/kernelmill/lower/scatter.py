@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, product
 from kernelmill.core.dtype import BOOL, DType
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower import pointwise
@@ -94,7 +94,7 @@ class ScatterSchedule:
         return product(self.grid)
 
 
-def plan_scatter(spec: ScatterSpec, target: Target) -> ScatterSchedule:
+def plan_scatter(spec: ScatterSpec, machine: Machine) -> ScatterSchedule:
     """Vectors along the window's last axis where memory and indices allow it."""
     updates = product(spec.space) * product(spec.window)
     if not spec.window:
@@ -102,7 +102,7 @@ def plan_scatter(spec: ScatterSpec, target: Target) -> ScatterSchedule:
     last = len(spec.target.shape) - 1
     inside = last not in spec.axes
     vector = inside and spec.shared and spec.target.strides[last] == 1
-    lanes = target.vector_bits // min(32, spec.target.dtype.compute.bits) if vector else 1
+    lanes = machine.isa.vector_bits // min(32, spec.target.dtype.compute.bits) if vector else 1
     width = spec.window[-1]
     if isinstance(width, int):
         while lanes > 1 and lanes >= 2 * width:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, mod, product
 from kernelmill.core.dtype import F64, I32, I64, DType
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.spec import guess
@@ -96,11 +96,11 @@ class SortSchedule:
     work: Dim
 
 
-def plan_sort(spec: SortSpec, target: Target) -> SortSchedule:
+def plan_sort(spec: SortSpec, machine: Machine) -> SortSchedule:
     """Rows are independent; short ones share a task."""
     total = product(size for axis, size in enumerate(spec.shape) if axis != spec.axis)
     rows = max(1, _TASK_ELEMENTS // guess(spec.size))
-    lanes = target.vector_bits // spec.key.bits
+    lanes = machine.isa.vector_bits // spec.key.bits
     while lanes > 1 and isinstance(spec.size, int) and lanes >= 2 * spec.size:
         lanes //= 2
     held = spec.length if _streams(spec) is True else spec.size

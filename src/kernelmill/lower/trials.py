@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, symbols
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.contractions import AnyTiling, ContractionEmitter, Pack
@@ -63,8 +63,8 @@ class Trials:
     once.
     """
 
-    def __init__(self, target: Target, pick: Pick, constant: Callable[[Value], bool]) -> None:
-        self.target = target
+    def __init__(self, machine: Machine, pick: Pick, constant: Callable[[Value], bool]) -> None:
+        self.machine = machine
         self.pick = pick
         self.constant = constant
         self._settled: dict[Hashable, AnyTiling | None] = {}
@@ -120,7 +120,7 @@ class _Trial:
         if self.group.kind == "contract" and convolves_last(self.group, self.targets):
             emits = ConvolutionEmitter
         contraction = emits(
-            emitter, self.group, self.targets, self.trials.target, self._pretend(), tiling
+            emitter, self.group, self.targets, self.trials.machine, self._pretend(), tiling
         )
         if self.group.kind == "contract":
             contraction.pack_constants(contraction.panel_widths())

@@ -8,7 +8,7 @@ from typing import Union
 
 from kernelmill.core.dim import Dim, ceildiv, linear_part, minimum, mod, symbols
 from kernelmill.core.dtype import BF16, I8, I16, I32, DType
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.contract.spec import WORD_OF_128, Dims, LoadElement
@@ -18,11 +18,9 @@ LoadNumber = Callable[[Dims, Dim, Dim, Union[Lane, None]], Value]
 """`load(batch, outer, k, lane)`: one number, or the vector of numbers along the lane's symbol."""
 
 
-def word_size(dtype: DType, target: Target) -> int:
+def word_size(dtype: DType, machine: Machine) -> int:
     """How many numbers of this type the processor multiplies as one word; 1 for one at a time."""
-    if dtype == I8 and target.is_x86:
-        return 4
-    return 2 if dtype == BF16 and "avx512bf16" in target.features else 1
+    return machine.dot_unit(dtype).group if dtype in (I8, BF16) else 1
 
 
 @dataclass(frozen=True)

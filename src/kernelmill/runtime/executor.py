@@ -16,10 +16,6 @@ from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime import linker
 
-PARALLEL_THRESHOLD_NS = 4000
-"""Less work than this runs on the calling thread: opening a region costs about 600 ns. Each thread
-of a region gets at least half of it."""
-
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _FOR_QUICK = (
     "aoti_torch_get_device_type",

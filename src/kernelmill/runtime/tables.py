@@ -8,10 +8,10 @@ from typing import Any
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
+from kernelmill.core.machine import host
 from kernelmill.plan.ir import Launch, Plan, TensorInput
 from kernelmill.plan.supers import LINES_BUFFER, whole_launch
 from kernelmill.runtime.dims import DimTable
-from kernelmill.runtime.executor import PARALLEL_THRESHOLD_NS
 from kernelmill.runtime.layout import (
     ArenaRecord,
     InputRecord,
@@ -82,7 +82,7 @@ class NativeTables:
                 (len(launch.buffers) for launch in (*launches, *self._supers.values())), default=0
             ),
             most_dims=max((len(launch.dims) for launch in launches), default=0),
-            threshold=PARALLEL_THRESHOLD_NS,
+            threshold=host().region_work_ns,
         )
         self._keep.append(table)
         self.address = ctypes.addressof(table)

@@ -2,7 +2,7 @@
 
     {digest}.plan         the plans as text, one behind the other
     {digest}.graph        the graphs as text
-    {digest}.kernels      a JSON list of kernels: name, type, text of the kernel IR, target
+    {digest}.kernels      a JSON list of kernels: name, type, text of the kernel IR, ISA
     {digest}.constants    bytes of tensors that the traced code held
     {digest}.executor     the object of the native executor, so that a load needs no LLVM
     {digest}.json         the manifest, with the SHA-256 of the others; written last
@@ -38,12 +38,12 @@ _log = get_logger("saved")
 class SavedKernel:
     """A kernel as text, in the grammar of kernel/ir.py without its name; or what computes the sizes
     of plan N (name "dimsN"), or the driver of its super kernel S ("driverN S"), in words of their
-    own. `target` is given where it is not the one of all others."""
+    own. `isa` is given where it is not the one of all others."""
 
     name: str
     type: str
     text: str
-    target: str = ""
+    isa: str = ""
 
     @property
     def ingredient(self) -> str:
@@ -77,7 +77,7 @@ class Saved:
         return state.hexdigest()
 
     def _parts(self) -> dict[str, bytes]:
-        kernels = [[k.name, k.type, k.text, k.target] for k in self.kernels]
+        kernels = [[k.name, k.type, k.text, k.isa] for k in self.kernels]
         texts = (self.plans.encode(), self.graphs.encode(), json.dumps(kernels).encode())
         return dict(zip(PARTS, (*texts, self.constants, self.executor), strict=True))
 

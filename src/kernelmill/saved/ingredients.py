@@ -14,14 +14,14 @@ import llvmlite
 import torch
 
 from kernelmill.core.digest import DIGEST_BYTES
-from kernelmill.core.target import host
+from kernelmill.core.isa import host_isa
 from kernelmill.core.version import VERSION
 from kernelmill.saved.fingerprint import fingerprint
 
 
 def versions() -> Mapping[str, str]:
     """Versions and the processor, by name."""
-    return {**_versions(), "target": str(host())}
+    return {**_versions(), "isa": str(host_isa())}
 
 
 @cache

@@ -15,7 +15,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import InputError
-from kernelmill.core.target import host
+from kernelmill.core.isa import host_isa
 from kernelmill.plan.ir import Plan
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.dims import dims_needed
@@ -39,8 +39,8 @@ Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
 _PLAN = re.compile(r"^(?=plan \")", re.MULTILINE)
 _GRAPH = re.compile(r"^(?=graph )", re.MULTILINE)
 
-KEY_PARTS = ("target", "generator", "llvm", "abi")
-"""Ingredients of a kernel's key that the manifest keeps, as "kernel.target" and so on."""
+KEY_PARTS = ("isa", "generator", "llvm", "abi")
+"""Ingredients of a kernel's key that the manifest keeps, as "kernel.isa" and so on."""
 
 
 def split_plans(text: str) -> list[str]:
@@ -161,8 +161,8 @@ def constants_of(saved: Saved) -> tuple[torch.Tensor, ...]:
 def key_of(kernel: SavedKernel, ingredients: Mapping[str, str]) -> Key:
     """The key under which stores keep the kernel's object."""
     parts = {part: ingredients[f"kernel.{part}"] for part in KEY_PARTS}
-    target = {"target": kernel.target} if kernel.target else {}
-    return Key.of({**parts, **target, kernel.ingredient: kernel.text})
+    other = {"isa": kernel.isa} if kernel.isa else {}
+    return Key.of({**parts, **other, kernel.ingredient: kernel.text})
 
 
 def keep_objects(saved: Saved, source: Store, target: Store) -> None:
@@ -204,18 +204,18 @@ def _compiled(
     for saved in missing:
         if saved.type == "Dims":
             plan = plans[int(saved.name.removeprefix(DIMS_OBJECT))]
-            entry = obtain_dims(plan.symbols, dims_needed(plan), store, host())
+            entry = obtain_dims(plan.symbols, dims_needed(plan), store, host_isa())
             objects[saved.name] = entry.object
             continue
         if saved.ingredient == "driver":
             number, _, name = saved.name.removeprefix(DRIVER).partition(" ")
-            objects[saved.name] = obtain_drivers(plans[int(number)], store, host())[name]
+            objects[saved.name] = obtain_drivers(plans[int(number)], store, host_isa())[name]
             continue
         kernel = parse_kernel(saved.text.replace("kernel _(", f"kernel {saved.name}(", 1))
         kernel.type = saved.type
         ref = refs[saved.name]
         requests.append(Request(kernel, ref.operators, ref.origin))
-    found = obtain(requests, store, host()) if requests else {}
+    found = obtain(requests, store, host_isa()) if requests else {}
     return {**objects, **{name: entry.object for name, entry in found.items()}}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from kernelmill.codegen import key_of
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.log import get_logger
-from kernelmill.core.target import named_target
+from kernelmill.core.machine import profile
 from kernelmill.store.store import open_store
 
 _log = get_logger("static_kernels")
@@ -31,11 +31,11 @@ def known_operators(path: str, target: str, folder: str | None) -> int | None:
         elif "aten" not in document:
             return None
     try:
-        processor = named_target(target)
+        processor = profile(target)
     except ValueError:
         return None
     store = open_store(folder)
-    keys = (key_of(processor, operator=text) for text in texts)
+    keys = (key_of(processor.isa, operator=text, machine=processor.caches) for text in texts)
     return len(texts) if all(store.get(key, "Choice") is not None for key in keys) else None
 
 

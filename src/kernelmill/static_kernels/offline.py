@@ -13,7 +13,7 @@ from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.operator_documents import from_document
 from kernelmill.compiler.static_build import package_contents
 from kernelmill.core.errors import ConfigError, KernelmillError
-from kernelmill.core.target import named_target
+from kernelmill.core.machine import profile
 from kernelmill.core.version import VERSION
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph
@@ -36,10 +36,10 @@ class Offline:
 
     def __init__(self, path: str, target: str, folder: str | None) -> None:
         try:
-            self.target = named_target(target)
+            self.machine = profile(target)
         except ValueError as error:
             raise ConfigError(str(error)) from None
-        self.choices = Choices(open_store(folder), self.target)
+        self.choices = Choices(open_store(folder), self.machine)
         self._operators: dict[str, Operator] = {}
         self._programs: dict[str, Graph] = {}
         self.unreadable: list[tuple[str, str]] = []
@@ -93,9 +93,9 @@ class Offline:
 
     def _compile_program(self, graph: Graph) -> Iterator[Any]:
         """The entries of a fused program's kernels."""
-        lowered = lower_graph(graph, self.target)
+        lowered = lower_graph(graph, self.machine)
         requests = requests_of(lowered.plan, lowered.kernels)
-        return iter(obtain(requests, self.choices.store, self.target).values())
+        return iter(obtain(requests, self.choices.store, self.machine.isa).values())
 
 
 def _program(text: str) -> Graph:

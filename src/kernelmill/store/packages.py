@@ -25,7 +25,7 @@ from kernelmill.core import knobs
 from kernelmill.core.digest import sha256
 from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.core.log import get_logger
-from kernelmill.core.target import Target, cpu_flags, parse_target
+from kernelmill.core.machine import Machine, parse_machine
 from kernelmill.store import installer
 
 ENTRY_POINTS = "kernelmill.static_kernels"
@@ -44,11 +44,11 @@ _log = get_logger("store")
 
 @dataclass(frozen=True)
 class Package:
-    """An installed package: its folder of entries, and the target they were compiled for."""
+    """An installed package: its folder of entries, and the machine they were compiled for."""
 
     name: str
     path: str
-    target: Target
+    machine: Machine
 
 
 # ---- building -----------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ class Contents:
     """
 
     name: str
-    target: Target
+    machine: Machine
     files: Mapping[str, bytes]
     kernels: Sequence[tuple[str, str]]
     created: str
@@ -74,9 +74,9 @@ class Contents:
             "format": installer.FORMAT,
             "name": self.name,
             "created": self.created,
-            "target": str(self.target),
-            "machine": self.target.triple.partition("-")[0],
-            "cpu_flags": list(cpu_flags(self.target)),
+            "target": str(self.machine),
+            "machine": self.machine.isa.family,
+            "cpu_flags": list(self.machine.isa.cpu_flags),
             "files": {name: sha256(data) for name, data in sorted(self.files.items())},
             "kernels": [{"kernel": kernel, "operator": text} for kernel, text in self.kernels],
         }
@@ -112,14 +112,14 @@ def write_wheel(contents: Contents, folder: str | os.PathLike[str], version: str
     """
     module = contents.name.replace("-", "_").replace(".", "_")
     info = f"{module}-{version}.dist-info"
-    machine = contents.target.triple.partition("-")[0]
+    machine = contents.machine.isa.family
     tag = f"py3-none-linux_{machine}"
     files: dict[str, bytes] = {
         f"{module}/__init__.py": b'"""Static kernels for kernelmill."""\n',
         f"{module}/{installer.MANIFEST}": installer.seal(contents.manifest()),
         **{f"{module}/{name}": data for name, data in sorted(contents.files.items())},
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {module}\nVersion: {version}\n"
-        f"Summary: Static kernels for kernelmill, {contents.target}\n".encode(),
+        f"Summary: Static kernels for kernelmill, {contents.machine}\n".encode(),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: kernelmill\nRoot-Is-Purelib: false\n"
         f"Tag: {tag}\n".encode(),
         f"{info}/entry_points.txt": f"[{ENTRY_POINTS}]\n{module} = {module}\n".encode(),
@@ -221,7 +221,7 @@ def _package(path: str) -> Package | None:
         manifest = installer.installed_manifest(folder, name)
         reason = installer.misfit(manifest)
         if not reason:
-            return Package(manifest["name"], path, parse_target(manifest["target"]))
+            return Package(manifest["name"], path, parse_machine(manifest["target"]))
     except (installer.Refused, ValueError) as error:
         reason = str(error)
     _log.warning("static kernels in %s are not used: %s", path, reason)

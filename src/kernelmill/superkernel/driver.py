@@ -60,16 +60,16 @@ exit:
   ret void
 }}
 """
-_PAUSES = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
-"""By processor: how a thread that waits tells it so."""
 
 
-def driver_ir(super_kernel: SuperKernel, launches: Sequence[Launch], triple: str) -> str:
-    """The text of the driver's module, for launches of constant size."""
-    return _Driver(super_kernel, launches).text(triple)
+def driver_ir(
+    super_kernel: SuperKernel, launches: Sequence[Launch], spin_hint: tuple[str, str] = ("", "")
+) -> str:
+    """The text of the driver's module, for launches of constant size.
+
+    `spin_hint`: how a waiting thread tells the processor so, a declaration and a call.
+    """
+    return _Driver(super_kernel, launches).text(spin_hint)
 
 
 class _Driver:
@@ -80,7 +80,7 @@ class _Driver:
         self.bounds: dict[Part, int] = {}
         self.awaited = {n for waits in super_kernel.waits for n in waits}
 
-    def text(self, triple: str) -> str:
+    def text(self, spin_hint: tuple[str, str]) -> str:
         kernels = sorted({launch.kernel for launch in self.launches})
         self._alone()
         self.lines.append("team:")
@@ -95,7 +95,7 @@ class _Driver:
         for number in range(len(self.launches)):
             self._sub_kernel(number)
         self.lines += [f"sub{len(self.launches)}:", "ret void"]
-        declaration, pause = _PAUSES.get(triple.partition("-")[0], ("", ""))
+        declaration, pause = spin_hint
         head = "ptr %buffers, ptr %unused, i64 %thread, i64 %threads, ptr %scratch"
         return "\n".join([
             "declare i32 @sched_yield()", declaration,

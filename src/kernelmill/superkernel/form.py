@@ -10,6 +10,7 @@ from itertools import groupby
 
 from kernelmill.config.ranges import RangeOptions, read_mark
 from kernelmill.core.dim import evaluate, product
+from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import ArenaBuffer, assign
 from kernelmill.plan.ir import WHOLE_TEAM, Launch, Part, Plan, SuperKernel
@@ -64,24 +65,26 @@ def form(
     plan: Plan,
     kernels: Mapping[str, Kernel],
     automatic: RangeOptions | None = None,
+    machine: Machine | None = None,
     threads: int | None = None,
 ) -> Formed:
     """Make super kernels of a plan's ranges, and with options for it of what is in none where that
     is estimated to be faster.
 
-    `threads` is the size of team to expect; any size runs correctly. ConfigError as `ranges_of`.
+    `machine` says what waiting costs, this one if None; `threads` is the size of team to expect,
+    any size runs correctly. ConfigError as `ranges_of`.
     """
     ranges = ranges_of(plan) + (automatic_ranges(plan, automatic) if automatic else [])
     if not ranges:
         return Formed(plan, ())
-    threads = threads or len(os.sched_getaffinity(0))
+    team = _Team(machine or host(), threads or len(os.sched_getaffinity(0)))
     drafts = [
-        _Draft(plan, kernels, segment, one, threads)
+        _Draft(plan, kernels, segment, one, team)
         for one in ranges
         for segment in one.segments
         if segment.last - segment.first > 1
     ]
-    drafts = [draft for draft in drafts if draft.scope != AUTOMATIC or draft.saves(threads)]
+    drafts = [draft for draft in drafts if draft.scope != AUTOMATIC or draft.saves()]
     drafts.sort(key=lambda draft: draft.segment.first)
     beside = [run for draft in drafts for run in draft.beside]
     if beside:
@@ -107,6 +110,14 @@ def form(
     )
 
 
+@dataclass(frozen=True)
+class _Team:
+    """The threads to expect, and the machine they run on."""
+
+    machine: Machine
+    threads: int
+
+
 class _Draft:
     """A super kernel in the making."""
 
@@ -116,28 +127,32 @@ class _Draft:
         kernels: Mapping[str, Kernel],
         segment: Segment,
         range_: Range,
-        threads: int,
+        team: _Team,
     ) -> None:
         self.segment = segment
+        self.team = team
         self.scope = range_.scope
         self.options = range_.options
         steps = plan.steps[segment.first : segment.last]
         self.launches = [step for step in steps if isinstance(step, Launch)]
         self.tasks = [evaluate(launch.tasks, {}) for launch in self.launches]
         self.work = [evaluate(launch.work, {}) for launch in self.launches]
-        wide = self._wide(plan, kernels, threads)
+        wide = self._wide(plan, kernels)
         self.beside = _beside(segment, wide)
         self.streams = len(set(wide) - {WHOLE_TEAM}) or 1
         self.parts = wide
         if not self.options.sync_all:
-            self.parts = tuple(map(narrowed, wide, self.tasks, self.work))
+            self.parts = tuple(
+                narrowed(part, tasks, work, team.machine)
+                for part, tasks, work in zip(wide, self.tasks, self.work, strict=True)
+            )
 
-    def saves(self, threads: int) -> bool:
+    def saves(self) -> bool:
         """Whether one launch is estimated to be faster than several."""
-        return saves(self.tasks, self.work, self.parts, threads)
+        return saves(self.tasks, self.work, self.parts, self.team.threads, self.team.machine)
 
-    def _wide(self, plan: Plan, kernels: Mapping[str, Kernel], threads: int) -> tuple[Part, ...]:
-        options = self.options
+    def _wide(self, plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Part, ...]:
+        options, threads = self.options, self.team.threads
         marks = [read_mark(launch.mark) for launch in self.launches]
         if options.sync_all:
             return (WHOLE_TEAM,) * len(marks)
@@ -148,7 +163,8 @@ class _Draft:
             return tagged_parts(tags, priorities, self.work, threads, most)
         if not options.stream_fusion:
             return (WHOLE_TEAM,) * len(marks)
-        return branch_parts(self.tasks, self.work, _needs(plan, self.launches, kernels), threads)
+        depends = _needs(plan, self.launches, kernels)
+        return branch_parts(self.tasks, self.work, depends, threads, self.team.machine)
 
     def finish(
         self, plan: Plan, kernels: Mapping[str, Kernel], taken: set[str]

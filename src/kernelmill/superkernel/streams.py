@@ -12,31 +12,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from kernelmill.core.machine import Machine
 from kernelmill.plan.ir import TEAM_PARTS, WHOLE_TEAM, Part, team_part
-
-SYNC_NS = 250
-"""What it costs to let another thread go on after this one: two cache misses between cores."""
-
-NARROW_NS = 2 * SYNC_NS
-"""Less work than this is left to one thread: to split it would save less than waiting costs."""
-
-REGION_NS = 600
-"""What it costs to open a parallel region."""
-
-REGION_WORK_NS = 4000
-"""The least work that a launch on its own opens one for."""
 
 Depends = Sequence[frozenset[int]]
 """For each launch the earlier ones that it needs, directly."""
 
 
-def narrowed(part: Part, tasks: int, work: int) -> Part:
+def narrowed(part: Part, tasks: int, work: int, machine: Machine) -> Part:
     """The part without the threads that are not worth waiting for."""
-    return (part[0], part[0]) if tasks < 2 or work < NARROW_NS else part
+    return (part[0], part[0]) if tasks < 2 or work < _least_shared(machine) else part
+
+
+def _least_shared(machine: Machine) -> float:
+    """Less work than this is left to one thread: to split it would save less than waiting costs."""
+    return 2 * machine.sync_ns
 
 
 def branch_parts(
-    tasks: Sequence[int], work: Sequence[int], depends: Depends, threads: int
+    tasks: Sequence[int], work: Sequence[int], depends: Depends, threads: int, machine: Machine
 ) -> tuple[Part, ...]:
     """A part for each launch, branches side by side where that is estimated to be faster."""
     parts = [WHOLE_TEAM] * len(tasks)
@@ -45,9 +39,11 @@ def branch_parts(
     for branches in branches_of(depends):
         streams = _dealt(branches, work, threads)
         sizes = _shared([sum(work[i] for i in stream) for stream in streams], threads)
-        together = sum(_nanoseconds(tasks[i], work[i], threads) for b in branches for i in b)
+        together = sum(
+            _nanoseconds(tasks[i], work[i], threads, machine) for b in branches for i in b
+        )
         apart = max(
-            sum(_nanoseconds(tasks[i], work[i], size) for i in stream)
+            sum(_nanoseconds(tasks[i], work[i], size, machine) for i in stream)
             for stream, size in zip(streams, sizes, strict=True)
         )
         if len(streams) > 1 and apart < together:
@@ -138,22 +134,25 @@ def _part(first: int, last: int, threads: int) -> Part:
     return -(-first * TEAM_PARTS // threads), -(-last * TEAM_PARTS // threads)
 
 
-def saves(tasks: Sequence[int], work: Sequence[int], parts: Sequence[Part], threads: int) -> bool:
+def saves(
+    tasks: Sequence[int], work: Sequence[int], parts: Sequence[Part], threads: int, machine: Machine
+) -> bool:
     """Whether launches are estimated to be faster as one super kernel than each on its own."""
     apart = 0.0
     for count, cost in zip(tasks, work, strict=True):
-        alone = count < 2 or cost < REGION_WORK_NS or threads < 2
-        apart += cost if alone else cost / min(count, threads) + REGION_NS
+        alone = count < 2 or cost < machine.region_work_ns or threads < 2
+        apart += cost if alone else cost / min(count, threads) + machine.region_ns
     times: dict[Part, float] = {}
     for count, cost, part in zip(tasks, work, parts, strict=True):
         size = len(team_part(part, threads))
-        times[part] = times.get(part, 0.0) + _nanoseconds(count, cost, size)
+        times[part] = times.get(part, 0.0) + _nanoseconds(count, cost, size, machine)
     trunk = sum(t for part, t in times.items() if part in (WHOLE_TEAM, (0, 0)))
     beside = max((t for part, t in times.items() if part not in (WHOLE_TEAM, (0, 0))), default=0.0)
-    opens = REGION_NS if set(parts) != {(0, 0)} else 0
+    opens = machine.region_ns if set(parts) != {(0, 0)} else 0
     return trunk + beside + opens < apart
 
 
-def _nanoseconds(tasks: int, work: int, threads: int) -> float:
+def _nanoseconds(tasks: int, work: int, threads: int, machine: Machine) -> float:
     busy = max(1, min(tasks, threads))
-    return work / busy if work < NARROW_NS or busy == 1 else work / busy + SYNC_NS
+    alone = work < _least_shared(machine) or busy == 1
+    return work / busy + (0 if alone else machine.sync_ns)

@@ -17,7 +17,7 @@ import torch
 
 from kernelmill import codegen
 from kernelmill.core.dtype import DType
-from kernelmill.core.target import Target, host, x86_64
+from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel, Value
 
@@ -28,10 +28,10 @@ NUMPY: dict[str, type[np.generic]] = {
     "bool": np.bool_,
 }  # fmt: skip
 TARGETS = {
-    level: x86_64(level)
+    level: NAMED[f"x86-64-v{level}"]
     for level in (2, 3, 4)
-    if host().is_x86 and host().vector_bits >= x86_64(level).vector_bits
-} or {0: host()}
+    if host_isa().has_streaming and host_isa().vector_bits >= NAMED[f"x86-64-v{level}"].vector_bits
+} or {0: host_isa()}
 """Every target that this machine can run, by psABI level."""
 
 
@@ -69,9 +69,9 @@ def link(image: bytes, name: str) -> tuple[llvm.ResourceTracker, int]:
 class Native:
     """A compiled kernel that can be called on arrays."""
 
-    def __init__(self, kernel: Kernel, target: Target | None = None) -> None:
+    def __init__(self, kernel: Kernel, target: Isa | None = None) -> None:
         self.kernel = kernel
-        image = codegen.compile_kernel(kernel, target or host())
+        image = codegen.compile_kernel(kernel, target or host_isa())
         self._tracker, address = link(image, kernel.name)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         prototype = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)
@@ -114,7 +114,7 @@ def run_map(
     sources: Sequence[DType],
     result: DType,
     lanes: int,
-    target: Target | None = None,
+    target: Isa | None = None,
 ) -> np.ndarray:
     """Compile `map_kernel`, run it on the arrays (any equal length) and give the results."""
     length = len(arrays[0])

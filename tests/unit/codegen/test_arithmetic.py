@@ -9,7 +9,7 @@ import pytest
 
 from kernelmill.codegen.spelling import constant
 from kernelmill.core.dtype import BOOL, F32, F64, I8, I16, I32, I64, U8, DType
-from kernelmill.core.target import Target
+from kernelmill.core.isa import Isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value, VType
 from tests.unit.codegen.native import NUMPY, TARGETS, run_map
@@ -200,7 +200,7 @@ def test_copysign(dtype: DType) -> None:
 @pytest.mark.parametrize("level", TARGETS)
 @pytest.mark.parametrize("lanes", LANES)
 def test_fma_rounds_once(lanes: int, level: int) -> None:
-    target: Target = TARGETS[level]
+    target: Isa = TARGETS[level]
     rng = np.random.default_rng(1)
     a, b = (rng.normal(size=480).astype(np.float32) for _ in range(2))
     # Half of the sums cancel almost everything: two roundings would be far off there.

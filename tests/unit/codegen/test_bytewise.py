@@ -9,12 +9,12 @@ import pytest
 
 from kernelmill.codegen.compile import assembly
 from kernelmill.core.dtype import I32
-from kernelmill.core.target import Target, host, x86_64
+from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from tests.unit.codegen.native import TARGETS, run_map
 
-VNNI = replace(x86_64(4), features=("avx512vnni",))
+VNNI = replace(NAMED["x86-64-v4"], features=("avx512vnni",))
 
 
 def words(seed: int) -> np.ndarray:
@@ -25,8 +25,8 @@ def words(seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
-@pytest.mark.parametrize("target", [*TARGETS.values(), host()], ids=str)
-def test_it_is_exact(target: Target, lanes: int) -> None:
+@pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
+def test_it_is_exact(target: Isa, lanes: int) -> None:
     a, b, c = words(1), words(2)[::-1].copy(), words(3)
     got = run_map(
         lambda builder, *args: builder.op("dot4", *args), [a, b, c], [I32] * 3, I32, lanes,
@@ -37,7 +37,7 @@ def test_it_is_exact(target: Target, lanes: int) -> None:
     np.testing.assert_array_equal(got, expected.astype(np.int32))
 
 
-def instructions(target: Target, lanes: int) -> str:
+def instructions(target: Isa, lanes: int) -> str:
     builder = KernelBuilder("k", "Dot")
     builder.buffer("x", I32, lanes, "inout")
     value: Value = builder.load("x", 0, I32, lanes)
@@ -47,6 +47,6 @@ def instructions(target: Target, lanes: int) -> str:
 
 def test_it_is_one_instruction_where_there_is_one() -> None:
     assert instructions(VNNI, 16).count("vpdpbusd") == 1
-    assert instructions(replace(x86_64(3), features=("avxvnni",)), 8).count("vpdpbusd") == 1
-    plain = instructions(x86_64(3), 8)
+    assert instructions(NAMED["x86-64-v3-vnni"], 8).count("vpdpbusd") == 1
+    plain = instructions(NAMED["x86-64-v3"], 8)
     assert "vpdpbusd" not in plain and plain.count("vpmaddwd") == 2

@@ -9,7 +9,7 @@ from kernelmill.codegen.compile import llvm_ir
 from kernelmill.core.dim import Dim, Sym, ceildiv, minimum, of_atom
 from kernelmill.core.dtype import BOOL, F32, I64, DType
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.target import host
+from kernelmill.core.isa import host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import For, Value, VType
@@ -61,7 +61,7 @@ def test_short_loops_are_written_out(passes: int, loops: int) -> None:
         total = builder.op("add", loop.carried[0], builder.load("x", loop.index, F32))
         builder.store("y", loop.index, total)
         loop.carry(total)
-    assert llvm_ir(builder.kernel, host()).count(" phi i64 ") == loops
+    assert llvm_ir(builder.kernel, host_isa()).count(" phi i64 ") == loops
     x, y = np.arange(passes, dtype=np.float32), np.zeros(passes, np.float32)
     Native(builder.kernel)({"x": x, "y": y})
     np.testing.assert_array_equal(y, np.cumsum(x))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kernelmill import codegen
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.target import x86_64
+from kernelmill.core.isa import NAMED
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import VType
 
@@ -26,7 +26,7 @@ def test_map_with_a_masked_tail(golden: Golden) -> None:
         value = builder.op("cast", short, dtype=F32)
         result = builder.op("mul", value, builder.op("sigmoid", value))
         builder.store("y", loop.index, builder.op("cast", result, dtype=BF16), mask)
-    golden("codegen/silu.ll", codegen.llvm_ir(builder.kernel, x86_64(3)))
+    golden("codegen/silu.ll", codegen.llvm_ir(builder.kernel, NAMED["x86-64-v3"]))
 
 
 def test_row_sums_with_everything_hoisted(golden: Golden) -> None:
@@ -40,4 +40,4 @@ def test_row_sums_with_everything_hoisted(golden: Golden) -> None:
         value = builder.load("x", builder.task * width + loop.index * 16, F32, 16)
         loop.carry(builder.op("add", loop.carried[0], value))
     builder.store("y", builder.task, builder.op("reduce_add", loop.results[0]))
-    golden("codegen/row_sums.ll", codegen.llvm_ir(builder.kernel, x86_64(4)))
+    golden("codegen/row_sums.ll", codegen.llvm_ir(builder.kernel, NAMED["x86-64-v4"]))

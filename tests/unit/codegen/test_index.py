@@ -22,7 +22,7 @@ from kernelmill.core.dim import (
     substitute,
 )
 from kernelmill.core.dtype import I64
-from kernelmill.core.target import host
+from kernelmill.core.isa import host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from tests.unit.codegen.native import Native, link
 
@@ -30,7 +30,7 @@ SYMBOLS = (Sym("a", 1, 50), Sym("b", -20, 20), Sym("c", 0, None))
 
 
 def compiled(dims: Sequence[Dim], values: Sequence[int]) -> list[int]:
-    image = codegen.dims_function("sizes", SYMBOLS, dims, host())
+    image = codegen.dims_function("sizes", SYMBOLS, dims, host_isa())
     tracker, address = link(image, "sizes")
     pointer = ctypes.POINTER(ctypes.c_int64)
     function = ctypes.CFUNCTYPE(None, pointer, pointer)(address)

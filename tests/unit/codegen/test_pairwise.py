@@ -9,7 +9,7 @@ import pytest
 
 from kernelmill.codegen.compile import assembly
 from kernelmill.core.dtype import F32, I32
-from kernelmill.core.target import Target, host, x86_64
+from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from tests.unit.codegen.native import TARGETS, run_map
 
@@ -25,8 +25,8 @@ def upper(words: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
-@pytest.mark.parametrize("target", [*TARGETS.values(), host()], ids=str)
-def test_each_product_is_rounded_once(target: Target, lanes: int) -> None:
+@pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
+def test_each_product_is_rounded_once(target: Isa, lanes: int) -> None:
     a, b = words(1), words(2)
     c = np.random.default_rng(3).standard_normal(64).astype(np.float32)
     got = run_map(
@@ -45,7 +45,7 @@ def test_it_is_one_instruction_where_there_is_one() -> None:
     builder.buffer("y", F32, 16, "inout")
     word, total = builder.load("x", 0, I32, 16), builder.load("y", 0, F32, 16)
     builder.store("y", 0, builder.op("dot2", word, word, total, dtype=F32))
-    paired = replace(x86_64(4), features=("avx512bf16",))
+    paired = replace(NAMED["x86-64-v4"], features=("avx512bf16",))
     assert assembly(builder.kernel, paired).count("vdpbf16ps") == 1
-    plain = assembly(builder.kernel, x86_64(4))
+    plain = assembly(builder.kernel, NAMED["x86-64-v4"])
     assert "vdpbf16ps" not in plain and plain.count("vfmadd") == 2

@@ -9,7 +9,7 @@ from kernelmill.compiler.operator_documents import from_document, to_document
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.errors import CodegenError, KernelmillError
-from kernelmill.core.target import host, x86_64
+from kernelmill.core.machine import host, profile
 from kernelmill.lower.program import lower_graph
 from kernelmill.store import Store
 from tests.compiled import graph
@@ -63,8 +63,8 @@ def test_both_kernels_are_measured_and_the_caller_keeps_its_threads(choices):
 
 def test_another_target_is_not_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "compare", lambda *arguments: pytest.fail("measured"))
-    level = 3 if host().cpu != "x86-64-v3" else 2
-    choices = Choices(Store(tmp_path), x86_64(level))
+    level = 3 if host().isa.cpu != "x86-64-v3" else 2
+    choices = Choices(Store(tmp_path), profile(f"x86-64-v{level}"))
     choices.make([matmul()], 1)
     assert choices.known(matmul()).kernel == "static"
 

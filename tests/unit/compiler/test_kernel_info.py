@@ -3,7 +3,7 @@
 import json
 
 from kernelmill.compiler.objects import Request, obtain
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store.store import Store
 
@@ -30,7 +30,7 @@ LAUNCH = (
 def test_every_field_of_the_originals(tmp_path):
     kernel = parse_kernel(SQUARE)
     store = Store(tmp_path / "kernel_meta")
-    (entry,) = obtain([Request(kernel, ("square",), "")], store, host()).values()
+    (entry,) = obtain([Request(kernel, ("square",), "")], store, host().isa).values()
     info = json.loads((tmp_path / "kernel_meta" / f"{entry.name}.info").read_text())
     launch = json.loads((tmp_path / "kernel_meta" / f"{entry.name}.json").read_text())
     assert info.keys() >= {"SocInfo", "op_info", "impl_path", "platform"}

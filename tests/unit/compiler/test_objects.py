@@ -12,7 +12,7 @@ from kernelmill.compiler.objects import Obtaining, Request, obtain
 from kernelmill.core.dtype import F32
 from kernelmill.core.errors import VerificationError
 from kernelmill.core.garbage import collection_paused
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.kernel import ir
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store import Store
@@ -43,7 +43,7 @@ def compiles(monkeypatch):
 
 
 def test_each_request_is_compiled_once(tmp_path, compiles):
-    entries = obtain(requests(20), Store(tmp_path / "k"), host())
+    entries = obtain(requests(20), Store(tmp_path / "k"), host().isa)
     assert sorted(compiles[0]) == sorted(entries) == sorted(f"k{n}" for n in range(20))
 
 
@@ -55,7 +55,7 @@ def test_an_error_ends_the_pool_and_comes_through(tmp_path, compiles):
 
     hooks.append(fail)
     with pytest.raises(RuntimeError, match="no luck"):
-        obtain(requests(200), Store(tmp_path / "k"), host())
+        obtain(requests(200), Store(tmp_path / "k"), host().isa)
     assert len(seen) < 200
 
 
@@ -90,7 +90,7 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(
     monkeypatch.setattr(Obtaining, "__exit__", exit)
     hooks.append(interrupt)
     with pytest.raises(KeyboardInterrupt), collection_paused():
-        obtain(requests(200), Store(tmp_path / "k"), host())
+        obtain(requests(200), Store(tmp_path / "k"), host().isa)
     assert len(seen) < 100
     found = survey(str(tmp_path / "k"))
     assert (found.count("ok"), found.count("bad"), found.leftovers) == (len(seen), 0, ())
@@ -99,7 +99,7 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(
 def test_what_a_kernel_is_told_with(tmp_path, compiles):
     (request,) = requests(1)
     request = replace(request, shapes=((2, 2), (4,)), graph="forward_3")
-    entry = obtain([request], Store(tmp_path / "k"), host())["k0"]
+    entry = obtain([request], Store(tmp_path / "k"), host().isa)["k0"]
     operator = entry.info["op_info"]
     assert operator["inputs"][0][0]["shape"] == [2, 2]
     assert operator["outputs"][0][0]["shape"] == [4]
@@ -109,7 +109,7 @@ def test_what_a_kernel_is_told_with(tmp_path, compiles):
 
 def test_programs_are_begun_one_by_one_and_share_equal_kernels(tmp_path, compiles):
     store = Store(tmp_path / "k")
-    with Obtaining(store, host()) as obtaining:
+    with Obtaining(store, host().isa) as obtaining:
         obtaining.add(requests(3))
         obtaining.add(requests(5))
         first, second = obtaining.finish()
@@ -120,7 +120,7 @@ def test_programs_are_begun_one_by_one_and_share_equal_kernels(tmp_path, compile
 
 def test_a_kernel_that_was_begun_before_its_program_is_known_is_compiled_once(tmp_path, compiles):
     wanted = requests(5)
-    with Obtaining(Store(tmp_path / "k"), host()) as obtaining:
+    with Obtaining(Store(tmp_path / "k"), host().isa) as obtaining:
         ahead = obtaining.begin(wanted[3])
         obtaining.add(wanted)
         obtaining.add(wanted[2:])
@@ -134,4 +134,4 @@ def test_what_lowering_got_wrong_is_an_error(tmp_path):
     kernel = parse_kernel(TEXT)
     broken = replace(kernel, body=[ir.Store("c", 0, ir.Value("0", ir.VType(F32)))])
     with pytest.raises(VerificationError, match="lowering"):
-        obtain([Request(broken, (), "")], Store(tmp_path / "k"), host())
+        obtain([Request(broken, (), "")], Store(tmp_path / "k"), host().isa)

@@ -13,7 +13,7 @@ from kernelmill.compiler.tuning import TYPE, Tuner
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.lower.program import lower_graph
 from kernelmill.lower.trials import BY_MODEL
@@ -180,7 +180,7 @@ def test_constants_are_packed_for_the_schedule_that_was_chosen():
     built = matmul()
     built.inputs[1] = replace(built.inputs[1], role="param")
     made = lower_graph(built, host(), pick=lambda t: "vectors=1")
-    lanes = host().vector_lanes(F32)
+    lanes = host().isa.lanes(F32)
     packed = [buffer.shape for buffer in made.plan.buffers if buffer.kind == "packed"]
     assert packed == [(96 // lanes, 64, lanes)]
     check(built, whole(F32, ROWS, 64), whole(F32, 64, 96))

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernelmill import codegen
 from kernelmill.core.dim import evaluate
-from kernelmill.core.target import Target, host
+from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.parser import parse_kernel
@@ -52,12 +52,12 @@ class Launched:
     The kernel is verified, and its text read back, on the way.
     """
 
-    def __init__(self, kernel: Kernel, target: Target | None = None) -> None:
+    def __init__(self, kernel: Kernel, target: Machine | None = None) -> None:
         self.kernel = kernel
         verify_kernel(kernel)
         text = print_kernel(kernel)
         assert print_kernel(parse_kernel(text)) == text
-        image = codegen.compile_kernel(kernel, target or host())
+        image = codegen.compile_kernel(kernel, (target or host()).isa)
         self._tracker, address = link(image, kernel.name)
         pointer, number = ctypes.c_void_p, ctypes.c_int64
         self._function = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)(address)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.core.dtype import F32
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.printer import print_kernel

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import F32, I8, I32, DType
-from kernelmill.core.target import host, x86_64
+from kernelmill.core.machine import host, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from tests.compiled import check, graph, lowered, whole
 
-TARGETS = (x86_64(2), x86_64(3), replace(host(), features=()))
+TARGETS = (profile("x86-64-v2"), profile("x86-64-v3"), profile(host().isa.cpu))
 
 
 def matmul(b: GraphBuilder, x: Value, y: Value) -> Value:

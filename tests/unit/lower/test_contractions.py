@@ -10,12 +10,12 @@ import torch
 
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, to_torch
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from tests.compiled import check, graph, lowered, program, whole
 
-OLDER = (x86_64(2), x86_64(3))
+OLDER = (profile("x86-64-v2"), profile("x86-64-v3"))
 NUMBERS = [F64, F32, F16, BF16, I64, I32, I16, I8, U8]
 
 # ---- matmul ---------------------------------------------------------------------------------

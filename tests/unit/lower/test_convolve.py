@@ -11,7 +11,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F16, F32, F64, DType
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
@@ -21,7 +21,7 @@ from kernelmill.lower.convolve.tiles import plan_convolution
 from kernelmill.plan.ir import Plan
 from tests.compiled import check, lowered, program, whole
 
-OLDER = (x86_64(2), x86_64(3))
+OLDER = (profile("x86-64-v2"), profile("x86-64-v3"))
 PLAIN: dict[str, Any] = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
 Shape = tuple[int, ...]
 
@@ -284,7 +284,7 @@ def geometry(outs: int, channels: int, size: int, window: int) -> Geometry:
 @pytest.mark.parametrize("window", [1, 3])
 def test_the_tiles_of_common_sizes_waste_nothing(size: int, window: int) -> None:
     made = geometry(256, 64, size, window)
-    schedule = plan_convolution(made, x86_64(4))
+    schedule = plan_convolution(made, profile("x86-64-v4"))
     rows, columns = schedule.outputs
     assert rows * columns == size * size
     assert columns % schedule.across == 0
@@ -292,12 +292,12 @@ def test_the_tiles_of_common_sizes_waste_nothing(size: int, window: int) -> None
 
 
 def test_deep_weights_are_read_in_blocks() -> None:
-    assert plan_convolution(geometry(512, 512, 7, 3), x86_64(4)).block < 512
-    assert plan_convolution(geometry(64, 64, 56, 3), x86_64(4)).block == 64
+    assert plan_convolution(geometry(512, 512, 7, 3), profile("x86-64-v4")).block < 512
+    assert plan_convolution(geometry(64, 64, 56, 3), profile("x86-64-v4")).block == 64
 
 
 def test_weights_that_few_tiles_share_are_fetched_ahead() -> None:
-    target = x86_64(4)
+    target = profile("x86-64-v4")
     assert plan_convolution(geometry(512, 512, 7, 3), target).ahead
     assert plan_convolution(geometry(512, 2048, 7, 1), target).ahead
     assert not plan_convolution(geometry(64, 64, 56, 3), target).ahead
@@ -316,15 +316,17 @@ def test_an_image_that_is_added_is_fetched_while_sums_are_made(dims: tuple[int, 
     b.graph.results = [b.emit("layout", b.emit("add", found, y), strides=channels_last(shapes[1]))]
     arguments = [strided(whole(F32, *shape, low=-2, high=3)) for shape in shapes]
     check(b.graph, *arguments, whole(F32, *kernel, low=-2, high=3))
-    made = lowered(b.graph, x86_64(4))
+    made = lowered(b.graph, profile("x86-64-v4"))
     (step,) = made.plan.steps
     kernel_of = made.kernels[step.kernel]
     sizes = [(buffer.elements, buffer.access) for buffer in kernel_of.buffers]
     added = sizes.index((outs * size**2, "in"))
     assert f"prefetch b{added}[" in print_kernel(kernel_of)
     adding = replace(geometry(outs, channels, size, window), adds=True)
-    assert plan_convolution(adding, x86_64(4)).tile_major == (window == 1)
-    assert not plan_convolution(geometry(outs, channels, size, window), x86_64(4)).tile_major
+    assert plan_convolution(adding, profile("x86-64-v4")).tile_major == (window == 1)
+    assert not plan_convolution(
+        geometry(outs, channels, size, window), profile("x86-64-v4")
+    ).tile_major
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["last", "planar"])

@@ -8,13 +8,13 @@ import pytest
 
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, F32, I64
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.costs import Costs
 from kernelmill.lower.fusion import fuse
 
-TARGET = x86_64(4)
+TARGET = profile("x86-64-v4")
 """Caches of 32 KiB and 512 KiB, 16 lanes."""
 
 
@@ -113,4 +113,4 @@ def test_the_log_has_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "kernelmill.lower"):
         stored(graph)
     (line,) = [record.message for record in caplog.records]
-    assert "is stored: 2 kernels read it; cycles: again" in line
+    assert "is stored: 2 kernels read it; ns: again" in line

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import BF16, F32, I8, U8, DType, to_torch
-from kernelmill.core.target import host, x86_64
+from kernelmill.core.machine import host, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.program import Lowered
 from tests.compiled import check, lowered, run_compiled, whole
 
-TARGETS = (x86_64(2), x86_64(3), replace(host(), features=()))
+TARGETS = (profile("x86-64-v2"), profile("x86-64-v3"), profile(host().isa.cpu))
 GROUP = 16
 
 

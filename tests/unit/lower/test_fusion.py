@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kernelmill.core.dtype import BF16, F32, I64, to_torch
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.costs import Costs
@@ -18,7 +18,7 @@ from tests.compiled import check
 def kernels(graph: Graph, *, separate: bool = False) -> list[set[str]]:
     """The computing operators of each kernel, in the order in which they run."""
     forced = [result for result in graph.results if isinstance(result, Value) and result.node]
-    groups = fuse(graph, Costs(graph, x86_64(4)), forced, separate).groups
+    groups = fuse(graph, Costs(graph, profile("x86-64-v4")), forced, separate).groups
     views = {"reshape", "expand", "permute", "slice", "concat", "full", "pad", "layout"}
     return [{node.op for node in group.nodes} - views for group in groups]
 

@@ -9,7 +9,7 @@ import torch
 
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, F16, F32, F64, I32, I64, DType
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.plan.ir import Launch
@@ -59,7 +59,7 @@ def test_empty_groups_and_rows_of_none(counts: tuple[int, ...]) -> None:
 
 def test_interpreter_and_other_processors() -> None:
     given = arguments((1, 0, 3), rows=5, depth=6, columns=9)
-    targets = [x86_64(2), x86_64(3), x86_64(4)]
+    targets = [profile("x86-64-v2"), profile("x86-64-v3"), profile("x86-64-v4")]
     check(products(rows=5, groups=3, depth=6, columns=9), *given, targets=targets, interpret=True)
 
 
@@ -81,7 +81,7 @@ def test_widths_that_are_no_whole_panels(columns: int, depth: int) -> None:
 def test_deep_weights_are_summed_in_blocks() -> None:
     given = arguments((9, 30), rows=40, depth=20000, columns=33)
     graph = products(rows=40, groups=2, depth=20000, columns=33)
-    check(graph, *given, targets=[x86_64(3)])
+    check(graph, *given, targets=[profile("x86-64-v3")])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 100])

@@ -9,14 +9,14 @@ import torch
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F32, F64, I32, I64, U8, DType
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.ops import MODES
 from tests.compiled import check, graph, interpreted, lowered, run_compiled, whole
 
-OLDER = (x86_64(2), x86_64(3))
+OLDER = (profile("x86-64-v2"), profile("x86-64-v3"))
 
 
 def places(size: int, *shape: int) -> torch.Tensor:

@@ -24,7 +24,7 @@ from kernelmill.core.dtype import (
     DType,
     to_torch,
 )
-from kernelmill.core.target import Target, x86_64
+from kernelmill.core.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
@@ -32,7 +32,7 @@ from kernelmill.lower.nest import MOST_TOGETHER
 from kernelmill.plan.ir import Launch
 from tests.compiled import check, graph, lowered, program, whole
 
-OLDER = (x86_64(2), x86_64(3))
+OLDER = (profile("x86-64-v2"), profile("x86-64-v3"))
 FOLDS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
 dtypes = pytest.mark.parametrize("dtype", COMPUTABLE, ids=str)
 
@@ -189,7 +189,7 @@ def test_every_reduction_of_every_dtype(dtype: DType, dims: tuple[int, ...]) -> 
 
 @pytest.mark.parametrize("target", OLDER, ids=["v2", "v3"])
 @pytest.mark.parametrize("dims", [(1,), (0,)], ids=["inner", "outer"])
-def test_reductions_on_older_processors(target: Target, dims: tuple[int, ...]) -> None:
+def test_reductions_on_older_processors(target: Machine, dims: tuple[int, ...]) -> None:
     def build(b: GraphBuilder, x: Value, y: Value) -> list[Value]:
         return [
             b.emit("reduce_sum", x, dims=dims), b.emit("reduce_max", y, dims=dims),
@@ -338,7 +338,7 @@ def test_rows_two_at_a_time(shape: tuple[int, ...]) -> None:
     last = len(shape) - 1
     made = graph(lambda b, x: softmax(b, x, last), (F32, shape))
     long = shape[-1] > MOST_TOGETHER
-    plan = lowered(made, x86_64(4)).plan
+    plan = lowered(made, profile("x86-64-v4")).plan
     assert isinstance(plan.steps[0], Launch)
     assert plan.steps[0].scratch == (shape[-1] if long else -(-shape[-1] // 16) * 16 * 2) * 4
     check(made, torch.randn(shape), targets=OLDER, interpret=True)
@@ -457,7 +457,7 @@ def test_rows_to_come_are_asked_for(rows: int, columns: int, asked: bool) -> Non
     sums = graph(build, (F32, (rows, columns)))
     made = check(sums, whole(F32, rows, columns))
     assert ("prefetch" in print_kernel(*made.kernels.values())) == asked
-    own_caches = lowered(sums, x86_64(4))
+    own_caches = lowered(sums, profile("x86-64-v4"))
     assert ("prefetch" in print_kernel(*own_caches.kernels.values())) == asked
 
 

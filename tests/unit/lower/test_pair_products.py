@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.target import host, x86_64
+from kernelmill.core.isa import Isa
+from kernelmill.core.machine import Machine, host, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
@@ -18,8 +17,8 @@ from kernelmill.kernel.printer import print_kernel
 from tests.compiled import check, graph, interpreted, lowered, run_compiled, whole
 from tests.tolerances import mismatch
 
-TARGETS = (x86_64(3), replace(host(), features=()))
-PAIRED = replace(x86_64(4), features=("avx512bf16",))
+TARGETS = (profile("x86-64-v3"), profile(host().isa.cpu))
+PAIRED = Machine(Isa("x86_64-unknown-linux-gnu", "x86-64-v4", ("avx512bf16",)))
 
 
 def matmul(b: GraphBuilder, x: Value, y: Value) -> Value:

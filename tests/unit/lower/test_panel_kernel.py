@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value, row_major
 from kernelmill.lower.elements import Location
@@ -17,7 +17,7 @@ from kernelmill.lower.panel_kernel import PanelCopy, panel_copy
 from kernelmill.lower.panel_views import Rows
 from tests.unit.lower.launched import Launched, assert_margins_untouched, interpret, surrounded
 
-LANES = host().vector_lanes(F32)
+LANES = host().isa.lanes(F32)
 
 SHAPES = [
     # groups, outs, channels, taps, vectors of a panel, block of channels

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import Dim, as_sym, linear_part, sym
 from kernelmill.core.dtype import from_torch
-from kernelmill.core.target import Target, host, x86_64
+from kernelmill.core.machine import Machine, host, profile
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.lane import Lane
@@ -30,7 +30,7 @@ class Scan:
 
     def __init__(
         self, x: Tensor, axis: int, kind: str, shape: Dims | None = None,
-        target: Target | None = None,
+        target: Machine | None = None,
     ) -> None:  # fmt: skip
         dtype = from_torch(x.dtype)
         assert dtype is not None
@@ -114,7 +114,9 @@ def test_narrow_vectors() -> None:
     x = sample((30, 45), torch.float32)
     for level in (2, 3):
         for axis in (0, 1):
-            assert_same(Scan(x, axis, "sum", target=x86_64(level))(x), eager("sum", x, axis))
+            assert_same(
+                Scan(x, axis, "sum", target=profile(f"x86-64-v{level}"))(x), eager("sum", x, axis)
+            )
 
 
 def test_transposed_memory() -> None:

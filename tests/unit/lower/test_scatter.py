@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import Dim, as_sym, linear_part, sym
 from kernelmill.core.dtype import BOOL, I64, from_torch
-from kernelmill.core.target import Target, host, x86_64
+from kernelmill.core.machine import Machine, host, profile
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import STATUS, Value
 from kernelmill.lower.lane import Lane
@@ -40,7 +40,7 @@ class Scatter:
     def __init__(
         self, x: Tensor, indices: Sequence[Tensor], source: Tensor, axes: tuple[int, ...],
         mode: str, shared: bool, shape: Dims | None = None, space: Dims | None = None,
-        target: Target | None = None,
+        target: Machine | None = None,
     ) -> None:  # fmt: skip
         dtype = from_torch(x.dtype)
         assert dtype is not None
@@ -205,7 +205,9 @@ def test_bool(mode: str) -> None:
 def test_narrow_vectors(level: int) -> None:
     x, index = sample((9, 33)), positions((4,), 9)
     source = sample((4, 33), seed=2)
-    scatter = Scatter(x, [index], source, (0,), "add", shared=True, target=x86_64(level))
+    scatter = Scatter(
+        x, [index], source, (0,), "add", shared=True, target=profile(f"x86-64-v{level}")
+    )
     assert_same(scatter(x, [index], source), one_by_one(x, [index], source, 0, "add"))
 
 

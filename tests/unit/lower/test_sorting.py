@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, to_torch
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.sorting import RADIX_SORTED
@@ -53,7 +53,7 @@ def special(*shape: int, step: int = 3) -> Tensor:
 @pytest.mark.parametrize("size", [0, 1, 3, 16, 17, 65])
 def test_equal_elements_have_eagers_order(size: int) -> None:
     x = whole(F32, 2, size, low=0, high=3)
-    targets = [x86_64(2), x86_64(3)] if size == 65 else []
+    targets = [profile("x86-64-v2"), profile("x86-64-v3")] if size == 65 else []
     check(sorts(F32, 2, size), x, targets=targets, interpret=size == 17)
     check(tops(F32, size // 2, 2, size), x, targets=targets, interpret=size in (3, 17))
 

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from kernelmill.core.dtype import F32
-from kernelmill.core.target import host, x86_64
+from kernelmill.core.machine import host, profile
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.transpose import transpose
 from tests.unit.lower.launched import Launched, interpret
 
 
 @pytest.mark.parametrize("count", [2, 4, 8, 16])
-@pytest.mark.parametrize("target", [x86_64(2), x86_64(3), host()], ids=str)
+@pytest.mark.parametrize("target", [profile("x86-64-v2"), profile("x86-64-v3"), host()], ids=str)
 def test_transpose(target, count: int) -> None:
     builder = KernelBuilder("turn", "Transpose")
     for name, access in (("x", "in"), ("y", "out")):

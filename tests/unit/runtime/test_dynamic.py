@@ -10,7 +10,7 @@ from kernelmill.codegen import dims_function
 from kernelmill.core.dim import Dim, Sym, of_atom
 from kernelmill.core.dtype import I64
 from kernelmill.core.errors import InputError, VerificationError
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.plan.ir import DimResult, Plan, SymbolInput, TensorResult
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
@@ -56,7 +56,7 @@ def program(request: pytest.FixtureRequest) -> Program:
     plan, objects = dynamic_plan(), {"add": add(), "double": double()}
     if request.param == "native":
         needed = dims_needed(plan)
-        objects[DIMS_OBJECT] = dims_function(DIMS_OBJECT, plan.symbols, needed, host())
+        objects[DIMS_OBJECT] = dims_function(DIMS_OBJECT, plan.symbols, needed, host().isa)
     return load(plan, objects)
 
 
@@ -166,7 +166,7 @@ def test_parameters_are_packed_before_sizes_are_known(native: bool) -> None:
     objects = {"add": add(), "double": double()}
     if native:
         needed = dims_needed(plan)
-        objects[DIMS_OBJECT] = dims_function(DIMS_OBJECT, plan.symbols, needed, host())
+        objects[DIMS_OBJECT] = dims_function(DIMS_OBJECT, plan.symbols, needed, host().isa)
     program = load(plan, objects)
     w = torch.nn.Parameter(torch.randn(4))
     for size in (2, 3):
@@ -180,7 +180,7 @@ def test_a_divisor_that_is_zero_counts_as_one(native: bool) -> None:
     shares = DimResult((s0 + 7) // s0 * 4), DimResult((s0 + 7) % s0)
     plan = Plan("share", (S0,), (SymbolInput("s0"),), (), (), (), shares, ())
     needed = dims_needed(plan)
-    objects = {DIMS_OBJECT: dims_function(DIMS_OBJECT, plan.symbols, needed, host())}
+    objects = {DIMS_OBJECT: dims_function(DIMS_OBJECT, plan.symbols, needed, host().isa)}
     program = load(plan, objects if native else {})
     assert program(3) == [12, 1]
     assert program(0) == [32, 0]

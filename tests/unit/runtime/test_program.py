@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from kernelmill.core.dtype import F32, I64
+from kernelmill.core.machine import host
 from kernelmill.plan.ir import DimResult, Plan, TensorResult
 from kernelmill.runtime import load
-from kernelmill.runtime.executor import PARALLEL_THRESHOLD_NS
 from tests.unit.runtime.kernels import (
     add,
     buffer,
@@ -136,8 +136,8 @@ def test_a_region_has_no_more_threads_than_its_work_keeps_busy() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        assert set(run_who(3 * PARALLEL_THRESHOLD_NS // 2)) == {0, 1, 2}
-        assert set(run_who(PARALLEL_THRESHOLD_NS)) == {0, 1}
+        assert set(run_who(3 * host().region_work_ns // 2)) == {0, 1, 2}
+        assert set(run_who(host().region_work_ns)) == {0, 1}
     finally:
         torch.set_num_threads(before)
 

@@ -87,14 +87,14 @@ def test_the_files_of_another_entry_are_not_taken_for_ones_own(folder):
 
 
 def test_what_decides_the_bytes_of_an_object_is_in_its_key():
-    parts = {f"kernel.{n}": n for n in ("target", "generator", "llvm", "abi")}
+    parts = {f"kernel.{n}": n for n in ("isa", "generator", "llvm", "abi")}
     keys = [key_of(kernel, parts) for kernel in KERNELS]
     assert len({key.digest for key in keys}) == len(keys)
     named = [dict(key.ingredients) for key in keys]
     assert [("kernel" in n, "dims" in n, "driver" in n) for n in named] == [
         (True, False, False), (False, True, False), (False, False, True), (True, False, False),
     ]  # fmt: skip
-    assert named[3]["target"] == "other"
+    assert named[3]["isa"] == "other"
 
 
 class Model:

@@ -15,7 +15,7 @@ from kernelmill import static_kernels
 from kernelmill.cli.main import main
 from kernelmill.compiler import choices
 from kernelmill.core.errors import ConfigError, KernelmillError
-from kernelmill.core.target import host
+from kernelmill.core.machine import host
 from kernelmill.store import Store, packages
 
 
@@ -156,13 +156,13 @@ def test_another_target(recorded, tmp_path):
     built = static_kernels.build(recorded, tmp_path, name="old", target="x86-64-v2")
     packages.installer.install(built.path, str(tmp_path / "packages"))
     (package,) = packages.packages_in(str(tmp_path / "packages"))
-    assert package.target.cpu == "x86-64-v2"
+    assert package.machine.isa.cpu == "x86-64-v2"
     store = Store(tmp_path / "empty", packages=[package])
     found = choices.Choices(store, host())
     log = [json.loads(line) for line in recorded.read_text().splitlines()]
     operator = choices_of(log)
     form, choice, kernels = found.packaged(operator)
-    assert (form, choice.kernel, kernels.target) == (operator, "static", package.target)
+    assert (form, choice.kernel, kernels.machine) == (operator, "static", package.machine)
 
 
 def choices_of(log):

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from kernelmill.core.errors import StoreError
-from kernelmill.core.target import host, x86_64
+from kernelmill.core.isa import Isa
+from kernelmill.core.machine import Machine, host, profile
 from kernelmill.store import Store, installer, packages
 from kernelmill.store.entry import encode, entry_name
 from tests.unit.store.samples import compiled, key
@@ -54,7 +55,7 @@ def names(folder):
 def test_installed_found_used_and_uninstalled(package, folder):
     assert run(package, "--install", "--path", folder).startswith("installed ")
     (found,) = packages.packages_in(str(folder))
-    assert (found.name, found.target) == ("static_kernel_1", host())
+    assert (found.name, found.machine) == ("static_kernel_1", host())
     store = Store(folder / "none", packages=[found])
     entry = store.get_or_compile(key(1), "Square", lambda: pytest.fail("compiled"))
     assert entry.source == "package static_kernel_1"
@@ -95,7 +96,7 @@ def test_several_stand_side_by_side_the_newest_first(package, folder, tmp_path):
 
 
 def test_another_target_is_refused_with_the_reason(tmp_path, folder):
-    arm = packages.Target("aarch64-unknown-linux-gnu", "generic")
+    arm = Machine(Isa("aarch64-unknown-linux-gnu", "generic"))
     package = packages.write_run(contents(target=arm), tmp_path)
     assert "aarch64" in run(package, "--install", "--path", folder, code=2)
     assert not folder.exists()
@@ -103,7 +104,7 @@ def test_another_target_is_refused_with_the_reason(tmp_path, folder):
 
 def test_missing_processor_features_are_named(monkeypatch):
     monkeypatch.setattr(installer, "_cpu_flags", lambda: {"ssse3"})
-    manifest = contents(target=x86_64(3)).manifest()
+    manifest = contents(target=profile("x86-64-v3")).manifest()
     assert "avx2" in installer.misfit(manifest)
 
 

@@ -7,20 +7,18 @@ import math
 from kernelmill.codegen.code import Reg
 from kernelmill.codegen.math.building import (
     MAGIC,
-    above_floor,
     absolute,
     at_least,
     at_most,
     copysign,
-    has_scalef,
     horner,
     power_of_two,
     rounded,
     scaled,
-    scalef,
     two_parts,
 )  # fmt: skip
 from kernelmill.codegen.math.coefficients import EXP, EXP2, EXPM1, TANH
+from kernelmill.codegen.targets import answers
 
 _LN2_HIGH, _LN2_LOW = two_parts(math.log(2))
 _LOG2E = 1 / math.log(2)
@@ -62,8 +60,11 @@ def exp_normal(x: Reg) -> Reg:
 
 def exp2(x: Reg) -> Reg:
     """2^x, from the integer below x on."""
-    if has_scalef(x.code, x.lanes):
-        return scalef(horner(above_floor(x), (1.0, *EXP2)), x)
+    part = answers(x.code.isa).above_floor(x)
+    if part is not None:
+        whole = answers(x.code.isa).scale(horner(part, (1.0, *EXP2)), x)
+        assert whole is not None, "instructions on exponents come together"
+        return whole
     x = at_least(at_most(x, 128.5), -151.0)
     k = x.code.intrinsic("floor", x)
     return scaled(horner(x - k, (1.0, *EXP2)), k, k + MAGIC)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.spelling import llvm_type
+from kernelmill.codegen.targets import answers
 from kernelmill.codegen.vectors import concat, extract, shuffle, slice_lanes
 from kernelmill.core.dtype import F32, F64, I64
 from kernelmill.kernel.ir import VType
@@ -18,21 +19,22 @@ _ERFC = {"erfc"}
 
 def call(name: str, arguments: list[Reg]) -> Reg:
     """`name` (as the C library calls it for doubles) of the arguments."""
-    code = arguments[0].code
-    return (_in_pieces if has_vectors(code) else _lane_by_lane)(name, arguments)
+    found = _vector_function(name, arguments[0])
+    return _lane_by_lane(name, arguments) if found is None else _in_pieces(*found, arguments)
 
 
-def has_vectors(code: Code) -> bool:
-    """True when SLEEF's functions for the target's vectors can be called."""
-    return code.target.is_x86 and code.target.vector_bits >= 256
+def has_vectors(x: Reg) -> bool:
+    """True when functions for whole vectors of this type can be called."""
+    return _vector_function("exp", x) is not None
 
 
-def _in_pieces(name: str, arguments: list[Reg]) -> Reg:
-    code, type = arguments[0].code, arguments[0].type
-    width = code.target.vector_bits // type.dtype.bits
+def _vector_function(name: str, x: Reg) -> tuple[str, int] | None:
     accuracy = "u05" if name in _HALF_ULP else "u15" if name in _ERFC else "u10"
-    letter = "f" if type.dtype == F32 else "d"
-    function = f"Sleef_{name}{letter}{width}_{accuracy}"
+    return answers(x.code.isa).vector_function(name, x.dtype, accuracy)
+
+
+def _in_pieces(function: str, width: int, arguments: list[Reg]) -> Reg:
+    code, type = arguments[0].code, arguments[0].type
     piece = VType(type.dtype, width)
     code.module.declare(
         function, llvm_type(piece), [llvm_type(piece)] * len(arguments), " nounwind willreturn"

@@ -40,7 +40,7 @@ def apply(op: str, arguments: list[Reg]) -> Reg:
         return nextafter(x, arguments[1])
     if op in _OWN:
         return _called(op, x, _OWN[op])
-    if op in _INLINE_F32 and x.dtype == F32 and x.code.target.has_fma:
+    if op in _INLINE_F32 and x.dtype == F32 and x.code.isa.has_fma:
         return _INLINE_F32[op](x)
     if op == "sigmoid":
         return outside.sigmoid(x)

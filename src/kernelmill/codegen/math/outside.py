@@ -52,7 +52,7 @@ _HARD_F64: dict[str, tuple[Function, Function]] = {
 def call(op: str, arguments: list[Reg]) -> Reg:
     """`op` of registers of one type, f32 or f64, by a function from outside."""
     x, usual = arguments[0], external.call(op, arguments)
-    if not external.has_vectors(x.code):
+    if not external.has_vectors(x):
         return usual
     if x.dtype == F32 and op in _HARD_F32:
         return rarely(_HARD_F32[op](x), usual, lambda: _through_f64(op, x))

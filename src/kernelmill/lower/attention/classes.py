@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import Dim, bounds
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.attention.emit import emit_attention
 from kernelmill.lower.attention.plan import FEW_ROWS, plan_attention
@@ -36,19 +36,21 @@ class AttentionClass:
 
 
 def plan_attention_classes(
-    spec: AttentionSpec, target: Target, given: AttentionTiling | None = None
+    spec: AttentionSpec, machine: Machine, given: AttentionTiling | None = None
 ) -> tuple[AttentionClass, ...]:
     """The classes, smallest first; one, with what is given, for a known number of rows.
 
     Raises UnsupportedError when a depth is symbolic or zero.
     """
-    rest = AttentionClass(None, spec, plan_attention(spec, target, given))
+    rest = AttentionClass(None, spec, plan_attention(spec, machine, given))
     if isinstance(spec.rows, int):
         return (rest,)
     exact = [replace(spec, rows=rows) for rows in _EXACT_ROWS]
-    small = [AttentionClass(rows, one, plan_attention(one, target))
+    small = [AttentionClass(rows, one, plan_attention(one, machine))
              for rows, one in zip(_EXACT_ROWS, exact, strict=True)]  # fmt: skip
-    small.append(AttentionClass(FEW_ROWS, spec, plan_attention(spec, target, None, _ROWS_TOGETHER)))
+    small.append(
+        AttentionClass(FEW_ROWS, spec, plan_attention(spec, machine, None, _ROWS_TOGETHER))
+    )
     least = bounds(spec.rows)[0] or 0
     return (*(one for one in small if one.most is not None and one.most >= least), rest)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.lower.attention.layout import lay_out
 from kernelmill.lower.attention.schedule import AttentionSchedule
 from kernelmill.lower.attention.spec import AttentionSpec
@@ -31,7 +31,7 @@ _PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
 
 
 def plan_attention(
-    spec: AttentionSpec, target: Target, given: AttentionTiling | None = None, together: int = 0
+    spec: AttentionSpec, machine: Machine, given: AttentionTiling | None = None, together: int = 0
 ) -> AttentionSchedule:
     """The schedule for this attention on this processor, with what is given. Depends on nothing
     else.
@@ -45,18 +45,18 @@ def plan_attention(
         raise UnsupportedError("attention over vectors without elements")
     if isinstance(spec.rows, int) and spec.rows <= FEW_ROWS:
         together = max(spec.rows, 1)
-    tile = _TILE[16 if target.is_x86 and target.vector_bits < 512 else 32]
-    lanes = target.vector_lanes(spec.accumulate)
+    tile = _TILE[machine.isa.vector_registers]
+    lanes = machine.isa.lanes(spec.accumulate)
     if together:
-        schedule = _streamed(spec, lanes, tile, target.has_fma, together)
+        schedule = _streamed(spec, lanes, tile, machine.isa.has_fma, together)
     else:
         row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
-        most = max(1, min(_BLOCK_KEYS, target.l2_bytes // 2 // row))
-        schedule = _packed(spec, lanes, tile, target.has_fma, most)
+        most = max(1, min(_BLOCK_KEYS, machine.l2_bytes // 2 // row))
+        schedule = _packed(spec, lanes, tile, machine.isa.has_fma, most)
     if given is not None:
         schedule = with_tiling(schedule, spec, given)
     scratch = lay_out(spec, schedule).elements * spec.accumulate.bytes
-    return replace(schedule, scratch=scratch, work=_work(spec, together > 0, lanes))
+    return replace(schedule, scratch=scratch, work=_work(spec, together > 0, lanes, machine))
 
 
 def _streamed(
@@ -147,14 +147,13 @@ def _parts(whole: int, part: int) -> int:
     return -(-whole // part)
 
 
-def _work(spec: AttentionSpec, streamed: bool, lanes: int) -> Dim:
-    """At 6 multiply-adds a lane and nanosecond; an exponential counts as 16 of them.
-
-    Streamed keys and values come at 32 bytes a nanosecond, from a cache further out or memory.
-    """
+def _work(spec: AttentionSpec, streamed: bool, lanes: int, machine: Machine) -> Dim:
+    """Multiply-adds, an exponential counting as 16 of them, and keys and values that are streamed
+    from a cache further out or memory."""
     pairs, depths = product(spec.batch) * spec.keys, spec.depth + spec.value_depth
     scores = ceildiv(pairs * spec.rows, 2) if spec.causal else pairs * spec.rows
-    work = ceildiv(scores * (depths + 16), 6 * lanes)
+    work = ceildiv(scores * (depths + 16), machine.products(lanes))
     if streamed:
-        work = work + ceildiv(pairs * depths * spec.accumulate.bytes, 32 * spec.group)
+        bytes = pairs * depths * spec.accumulate.bytes
+        work = work + ceildiv(bytes, machine.stream_bytes * spec.group)
     return work

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import Dim, bounds, maximum
-from kernelmill.core.target import Target
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.classes import SizeClass, emit_by_size
 from kernelmill.lower.contract.emit import emit_contraction, emit_task
@@ -33,7 +33,7 @@ class RowClass:
         return self.schedule.tasks(spec if self.most is None else replace(spec, m=self.most))
 
 
-def plan_classes(spec: Contraction, target: Target, schedule: Schedule) -> tuple[RowClass, ...]:
+def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tuple[RowClass, ...]:
     """The classes, smallest first; `schedule` is that of the last. It is the only one for a known
     number of rows, and where every number of rows wants the same, as with a packed B: tiles have as
     many rows as there are anyway."""
@@ -43,7 +43,7 @@ def plan_classes(spec: Contraction, target: Target, schedule: Schedule) -> tuple
         return (rest,)
 
     def few(most: int, exact: bool) -> RowClass:
-        return RowClass(most, plan_contraction(replace(spec, m=most), target), exact)
+        return RowClass(most, plan_contraction(replace(spec, m=most), machine), exact)
 
     smaller = [few(rows, True) for rows in range(1, DOT_ROWS + 1)]
     if not smaller[0].schedule.dot:

@@ -48,7 +48,7 @@ class Schedule:
     slide_rows              of a window with few sums: output rows of a task, summed in the strip
     slide_together          and so many of them at a time
     inline                  hand sums to `store` from registers, not by way of scratch
-    fused                   the target multiplies and adds in one instruction
+    fused                   the processor multiplies and adds in one instruction
     work                    estimated nanoseconds of all tasks on one core
     ahead                   a packed B's next panel is brought near while the row tiles are summed
     rows_ahead              A is read where it lies, the next tile's rows brought near meanwhile

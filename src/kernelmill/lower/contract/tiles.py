@@ -1,8 +1,8 @@
 """The rules that choose a schedule.
 
-All follow from the target's vector width and caches, and from the sizes where those are known.
-Costs are in cycles of a core that does two vector multiply-adds and two vector loads a cycle with
-four cycles latency, which fits current cores with AVX2, AVX-512 or NEON.
+All follow from the processor's vectors and caches, and from the sizes where those are known.
+Costs are nanoseconds of one core by the rates of core/machine.py; moving elements about is counted
+in vector operations.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ from itertools import product as pairs
 from math import prod
 
 from kernelmill.core.dim import Dim, floordiv, minimum, product
-from kernelmill.core.target import Target
+from kernelmill.core.isa import MULTIPLY_ADD
+from kernelmill.core.machine import Machine
 from kernelmill.lower.contract.schedule import Schedule, parts
 from kernelmill.lower.contract.spec import Contraction, Operand, guess
 from kernelmill.lower.contract.strip_shape import strip_shape
 from kernelmill.lower.contract.tiling import Tiling
-from kernelmill.lower.cycles import (
-    CYCLES_PER_NANOSECOND,
-    STREAM_BYTES,
-    TASK_CYCLES,
-    THREADS,
-)  # fmt: skip
+from kernelmill.lower.teams import THREADS
 
 _OPEN = Tiling()
 
@@ -57,31 +53,31 @@ _INLINE_DEPTH = 32
 _STRIDED_DEPTH = 1024
 """Most k whose elements of A may be a row apart each: that is as many cache lines in use."""
 
-_SERIAL_CYCLES = 4_000
+_SERIAL_NS = 1000
 """Contractions below this are one task: less is not worth meeting for, even in a super kernel."""
 
 
-def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -> Schedule:
+def plan_contraction(spec: Contraction, machine: Machine, given: Tiling = _OPEN) -> Schedule:
     """The schedule for this contraction on this processor, with what is given. Depends on nothing
     else."""
     if spec.rows is not None:
         # As for one batch index, whose tasks all threads share.
         one = replace(spec, rows=None, batch=(), m=spec.likely)
-        schedule = plan_contraction(one, target, given)
-        return replace(schedule, work=_grouped_work(spec, schedule.lanes))
-    lanes = target.vector_lanes(spec.accumulate)
+        schedule = plan_contraction(one, machine, given)
+        return replace(schedule, work=_grouped_work(spec, schedule.lanes, machine))
+    lanes = machine.isa.lanes(spec.accumulate)
     dot = _sums_along_depth(spec)
-    slide_rows, slide_together = _choose_slide(spec, target, lanes)
-    vectors = 1 if dot else given.vectors or _choose_vectors(spec, target, lanes)
-    limit = min(_row_limit(spec.a, target, vectors), given.rows or _MOST_ROWS)
-    rows = guess(spec.m) if dot or slide_rows else _choose_rows(spec.m, limit, vectors)
+    slide_rows, slide_together = _choose_slide(spec, machine, lanes)
+    vectors = 1 if dot else given.vectors or _choose_vectors(spec, machine, lanes)
+    limit = min(_row_limit(spec.a, machine, vectors), given.rows or _MOST_ROWS)
+    rows = guess(spec.m) if dot or slide_rows else _choose_rows(spec.m, limit, vectors, machine)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
     schedule = Schedule(
         lanes=lanes,
         rows=rows,
         vectors=vectors,
         pack_a=spec.a.packed is None and not spec.a.direct and not dot and not slide_rows,
-        pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, target, one_tile),
+        pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, machine, one_tile),
         run_vectors=_run_vectors(spec, lanes, vectors),
         dot=dot,
         slide_rows=slide_rows,
@@ -91,17 +87,17 @@ def plan_contraction(spec: Contraction, target: Target, given: Tiling = _OPEN) -
         and not dot
         and spec.words == 1
         and guess(spec.depth) <= _INLINE_DEPTH,
-        fused=target.has_fma and spec.accumulate.is_float,
-        work=_work(spec, lanes),
+        fused=machine.isa.has_fma and spec.accumulate.is_float,
+        work=_work(spec, lanes, machine),
     )
     if dot or one_tile:
-        return _with_blocks(schedule, spec, given)
-    block = given.depth_block or _choose_depth_block(spec, target, schedule.panel_stride)
-    schedule = _with_blocks(replace(schedule, depth_block=block), spec, given)
+        return _with_blocks(schedule, spec, machine, given)
+    block = given.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride)
+    schedule = _with_blocks(replace(schedule, depth_block=block), spec, machine, given)
     return replace(
         schedule,
-        ahead=_looks_ahead(schedule, spec, target),
-        rows_ahead=_expects_rows(schedule, spec, target),
+        ahead=_looks_ahead(schedule, spec, machine),
+        rows_ahead=_expects_rows(schedule, spec, machine),
     )
 
 
@@ -114,7 +110,7 @@ def _sums_along_depth(spec: Contraction) -> bool:
     return few and loose and spec.b.contiguous_along == "k" and guess(spec.k[-1]) >= 16
 
 
-def _choose_slide(spec: Contraction, target: Target, lanes: int) -> tuple[int, int]:
+def _choose_slide(spec: Contraction, machine: Machine, lanes: int) -> tuple[int, int]:
     """Output rows of a task, and how many at a time, where so few sums share a window that a panel
     would not pay; else (0, 0)."""
     window = spec.b.window
@@ -128,27 +124,23 @@ def _choose_slide(spec: Contraction, target: Target, lanes: int) -> tuple[int, i
     one_row = strip_shape(spec, window, spec.k[0], 1, lanes, 0)
     most = max(_SLIDE_PIXELS // guess(one_row.elements), parts(height * batch, _SLIDE_TASKS), 1)
     rows = max(count for count in range(1, min(most, height) + 1) if height % count == 0)
-    sums = min(registers(target) // 4, _SLIDE_PRODUCTS // taps)
+    sums = min(machine.isa.vector_registers // 4, _SLIDE_PRODUCTS // taps)
     together = max(1, sums // spec.m)
     return rows, max(count for count in range(1, together + 1) if rows % count == 0)
 
 
-def _row_limit(a: Operand, target: Target, vectors: int) -> int:
-    limit = _ROWS[registers(target)][vectors - 1]
+def _row_limit(a: Operand, machine: Machine, vectors: int) -> int:
+    limit = _ROWS[machine.isa.vector_registers][vectors - 1]
     return limit if a.packed is not None else min(limit, _DIRECT_ROWS)
 
 
-def registers(target: Target) -> int:
-    """Vector registers of the processor."""
-    return 16 if target.is_x86 and target.vector_bits < 512 else 32
+def tile_ns(rows: int, vectors: int, machine: Machine) -> float:
+    """Of a register tile for each k: multiply-adds or loads, whichever take longer."""
+    sums = rows * vectors / machine.dot_rate(MULTIPLY_ADD)
+    return max(sums, machine.time(rows + vectors, {}))
 
 
-def _tile_cycles(rows: int, vectors: int) -> float:
-    """Cycles of a register tile for each k: multiply-adds or loads, whichever are more."""
-    return max(rows * vectors, rows + vectors) / 2
-
-
-def _choose_vectors(spec: Contraction, target: Target, lanes: int) -> int:
+def _choose_vectors(spec: Contraction, machine: Machine, lanes: int) -> int:
     """Fewest cycles for a row of C. A packed B has one width whatever m is, to be shared."""
     if not isinstance(spec.n, int):
         return 2
@@ -156,41 +148,43 @@ def _choose_vectors(spec: Contraction, target: Target, lanes: int) -> int:
     shared = spec.b.packed is not None or spec.b.panelled
     most = max(_ROWS[32]) if shared else guess(spec.m)
 
-    streamed = spec.accumulate.bytes / STREAM_BYTES if _streams_a(spec, target) else 0.0
+    bytes = spec.accumulate.bytes
+    streamed = machine.streaming(bytes) if _streams_a(spec, machine) else 0.0
 
-    def cycles(vectors: int) -> float:
-        rows = min(most, _row_limit(spec.a, target, vectors))
+    def spent(vectors: int) -> float:
+        rows = min(most, _row_limit(spec.a, machine, vectors))
         full, rest = divmod(count, vectors)
-        last = _tile_cycles(rows, rest) if rest else 0
-        sums = (full * _tile_cycles(rows, vectors) + last) / rows
+        last = tile_ns(rows, rest, machine) if rest else 0
+        sums = (full * tile_ns(rows, vectors, machine) + last) / rows
         return sums + parts(count, vectors) * streamed
 
-    return min((v for v in (3, 2, 4, 1) if v <= count), key=cycles)
+    return min((v for v in (3, 2, 4, 1) if v <= count), key=spent)
 
 
-def _streams_a(spec: Contraction, target: Target) -> bool:
+def _streams_a(spec: Contraction, machine: Machine) -> bool:
     """Whether A is constant and comes from beyond the second-level cache for each column tile."""
-    return spec.a.packed is not None and _bytes(spec, guess(spec.m)) > target.l2_bytes
+    return spec.a.packed is not None and _bytes(spec, guess(spec.m)) > machine.l2_bytes
 
 
-def _choose_rows(m: Dim, limit: int, vectors: int) -> int:
+def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
     """Rows of the tile: all of them, or what leaves the cheapest rest."""
     if not isinstance(m, int):
         return min(limit, _DIRECT_ROWS)
     if m <= limit:
         return max(m, 1)
 
-    def cycles(rows: int) -> float:
+    def spent(rows: int) -> float:
         full, rest = divmod(m, rows)
-        return full * _tile_cycles(rows, vectors) + (_tile_cycles(rest, vectors) if rest else 0)
+        last = tile_ns(rest, vectors, machine) if rest else 0
+        return full * tile_ns(rows, vectors, machine) + last
 
-    return min(range(limit, limit * 2 // 3 - 1, -1), key=cycles)
+    return min(range(limit, limit * 2 // 3 - 1, -1), key=spent)
 
 
 # ---- packing --------------------------------------------------------------------------------
 
 
-def _must_pack_b(spec: Contraction, target: Target, one_tile: bool) -> bool:
+def _must_pack_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
     if spec.b.window is not None or spec.b.contiguous_along == "k" or spec.words > 1:
         return True
@@ -200,7 +194,7 @@ def _must_pack_b(spec: Contraction, target: Target, one_tile: bool) -> bool:
         return True
     if not isinstance(spec.n, int) or not isinstance(spec.depth, int):
         return True
-    return _bytes(spec, spec.n) > target.l2_bytes // 4
+    return _bytes(spec, spec.n) > machine.l2_bytes // 4
 
 
 def _run_vectors(spec: Contraction, lanes: int, vectors: int) -> int:
@@ -211,20 +205,20 @@ def _run_vectors(spec: Contraction, lanes: int, vectors: int) -> int:
     return vectors if not isinstance(width, int) else min(vectors, parts(width, lanes))
 
 
-def _looks_ahead(schedule: Schedule, spec: Contraction, target: Target) -> bool:
+def _looks_ahead(schedule: Schedule, spec: Contraction, machine: Machine) -> bool:
     """Whether panels of constants come from far, each to be read by several tiles at a time."""
     whole = spec.b.packed is not None and not schedule.depth_block and schedule.row_tiles > 1
-    return whole and _bytes(spec, guess(spec.n)) > target.l2_bytes // 4
+    return whole and _bytes(spec, guess(spec.n)) > machine.l2_bytes // 4
 
 
-def _expects_rows(schedule: Schedule, spec: Contraction, target: Target) -> bool:
+def _expects_rows(schedule: Schedule, spec: Contraction, machine: Machine) -> bool:
     """Whether rows of A come from far, each tile's anew."""
     in_place = spec.a.expect is not None and not schedule.pack_a and len(spec.k) == 1
     again = schedule.row_tiles > 1 and not schedule.depth_block
-    return in_place and again and _bytes(spec, guess(spec.m)) > target.l2_bytes // 2
+    return in_place and again and _bytes(spec, guess(spec.m)) > machine.l2_bytes // 2
 
 
-def _choose_depth_block(spec: Contraction, target: Target, width: int) -> int:
+def _choose_depth_block(spec: Contraction, machine: Machine, width: int) -> int:
     """Keep a panel of B within most of the second-level cache, and rows of A within the first.
 
     Where A is streamed in, in the order in which it is packed, a panel somewhat too large costs
@@ -234,9 +228,9 @@ def _choose_depth_block(spec: Contraction, target: Target, width: int) -> int:
         return 0
     first = guess(spec.k[0])
     most = first
-    room = target.l2_bytes * 2 if _streams_a(spec, target) else target.l2_bytes * 3 // 4
+    room = machine.l2_bytes * 2 if _streams_a(spec, machine) else machine.l2_bytes * 3 // 4
     if _bytes(spec, width) > room:
-        most = max(1, target.l2_bytes // 4 * first // _bytes(spec, width))
+        most = max(1, machine.l2_bytes // 4 * first // _bytes(spec, width))
     strided = spec.a.packed is None and spec.a.contiguous_along == "outer"
     if strided and spec.depth > _STRIDED_DEPTH:
         most = min(most, max(1, _STRIDED_DEPTH // 2 * first // spec.depth))
@@ -251,23 +245,25 @@ def _bytes(spec: Contraction, outer: int) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _with_blocks(schedule: Schedule, spec: Contraction, given: Tiling) -> Schedule:
+def _with_blocks(
+    schedule: Schedule, spec: Contraction, machine: Machine, given: Tiling
+) -> Schedule:
     """Choose a task's tiles: the least time summed over several numbers of threads."""
     if given.row_tiles and given.column_tiles:
         return replace(schedule, row_tiles=given.row_tiles, column_tiles=given.column_tiles)
     row_tiles = parts(guess(spec.m), schedule.rows)
     column_tiles = parts(guess(spec.n), schedule.width)
     batch = prod(guess(size) for size in spec.batch)
-    task_cycles = _task_cycles(schedule, spec)
-    serial = batch * task_cycles(row_tiles, column_tiles) <= _SERIAL_CYCLES
+    task_ns = _task_ns(schedule, spec, machine)
+    serial = batch * task_ns(row_tiles, column_tiles) <= _SERIAL_NS
     threads = (1,) if serial else THREADS
 
-    def cycles(blocks: tuple[int, int]) -> float:
+    def spent(blocks: tuple[int, int]) -> float:
         tasks = batch * parts(row_tiles, blocks[0]) * parts(column_tiles, blocks[1])
-        one = task_cycles(*blocks)
+        one = task_ns(*blocks)
         return sum(parts(tasks, count) * count * one for count in threads)
 
-    best = min(pairs(_block_sizes(row_tiles), _block_sizes(column_tiles)), key=cycles)
+    best = min(pairs(_block_sizes(row_tiles), _block_sizes(column_tiles)), key=spent)
     return replace(schedule, row_tiles=best[0], column_tiles=best[1])
 
 
@@ -276,59 +272,65 @@ def _block_sizes(count: int) -> list[int]:
     return sorted({parts(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
 
 
-def _task_cycles(schedule: Schedule, spec: Contraction) -> Callable[[int, int], float]:
-    """Cycles of a task by its row tiles and column tiles."""
+def _task_ns(
+    schedule: Schedule, spec: Contraction, machine: Machine
+) -> Callable[[int, int], float]:
+    """Nanoseconds of a task by its row tiles and column tiles."""
     depth = guess(spec.depth)
-    tile = _tile_cycles(schedule.rows, schedule.vectors)
-    copy_a = _copy_cycles(spec.a, ("outer", "k"), schedule.lanes) if schedule.pack_a else 0.0
+    tile = tile_ns(schedule.rows, schedule.vectors, machine)
+    copy_a = _copying(spec.a, ("outer", "k"), schedule.lanes) if schedule.pack_a else 0.0
 
     @cache
     def panels(column_tiles: int) -> tuple[float, float]:
         """Of streaming B in, and of making its panels."""
         elements = column_tiles * schedule.width * depth
-        streamed = elements * spec.accumulate.bytes / STREAM_BYTES
+        streamed = machine.streaming(elements * spec.accumulate.bytes)
         if schedule.run_vectors:
-            return streamed, _window_cycles(replace(schedule, column_tiles=column_tiles), spec)
+            made = _window_operations(replace(schedule, column_tiles=column_tiles), spec)
+            return streamed, machine.time(made, {})
         if schedule.pack_b:
-            return streamed, elements * _copy_cycles(spec.b, ("outer",), schedule.lanes)
+            made = elements * _copying(spec.b, ("outer",), schedule.lanes)
+            return streamed, machine.time(made, {})
         return streamed, 0.0
 
-    def cycles(row_tiles: int, column_tiles: int) -> float:
+    def spent(row_tiles: int, column_tiles: int) -> float:
         streamed, made = panels(column_tiles)
-        sums = row_tiles * column_tiles * depth * tile + TASK_CYCLES
-        return sums + streamed + made + row_tiles * schedule.rows * depth * copy_a
+        sums = row_tiles * column_tiles * depth * tile + machine.task_ns
+        copied = machine.time(row_tiles * schedule.rows * depth * copy_a, {})
+        return sums + streamed + made + copied
 
-    return cycles
+    return spent
 
 
-def _window_cycles(schedule: Schedule, spec: Contraction) -> float:
-    """Cycles of a task's strip and its panels."""
+def _window_operations(schedule: Schedule, spec: Contraction) -> float:
+    """Vector operations that a task's strip and its panels take."""
     shape, window = schedule.strip_shape(spec), spec.b.window
     assert shape is not None and window is not None
     runs = parts(schedule.width, guess(window.outputs[1])) + 1
     vectors = schedule.column_tiles * guess(spec.depth) * runs * schedule.run_vectors
     strips = schedule.column_tiles if schedule.depth_block else 1
-    return 2.5 * vectors + 5 * strips * guess(shape.elements) / schedule.lanes
+    return 5 * vectors + 10 * strips * guess(shape.elements) / schedule.lanes
 
 
-def _copy_cycles(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
-    """Cycles of moving one element into scratch; cheap where vectors run `along` memory."""
+def _copying(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
+    """Vector operations for each element that moves into scratch; few where vectors run `along`
+    memory."""
     if operand.contiguous_along not in along:
-        return 1.0
-    return (2 if operand.direct else 12) / lanes
+        return 2.0
+    return (4 if operand.direct else 24) / lanes
 
 
-def _grouped_work(spec: Contraction, lanes: int) -> Dim:
+def _grouped_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
     """The same where each row has one of the matrices B."""
     rows, matrices = spec.m, minimum(product(spec.batch), spec.m)
-    sums = floordiv(rows * spec.n * spec.depth, 2 * lanes * CYCLES_PER_NANOSECOND)
+    sums = floordiv(rows * spec.n * spec.depth, machine.products(lanes))
     bytes = (rows + matrices * spec.n) * spec.depth * spec.accumulate.bytes
-    return sums + floordiv(bytes, STREAM_BYTES * CYCLES_PER_NANOSECOND)
+    return sums + floordiv(bytes, machine.stream_bytes)
 
 
-def _work(spec: Contraction, lanes: int) -> Dim:
+def _work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
     """Nanoseconds on one core: the multiply-adds, and streaming in both operands once."""
     batch, depth = product(spec.batch), spec.depth
-    sums = floordiv(batch * spec.m * spec.n * depth, 2 * lanes * CYCLES_PER_NANOSECOND)
+    sums = floordiv(batch * spec.m * spec.n * depth, machine.products(lanes))
     bytes = batch * depth * (spec.m + spec.n) * spec.accumulate.bytes
-    return sums + floordiv(bytes, STREAM_BYTES * CYCLES_PER_NANOSECOND)
+    return sums + floordiv(bytes, machine.stream_bytes)

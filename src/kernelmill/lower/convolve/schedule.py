@@ -28,7 +28,7 @@ class Schedule:
     tile_major       a tile is computed for all panels before the next one
     ahead            weights of the next panel or block are brought near meanwhile
     unrolled         a depthwise window's rows are written out, not looped over
-    fused            the target multiplies and adds in one instruction
+    fused            the processor multiplies and adds in one instruction
     work             estimated nanoseconds of all tasks on one core
     """
 

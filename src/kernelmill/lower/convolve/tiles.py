@@ -1,6 +1,6 @@
 """The rules that choose a convolution's schedule.
 
-Costs are in cycles of a core with two vector multiply-adds and two loads a cycle.
+Costs are nanoseconds of one core by the rates of core/machine.py.
 """
 
 from __future__ import annotations
@@ -10,27 +10,20 @@ from dataclasses import replace
 from functools import cache
 from itertools import product as pairs
 
-from kernelmill.core.target import Target
+from kernelmill.core.isa import MULTIPLY_ADD
+from kernelmill.core.machine import Machine
 from kernelmill.lower.contract.schedule import parts
 from kernelmill.lower.contract.spec import guess
-from kernelmill.lower.contract.tiles import registers
+from kernelmill.lower.contract.tiles import tile_ns
 from kernelmill.lower.convolve.schedule import Schedule
 from kernelmill.lower.convolve.spec import Geometry, Pair
 from kernelmill.lower.convolve.tiling import ConvolutionTiling
-from kernelmill.lower.cycles import (
-    CYCLES_PER_NANOSECOND,
-    STREAM_BYTES,
-    TASK_CYCLES,
-    THREADS,
-)  # fmt: skip
+from kernelmill.lower.teams import THREADS
 
 _OPEN = ConvolutionTiling()
 
 _PIXELS = {32: (16, 14, 8, 6), 16: (10, 6, 4, 2)}
 """Pixels of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers."""
-
-_CHAINS = 8
-"""Sums that two multiply-add units with four cycles latency need to stay busy."""
 
 _FEW_WAYS = 8
 _PAGE = 4096
@@ -43,30 +36,32 @@ _UNROLLED_TAPS = 25
 _FEW_TILES = 16
 """With more tiles the time that the first one waits for weights does not count."""
 
-_SERIAL_CYCLES = 20_000
+_SERIAL_NS = 5000
 """Convolutions below this run on one thread."""
 
 
 @cache
 def plan_convolution(
-    geometry: Geometry, target: Target, given: ConvolutionTiling = _OPEN
+    geometry: Geometry, machine: Machine, given: ConvolutionTiling = _OPEN
 ) -> Schedule:
     """The schedule for this convolution on this processor, with what is given. Depends on nothing
     else."""
-    lanes = target.vector_lanes(geometry.accumulate)
+    lanes = machine.isa.lanes(geometry.accumulate)
     if geometry.depthwise:
-        return _depthwise(geometry, target, lanes, given)
-    every = list(_tiles(geometry, target, lanes))
+        return _depthwise(geometry, machine, lanes, given)
+    every = list(_tiles(geometry, machine, lanes))
     tiles = [tile for tile in every if given.fits(tile)] or every
-    best = min(tiles, key=lambda tile: (_cycles(geometry, tile), -tile.down * tile.across))
-    block = given.block or _choose_block(geometry, best, target)
-    return _with_tasks(geometry, replace(best, block=block), target, given)
+    best = min(
+        tiles, key=lambda tile: (_image_ns(geometry, tile, machine), -tile.down * tile.across)
+    )
+    block = given.block or _choose_block(geometry, best, machine)
+    return _with_tasks(geometry, replace(best, block=block), machine, given)
 
 
 # ---- the register tile ----------------------------------------------------------------------
 
 
-def _tiles(geometry: Geometry, target: Target, lanes: int) -> Iterator[Schedule]:
+def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Schedule]:
     direct = geometry.pointwise and geometry.direct and not geometry.planar
     bytes = geometry.accumulate.bytes
     apart = geometry.groups * geometry.channels * geometry.stride[1] * bytes
@@ -76,14 +71,14 @@ def _tiles(geometry: Geometry, target: Target, lanes: int) -> Iterator[Schedule]
     for vectors in range(1, 5):
         if lanes * (vectors - 1) >= geometry.outs and vectors > 1:
             break
-        limit = _PIXELS[registers(target)][vectors - 1]
+        limit = _PIXELS[machine.isa.vector_registers][vectors - 1]
         if direct and apart % _PAGE == 0:
             limit = min(limit, _FEW_WAYS)
         for outputs in _foldings(geometry, limit):
             for down, across in _shapes(outputs, limit):
                 yield Schedule(
                     lanes, vectors, down, across, outputs, not direct, pixel,
-                    geometry.channels, target.has_fma and geometry.accumulate.is_float,
+                    geometry.channels, machine.isa.has_fma and geometry.accumulate.is_float,
                 )  # fmt: skip
 
 
@@ -111,30 +106,32 @@ def _shapes(outputs: Pair, limit: int) -> Iterator[Pair]:
             yield 1, across
 
 
-def _tile_cycles(rows: int, vectors: int) -> float:
-    """Cycles of a register tile for each product: multiply-adds or loads, whichever are more."""
-    return max(rows * vectors, rows + vectors, _CHAINS) / 2
+def _tile_ns(pixels: int, vectors: int, machine: Machine) -> float:
+    """Of a register tile for each product: so few sums wait for each other."""
+    waiting = machine.rates.latency / machine.dot_rate(MULTIPLY_ADD)
+    return max(tile_ns(pixels, vectors, machine), waiting)
 
 
-def _cycles(geometry: Geometry, tile: Schedule) -> float:
+def _image_ns(geometry: Geometry, tile: Schedule, machine: Machine) -> float:
     """Of one image and group."""
-    return _rows_cycles(geometry, tile, tile.outputs[0]) * tile.panel_count(geometry)
+    return _rows_ns(geometry, tile, tile.outputs[0], machine) * tile.panel_count(geometry)
 
 
-def _rows_cycles(geometry: Geometry, tile: Schedule, rows: int) -> float:
+def _rows_ns(geometry: Geometry, tile: Schedule, rows: int, machine: Machine) -> float:
     """Of one panel and so many output rows."""
     full, rest = divmod(rows, tile.down)
     across, tail = divmod(tile.outputs[1], tile.across)
-    line = across * _tile_cycles(tile.across, tile.vectors)
-    line += _tile_cycles(tail, tile.vectors) if tail else 0
-    whole = _tile_cycles(tile.down * tile.across, tile.vectors) if tile.down > 1 else line
+    line = across * _tile_ns(tile.across, tile.vectors, machine)
+    line += _tile_ns(tail, tile.vectors, machine) if tail else 0
+    pixels = tile.down * tile.across
+    whole = _tile_ns(pixels, tile.vectors, machine) if tile.down > 1 else line
     return geometry.depth * (full * whole + rest * line)
 
 
-def _choose_block(geometry: Geometry, tile: Schedule, target: Target) -> int:
+def _choose_block(geometry: Geometry, tile: Schedule, machine: Machine) -> int:
     """Channels such that a panel's part stays in the second-level cache beside the pixels."""
     bytes = geometry.depth * tile.width * geometry.accumulate.bytes
-    most = target.l2_bytes * 3 // 8
+    most = machine.l2_bytes * 3 // 8
     tiles = parts(tile.outputs[0], tile.down) * parts(tile.outputs[1], tile.across)
     if bytes <= most or tiles < 4:
         return geometry.channels
@@ -146,7 +143,7 @@ def _choose_block(geometry: Geometry, tile: Schedule, target: Target) -> int:
 
 
 def _with_tasks(
-    geometry: Geometry, tile: Schedule, target: Target, given: ConvolutionTiling
+    geometry: Geometry, tile: Schedule, machine: Machine, given: ConvolutionTiling
 ) -> Schedule:
     """Choose a task's rows and panels: the least time summed over several numbers of threads."""
     height, panels = tile.outputs[0], tile.panel_count(geometry)
@@ -156,39 +153,39 @@ def _with_tasks(
     def task(cut: Pair) -> Schedule:
         return replace(tile, rows=min(cut[0], height), panels=cut[1])
 
-    def cycles(cut: Pair, threads: tuple[int, ...]) -> float:
+    def spent(cut: Pair, threads: tuple[int, ...]) -> float:
         schedule = task(cut)
         tasks = batch * schedule.row_blocks() * schedule.panel_blocks(geometry)
-        one = _task_cycles(geometry, schedule, target)
+        one = _task_ns(geometry, schedule, machine)
         return sum(parts(tasks, count) * count * one for count in threads)
 
     panel_counts = [1] if geometry.depthwise else _block_sizes(panels)
     cuts = list(pairs(row_counts, panel_counts))
-    least = min(cycles(cut, (1,)) for cut in cuts)
-    threads = (1,) if least <= _SERIAL_CYCLES else THREADS
-    best = min(cuts, key=lambda cut: cycles(cut, threads))
+    least = min(spent(cut, (1,)) for cut in cuts)
+    threads = (1,) if least <= _SERIAL_NS else THREADS
+    best = min(cuts, key=lambda cut: spent(cut, threads))
     if given.rows and given.panels:
         best = given.rows, given.panels
-    schedule = replace(task(best), work=int(least / CYCLES_PER_NANOSECOND) + 1)
+    schedule = replace(task(best), work=int(least) + 1)
     return replace(
         schedule,
-        ahead=_looks_ahead(geometry, schedule, target),
-        tile_major=_keeps_panels(geometry, schedule, target),
+        ahead=_looks_ahead(geometry, schedule, machine),
+        tile_major=_keeps_panels(geometry, schedule, machine),
     )
 
 
-def _keeps_panels(geometry: Geometry, schedule: Schedule, target: Target) -> bool:
+def _keeps_panels(geometry: Geometry, schedule: Schedule, machine: Machine) -> bool:
     """Whether the epilogue had better go along the channels of its images, which it can where the
     task's weights stay in the second-level cache."""
     bytes = schedule.panels * geometry.depth * schedule.width * geometry.accumulate.bytes
-    stay = bytes <= target.l2_bytes // 2 and not _looks_ahead(geometry, schedule, target)
+    stay = bytes <= machine.l2_bytes // 2 and not _looks_ahead(geometry, schedule, machine)
     return geometry.adds and stay and schedule.block == geometry.channels
 
 
-def _looks_ahead(geometry: Geometry, schedule: Schedule, target: Target) -> bool:
+def _looks_ahead(geometry: Geometry, schedule: Schedule, machine: Machine) -> bool:
     """Whether weights come from far and each is read by few tiles."""
     bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
-    return bytes > target.l2_bytes // 4 and schedule.tiles <= _FEW_TILES
+    return bytes > machine.l2_bytes // 4 and schedule.tiles <= _FEW_TILES
 
 
 def _block_sizes(count: int) -> list[int]:
@@ -196,22 +193,22 @@ def _block_sizes(count: int) -> list[int]:
     return sorted({parts(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
 
 
-def _task_cycles(geometry: Geometry, schedule: Schedule, target: Target) -> float:
+def _task_ns(geometry: Geometry, schedule: Schedule, machine: Machine) -> float:
     """Of a task: its sums, its strip, and its weights and pixels as they come from the caches."""
     bytes = geometry.accumulate.bytes
     pixels = schedule.rows * schedule.outputs[1]
     read = pixels * geometry.channels * bytes
     strip = schedule.strip_elements(geometry)
-    sums = _rows_cycles(geometry, schedule, schedule.rows) * schedule.panels
+    sums = _rows_ns(geometry, schedule, schedule.rows, machine) * schedule.panels
     weights = schedule.panels * geometry.depth * schedule.width * bytes
     kept = strip * bytes if strip else read
-    beyond = kept * (schedule.panels if kept > target.l2_bytes // 2 else 1)
-    moved = (weights / 4 + beyond / 2) / STREAM_BYTES
-    return sums + TASK_CYCLES + 3 * strip / schedule.lanes + moved
+    beyond = kept * (schedule.panels if kept > machine.l2_bytes // 2 else 1)
+    moved = machine.streaming(weights / 4 + beyond / 2)
+    return sums + machine.task_ns + machine.time(6 * strip / schedule.lanes, {}) + moved
 
 
 def _depthwise(
-    geometry: Geometry, target: Target, lanes: int, given: ConvolutionTiling
+    geometry: Geometry, machine: Machine, lanes: int, given: ConvolutionTiling
 ) -> Schedule:
     """One vector of products for each tap and pixel; the strip's columns are shared by a tile."""
     vectors = min(parts(geometry.groups, lanes), given.vectors or _DEPTHWISE_VECTORS)
@@ -222,6 +219,7 @@ def _depthwise(
     across = given.across or across
     schedule = Schedule(
         lanes, vectors, 1, across, geometry.outputs, True, lanes * vectors, 1,
-        target.has_fma and geometry.accumulate.is_float, unrolled=geometry.taps <= _UNROLLED_TAPS,
+        machine.isa.has_fma and geometry.accumulate.is_float,
+        unrolled=geometry.taps <= _UNROLLED_TAPS,
     )  # fmt: skip
-    return _with_tasks(geometry, schedule, target, given)
+    return _with_tasks(geometry, schedule, machine, given)

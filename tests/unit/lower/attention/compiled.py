@@ -9,7 +9,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import Dim, as_sym, linear_part, sym
 from kernelmill.core.dtype import BOOL, F32, F64, DType, from_torch
-from kernelmill.core.target import Target, host
+from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.attention import (
@@ -75,7 +75,7 @@ class Attention:
     def __init__(
         self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None,
         causal: bool = False, scale: float | None = None, dynamic: str = "",
-        target: Target | None = None,
+        target: Machine | None = None,
     ) -> None:  # fmt: skip
         batch, heads, rows, depth = query.shape
         group = heads // key.shape[1]

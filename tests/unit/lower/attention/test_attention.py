@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as eager
 
-from kernelmill.core.target import Target, x86_64
+from kernelmill.core.machine import Machine, profile
 from tests.tolerances import assert_close
 from tests.unit.codegen.native import TARGETS
 from tests.unit.lower.attention.compiled import Attention
@@ -106,7 +106,7 @@ def test_dtypes(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("shape", [SHAPES[1], SHAPES[7], SHAPES[11]], ids=str)
 def test_narrow_vectors(shape: tuple[int, ...], level: int) -> None:
     q, k, v = tensors(shape)
-    check(q, k, v, Attention(q, k, v, target=x86_64(level))())
+    check(q, k, v, Attention(q, k, v, target=profile(f"x86-64-v{level}"))())
 
 
 @pytest.mark.parametrize("shape", [SHAPES[0], SHAPES[1], SHAPES[2], SHAPES[11]], ids=str)
@@ -161,8 +161,8 @@ def test_one_decoder_serves_all_cache_lengths(rows: int) -> None:
         assert_margins_untouched(o)
 
 
-@pytest.mark.parametrize("target", TARGETS.values(), ids=str)
-def test_deep_heads_get_shorter_blocks(target: Target) -> None:
+@pytest.mark.parametrize("target", map(Machine, TARGETS.values()), ids=str)
+def test_deep_heads_get_shorter_blocks(target: Machine) -> None:
     shallow = Attention(*tensors((1, 1, 1, 64, 512, 64, 64)), target=target).schedule
     q, k, v = tensors((1, 1, 1, 64, 512, 512, 512))
     deep = Attention(q, k, v, target=target)
@@ -234,7 +234,7 @@ def test_interpreter_agrees_and_stays_inside_the_buffers(
 ) -> None:
     q, k, v = tensors(shape)
     mask = random_mask("keep", (1, shape[1], shape[3], shape[4]))
-    attention = Attention(q, k, v, mask, causal=causal, target=x86_64(3))
+    attention = Attention(q, k, v, mask, causal=causal, target=profile("x86-64-v3"))
     compiled = attention().clone()
     attention.result.zero_()
     interpret(attention.kernel.kernel, attention.tensors, {})

@@ -14,7 +14,7 @@ from torch import Tensor
 from kernelmill import codegen
 from kernelmill.core.dim import Dim, as_sym, evaluate, linear_part, product, sym
 from kernelmill.core.dtype import F32, DType, to_torch
-from kernelmill.core.target import Target, host
+from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, Value
@@ -59,7 +59,7 @@ class Case:
     accumulate: DType = F32
     result: DType = F32
     dynamic: str = ""
-    target: Target | None = None
+    target: Machine | None = None
     adjust: Callable[[Schedule], Schedule] = lambda schedule: schedule
     by_size: bool = False
 
@@ -227,7 +227,7 @@ class Case:
     def compiled(self) -> Tensor:
         """The result by machine code; scratch is full of NaN before."""
         memory, kernel = self._memory(), self.kernel
-        image = codegen.compile_kernel(kernel, self.target or host())
+        image = codegen.compile_kernel(kernel, (self.target or host()).isa)
         tracker, address = link(image, kernel.name)
         buffers = [memory[buffer.name] for buffer in kernel.buffers]
         pointers = (ctypes.c_void_p * len(buffers))(*(t.data_ptr() for t in buffers))

@@ -12,7 +12,7 @@ from torch import Tensor
 from kernelmill import codegen
 from kernelmill.core.dim import Dim, linear_part, product
 from kernelmill.core.dtype import F32
-from kernelmill.core.target import Target, host
+from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, Value
@@ -50,7 +50,7 @@ class Convolution:
     groups: int = 1
     packed: bool = True
     offset: bool = False
-    target: Target | None = None
+    target: Machine | None = None
     adjust: object = None
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ class Convolution:
     def compiled(self) -> Tensor:
         """The result by machine code; scratch is full of NaN before."""
         memory, kernel = self.memory(), self.kernel_ir
-        image = codegen.compile_kernel(kernel, self.target or host())
+        image = codegen.compile_kernel(kernel, (self.target or host()).isa)
         tracker, address = link(image, kernel.name)
         pointers = (ctypes.c_void_p * 3)(*(memory[name].data_ptr() for name in "abc"))
         assert isinstance(kernel.scratch, int)

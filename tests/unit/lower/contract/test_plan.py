@@ -10,22 +10,22 @@ import pytest
 
 from kernelmill.core.dim import Dim, evaluate, sym
 from kernelmill.core.dtype import F32, F64, I64
-from kernelmill.core.target import Target, x86_64
+from kernelmill.core.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.contract import Contraction, Schedule, plan_contraction
 from tests.unit.codegen.native import TARGETS
 from tests.unit.lower.contract.compiled import FLAVOURS, Case, adjusted
 
-AVX2, AVX512 = x86_64(3), x86_64(4)
-HERE = list(TARGETS.values())[-1]
+AVX2, AVX512 = profile("x86-64-v3"), profile("x86-64-v4")
+HERE = Machine(list(TARGETS.values())[-1])
 
 
-def plan(case: Case, target: Target = AVX512) -> Schedule:
+def plan(case: Case, target: Machine = AVX512) -> Schedule:
     return replace(case, target=target).schedule
 
 
 @pytest.mark.parametrize(("target", "registers"), [(AVX2, 16), (AVX512, 32)])
-def test_tile_fits_the_registers(target: Target, registers: int) -> None:
+def test_tile_fits_the_registers(target: Machine, registers: int) -> None:
     for m, n, a, b in product((1, 3, 8, 50, 128), (1, 16, 40, 48, 64, 768), FLAVOURS, FLAVOURS):
         schedule = plan(Case(m, n, (64,), a=a, b=b), target)
         assert schedule.rows * schedule.vectors + schedule.vectors + 1 <= registers

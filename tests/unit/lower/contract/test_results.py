@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, I64, U8, DType
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from tests.unit.lower.contract.compiled import FLAVOURS, Case, adjusted
 
 SIZES = [
@@ -116,7 +116,7 @@ def test_types(dtype: DType, accumulate: DType, result: DType, b: str) -> None:
 def test_narrower_vectors(level: int, b: str) -> None:
     for a in ("k", "packed", "computed k"):
         for m, n, k in [(1, 30, 33), (19, 50, 20)]:
-            Case(m, n, (k,), a=a, b=b, target=x86_64(level)).check()
+            Case(m, n, (k,), a=a, b=b, target=profile(f"x86-64-v{level}")).check()
 
 
 @pytest.mark.parametrize("b", FLAVOURS)

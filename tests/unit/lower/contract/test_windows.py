@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelmill.core.target import x86_64
+from kernelmill.core.machine import profile
 from tests.unit.lower.contract.compiled import adjusted
 from tests.unit.lower.contract.convolution import Convolution
 
@@ -64,7 +64,7 @@ def test_every_access_is_inside(case: Convolution) -> None:
 @pytest.mark.parametrize("level", [2, 3])
 @pytest.mark.parametrize("case", [CASES[i] for i in (0, 3, 7)] + SLIDING[:3])
 def test_narrower_vectors(case: Convolution, level: int) -> None:
-    replace(case, target=x86_64(level)).check()
+    replace(case, target=profile(f"x86-64-v{level}")).check()
 
 
 @pytest.mark.parametrize("block", [1, 2, 3])

@@ -1,0 +1,23 @@
+"""Which family of processors answers for an ISA."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from kernelmill.codegen.targets.base import Answers
+from kernelmill.codegen.targets.generic import Generic
+from kernelmill.codegen.targets.x86 import X86
+from kernelmill.core.isa import Isa
+
+_FAMILIES = {"x86_64": X86}
+
+
+@cache
+def answers(isa: Isa) -> Answers:
+    """What this instruction set has."""
+    return _FAMILIES.get(isa.family, Generic)(isa)
+
+
+def spin_hint(isa: Isa) -> tuple[str, str]:
+    """How a waiting thread tells the processor so: a declaration and a call, as LLVM IR."""
+    return answers(isa).spin_hint()

@@ -1,0 +1,126 @@
+"""x86-64: SSE to AVX-512, VNNI, AVX512-BF16, and SLEEF's vector functions.
+
+Source of names and semantics: Intel Intrinsics Guide; LLVM's IntrinsicsX86.td.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelmill.codegen import convert
+from kernelmill.codegen.code import Code, Reg
+from kernelmill.codegen.spelling import llvm_type, vector
+from kernelmill.codegen.targets.generic import Generic
+from kernelmill.codegen.vectors import concat, slice_lanes
+from kernelmill.core.dtype import BF16, F32, I8, I16, I32, DType
+from kernelmill.core.isa import BF16_PAIRS, VNNI
+from kernelmill.kernel.ir import VType
+
+_PAIRS = {
+    512: "llvm.x86.avx512.pmaddw.d.512",
+    256: "llvm.x86.avx2.pmadd.wd",
+    128: "llvm.x86.sse2.pmadd.wd",
+}
+"""By bits of a vector: products of 16-bit numbers, neighbours added."""
+
+_SCALED_LANES = 16
+_SCALED = VType(F32, _SCALED_LANES)
+_TO_FLOOR = 9
+"""Of a reduction: rounding down to integers, and no exception for a result that is not exact."""
+
+
+class X86(Generic):
+    """x86-64 of any level."""
+
+    def dot_bytes(self, a: Reg, b: Reg, c: Reg) -> Reg:
+        bits = 32 * a.lanes
+        if bits not in _PAIRS or bits > self.isa.vector_bits:
+            return super().dot_bytes(a, b, c)
+        if self.isa.dot_unit(I8, bits) == VNNI:
+            return _call(f"llvm.x86.avx512.vpdpbusd.{bits}", c, a, b)
+        return c + _pairs(a, b, bits)
+
+    def dot_bf16(self, a: Reg, b: Reg, c: Reg) -> Reg:
+        bits = 32 * a.lanes
+        if self.isa.dot_unit(BF16, bits) != BF16_PAIRS or bits not in _PAIRS:
+            return super().dot_bf16(a, b, c)
+        name, code = f"llvm.x86.avx512bf16.dpbf16ps.{bits}", a.code
+        kind, halves = llvm_type(c.type), vector("bfloat", 2 * c.lanes)
+        code.module.declare(name, kind, [kind, halves, halves])
+        x, y = (code.result(f"bitcast {each.typed} to {halves}", each.type).text for each in (a, b))
+        return code.result(f"call {kind} @{name}({c.typed}, {halves} {x}, {halves} {y})", c.type)
+
+    def scale(self, p: Reg, k: Reg) -> Reg | None:
+        if not self._scales(p.lanes):
+            return None
+        code, kind = p.code, llvm_type(_SCALED)
+        name = "llvm.x86.avx512.mask.scalef.ps.512"
+        code.module.declare(name, kind, [kind, kind, kind, "i16", "i32 immarg"])
+        whole, mode = _whole_and_mode(code)
+        return _in_pieces(lambda a, power: code.call(name, _SCALED, a, power, a, whole, mode), p, k)
+
+    def above_floor(self, x: Reg) -> Reg | None:
+        if not self._scales(x.lanes):
+            return None
+        code, kind = x.code, llvm_type(_SCALED)
+        name = "llvm.x86.avx512.mask.reduce.ps.512"
+        code.module.declare(name, kind, [kind, "i32 immarg", kind, "i16", "i32 immarg"])
+        whole, mode = _whole_and_mode(code)
+        down = code.const(VType(I32), _TO_FLOOR)
+        return _in_pieces(lambda a: code.call(name, _SCALED, a, down, a, whole, mode), x)
+
+    def _scales(self, lanes: int) -> bool:
+        return self.isa.has_scale and lanes % _SCALED_LANES == 0
+
+    def vector_function(self, name: str, dtype: DType, accuracy: str) -> tuple[str, int] | None:
+        if not self.isa.has_vector_math:
+            return None
+        lanes = self.isa.vector_bits // dtype.bits
+        return f"Sleef_{name}{'f' if dtype == F32 else 'd'}{lanes}_{accuracy}", lanes
+
+    def streaming_fence(self, code: Code) -> None:
+        code.module.declare("llvm.x86.sse.sfence", "void", [])
+        code.line("call void @llvm.x86.sse.sfence()")
+
+    def spin_hint(self) -> tuple[str, str]:
+        return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
+
+
+def _pairs(a: Reg, b: Reg, bits: int) -> Reg:
+    """The sums of four by way of 16 bits: the even bytes and the odd ones. Nothing saturates."""
+    even, odd = a & 0x00FF00FF, a.logical_shift(8) & 0x00FF00FF
+    halves = convert.bitcast(b, VType(I16, 2 * b.lanes))
+    low, high = (halves << 8) >> 8, halves >> 8
+    total: Reg | None = None
+    for unsigned, signed in ((even, low), (odd, high)):
+        wide = convert.bitcast(unsigned, VType(I16, 2 * a.lanes))
+        sums = _call(_PAIRS[bits], wide, signed, result=a.type)
+        total = sums if total is None else total + sums
+    assert total is not None
+    return total
+
+
+def _call(name: str, *arguments: Reg, result: VType | None = None) -> Reg:
+    code, kind = arguments[0].code, result or arguments[0].type
+    code.module.declare(name, llvm_type(kind), [llvm_type(each.type) for each in arguments])
+    return code.call(name, kind, *arguments)
+
+
+def _whole_and_mode(code: Code) -> tuple[Reg, Reg]:
+    """The mask of all lanes, and the rounding that is set."""
+    return code.const(VType(I16), -1), code.const(VType(I32), 4)
+
+
+def _in_pieces(instruction: Callable[..., Reg], *arguments: Reg) -> Reg:
+    """An instruction on 16 lanes, applied to a multiple of them."""
+    lanes = arguments[0].lanes
+    if lanes == _SCALED_LANES:
+        return instruction(*arguments)
+    parts = [
+        instruction(*(slice_lanes(each, start, _SCALED_LANES) for each in arguments))
+        for start in range(0, lanes, _SCALED_LANES)
+    ]
+    while len(parts) > 1:
+        pairs = [concat(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]

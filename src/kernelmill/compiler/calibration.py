@@ -1,0 +1,287 @@
+"""The figures of core/machine.py measured on the processor at hand, and kept in the store.
+
+A measurement is a kernel of our own IR, so that what is measured is what is generated: a loop of
+independent multiply-adds for each dot unit, one that reads a buffer of each cache level's size, and
+launches that do nothing. Rates are those of one core. The least of many short rounds counts, so
+that others on the machine do little harm. Figures are rounded to two digits, lest two measurements
+of one machine choose different schedules.
+
+An entry of type "Machine" holds them as JSON. Its key names the ISA, the caches and the
+processor's model.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from math import floor, log10
+from typing import Any
+
+import torch
+
+from kernelmill import codegen
+from kernelmill.codegen import key_of
+from kernelmill.core import knobs
+from kernelmill.core.digest import Key
+from kernelmill.core.dtype import BF16, F32, F64, I8, I32
+from kernelmill.core.isa import DotUnit, processor_name
+from kernelmill.core.log import get_logger
+from kernelmill.core.machine import LEVELS, Level, Machine, Rates, host
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Kernel, Value, VType
+from kernelmill.kernel.verifier import verify_kernel
+from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, Plan, TensorInput
+from kernelmill.runtime.program import Program, load
+from kernelmill.store.entry import Compiled
+from kernelmill.store.store import Store
+
+TYPE = "Machine"
+_log = get_logger("compiler")
+
+_ROUNDS = 200
+_LEAST_ROUNDS = 5
+_MEASURE_NS = 150_000_000
+"""So many rounds, or what fits into that time."""
+
+_SUMS = 16
+"""Independent sums: enough for two units of any latency in use."""
+
+_TURNS = 2_000
+_READ_BYTES = 8 << 20
+"""What a round reads, going over what is smaller again and again."""
+
+_LAUNCHES = 64
+_MEMORY_BYTES = 256 << 20
+"""More than a cache that cores share is likely to keep of one of them."""
+
+
+UNITS: Mapping[str, str] = {
+    "operations": "vector operations a nanosecond",
+    "dots": "instructions a nanosecond",
+    "bytes": "bytes a nanosecond",
+    "stream": "bytes a nanosecond, in order",
+    "launch_ns": "nanoseconds of a launch",
+    "region_ns": "nanoseconds of a parallel region",
+}
+"""What each of `figures` counts."""
+
+
+def machine_for(store: Store, measure: bool = False) -> Machine:
+    """The machine that programs are compiled for, with the figures that the store has of it.
+
+    `measure`: where it has none they are measured now, which takes some seconds. With an ISA named
+    by KERNELMILL_TARGET the committed ones serve, so that lowering is the same everywhere.
+    """
+    machine = host()
+    if knobs.TARGET.get() not in ("", "native"):
+        return machine
+    key = calibration_key(machine)
+    entry = store.get(key, TYPE)
+    if entry is None and measure:
+        entry = store.get_or_compile(key, TYPE, lambda: _compiled(calibrate(machine)))
+    return machine if entry is None else _with_figures(machine, entry.object)
+
+
+def recalibrate(store: Store) -> Machine:
+    """Measure this machine and keep its figures, whether or not there were any."""
+    machine = calibrate(host())
+    store.put(calibration_key(host()), TYPE, _compiled(machine))
+    return machine
+
+
+def calibration_key(machine: Machine) -> Key:
+    """Under which figures are kept."""
+    return key_of(machine.isa, machine=machine.caches, processor=processor_name())
+
+
+def figures(machine: Machine) -> dict[str, Any]:
+    """What is measured of a machine, by name, as JSON has it."""
+    rates = machine.rates
+    return {
+        "operations": rates.operations,
+        "dots": dict(rates.dots),
+        "bytes": dict(zip(LEVELS, rates.bytes, strict=True)),
+        "stream": rates.stream,
+        "launch_ns": machine.launch_ns,
+        "region_ns": machine.region_ns,
+    }
+
+
+def _compiled(machine: Machine) -> Compiled:
+    text = json.dumps(figures(machine), sort_keys=True)
+    return Compiled(text.encode(), {"op_info": {"Type": TYPE}}, {"kernelName": TYPE})
+
+
+def _with_figures(machine: Machine, data: bytes) -> Machine:
+    """The machine with kept figures; as it was where they are none that make sense."""
+    try:
+        found = json.loads(data)
+        dots = tuple(sorted((str(name), _positive(rate)) for name, rate in found["dots"].items()))
+        l1, l2, shared, memory = (_positive(found["bytes"][level]) for level in LEVELS)
+        rates = replace(
+            machine.rates,
+            operations=_positive(found["operations"]),
+            dots=dots,
+            bytes=(l1, l2, shared, memory),
+            stream=_positive(found["stream"]),
+        )
+        launch, region = _positive(found["launch_ns"]), _positive(found["region_ns"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        _log.warning("the figures kept of this machine cannot be used: %s", error)
+        return machine
+    return replace(machine, rates=rates, launch_ns=launch, region_ns=region)
+
+
+def _positive(value: Any) -> float:
+    if not isinstance(value, (int, float)) or not 0 < value < 1e9:
+        raise ValueError(f"{value!r} is no rate")
+    return float(value)
+
+
+# ---- measuring ----------------------------------------------------------------------------------
+
+
+def calibrate(machine: Machine) -> Machine:
+    """The machine with figures measured now, in less than 5 seconds."""
+    dots = {unit.name: _dot_rate(machine, unit) for unit in machine.isa.dot_units}
+    bytes = {level: _read_rate(machine, level) for level in LEVELS}
+    serial, region = _launch_ns(machine, 0), _launch_ns(machine, 10**6)
+    rates = Rates(
+        operations=dots["multiply_add"],
+        dots=tuple(sorted(dots.items())),
+        bytes=(bytes["l1"], bytes["l2"], bytes["shared"], bytes["memory"]),
+        stream=bytes["shared"],
+        latency=machine.rates.latency,
+    )
+    found = replace(
+        machine,
+        rates=rates,
+        launch_ns=_rounded((serial + region) / 2),
+        region_ns=_rounded(max(region - serial, serial)),
+    )
+    _log.info("calibrated %s: %s", processor_name(), figures(found))
+    return found
+
+
+def _rounded(figure: float) -> float:
+    """Two digits of it."""
+    scale = 10.0 ** (1 - floor(log10(figure)))
+    return round(figure * scale) / scale
+
+
+def _dot_rate(machine: Machine, unit: DotUnit) -> float:
+    """Instructions of one core in a nanosecond."""
+    kernel = _dot_kernel(machine, unit)
+    launch = _measured(machine, kernel, [torch.zeros(_buffer_elements(kernel), dtype=_torch(unit))])
+    return _rounded(_SUMS * _TURNS / launch)
+
+
+def _torch(unit: DotUnit) -> torch.dtype:
+    return {F64: torch.float64, I32: torch.int32}.get(unit.sum, torch.float32)
+
+
+def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
+    """`_SUMS` sums, to each of which a product is added in every turn."""
+    lanes = max(1, machine.isa.vector_bits // unit.sum.bits)
+    b = KernelBuilder("calibrate", TYPE, tasks=1)
+    out = b.buffer("sums", unit.sum, _SUMS * lanes, "inout")
+    kind = VType(unit.sum, lanes)
+    start = [b.load(out, n * lanes, unit.sum, lanes) for n in range(_SUMS)]
+    operand = start[0] if unit.group == 1 else b.op("bitcast", start[0], dtype=I32, lanes=lanes)
+    with b.loop(0, _TURNS, carry=[(kind, value) for value in start]) as loop:
+        loop.carry(*(_product(b, unit, operand, value) for value in loop.carried))
+    for number, value in enumerate(loop.results):
+        b.store(out, number * lanes, value)
+    return b.kernel
+
+
+def _product(b: KernelBuilder, unit: DotUnit, operand: Value, total: Value) -> Value:
+    if unit.b == I8:
+        return b.op("dot4", operand, operand, total)
+    if unit.b == BF16:
+        return b.op("dot2", operand, operand, total, dtype=F32)
+    return b.op("fma", operand, operand, total)
+
+
+def _read_rate(machine: Machine, level: Level) -> float:
+    """Bytes that one core reads in a nanosecond of a buffer that fits the level."""
+    sizes: Mapping[Level, int] = {
+        "l1": machine.l1_bytes // 2,
+        "l2": machine.l2_bytes // 2,
+        "shared": machine.l2_bytes * 2,
+        "memory": _MEMORY_BYTES,
+    }
+    lanes, count = machine.isa.lanes(F32), sizes[level] // F32.bytes
+    row = 4 * lanes
+    count -= count % row
+    passes = max(1, _READ_BYTES // (count * F32.bytes))
+    b = KernelBuilder("calibrate", TYPE, tasks=1)
+    read = b.buffer("read", F32, count, "in")
+    out = b.buffer("sums", F32, row, "out")
+    kind = VType(F32, lanes)
+    zero = b.op("splat", b.op("cast", b.index(0), dtype=F32), lanes=lanes)
+    with b.loop(0, passes, carry=[(kind, zero)] * 4) as again:
+        with b.loop(0, count, row, carry=[(kind, value) for value in again.carried]) as loop:
+            places = [loop.index + n * lanes for n in range(4)]
+            found = [b.load(read, place, F32, lanes) for place in places]
+            loop.carry(*(b.op("add", a, x) for a, x in zip(loop.carried, found, strict=True)))
+        again.carry(*loop.results)
+    for number, value in enumerate(again.results):
+        b.store(out, number * lanes, value)
+    tensors = [torch.zeros(count), torch.zeros(row)]
+    return _rounded(passes * count * F32.bytes / _measured(machine, b.kernel, tensors))
+
+
+def _launch_ns(machine: Machine, work: int) -> float:
+    """Nanoseconds of a launch that does nothing; with much `work` it opens a parallel region."""
+    threads = torch.get_num_threads()
+    b = KernelBuilder("calibrate", TYPE, tasks=threads)
+    out = b.buffer("out", I32, threads, "out")
+    b.store(out, b.task, b.op("cast", b.index(0), dtype=I32))
+    tensor = torch.zeros(threads, dtype=torch.int32)
+    return _measured(machine, b.kernel, [tensor], work, _LAUNCHES) / _LAUNCHES
+
+
+def _buffer_elements(kernel: Kernel) -> int:
+    (buffer,) = kernel.buffers
+    assert isinstance(buffer.elements, int)
+    return buffer.elements
+
+
+def _measured(
+    machine: Machine,
+    kernel: Kernel,
+    tensors: list[torch.Tensor],
+    work: int = 10**6,
+    launches: int = 1,
+) -> float:
+    """Nanoseconds of so many launches: the least of many rounds."""
+    verify_kernel(kernel, "calibration")
+    image = codegen.compile_kernel(kernel, machine.isa)
+    program = _program(kernel, image, work, launches)
+    program.call(*tensors)
+    times: list[int] = []
+    end = time.perf_counter_ns() + _MEASURE_NS
+    while len(times) < _LEAST_ROUNDS or (len(times) < _ROUNDS and time.perf_counter_ns() < end):
+        start = time.perf_counter_ns()
+        program.launch_again(1)
+        times.append(time.perf_counter_ns() - start)
+    return min(times)
+
+
+def _program(kernel: Kernel, image: bytes, work: int, launches: int) -> Program:
+    inputs: list[TensorInput] = []
+    buffers: list[BufferSpec] = []
+    for number, buffer in enumerate(kernel.buffers):
+        shape = (buffer.elements,)
+        buffers.append(BufferSpec("input", buffer.dtype, shape, (1,), number))
+        updated = buffer.access != "in"
+        inputs.append(TensorInput(buffer.name, buffer.dtype, shape, (1,), updated=updated))
+    step = Launch(kernel.name, tuple(range(len(buffers))), (), kernel.tasks, kernel.scratch, work)
+    plan = Plan(
+        "calibrate", (), tuple(inputs), tuple(buffers), (), (step,) * launches, (),
+        (KernelRef(kernel.name, kernel.type, kernel.name),),
+    )  # fmt: skip
+    return load(plan, {kernel.name: image})

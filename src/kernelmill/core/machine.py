@@ -1,0 +1,191 @@
+"""What a processor's work costs: the figures that schedules, fusion and estimates are chosen by.
+
+Rates are those of one core while the others do the same. The committed profiles are round figures
+for cores of about 4 GHz with two vector units and a shared cache behind their own: schedules are
+chosen by comparing estimates, so that the relations count, and equal profiles make lowering the
+same everywhere. `kernelmill calibrate` measures those of the machine at hand
+(compiler/calibration.py). Nothing here is part of an object's key: two processors for which the
+same schedules were chosen share objects.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from kernelmill.core import knobs
+from kernelmill.core.dtype import DType
+from kernelmill.core.isa import (
+    MULTIPLY_ADD,
+    NAMED,
+    STREAMING_BYTES,
+    DotUnit,
+    Isa,
+    host_isa,
+    named_isa,
+    parse_isa,
+)
+
+Level = Literal["l1", "l2", "shared", "memory"]
+"""Where bytes are: the caches of a core, the cache that cores share, memory."""
+
+LEVELS: tuple[Level, ...] = ("l1", "l2", "shared", "memory")
+
+_CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Of one core, in a nanosecond.
+
+    operations   vector instructions: arithmetic, or loads from the first cache beside it
+    dots         instructions of dot units by name; those not named run at `operations`
+    bytes        written or read at each level, as what one kernel writes another one reads
+    stream       bytes of operands that come in order from beyond the second cache
+    latency      operations that must be under way at a time to reach the rate
+    """
+
+    operations: float = 8.0
+    dots: tuple[tuple[str, float], ...] = ()
+    bytes: tuple[float, float, float, float] = (256.0, 128.0, 64.0, 16.0)
+    stream: float = 64.0
+    latency: int = 8
+
+    @property
+    def dependent(self) -> float:
+        """Vector operations of which each waits for the one before."""
+        return self.operations / self.latency
+
+
+@dataclass(frozen=True)
+class Machine:
+    """A processor: its instruction set, its caches in bytes, its rates, and what running costs.
+
+    l1_bytes, l2_bytes  data caches of one core
+    shared_bytes        what is larger goes to memory, past the cache that the cores share
+    launch_ns           of a kernel more in a program
+    task_ns             of beginning a task
+    region_ns           of opening a parallel region
+    region_work_ns      the least work that a region is opened for; each thread of it has at least
+                        half of that
+    sync_ns             of letting another thread go on after this one
+    """
+
+    isa: Isa
+    l1_bytes: int = 32 * 1024
+    l2_bytes: int = 512 * 1024
+    shared_bytes: int = STREAMING_BYTES
+    rates: Rates = Rates()
+    launch_ns: float = 200.0
+    task_ns: float = 100.0
+    region_ns: float = 600.0
+    region_work_ns: int = 4000
+    sync_ns: float = 250.0
+
+    def __str__(self) -> str:
+        return f"{self.isa} {self.caches}"
+
+    @property
+    def caches(self) -> str:
+        """The sizes of a core's caches as text: what was measured on one machine is kept for all
+        that have the same."""
+        return f"l1={self.l1_bytes} l2={self.l2_bytes}"
+
+    def level(self, bytes: float) -> Level:
+        """The first level into which so many bytes fit."""
+        sizes = (self.l1_bytes, self.l2_bytes, self.shared_bytes)
+        for level, size in zip(LEVELS, sizes, strict=False):
+            if bytes <= size:
+                return level
+        return "memory"
+
+    def passing(self, bytes: float) -> float:
+        """Nanoseconds of writing so many bytes, or of reading what was written a kernel ago."""
+        return bytes / self.rates.bytes[LEVELS.index(self.level(bytes))]
+
+    def time(self, operations: float, bytes_by_level: Mapping[Level, float]) -> float:
+        """Nanoseconds of so many vector operations and of moving so many bytes at each level."""
+        moved = zip(LEVELS, self.rates.bytes, strict=True)
+        bytes = sum(bytes_by_level.get(level, 0.0) / rate for level, rate in moved)
+        return operations / self.rates.operations + bytes
+
+    def streaming(self, bytes: float) -> float:
+        """Nanoseconds of so many bytes of operands from beyond the second cache."""
+        return bytes / self.rates.stream
+
+    def dot_rate(self, unit: DotUnit) -> float:
+        """Instructions of this unit in a nanosecond."""
+        return dict(self.rates.dots).get(unit.name, self.rates.operations)
+
+    def dot_unit(self, dtype: DType) -> DotUnit:
+        """The unit for products of such numbers; not one that takes several at once where its
+        measured rate is below that of multiplying and adding them one by one."""
+        unit = self.isa.dot_unit(dtype)
+        if unit.group * self.dot_rate(unit) < self.dot_rate(MULTIPLY_ADD) and dtype.is_float:
+            return MULTIPLY_ADD
+        return unit
+
+    def products(self, lanes: int) -> int:
+        """Multiply-adds in a nanosecond, vectors having so many lanes; at least 1."""
+        return max(1, round(lanes * self.dot_rate(MULTIPLY_ADD)))
+
+    @property
+    def stream_bytes(self) -> int:
+        """Bytes of operands in a nanosecond, as a whole number for symbolic estimates."""
+        return max(1, math.floor(self.rates.stream))
+
+
+PROFILES: Mapping[str, Machine] = {name: Machine(isa) for name, isa in NAMED.items()}
+"""The committed figures of each ISA."""
+
+
+def parse_machine(text: str) -> Machine:
+    """The machine that `str` gave this text, with the committed rates. ValueError for another."""
+    match = re.fullmatch(r"(.+) l1=(\d+) l2=(\d+)", text)
+    if match is None:
+        raise ValueError(f"{text!r} is no machine")
+    return Machine(parse_isa(match[1]), int(match[2]), int(match[3]))
+
+
+def profile(name: str) -> Machine:
+    """The committed profile of the ISA of this name, or of this machine's with its own caches for
+    "native". ValueError for no such name."""
+    if name == "native":
+        return host()
+    return PROFILES.get(name) or Machine(named_isa(name))
+
+
+def host() -> Machine:
+    """The machine that programs are compiled for: `core.isa.host_isa` with the committed figures.
+
+    Its caches are this machine's own unless KERNELMILL_TARGET names an ISA: then lowering is the
+    same everywhere. ConfigError as `host_isa`.
+    """
+    return _host(host_isa(), knobs.TARGET.get() in ("", "native"))
+
+
+@cache
+def _host(isa: Isa, own_caches: bool) -> Machine:
+    usual = Machine(isa)
+    if not own_caches:
+        return usual
+    l1, l2 = _cache_bytes(1, usual.l1_bytes), _cache_bytes(2, usual.l2_bytes)
+    return replace(usual, l1_bytes=l1, l2_bytes=l2)
+
+
+def _cache_bytes(level: int, default: int) -> int:
+    """Size of the first core's data cache of a level; `default` where the kernel does not tell."""
+    for folder in sorted(_CACHE.glob("index*")):
+        try:
+            kind = (folder / "type").read_text().strip()
+            size = (folder / "size").read_text().strip()
+            if kind != "Instruction" and int((folder / "level").read_text()) == level:
+                return int(size.removesuffix("K")) * 1024
+        except (OSError, ValueError):
+            continue
+    return default

@@ -1,0 +1,147 @@
+"""Instruction sets: text form, dot units, what the machine turns out to have, a forced one."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmill.core import isa
+from kernelmill.core.dtype import BF16, F16, F32, F64, I8, U8
+from kernelmill.core.errors import ConfigError
+from kernelmill.core.isa import (
+    BF16_PAIRS,
+    MULTIPLY_ADD,
+    MULTIPLY_ADD_F64,
+    NAMED,
+    PAIRS_OF_16,
+    VNNI,
+    Isa,
+    cpuinfo_flags,
+    host_isa,
+    machine_isa,
+    named_isa,
+    parse_isa,
+)
+
+ARM = Isa("aarch64-unknown-linux-gnu", "generic")
+
+
+def test_text_form_is_stable() -> None:
+    assert str(NAMED["x86-64-v4-bf16"]) == (
+        "x86_64-unknown-linux-gnu x86-64-v4 avx512bf16,avx512vnni"
+    )
+    assert str(NAMED["x86-64-v2"]).endswith(" -")
+
+
+@pytest.mark.parametrize("described", [host_isa(), *NAMED.values(), ARM], ids=str)
+def test_the_text_form_reads_back(described: Isa) -> None:
+    assert parse_isa(str(described)) == described
+    with pytest.raises(ValueError, match="no instruction set"):
+        parse_isa(f"{described} more")
+
+
+@pytest.mark.parametrize(
+    ("level", "lanes"), [(2, (2, 4, 4, 4, 16)), (3, (4, 8, 8, 8, 32)), (4, (8, 16, 16, 16, 64))]
+)
+def test_lanes_are_counted_in_the_type_of_computation(level: int, lanes: tuple[int, ...]) -> None:
+    found = NAMED[f"x86-64-v{level}"]
+    assert tuple(found.lanes(dtype) for dtype in (F64, F32, F16, BF16, I8)) == lanes
+    assert found.lanes(U8) == lanes[-1]
+    assert found.vector_registers == (32 if level == 4 else 16)
+
+
+def test_the_best_dot_unit_of_each_type() -> None:
+    plain, most = NAMED["x86-64-v4"], NAMED["x86-64-v4-bf16"]
+    assert (plain.dot_unit(I8), most.dot_unit(I8)) == (PAIRS_OF_16, VNNI)
+    assert (plain.dot_unit(BF16), most.dot_unit(BF16)) == (MULTIPLY_ADD, BF16_PAIRS)
+    assert (most.dot_unit(F32), most.dot_unit(F64)) == (MULTIPLY_ADD, MULTIPLY_ADD_F64)
+    assert ARM.dot_unit(I8) == MULTIPLY_ADD
+    assert BF16_PAIRS in most.dot_units and BF16_PAIRS not in plain.dot_units
+
+
+def test_a_unit_may_be_there_for_short_vectors_only() -> None:
+    found = NAMED["x86-64-v3-vnni"]
+    assert found.dot_unit(I8, 256) == VNNI
+    assert found.dot_unit(I8, 512) == PAIRS_OF_16
+
+
+@pytest.mark.parametrize(
+    ("flags", "cpu", "features"),
+    [
+        ("fpu sse4_2", "x86-64-v2", ()),
+        ("abm avx2 bmi1 bmi2 f16c fma movbe avx_vnni", "x86-64-v3", ("avxvnni",)),
+        ("abm avx2 bmi1 bmi2 f16c fma movbe avx512f", "x86-64-v3", ()),
+        (
+            "abm avx2 bmi1 bmi2 f16c fma movbe avx512f avx512bw avx512cd avx512dq avx512vl "
+            "avx512_vnni avx512_bf16",
+            "x86-64-v4",
+            ("avx512bf16", "avx512vnni"),
+        ),
+    ],
+)
+def test_the_machine_is_the_highest_level_its_flags_complete(
+    monkeypatch: pytest.MonkeyPatch, flags: str, cpu: str, features: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(isa, "cpuinfo_flags", lambda: frozenset(flags.split()))
+    found = machine_isa.__wrapped__()
+    assert (found.cpu, found.features) == (cpu, features)
+
+
+def test_unknown_machine_gets_its_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isa.platform, "machine", lambda: "riscv64")
+    found = machine_isa.__wrapped__()
+    assert (found.triple, found.vector_bits) == ("riscv64-unknown-linux-gnu", 128)
+    assert not found.has_streaming and found.cpu_flags == ()
+
+
+def test_names() -> None:
+    assert named_isa("native") == host_isa()
+    assert named_isa("x86-64-v3").vector_bits == 256
+    with pytest.raises(ValueError, match="there are: native, x86-64-v2"):
+        named_isa("x86-64-v9")
+
+
+def test_a_level_needs_the_flags_of_those_below() -> None:
+    low, middle, high = (NAMED[f"x86-64-v{level}"] for level in (2, 3, 4))
+    assert "ssse3" in low.cpu_flags and "avx2" not in low.cpu_flags
+    assert set(low.cpu_flags) < set(middle.cpu_flags) < set(high.cpu_flags)
+    assert low.runs_on(middle) and not high.runs_on(middle) and not ARM.runs_on(high)
+    assert set(machine_isa().cpu_flags) <= cpuinfo_flags()
+
+
+@pytest.mark.parametrize("level", [2, 3, 4])
+def test_a_level_can_be_forced(monkeypatch: pytest.MonkeyPatch, level: int) -> None:
+    flags = frozenset(NAMED["x86-64-v4"].cpu_flags)
+    monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
+    isa._forced.cache_clear()
+    monkeypatch.setenv("KERNELMILL_TARGET", f"x86-64-v{level}")
+    assert host_isa() == named_isa("native") == NAMED[f"x86-64-v{level}"]
+    monkeypatch.setenv("KERNELMILL_TARGET", "native")
+    assert host_isa() is machine_isa()
+    isa._forced.cache_clear()
+
+
+def test_a_level_above_the_machine_is_refused_with_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flags = frozenset(NAMED["x86-64-v4"].cpu_flags) - {"avx512bw", "avx512vl"}
+    monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
+    monkeypatch.setattr(isa, "machine_isa", lambda: NAMED["x86-64-v3"])
+    isa._forced.cache_clear()
+    monkeypatch.setenv("KERNELMILL_TARGET", "x86-64-v4")
+    text = (
+        "KERNELMILL_TARGET='x86-64-v4': this machine is x86-64-v3, which lacks avx512bw, avx512vl"
+    )
+    with pytest.raises(ConfigError, match=text):
+        host_isa()
+    monkeypatch.setattr(isa.platform, "machine", lambda: "riscv64")
+    with pytest.raises(ConfigError, match="this machine is"):
+        host_isa()
+
+
+def test_an_isa_without_a_name_is_refused_with_the_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELMILL_TARGET", "skylake")
+    with pytest.raises(ConfigError, match=r"KERNELMILL_TARGET.*there are: native, x86-64-v2, x86"):
+        host_isa()
