@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kernelmill.cli.calibrate import add_calibrate
 from kernelmill.cli.gears import add_gears
+from kernelmill.cli.lower import add_lower
 from kernelmill.cli.programs import add_aot, add_show
 from kernelmill.cli.static import add_static
 from kernelmill.core.errors import KernelmillError
@@ -82,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
     add_calibrate(commands)
     add_gears(commands)
     add_static(commands)
+    add_lower(commands)
     return parser
 
 

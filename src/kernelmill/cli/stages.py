@@ -1,0 +1,69 @@
+"""The stages of lowering as text, for people and for golden files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from kernelmill.codegen import assembly, llvm_ir
+from kernelmill.core.errors import ConfigError
+from kernelmill.core.machine import Machine, profile
+from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.printer import print_graph
+from kernelmill.graph.verifier import verify_graph
+from kernelmill.kernel.printer import print_kernel
+from kernelmill.lower.program import lower_graph
+from kernelmill.passes import DEFAULT, Pass
+from kernelmill.plan.printer import print_plan
+
+
+def machine_named(name: str) -> Machine:
+    """The committed profile of an ISA, or this machine for "native". ConfigError for others."""
+    try:
+        return profile(name)
+    except ValueError as error:
+        raise ConfigError(f"--target: {error}") from None
+
+
+def passes_named(names: str) -> Sequence[Pass]:
+    """The passes of the pipeline with these names, "all" or "none". ConfigError for a name that
+    none has."""
+    if names in ("all", "none"):
+        return DEFAULT if names == "all" else ()
+    wanted, known = names.split(","), list(dict.fromkeys(each.name for each in DEFAULT))
+    unknown = sorted(set(wanted) - set(known))
+    if unknown:
+        raise ConfigError(f"--passes {unknown[0]}: the passes are {', '.join(known)}")
+    return [each for each in DEFAULT if each.name in wanted]
+
+
+def texts(
+    text: str, passes: Sequence[Pass], machine: Machine, separate: bool, stages: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """A title and a text for each of the `stages` (graph, kernels, plan, llvm, asm) that a graph's
+    text goes through; passes that change nothing have none.
+
+    Raises ParseError for what is no graph, VerificationError for one that is wrong or that a pass
+    breaks, UnsupportedError for what has no lowering.
+    """
+    graph = parse_graph(text)
+    verify_graph(graph, "the file")
+    if "graph" in stages:
+        yield "graph", print_graph(graph)
+    for one in passes:
+        before, graph = graph, one.apply(graph)
+        if graph is not before:
+            verify_graph(graph, one.name)
+            if "graph" in stages and print_graph(graph) != print_graph(before):
+                yield f"graph after {one.name}", print_graph(graph)
+    if not set(stages) - {"graph"}:
+        return
+    lowered = lower_graph(graph, machine, separate)
+    for name, kernel in lowered.kernels.items():
+        if "kernels" in stages:
+            yield f"kernel {name} for {machine.isa}", print_kernel(kernel)
+        if "llvm" in stages:
+            yield f"LLVM IR of {name}", llvm_ir(kernel, machine.isa)
+        if "asm" in stages:
+            yield f"assembly of {name}", assembly(kernel, machine.isa)
+    if "plan" in stages:
+        yield "plan", print_plan(lowered.plan)
