@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, nn
 
 import kernelmill
+from kernelmill.core.errors import InputError
 from tests import zoo
+from tests.e2e.data_dependent import arguments, masked, nonzero, sized_by_item
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -43,6 +45,47 @@ def test_one_dynamic_program_serves_every_size() -> None:
             x = torch.randn(rows, 16)
             assert_close(compiled(x), model(x))
     assert len(used.captures) == 1
+
+
+@pytest.mark.parametrize("function", [nonzero, masked, sized_by_item])
+@torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True)
+def test_sizes_that_depend_on_values_stay_open_in_a_capture(function: Any) -> None:
+    """Arguments of one set of sizes, that is of one capture, give results of different sizes."""
+    used = backend()
+    compiled = torch.compile(function, backend=used, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for x in [*arguments(), *arguments(9), *arguments()]:
+            torch.testing.assert_close(compiled(x), function(x))
+    assert len(used.captures) == 1
+
+
+def windows(x: Tensor, like: Tensor) -> Tensor:
+    width = like.shape[0]
+    y = x.view(x.shape[0], x.shape[1] // width, width).flip(2)
+    return y.reshape(x.shape[0], x.shape[1] // width * width) * x
+
+
+def replaced_rows(x: Tensor, rows: Tensor, values: Tensor) -> Tensor:
+    return x.index_put((rows,), values) + 1
+
+
+def test_sizes_that_are_known_to_be_equal() -> None:
+    compiled = torch.compile(windows, backend=backend(), dynamic=True)
+    with torch.no_grad():
+        for rows, columns, width in [(2, 16, 4), (3, 36, 6), (2, 16, 8), (2, 16, 4)]:
+            args = torch.randn(rows, columns), torch.randn(width)
+            torch.testing.assert_close(compiled(*args), windows(*args))
+
+
+def test_a_captured_set_of_sizes_does_not_serve_sizes_that_differ() -> None:
+    compiled = torch.compile(replaced_rows, backend=backend(), dynamic=True)
+    right = torch.randn(9, 5), torch.arange(4), torch.randn(4, 5)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*right), replaced_rows(*right))
+    for rows in (4, 6):
+        with pytest.raises(InputError, match="takes them for equal"):
+            compiled(torch.randn(9, 5), torch.arange(rows), torch.randn(3, 5))
+    torch.testing.assert_close(compiled(*right), replaced_rows(*right))
 
 
 def test_training() -> None:
