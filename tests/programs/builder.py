@@ -143,12 +143,19 @@ class Builder:
         return self.rng.randrange(-rank, rank)
 
     def size(self, name: str, dim: int) -> int:
-        """The least of the sizes that a dim has."""
-        return min(w.found[name].size(dim) for w in self.worlds)
+        """The least of the sizes that a dim has. Unfit when the rank varies."""
+        return min(shape[dim] for shape in self._shapes(name))
+
+    def _shapes(self, name: str) -> list[tuple[int, ...]]:
+        """A tensor's shape in each world: a squeeze may have made their ranks differ."""
+        shapes = [tuple(w.found[name].shape) for w in self.worlds]
+        if len({len(shape) for shape in shapes}) > 1:
+            raise Unfit("a rank that varies")
+        return shapes
 
     def shape(self, name: str) -> tuple[Any, ...]:
         """A tensor's shape for a new input. Unfit when that is neither numbers nor `SIZE`."""
-        shapes = [w.found[name].shape for w in self.worlds]
+        shapes = self._shapes(name)
         sizes = [w.found[SIZE] for w in self.worlds]
         made: list[Any] = []
         for each in zip(*shapes, strict=True):
@@ -162,7 +169,7 @@ class Builder:
 
     def shape_in_program(self, name: str) -> tuple[Any, ...]:
         """A tensor's shape as the program would write it."""
-        shapes = zip(*(w.found[name].shape for w in self.worlds), strict=True)
+        shapes = zip(*self._shapes(name), strict=True)
         return tuple(
             each[0] if len(set(each)) == 1 and not self.chance(4) else SizeOf(name, dim)
             for dim, each in enumerate(shapes)
