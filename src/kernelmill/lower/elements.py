@@ -272,7 +272,8 @@ class Emitter:
 
     def _view(self, node: Node, index: Index) -> Register:
         # A concatenation's pieces cover everything: it needs no fill.
-        fill = pointwise.constant(self.builder, views.fill(node) or 0, node.result.dtype)
+        filler = views.fill(node)
+        fill = pointwise.constant(self.builder, 0 if filler is None else filler, node.result.dtype)
         found = views.sources(node, index)
         if len(found) > 1 and not found[-1].conditions:
             # What is written over is computed first: all branches then know it.
