@@ -121,6 +121,20 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             "w v",
         ),
     ),
+    "batch statistics of numbers near the largest": (
+        (*DYNAMO, "aot"),
+        program(
+            [Step(("a",), "values.make", (F32, (4, 1, 8), "huge", Seed(0)))],
+            [step("v", "F.instance_norm", A)],
+        ),
+    ),
+    "the sign of a zero around a tensor": (
+        (*DYNAMO, "aot"),
+        program(
+            [made("a", N, 2)],
+            [step("w", "torch.neg", A), step("v", "F.pad", W, (1, 1), value=-0.0)],
+        ),
+    ),
     "strides of slices where the size varies": (
         ("dynamic", "gears", "cache-load"),
         program(

@@ -154,9 +154,12 @@ def _batch_norm_training(
     rank = len(x.shape)
     dims = [d for d in range(rank) if d != 1]
     wide = e.wide(x)
-    variance, mean = moments(e, wide, dims)
+    # Eager adds up in f64.
+    variance, mean = moments(e, wide, dims, bounded=True)
     rstd = e.emit("rsqrt", e.add(variance, eps))
-    normal = e.mul(e.sub(wide, mean), rstd)
+    # In halves, since the distance between two large numbers may be no number of the type.
+    half = e.sub(e.mul(wide, 0.5), e.mul(mean, 0.5))
+    normal = e.mul(half, e.mul(rstd, 2.0))
     weight, bias = _per_channel(e, weight, rank), _per_channel(e, bias, rank)
     count = product(x.shape[d] for d in dims)
     unbiased = e.mul(variance, e.constant(count, wide.dtype))

@@ -164,13 +164,27 @@ def logsumexp(e: Emitter, x: Value, dims: Dims, keep: bool = False) -> Value:
 
 
 def moments(
-    e: Emitter, x: Value, dims: Sequence[int], correction: Number = 0
+    e: Emitter, x: Value, dims: Sequence[int], correction: Number = 0, bounded: bool = False
 ) -> tuple[Value, Value]:
-    """(variance, mean) over dims, which are kept with size 1; x is f32 or f64."""
-    mean = e.mean(x, dims, True)
+    """(variance, mean) over dims, which are kept with size 1; x is f32 or f64. `bounded`: the mean
+    is finite wherever x is."""
+    mean = _bounded_mean(e, x, dims) if bounded else e.mean(x, dims, True)
     centred = e.sub(x, mean)
     total = e.reduce("reduce_sum", e.mul(centred, centred), dims, True)
     return e.div(total, _degrees(e, x, dims, correction, total)), mean
+
+
+def _bounded_mean(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
+    """The mean of what is scaled such that the sum cannot overflow."""
+    count: Dim = product(x.shape[d] for d in dims)
+    # A power of two above the count: exact, but for what is lost of numbers near the smallest.
+    scale = 2.0 ** -(count.bit_length() if isinstance(count, int) else _LONGEST_BITS)
+    total = e.reduce("reduce_sum", e.mul(x, scale), dims, True)
+    return e.div(total, e.mul(e.constant(count, x.dtype, total.shape), scale))
+
+
+_LONGEST_BITS = 32
+"""More elements than this many bits can count are not in one mean of a size known only later."""
 
 
 def _degrees(e: Emitter, x: Value, dims: Sequence[int], correction: Number, model: Value) -> Value:
