@@ -186,7 +186,7 @@ def document(search: Search, seed: int, seconds: float) -> str:
         row = [sum(counts), *counts, search.fallbacks[mode]]
         lines.append(f"| {mode} | {' | '.join(f'{count:,}' for count in row)} |")
     for fault in search.faults:
-        lines += ["", "```python", str(fault).rstrip(), "```"]
+        lines += ["", "```text", str(fault).rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 
