@@ -204,3 +204,13 @@ def test_integer_division_by_zero_is_an_exception(backend: str) -> None:
         compiled(torch.tensor([3, 4]), torch.tensor([1, 0]))
     lowest = torch.tensor([torch.iinfo(torch.int64).min])
     assert torch.equal(compiled(lowest, torch.tensor([3])), lowest // 3)
+
+
+def test_a_view_that_leaves_the_memory_is_refused_as_by_eager() -> None:
+    def behind(x: torch.Tensor) -> torch.Tensor:
+        return torch.as_strided(x + 1, (2,), (1,), 5)
+
+    compiled = torch.compile(behind, backend="kernelmill", dynamic=True)
+    assert torch.equal(compiled(torch.arange(9.0)), torch.tensor([6.0, 7.0]))
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        compiled(torch.arange(4.0))

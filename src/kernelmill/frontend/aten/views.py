@@ -10,6 +10,7 @@ from kernelmill.core.dim import (
     bounds,
     maximum,
     minimum,
+    product,
     provably_less,
     provably_nonnegative,
 )
@@ -169,6 +170,11 @@ def as_strided(
     if x.node is None or not all(isinstance(n, int) for n in (*size, *stride, offset or 0)):
         raise NotTranslated("a view of an argument's memory, or one of symbolic sizes")
     start = 0 if offset is None else offset
+    last = start + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+    least = bounds(product(x.shape))[0]
+    if 0 not in size and (least is None or last >= least):
+        # ATen says so where a call's memory is too short.
+        raise NotTranslated("a view that may reach beyond the memory")
     return e.emit("as_strided", x, shape=e.shape, strides=tuple(stride), offset=start)
 
 
