@@ -110,7 +110,9 @@ def test_a_compiled_file_is_for_its_level(
         assert_close(kernelmill.aot.load(file)(x), model(x))
         monkeypatch.delenv("KERNELMILL_TARGET")
         if host_isa() != NAMED["x86-64-v2"]:
-            with pytest.raises(UnsupportedError, match=r"another machine: its isa is .*v2"):
+            with pytest.raises(
+                UnsupportedError, match=r"another machine: its instruction set is .*v2"
+            ):
                 kernelmill.aot.load(file, rebuild=False)
 
 

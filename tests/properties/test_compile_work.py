@@ -212,7 +212,7 @@ def compiled(chain: Chain, n: int) -> Work:
         print_plan(made.plan)
     with work.stage("LLVM text"):
         for kernel in kernels:
-            llvm_ir(kernel, TARGET)
+            llvm_ir(kernel, TARGET.isa)
     return work
 
 

@@ -35,6 +35,10 @@ from kernelmill.store.sealed import SealedFile
 _log = get_logger("aot")
 
 
+_SAID = {"kernel.isa": "instruction set", "kernel.abi": "calling convention"}
+"""What a machine must have as a file was made for, in words."""
+
+
 def load(
     path: str | os.PathLike[str], *, rebuild: bool = True, check_weights: bool = True
 ) -> AotProgram:
@@ -99,7 +103,7 @@ def _other_machine(ingredients: Mapping[str, str]) -> str:
     here = {"kernel.isa": str(host_isa()), "kernel.abi": ABI_VERSION}
     differing = [name for name in here if ingredients.get(name) != here[name]]
     return "; ".join(
-        f"its {name.removeprefix('kernel.')} is {ingredients.get(name)}, this one's {here[name]}"
+        f"its {_SAID[name]} is {ingredients.get(name)}, this one's {here[name]}"
         for name in differing
     )
 

@@ -172,6 +172,7 @@ def as_strided(
     start = 0 if offset is None else offset
     last = start + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
     least = bounds(product(x.shape))[0]
+    assert isinstance(last, int)
     if 0 not in size and (least is None or last >= least):
         # ATen says so where a call's memory is too short.
         raise NotTranslated("a view that may reach beyond the memory")
