@@ -101,7 +101,7 @@ def figures(machine: Machine) -> dict[str, Any]:
     rates = machine.rates
     return {
         "operations": rates.operations,
-        "dots": dict(rates.dots),
+        "dots": {unit.name: machine.dot_rate(unit) for unit in machine.isa.dot_units},
         "bytes": dict(zip(LEVELS, rates.bytes, strict=True)),
         "stream": rates.stream,
         "launch_ns": machine.launch_ns,
