@@ -94,7 +94,6 @@ class Isa:
     has_scale         there are instructions on exponents of f32 (AVX-512's scalef and reduce)
     has_streaming     aligned vectors can be stored past the caches
     has_vector_math   libtorch_cpu exports vector functions for `vector_bits`
-    line_bytes        of a cache line
     """
 
     triple: str
@@ -147,10 +146,6 @@ class Isa:
         return self.vector_bits >= 256
 
     @property
-    def line_bytes(self) -> int:
-        return 64
-
-    @property
     def _is_x86(self) -> bool:
         return self.family == "x86_64"
 
@@ -181,10 +176,6 @@ class Isa:
         extras = {flag for flag, name in _EXTRAS.items() if name in self.features}
         levels = (flags for level, flags in _LEVELS.items() if level <= self.cpu)
         return tuple(sorted(extras.union(*levels))) if self._is_x86 else ()
-
-    def runs_on(self, other: Isa) -> bool:
-        """Whether a processor with `other` executes code made for this one."""
-        return self.triple == other.triple and set(self.cpu_flags) <= set(other.cpu_flags)
 
 
 NAMED = {

@@ -105,7 +105,6 @@ def test_a_level_needs_the_flags_of_those_below() -> None:
     low, middle, high = (NAMED[f"x86-64-v{level}"] for level in (2, 3, 4))
     assert "ssse3" in low.cpu_flags and "avx2" not in low.cpu_flags
     assert set(low.cpu_flags) < set(middle.cpu_flags) < set(high.cpu_flags)
-    assert low.runs_on(middle) and not high.runs_on(middle) and not ARM.runs_on(high)
     assert set(machine_isa().cpu_flags) <= cpuinfo_flags()
 
 
