@@ -20,7 +20,7 @@ test: .venv/stamp-dev           ## all tests
 test-targets: $(TARGETS:%=test-on-%)  ## compiled code on each level of x86-64; SHARE=1/10: a tenth
 
 test-on-%: .venv/stamp-dev
-	@if KERNELMILL_TARGET=$* $(PY) -c 'from kernelmill.core.target import host; host()' 2>&1 | \
+	@if KERNELMILL_TARGET=$* $(PY) -c 'from kernelmill.core.isa import host_isa; host_isa()' 2>&1 | \
 		grep 'this machine is'; then echo "nothing is tested on $*"; else \
 		echo "$(SHARE) of the tests on $*"; KERNELMILL_TARGET=$* $(PY) -m pytest -n $(WORKERS) \
 		--dist worksteal --share $(SHARE) tests/differential tests/e2e tests/properties; fi

@@ -72,7 +72,7 @@ def _lines(path: Path, target: str, manner: str) -> Iterator[str]:
     from kernelmill.core.machine import profile
     from kernelmill.graph.parser import parse_graph
     from kernelmill.kernel.printer import print_kernel
-    from kernelmill.lower.program import lower_graph
+    from kernelmill.lower.driver.program import lower_graph
     from kernelmill.passes import DEFAULT, run_pipeline
     from kernelmill.plan.printer import print_plan
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelmill import get_backend
-from kernelmill.lower.contract.tile import CHAIN
+from kernelmill.lower.emit.microkernel import CHAIN
 
 ROUNDING = 2.0**-24
 """Half a unit in the last place of a float32 in [1, 2)."""

@@ -19,7 +19,7 @@ def project():
 
 def layers():
     contracts = project()["tool"]["importlinter"]["contracts"]
-    (contract,) = [c for c in contracts if c["type"] == "layers"]
+    (contract,) = [c for c in contracts if c.get("containers") == ["kernelmill"]]
     assert contract["exhaustive"] is True
     return contract["layers"]
 

@@ -11,7 +11,7 @@ from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.kernel.printer import print_kernel
-from kernelmill.lower.program import lower_graph
+from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass
 from kernelmill.plan.printer import print_plan
 

@@ -20,7 +20,7 @@ from kernelmill.graph.ir import Graph, TensorType, Value
 from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
-from kernelmill.lower.operators import Operator
+from kernelmill.lower.driver.operators import Operator
 from kernelmill.plan.ir import AtenCall, Plan
 
 Document = dict[str, Any]

@@ -15,8 +15,8 @@ from kernelmill.core.isa import Isa
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
-from kernelmill.lower.operators import Operator
-from kernelmill.lower.program import Chosen, lower_graph
+from kernelmill.lower.driver.operators import Operator
+from kernelmill.lower.driver.program import Chosen, lower_graph
 from kernelmill.runtime.program import Program
 from kernelmill.store.store import Store
 

@@ -8,8 +8,8 @@ from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
-from kernelmill.lower.operators import Operator
-from kernelmill.lower.program import Chosen, Lowered, lower_graph
+from kernelmill.lower.driver.operators import Operator
+from kernelmill.lower.driver.program import Chosen, Lowered, lower_graph
 
 
 class Library:

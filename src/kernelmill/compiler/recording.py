@@ -23,8 +23,8 @@ from kernelmill.core.machine import host
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.sizes import at_sizes
-from kernelmill.lower.operators import Operator
-from kernelmill.lower.program import Chosen, lower_graph
+from kernelmill.lower.driver.operators import Operator
+from kernelmill.lower.driver.program import Chosen, lower_graph
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.program import Program
 

@@ -29,7 +29,7 @@ from kernelmill.compiler.operator_documents import (
 from kernelmill.compiler.team import Team, TeamLost, team
 from kernelmill.core.errors import ConfigPathError
 from kernelmill.core.log import get_logger
-from kernelmill.lower.operators import Operator
+from kernelmill.lower.driver.operators import Operator
 from kernelmill.plan.ir import Plan
 from kernelmill.store.installer import Refused, install
 from kernelmill.store.packages import Contents, packages_in, write_run

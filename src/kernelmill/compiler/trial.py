@@ -10,7 +10,7 @@ import torch
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.graph.ir import Graph
-from kernelmill.lower.storage import span
+from kernelmill.lower.elements.strided import span
 from kernelmill.plan.ir import TensorResult
 from kernelmill.runtime.calls import ProgramResult
 from kernelmill.runtime.program import Program

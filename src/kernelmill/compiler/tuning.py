@@ -28,7 +28,7 @@ from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
-from kernelmill.lower.trials import BY_MODEL, Tunable
+from kernelmill.lower.driver.search import BY_MODEL, Tunable
 from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, Plan, TensorInput
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.entry import Compiled

@@ -19,8 +19,8 @@ from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
-from kernelmill.lower.operators import Operator
-from kernelmill.lower.program import lower_graph
+from kernelmill.lower.driver.operators import Operator
+from kernelmill.lower.driver.program import lower_graph
 from kernelmill.static_kernels.entry import Built
 from kernelmill.static_kernels.logs import documents
 from kernelmill.store.packages import check_name, write_run, write_wheel

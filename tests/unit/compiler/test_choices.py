@@ -10,7 +10,7 @@ from kernelmill.compiler.trial import example_arguments
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.errors import CodegenError, KernelmillError
 from kernelmill.core.machine import host, profile
-from kernelmill.lower.program import lower_graph
+from kernelmill.lower.driver.program import lower_graph
 from kernelmill.store import Store
 from tests.compiled import graph
 

@@ -14,7 +14,7 @@ import pytest
 from kernelmill.core.machine import PROFILES
 from kernelmill.graph.parser import parse_graph
 from kernelmill.kernel.printer import print_kernel
-from kernelmill.lower.program import lower_graph
+from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import run_pipeline
 from kernelmill.plan.printer import print_plan
 

@@ -1,0 +1,1 @@
+"""The way of a graph to kernels and a plan, stage by stage."""

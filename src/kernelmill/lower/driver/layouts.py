@@ -1,0 +1,104 @@
+"""Which images of a graph are stored channels last: one layout for a whole chain of convolutions.
+
+What convolutions, and whatever follows them pixel by pixel or window by window, compute is stored
+with the channels of a pixel side by side. Inputs are read as they lie; a result that has to lie in
+another order is copied once, at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Graph, Node, Value, row_major
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.elements.axes import REDUCTIONS
+from kernelmill.lower.templates.convolution.bind import FEW_OUTS, blockable
+
+_FEW_CONVOLUTIONS = 2
+"""So many must gain before images change their layout."""
+
+_KEEPS_PLACES = frozenset(("layout", "slice", "flip", "pad", "window", "concat", "expand"))
+"""Views of an image in which channels stay where they are."""
+
+
+@dataclass
+class Layouts:
+    """`values` are to be stored channels last; `nodes` are the convolutions among them."""
+
+    values: set[Value] = field(default_factory=set[Value])
+    nodes: list[Node] = field(default_factory=list[Node])
+
+
+def choose_layouts(graph: Graph, constants: Collection[Value]) -> Layouts:
+    """The layouts of a graph whose `constants` never change; none where little would be gained.
+
+    `values` may hold views and values that are never stored.
+    """
+    found = Layouts()
+    for node in graph.nodes:
+        if _gains(node, found.values, constants):
+            found.nodes.append(node)
+            found.values.add(node.result)
+        elif _follows(node, found.values):
+            found.values.add(node.result)
+    results = [r for r in graph.results if isinstance(r, Value) and r in found.values]
+    if len(found.nodes) < _FEW_CONVOLUTIONS or 2 * len(results) > len(found.nodes):
+        return Layouts()
+    found.values.update(node.operands[0] for node in found.nodes if _image(node.operands[0]))
+    return found
+
+
+def last(value: Value) -> Value:
+    """A view of an image that has its channels last."""
+    order = (0, *range(2, len(value.shape)), 1)
+    return GraphBuilder("channels_last").emit("permute", value, dims=order)
+
+
+def _gains(node: Node, values: Collection[Value], constants: Collection[Value]) -> bool:
+    if not blockable(node) or not _is_constant(node.operands[1], constants):
+        return False
+    outs = node.result.shape[1]
+    return node.operands[0] in values or (isinstance(outs, int) and outs >= FEW_OUTS)
+
+
+def _is_constant(value: Value, constants: Collection[Value]) -> bool:
+    while value.node is not None and (
+        OPS[value.node.op].kind in ("view", "layout") or value.node.op == "cast"
+    ):
+        value = value.node.operands[0]
+    return value in constants
+
+
+def _image(value: Value) -> bool:
+    """Whether this is computed, as an image in no other order than the usual one."""
+    shape, node = value.shape, value.node
+    if node is None or len(shape) not in (3, 4):
+        return False
+    if OPS[node.op].kind in ("view", "layout", "source", "aten", "contract", "attention"):
+        return False
+    return value.type.memory_strides == tuple(row_major(shape))
+
+
+def _follows(node: Node, values: Collection[Value]) -> bool:
+    """Whether a node makes an image of one that is stored channels last."""
+    if len(node.results) != 1 or len(node.result.shape) not in (3, 4):
+        return False
+    rank, kind = len(node.result.shape), OPS[node.op].kind
+    images = [x for x in node.operands if x in values and len(x.shape) >= rank]
+    if not images:
+        return False
+    if kind == "pointwise" or node.op in _KEEPS_PLACES:
+        return True
+    if node.op in REDUCTIONS:
+        dims = node.attrs.get("dims")
+        return isinstance(dims, tuple) and all(isinstance(d, int) and d >= rank for d in dims)
+    return node.op == "index" and _beside_channels(node)
+
+
+def _beside_channels(node: Node) -> bool:
+    """Whether pixels are looked up, all channels of each, and put where they were."""
+    dims, at = node.attrs["dims"], node.attrs["at"]
+    assert isinstance(dims, tuple)
+    return all(isinstance(d, int) and d >= 2 for d in dims) and at == dims[0]

@@ -1,0 +1,1 @@
+"""The code of single elements: views as index arithmetic, pointwise operators, loops."""

@@ -1,0 +1,88 @@
+"""Axes of an iteration domain, and how index tuples tell which accesses are one to one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, provably_nonnegative, symbols
+from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.elements.views import Index
+
+
+def is_view(value: Value) -> bool:
+    """Whether a value is other values at other places: reading through it costs nothing."""
+    return value.node is not None and OPS[value.node.op].kind in ("view", "layout")
+
+
+REDUCTIONS = frozenset(
+    "reduce_sum reduce_prod reduce_max reduce_min reduce_peak argmax argmin".split()
+)
+
+
+def reduced_dims(node: Node) -> tuple[int, ...]:
+    """The operand dims that a reduction reduces, ascending."""
+    dims = node.attrs["dims"] if "dims" in node.attrs else (node.attrs["dim"],)
+    assert isinstance(dims, tuple)
+    return tuple(sorted(d for d in dims if isinstance(d, int)))
+
+
+def operand_index(node: Node, index: Index, inner: Sequence[Sym]) -> Index:
+    """The index of a reduction's operand: the result's index with `inner` at the reduced dims."""
+    shape = node.operands[0].shape
+    reduced = reduced_dims(node)
+    kept = iter(index)
+    axes = iter(inner)
+    return tuple(
+        (0 if shape[d] == 1 else of_atom(next(axes))) if d in reduced else next(kept)
+        for d in range(len(shape))
+    )
+
+
+def fresh_axes(
+    shape: Sequence[Dim], prefix: str, extents: dict[str, Dim]
+) -> tuple[list[Sym], Index]:
+    """A symbol for each dim that is not 1, and the index that they make; sizes go to `extents`.
+
+    Their names have a _, which those of a graph's dims have not.
+    """
+    axes: list[Sym] = []
+    index: list[Dim] = []
+    for size in shape:
+        if size == 1:
+            index.append(0)
+            continue
+        axis = Sym(f"{prefix}_{len(extents)}", 0, size - 1)
+        extents[axis.name] = size
+        axes.append(axis)
+        index.append(of_atom(axis))
+    return axes, tuple(index)
+
+
+def enumerates(
+    index: Index, shape: Sequence[Dim], axes: Sequence[Sym], extents: dict[str, Dim]
+) -> bool:
+    """Whether `index`, as the axes run, visits every element of `shape` exactly once."""
+    seen: set[str] = set()
+    for position, size in zip(index, shape, strict=True):
+        if size == 1 and position == 0:
+            continue
+        axis = as_sym(position)
+        if axis is None or axis.name in seen or extents.get(axis.name) != size:
+            return False
+        seen.add(axis.name)
+    return seen == {axis.name for axis in axes}
+
+
+def in_range(index: Index, shape: Sequence[Dim]) -> bool:
+    """Whether the element exists wherever the axes are: one behind a condition (a pad, a piece of a
+    concatenation) must not be computed before the condition is known."""
+    return all(
+        provably_nonnegative(position) and provably_nonnegative(size - 1 - position)
+        for position, size in zip(index, shape, strict=True)
+    )
+
+
+def used_axes(index: Index) -> set[str]:
+    """Names of the symbols in an index."""
+    return {name for position in index for name in symbols(position)}

@@ -1,0 +1,63 @@
+"""Where a view lies in the memory of what it is a view of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, linear_part, provably_nonnegative, recombine, symbols
+from kernelmill.graph.ir import Value
+from kernelmill.lower.elements import views
+from kernelmill.lower.elements.axes import fresh_axes, is_view
+from kernelmill.lower.elements.emitter import Location
+
+Stored = Callable[[Value], "Location | None"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a value lies in a buffer: strides in elements, of every dim."""
+
+    location: Location
+    strides: tuple[Dim, ...]
+    offset: Dim
+
+
+def place_of(value: Value, stored: Stored) -> Place | None:
+    """Where the value lies, when it is stored or a view that strides can express; dims of size 1
+    have stride 0."""
+    axes, index = fresh_axes(value.shape, "x", {})
+    below = value
+    while (location := stored(below)) is None:
+        if not is_view(below) or below.node is None:
+            return None
+        found = views.sources(below.node, index)
+        if len(found) != 1 or found[0].conditions:
+            return None
+        below, index = found[0].operand, found[0].index
+    address = location.offset
+    for position, stride in zip(index, location.strides, strict=True):
+        address = address + position * stride
+    address = recombine(address)
+    steps: dict[str, Dim] = {}
+    for axis in axes:
+        linear = linear_part(address, axis.name)
+        if linear is None or not provably_nonnegative(linear[0]):
+            return None
+        steps[axis.name], address = linear
+    names = {axis.name for axis in axes}
+    if any(names & symbols(part).keys() for part in (address, *steps.values())):
+        return None
+    each = iter(axes)
+    strides = tuple(0 if size == 1 else steps[next(each).name] for size in value.shape)
+    return Place(location, strides, address)
+
+
+def span(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> Dim:
+    """Number of elements from the first to the last, 0 when there are none."""
+    if any(size == 0 for size in shape):
+        return 0
+    reach: Dim = 1
+    for size, stride in zip(shape, strides, strict=True):
+        reach = reach + (size - 1) * stride
+    return reach

@@ -1,0 +1,1 @@
+"""What templates share: register tiles, panels, transposing, task numbers."""

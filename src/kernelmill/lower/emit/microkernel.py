@@ -1,0 +1,189 @@
+"""The register tile: rows x vectors sums that stay in registers while k runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, bounds, floordiv, minimum, mod
+from kernelmill.core.dtype import DType
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.emit.depth import Body, Depth, for_each_k
+
+CHAINS = 8
+"""Independent sums that two multiply-add units with four cycles latency need to stay busy."""
+
+CHAIN = 256
+"""Products that are added one after another before their sum is added to the others."""
+
+Fetch = Callable[[int, Dims], Value]
+"""`fetch(i, k)`: for A the element of row i of the tile, for B its vector number i."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The shape of a tile, its element type, and whether a*b + c is one instruction.
+
+    With `words` elements of A and B are words of several numbers; see Contraction. `grouped`: the
+    axes of k are groups within groups.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    dtype: DType
+    fused: bool
+    words: int = 1
+    grouped: bool = False
+
+    def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
+        """So many vectors of zeros."""
+        zero = 0.0 if self.dtype.is_float else 0
+        return [builder.op("splat", zero, dtype=self.dtype, lanes=self.lanes)] * count
+
+    def multiply_add(self, builder: KernelBuilder, a: Value, b: Value, c: Value) -> Value:
+        """a * b + c."""
+        if self.words > 1:
+            return builder.op(f"dot{self.words}", a, b, c, dtype=self.dtype)
+        if self.fused:
+            return builder.op("fma", a, b, c)
+        return builder.op("add", builder.op("mul", a, b), c)
+
+    def sum_products(
+        self,
+        builder: KernelBuilder,
+        depth: Depth,
+        a: Fetch,
+        b: Fetch,
+        initial: list[Value],
+        factors: Fetch | None = None,
+    ) -> list[Value]:
+        """`initial` plus the sum over k of A times B, rows by vectors in row-major order.
+
+        A long sum in floating point is taken in parts, since the error of one chain of additions
+        grows with its length. `factors` are for the sums of each index of the first axis.
+        """
+        nested = len(depth.axes) > 1 + depth.paired
+        if nested and (self.grouped or (self.dtype.is_float and _is_long(size_hint(depth.inner)))):
+            return self._sum_groups(builder, depth, a, b, initial, factors)
+        part = _part(depth) if self.dtype.is_float else 0
+        if not part:
+            return self._sum_part(builder, depth, a, b, initial)
+        carry = [(value.type, value) for value in initial]
+        even = mod(depth.stop - depth.start, part) == 0
+        # With the last start known, k is known to be in range: views of A need no remainder of it.
+        last = depth.stop - part if even else None
+        with builder.loop(depth.start, depth.stop, part, carry, prefix="part", high=last) as loop:
+            stop = loop.index + part
+            if not even:
+                stop = minimum(depth.stop, stop)
+            here = Depth(depth.axes, loop.index, stop)
+            sums = self._sum_part(builder, here, a, b, self.zeros(builder, len(initial)))
+            pairs = zip(loop.carried, sums, strict=True)
+            loop.carry(*(builder.op("add", total, value) for total, value in pairs))
+        return list(loop.results)
+
+    def _sum_part(
+        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
+    ) -> list[Value]:
+        if len(depth.axes) == 1 + depth.paired:
+            return self._sum_in_sets(builder, depth, a, b, initial)
+
+        def step(k: Dims, sums: list[Value]) -> list[Value]:
+            return self._add(builder, [k], sums, a, b)
+
+        return for_each_k(builder, depth, initial, step)
+
+    def _sum_groups(
+        self,
+        builder: KernelBuilder,
+        depth: Depth,
+        a: Fetch,
+        b: Fetch,
+        initial: list[Value],
+        factors: Fetch | None,
+    ) -> list[Value]:
+        """The sums of each index of the first axis are made apart: so their errors stay small."""
+
+        def group(k: Dims, totals: list[Value]) -> list[Value]:
+            sums = self.sum_products(
+                builder,
+                Depth.whole(depth.axes[1:]),
+                lambda i, inner: a(i, (*k, *inner)),
+                lambda i, inner: b(i, (*k, *inner)),
+                self.zeros(builder, len(totals)),
+            )
+            pairs = zip(totals, sums, strict=True)
+            if factors is None:
+                return [builder.op("add", *pair) for pair in pairs]
+            begin = (*k, *(0 for _ in depth.axes[1:]))
+            row = [factors(v, begin) for v in range(self.vectors)]
+            scaled = Tile(self.rows, self.vectors, self.lanes, self.dtype, self.fused)
+            return [
+                scaled.multiply_add(builder, value, row[place % self.vectors], total)
+                for place, (total, value) in enumerate(pairs)
+            ]
+
+        return for_each_k(builder, depth.first, initial, group)
+
+    def _sum_in_sets(
+        self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
+    ) -> list[Value]:
+        count, sets = self.rows * self.vectors, 1
+        while sets * count < CHAINS:
+            sets *= 2
+        length = max(sets // (1 + depth.paired), 1)
+
+        def step(length: int) -> Body:
+            return lambda k, sums: self._add(builder, depth.neighbours(k, length), sums, a, b)
+
+        run = depth.first
+        whole = run.start + floordiv(run.stop - run.start, length) * length
+        groups = initial + self.zeros(builder, count * (sets - 1))
+        groups = for_each_k(
+            builder, Depth(run.axes, run.start, whole), groups, step(length), length
+        )
+        sums = _add_groups(builder, groups, count)
+        if whole == run.stop:
+            return sums
+        return for_each_k(builder, Depth(run.axes, whole, run.stop), sums, step(1))
+
+    def _add(
+        self, builder: KernelBuilder, points: list[Dims], sums: list[Value], a: Fetch, b: Fetch
+    ) -> list[Value]:
+        """The sums with the products of each k, which go to its sets in turn."""
+        count, result = self.rows * self.vectors, list(sums)
+        for number, k in enumerate(points):
+            first = number * count % len(result)
+            columns = [b(v, k) for v in range(self.vectors)]
+            for i in range(self.rows):
+                row = builder.op("splat", a(i, k), lanes=self.lanes)
+                for place, column in enumerate(columns, first + i * self.vectors):
+                    result[place] = self.multiply_add(builder, row, column, result[place])
+        return result
+
+
+def _is_long(size: Dim) -> bool:
+    """Whether so many products are, or may be, too many for one chain."""
+    most = bounds(size)[1]
+    return most is None or most > CHAIN + CHAIN // 2
+
+
+def _part(depth: Depth) -> int:
+    """How many of the first k axis make one part of a long sum; 0 for a short one."""
+    if not _is_long(depth.size):
+        return 0
+    count = max(1, CHAIN // size_hint(depth.inner))
+    # Parts of one size need no test for the end of the last.
+    even = [n for n in range(count - count // 4, count + count // 2) if mod(depth.stop, n) == 0]
+    return min(even, key=lambda n: abs(n - count)) if even and depth.start == 0 else count
+
+
+def _add_groups(builder: KernelBuilder, groups: list[Value], count: int) -> list[Value]:
+    while len(groups) > count:
+        half = len(groups) // 2
+        pairs = zip(groups[:half], groups[half:], strict=True)
+        groups = [builder.op("add", x, y) for x, y in pairs]
+    return groups

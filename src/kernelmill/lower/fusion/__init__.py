@@ -1,0 +1,1 @@
+"""What is computed together in one kernel, and what that costs."""

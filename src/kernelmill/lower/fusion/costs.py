@@ -1,0 +1,146 @@
+"""What it costs to compute a value, to write it and to read it: whoever decides whether a value is
+kept in memory or computed again asks here.
+
+Costs are nanoseconds of one core, by the rates of core/machine.py. Bytes cost by the cache level
+into which all of them fit, for what one kernel writes another one reads later. With
+
+    computing    vector operations of an element / lanes, for each time that one is computed
+    passing      bytes at the rate of their level, for each time that they go to or from memory
+    reading      passing what the value is computed from, the leaves that are in memory
+
+a value of `n` elements that `r` kernels need, and that they would compute `t` times altogether, is
+computed again by each of them where
+
+    computing(t) + r reading   <=   computing(n) + reading + passing (1 + r')
+
+with r' kernels that take it from memory: all but the one that computes and stores it on the way, or
+all of them if none can, and then there is a launch more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import F32
+from kernelmill.core.machine import Machine
+from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.elements.sizes import size_hint
+
+MOST_COPIES = 48
+"""Operations that are written out again in one kernel to spare a value: code has its cost too."""
+
+_MOST_LEAVES = 8
+"""So many leaves of a value are told apart. With more, reading it again never pays."""
+
+_OPERATIONS = {
+    **dict.fromkeys("div floordiv mod rem sqrt rsqrt reciprocal".split(), 4),
+    **dict.fromkeys(
+        "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+        "atanh erf erfc erfinv lgamma digamma sigmoid pow atan2 hypot nextafter".split(),
+        12,
+    ),
+}
+_OF_GATHER = 2
+_COMPUTED = frozenset(("pointwise", "view", "layout", "gather"))
+_VIEWS = frozenset(("view", "layout"))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Nanoseconds of the two ways: `again`, by every reader, or `stored` once by one of them.
+    `alone`: stored by a kernel of its own."""
+
+    again: float
+    stored: float
+    alone: float
+
+
+class Costs:
+    """Estimates for the values of one graph. Symbolic sizes are taken for likely ones.
+
+    operations   of an element of each value, from the leaves; what a row shares, once for it
+    """
+
+    def __init__(self, graph: Graph, machine: Machine) -> None:
+        self._machine = machine
+        self._lanes = machine.isa.lanes(F32)
+        self.operations: dict[Value, float] = {}
+        self._leaves: dict[Value, tuple[Value, ...]] = {}
+        self._uses: dict[Value, int] = {}
+        for node in graph.nodes:
+            for operand in node.operands:
+                self._uses[operand] = self._uses.get(operand, 0) + 1
+        for node in graph.nodes:
+            self._measure(node)
+
+    def _measure(self, node: Node) -> None:
+        kind = OPS[node.op].kind
+        own, leaves = 0.0, dict[Value, None]()
+        if kind in _COMPUTED:
+            own += 0 if kind in _VIEWS else _OPERATIONS.get(node.op, 1)
+            own += _OF_GATHER if kind == "gather" else 0
+            for operand in dict.fromkeys(node.operands):
+                if self._likely_stored(operand):
+                    leaves[operand] = None
+                else:
+                    own += self.operations[operand]
+                    leaves.update(dict.fromkeys(self._leaves[operand]))
+            if node.op == "expand" and node.operands[0].shape[-1:] in ((), (1,)):
+                own /= extent(node.result.shape[-1:])
+        for result in node.results:
+            self.operations[result] = own
+            self._leaves[result] = tuple(leaves)[:_MOST_LEAVES]
+
+    def _likely_stored(self, value: Value) -> bool:
+        """Whether a value is in memory, or will be, having several readers and being dear."""
+        node = value.node
+        if node is None or OPS[node.op].kind not in _COMPUTED:
+            return node is None or OPS[node.op].kind != "source"
+        several = self._uses[value] > 1 and self.operations[value] > 0
+        return several and self.keeps(value, elements(value), 2)
+
+    def computing(self, value: Value, times: float) -> float:
+        """Nanoseconds of computing so many elements from the leaves."""
+        return self._machine.time(times * self.operations.get(value, 0) / self._lanes, {})
+
+    def reading(self, value: Value) -> float:
+        """Nanoseconds of reading the leaves of all elements once."""
+        count = elements(value)
+        return sum(
+            self._machine.passing(min(elements(leaf), count) * leaf.dtype.bytes)
+            for leaf in self._leaves.get(value, ())
+        )
+
+    def choice(self, value: Value, times: float, readers: int) -> Choice:
+        """The two ways of a value that would be computed so many times by so many kernels."""
+        passing, reading = self._machine.passing(size(value)), self.reading(value)
+        once = self.computing(value, elements(value)) + reading
+        return Choice(
+            again=self.computing(value, times) + readers * reading,
+            stored=once + readers * passing,
+            alone=once + (1 + readers) * passing + self._machine.launch_ns,
+        )
+
+    def keeps(self, value: Value, count: float, uses: int) -> bool:
+        """Whether elements that are used so often, with what they are made of at hand, are better
+        written down, together this many, than computed each time."""
+        passing = self._machine.passing(count * value.dtype.compute.bytes)
+        return (uses - 1) * self.computing(value, count) > uses * passing
+
+
+def elements(value: Value) -> int:
+    """How many there are, symbolic sizes being guessed."""
+    return extent(value.shape)
+
+
+def extent(sizes: tuple[Dim, ...] | list[Dim]) -> int:
+    """The number of elements of so many dims, symbolic ones being guessed; at least 1."""
+    return prod(map(size_hint, sizes))
+
+
+def size(value: Value) -> int:
+    """Bytes, symbolic sizes being guessed."""
+    return elements(value) * value.dtype.bytes

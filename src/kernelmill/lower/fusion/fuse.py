@@ -1,0 +1,573 @@
+"""Decides which values are stored, and which nodes share a kernel.
+
+Nodes are visited from the results backwards. When a node is reached, all kernels that read it are
+known, each with the index at which it does, and so how often each of them would compute the node's
+elements. What either costs (costs.py) decides between computing it in all of them and storing it:
+a node that one kernel reads element by element always becomes part of that kernel. What is stored
+is stored by one of the readers where no other kernel stands between, else by a kernel of its own.
+Views never cost anything: reading through one only changes the index.
+
+Pointwise nodes that follow a contraction element by element are its epilogue; that is settled
+first, in program order: such a node is computed once there, and nothing is passed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from heapq import nsmallest
+
+from kernelmill.core.dim import product, recombine
+from kernelmill.core.log import get_logger
+from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.elements import views
+from kernelmill.lower.elements.axes import (  # fmt: skip
+    REDUCTIONS,
+    enumerates,
+    fresh_axes,
+    is_view,
+    operand_index,
+    reduced_dims,
+    used_axes,
+)
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.fusion import growth
+from kernelmill.lower.fusion.costs import MOST_COPIES, Choice, Costs, elements, extent
+from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.growth import Blocks
+from kernelmill.lower.fusion.reach import Reach
+
+_log = get_logger("lower")
+_SEEDS = frozenset(("contract", "attention", "scan", "sort", "scatter", "aten"))
+_PRODUCTS = ("contract", "attention")
+
+_MOST_CANDIDATES = 8
+"""Readers of a value that are asked whether they can store it."""
+
+Readers = Mapping[Group, list[Index | None]]
+"""The groups that read a value, with the indices at which they do; None for any index."""
+
+
+@dataclass
+class Fusion:
+    """The outcome: kernels in an order in which they can run."""
+
+    groups: list[Group]
+    kept: frozenset[Value]
+    """Stored views that their readers take from memory; all others are read through."""
+
+
+def fuse(
+    graph: Graph,
+    costs: Costs,
+    forced: Iterable[Value],
+    separate: bool = False,
+    within: AbstractSet[Value] = frozenset(),
+    apart: AbstractSet[Value] = frozenset(),
+    shown: AbstractSet[Value] = frozenset(),
+) -> Fusion:
+    """Group the nodes of `graph`, as its `costs` advise. `forced` values are stored whatever their
+    readers are: the program's results and updates, and what ATen reads. Those `within` their
+    readers never are; those `apart` are, each by a kernel of its own. Those `shown` are views in
+    the memory of what they are of.
+
+    With `separate` every operator that computes is a group of its own.
+    """
+    return _Fuser(graph, costs, set(forced), separate, within, apart, shown).run()
+
+
+class _Fuser:
+    def __init__(
+        self,
+        graph: Graph,
+        costs: Costs,
+        forced: set[Value],
+        separate: bool,
+        within: AbstractSet[Value],
+        apart: AbstractSet[Value],
+        shown: AbstractSet[Value],
+    ) -> None:
+        self.apart = apart
+        self.shown = shown
+        self.graph = graph
+        self.separate = separate
+        self.within = within
+        self.forced = forced
+        self.reach = Reach(graph)
+        self.costs = costs
+        self.explain = _log.isEnabledFor(logging.DEBUG)
+        self.seeds: dict[Node, Group] = {}
+        self.groups: list[Group] = []
+        self.home: dict[Value, Group] = {}
+        self.accesses: dict[Value, dict[Group, list[Index | None]]] = {}
+        self.blocks = Blocks()
+        self.depth: dict[Value, int] = {}
+        self.within_blocks: dict[tuple[Value, Group], dict[Index | None, set[int]]] = {}
+        self.epilogue: dict[Node, Group] = {}
+        self.kept: set[Value] = set()
+
+    def run(self) -> Fusion:
+        for node in self.graph.nodes:
+            self._seed_or_absorb(node)
+        for node in reversed(self.graph.nodes):
+            self._place(node)
+        return Fusion(self._ordered(), frozenset(self.kept))
+
+    # ---- epilogues, in program order -----------------------------------------------------------
+
+    def _seed_or_absorb(self, node: Node) -> None:
+        kind = OPS[node.op].kind
+        if kind in _SEEDS:
+            group = Group(kind, node)
+            if kind in ("contract", "attention"):
+                group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
+                group.internal[node.result] = index
+                self.epilogue[node] = group
+            self.reach.add(node, group)
+            self.groups.append(group)
+            self.seeds[node] = group
+        elif kind == "pointwise" and not self.separate and node.result not in self.apart:
+            self._absorb(node)
+
+    def _absorb(self, node: Node) -> None:
+        """Make a pointwise node part of the epilogue of the last contraction it follows."""
+        found: tuple[Group, Index] | None = None
+        for operand in node.operands:
+            forward = self._follow(operand)
+            if forward is None:
+                continue
+            if found is None or self._position(forward[0]) > self._position(found[0]):
+                found = forward
+        if found is None or len(found[0].internal) > growth.MOST_EPILOGUE:
+            return
+        group, index = found
+        if product(node.result.shape) != product(group.extents.values()):
+            return
+        if not self._only_through(group, node, index):
+            return
+        # What the group needs anyway comes before it; only another kernel may need both.
+        assert group.seed is not None
+        new = self.reach.ancestors[node] & ~(self.reach.ancestors[group.seed] | group.member_bits)
+        if new & self.reach.grouped and self.reach.makes_cycle(node, group):
+            return
+        group.internal[node.result] = index
+        self.epilogue[node] = group
+        self.reach.add(node, group)
+
+    def _position(self, group: Group) -> int:
+        assert group.seed is not None
+        return self.reach.bit[group.seed]
+
+    def _follow(self, value: Value) -> tuple[Group, Index] | None:
+        """The epilogue group `value` belongs to through reshapes and permutes, and its index."""
+        node = value.node
+        if node is None:
+            return None
+        group = self.epilogue.get(node)
+        if group is not None:
+            return group, group.internal[value]
+        if node.op not in ("reshape", "permute"):
+            return None
+        below = self._follow(node.operands[0])
+        if below is None:
+            return None
+        group, index = below
+        if node.op == "reshape":
+            return group, views.reshape_index(index, node.operands[0].shape, value.shape)
+        dims = node.attrs["dims"]
+        assert isinstance(dims, tuple)
+        return group, tuple(index[d] for d in dims if isinstance(d, int))
+
+    def _only_through(self, group: Group, node: Node, index: Index) -> bool:
+        """Whether all that `node` reads of the group is its own element of members."""
+        pending: list[tuple[Value, Index]] = [(operand, index) for operand in node.operands]
+        assert group.seed is not None
+        seed_bit = self.reach.bit[group.seed]
+        while pending:
+            value, at = pending.pop()
+            if value.node is None:
+                continue
+            if value in group.internal:
+                known = group.internal[value]
+                if any(recombine(a - b) != 0 for a, b in zip(at, known, strict=True)):
+                    return False
+            elif (self.reach.ancestors[value.node] | self.reach.bit[value.node]) & seed_bit:
+                if OPS[value.node.op].kind != "view" or value.node.op == "concat":
+                    return False
+                found = views.sources(value.node, at)
+                if any(source.conditions for source in found) or len(found) != 1:
+                    return False
+                pending.append((found[0].operand, found[0].index))
+        return True
+
+    # ---- everything else, backwards ------------------------------------------------------------
+
+    def _place(self, node: Node) -> None:
+        kind = OPS[node.op].kind
+        own = self.epilogue.get(node)
+        if kind in _SEEDS:
+            self._place_seed(node)
+        elif own is not None:
+            self._place_absorbed(node, own)
+        elif kind == "reduce":
+            self._place_reduction(node)
+        elif kind in ("view", "layout", "source"):
+            self._place_view(node)
+        else:
+            self._place_pointwise(node)
+
+    def _readers(self, value: Value) -> Readers:
+        return self.accesses.get(value, {})
+
+    def _access(
+        self, value: Value, group: Group, index: Index | None, blocks: Iterable[int] = (0,)
+    ) -> None:
+        indices = self.accesses.setdefault(value, {}).setdefault(group, [])
+        if index is None or index not in indices:
+            indices.append(index)
+        found = self.within_blocks.setdefault((value, group), {}).setdefault(index, set())
+        found.update(block for block in blocks if not self.blocks.knows(block, value, index))
+
+    def _deepen(self, node: Node, *operands: Value) -> None:
+        """Note that an element of the node is made of elements of these."""
+        below = self.depth.get(node.result, 0) + growth.depth(node)
+        for operand in operands:
+            self.depth[operand] = max(below, self.depth.get(operand, 0))
+
+    def _times_written(self, value: Value, group: Group) -> int:
+        """How often a group's code would have the value: in each block anew, at each index."""
+        return sum(map(len, self.within_blocks[value, group].values()))
+
+    def _place_view(self, node: Node) -> None:
+        value = node.result
+        if not self._fits(node, self._readers(value)) and value not in self.shown | self.within:
+            self.kept.add(value)
+        if value in self.kept or value in self.forced:
+            self._store_alone(node)
+        if value not in self.kept:
+            self._pass_through(node)
+
+    def _fits(self, node: Node, readers: Readers) -> bool:
+        """Whether all these groups have room to compute the node."""
+        return all(self._fits_in(node, group) for group in readers)
+
+    def _fits_in(self, node: Node, group: Group) -> bool:
+        if self.depth.get(node.result, 0) > growth.MOST_DEPTH:
+            return False
+        times = self._times_written(node.result, group)
+        return growth.fits(node, group.code, self._readers(node.result)[group], times)
+
+    def _pass_through(self, node: Node) -> None:
+        """The readers of a view read its operands; those of a source read nothing."""
+        for group, indices in self._readers(node.result).items():
+            for index in indices:
+                blocks = self.within_blocks[node.result, group][index]
+                self._propagate(node, group, index, blocks)
+
+    def _propagate(
+        self, node: Node, group: Group, index: Index | None, blocks: Collection[int] = (0,)
+    ) -> None:
+        """`group` computes the element `index` of this node, in these blocks of its code: note what
+        it reads for that."""
+        group.code += growth.code(node) * len(blocks)
+        self._deepen(node, *node.operands)
+        kind = OPS[node.op].kind
+        if kind == "gather":
+            self._propagate_gather(node, group, index, blocks)
+        elif kind == "pointwise" or index is None:
+            for operand in node.operands:
+                self._access(operand, group, index, blocks)
+        elif kind in ("view", "layout"):
+            found = views.sources(node, index)
+            self._deepen(node, *(source.operand for source in found))
+            self._propagate_view(found, group, blocks)
+
+    def _propagate_view(
+        self, found: Sequence[views.Source], group: Group, blocks: Collection[int]
+    ) -> None:
+        """Of several places that an element may come from each has a block; that without conditions
+        is looked at first, for all of them."""
+        known: tuple[Value, Index] | None = None
+        for source in reversed(found):
+            if source.conditions:
+                blocks_inside = [self.blocks.inside(block, known) for block in blocks]
+                self._access(source.operand, group, source.index, blocks_inside)
+            else:
+                known = source.operand, source.index
+                self._access(source.operand, group, source.index, blocks)
+
+    def _propagate_gather(
+        self, node: Node, group: Group, index: Index | None, blocks: Collection[int]
+    ) -> None:
+        self._access(node.operands[0], group, None, blocks)
+        inner = index
+        if index is not None and node.op == "index":
+            at = node.attrs["at"]
+            assert isinstance(at, int)
+            inner = index[at : at + len(node.operands[1].shape)]
+        for operand in node.operands[1:]:
+            self._access(operand, group, inner, blocks)
+
+    def _place_seed(self, node: Node) -> None:
+        group = self.seeds[node]
+        stored = self.epilogue.get(node) is None
+        for result in node.results:
+            outside = any(reader is not group for reader in self._readers(result))
+            if stored or outside or result in self.forced:
+                self.home[result] = group
+                group.roots[result] = group.internal.pop(result, ())
+                if not stored:
+                    group.internal[result] = group.roots[result]
+        elementwise = group.kind in ("scan", "scatter")
+        for operand in node.operands:
+            self._access(operand, group, None)
+            if group.kind == "aten" or (elementwise and self._single_reader(operand)):
+                continue
+            self._store_unless_free(operand)
+
+    def _single_reader(self, value: Value) -> bool:
+        return sum(len(indices) for indices in self._readers(value).values()) == 1
+
+    def _store_unless_free(self, value: Value) -> None:
+        """An operand of a contraction is stored unless reading it costs next to nothing."""
+        if value in self.within:
+            return
+        while value.node is not None and OPS[value.node.op].kind in ("view", "layout"):
+            if value.node.op == "concat":
+                self.kept.add(value)
+                return
+            value = value.node.operands[0]
+        node = value.node
+        if node is not None and OPS[node.op].kind != "source" and node.op != "cast":
+            self.forced.add(value)
+
+    def _place_absorbed(self, node: Node, group: Group) -> None:
+        value = node.result
+        index = group.internal[value]
+        outside = any(reader is not group for reader in self._readers(value))
+        if not outside and value not in self.forced and not self._readers(value):
+            del group.internal[value]
+            return
+        if outside or value in self.forced:
+            group.roots[value] = index
+            self.home[value] = group
+        self._propagate(node, group, index)
+
+    def _place_pointwise(self, node: Node) -> None:
+        value = node.result
+        readers = self._readers(value)
+        forced = value in self.forced
+        if not readers and not forced:
+            return
+        if value in self.within:
+            self._inline(node, readers)
+            return
+        if self.separate or value in self.apart:
+            self._store_alone(node)
+            return
+        fits = self._fits(node, readers)
+        if not forced and fits and self._inline_everywhere(value, readers):
+            self._inline(node, readers)
+            return
+        for group in self._candidates(readers):
+            if self._fits_in(node, group) and self._can_store_in(value, group):
+                self._join(node, group)
+                return
+        self._store_alone(node)
+
+    def _candidates(self, readers: Readers) -> list[Group]:
+        """The readers that may compute a value for all others: some of those that come first."""
+        return nsmallest(_MOST_CANDIDATES, readers, key=lambda g: g.member_bits & -g.member_bits)
+
+    def _inline_everywhere(self, value: Value, readers: Readers) -> bool:
+        """Whether all that read this value compute it, in place of one that stores it."""
+        copies = max(self._times_written(value, group) for group in readers) - 1
+        if copies * self.costs.operations[value] > MOST_COPIES:
+            return False
+        times = sum(
+            self._times(value, group, index)
+            for group, indices in readers.items()
+            for index in indices
+        )
+        choice = self.costs.choice(value, times, len(readers))
+        found = choice.again <= choice.stored or (
+            choice.again <= choice.alone
+            and not any(self._can_store_in(value, group) for group in self._candidates(readers))
+        )
+        if self.explain:
+            self._explain(value, choice, len(readers), found)
+        return found
+
+    def _explain(self, value: Value, choice: Choice, readers: int, again: bool) -> None:
+        _log.debug(
+            "%s %s is %s: %d kernels read it; ns: again %.0f, stored by one %.0f, alone %.0f",
+            value.name, value.type, "computed where it is read" if again else "stored",
+            readers, choice.again, choice.stored, choice.alone,
+        )  # fmt: skip
+
+    def _times(self, value: Value, group: Group, index: Index | None) -> int:
+        """How many elements of the value the group's loops compute at this index.
+
+        What does not depend on the last axis is a scalar beside vectors, once for each row.
+        """
+        axes = group.outer + group.inner
+        if index is None:
+            # Somewhere that is looked up, or as operand of a product, which packs it once or twice.
+            count = extent(list(group.extents.values())) if group.kind == "nest" else 0
+            return count or elements(value) * (2 if group.kind in _PRODUCTS else 1)
+        names = used_axes(index)
+        if group.inner and not names & {axis.name for axis in group.inner}:
+            axes = group.outer
+        elif axes and axes[-1].name not in names:
+            axes = axes[:-1]
+        return extent([group.extents[axis.name] for axis in axes])
+
+    def _row_level(self, group: Group, indices: list[Index | None]) -> bool:
+        inner = {axis.name for axis in group.inner}
+        return bool(inner) and all(i is not None and not used_axes(i) & inner for i in indices)
+
+    def _inline(self, node: Node, readers: Readers) -> None:
+        self._pass_through(node)
+        if len(readers) == 1:
+            ((group, indices),) = readers.items()
+            if len(indices) == 1 and indices[0] is not None:
+                group.internal[node.result] = indices[0]
+                self.reach.add(node, group)
+
+    def _can_store_in(self, value: Value, group: Group) -> bool:
+        """Whether `group` may compute and store this value besides what it does already."""
+        if group.kind != "nest":
+            return False
+        indices = self._readers(value)[group]
+        index = indices[0]
+        if len(indices) != 1 or index is None:
+            return False
+        axes = group.outer if self._row_level(group, [index]) else group.outer + group.inner
+        if not enumerates(index, value.shape, axes, group.extents):
+            return False
+        return not self._cuts_through(value, group)
+
+    def _cuts_through(self, value: Value, group: Group) -> bool:
+        """Whether another kernel would stand between this value and `group`, which reads it. It
+        would have to read the value too."""
+        assert value.node is not None
+        return len(self._readers(value)) > 1 and self.reach.makes_cycle(value.node, group)
+
+    def _join(self, node: Node, group: Group) -> None:
+        index = self._readers(node.result)[group][0]
+        assert index is not None
+        group.internal[node.result] = index
+        if node.result in self.forced or len(self._readers(node.result)) > 1:
+            group.roots[node.result] = index
+            self.home[node.result] = group
+        self.reach.add(node, group)
+        if node.op in REDUCTIONS:
+            group.code += growth.code(node)
+            self._deepen(node, node.operands[0])
+            index = operand_index(node, index, group.inner)
+            self._access(node.operands[0], group, index)
+        else:
+            blocks = self.within_blocks[node.result, group][index]
+            self._propagate(
+                node, group, index, blocks | ({0} if node.result in group.roots else set())
+            )
+
+    def _store_alone(self, node: Node) -> None:
+        group = Group("nest")
+        group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
+        group.roots[node.result] = index
+        self.home[node.result] = group
+        self.depth[node.result] = 0
+        self.groups.append(group)
+        self.reach.add(node, group)
+        self._propagate(node, group, index)
+
+    # ---- reductions ----------------------------------------------------------------------------
+
+    def _place_reduction(self, node: Node) -> None:
+        readers = self._readers(node.result)
+        if not readers and node.result not in self.forced:
+            return
+        for group in self._candidates(readers):
+            if self._fits_in(node, group) and self._can_reduce_in(node, group):
+                self._join(node, group)
+                return
+        group = Group("nest")
+        operand = node.operands[0].shape
+        reduced = reduced_dims(node)
+        group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
+        group.inner, _ = fresh_axes([operand[d] for d in reduced], "d", group.extents)
+        group.roots[node.result] = index
+        group.internal[node.result] = index
+        self.home[node.result] = group
+        self.groups.append(group)
+        self.reach.add(node, group)
+        group.code += growth.code(node)
+        self._access(node.operands[0], group, operand_index(node, index, group.inner))
+
+    def _can_reduce_in(self, node: Node, group: Group) -> bool:
+        if group.kind != "nest" or self.separate:
+            return False
+        indices = self._readers(node.result)[group]
+        index = indices[0]
+        if len(indices) != 1 or index is None or self._cuts_through(node.result, group):
+            return False
+        shape = node.operands[0].shape
+        sizes = [shape[d] for d in reduced_dims(node) if shape[d] != 1]
+        used = used_axes(index)
+        if not used <= group.extents.keys():
+            return False
+        if group.inner:
+            outer = group.outer
+            inner = group.inner
+        elif group.reductions():
+            # Their axes have size 1: they would become part of a loop over the inner axes.
+            return False
+        else:
+            outer = [axis for axis in group.outer if axis.name in used]
+            inner = [axis for axis in group.outer if axis.name not in used]
+        if not enumerates(index, node.result.shape, outer, group.extents):
+            return False
+        if not inner and sizes:
+            group.inner, _ = fresh_axes(sizes, "d", group.extents)
+            return True
+        if [group.extents[axis.name] for axis in inner] != sizes:
+            return False
+        group.outer, group.inner = outer, inner
+        return True
+
+    # ---- order ---------------------------------------------------------------------------------
+
+    def _ordered(self) -> list[Group]:
+        """Groups so that each comes after those whose stored values it reads."""
+        reads: dict[Group, set[Group]] = {group: set() for group in self.groups}
+        for value, readers in self.accesses.items():
+            home = self.home.get(value)
+            if home is None or (is_view(value) and value not in self.kept):
+                continue
+            for group in readers:
+                if home is not group:
+                    reads[group].add(home)
+        alive = [group for group in self.groups if group.roots or group.kind == "aten"]
+        alive.sort(key=lambda group: group.member_bits)
+        done: dict[Group, None] = {}
+        for group in alive:
+            self._visit(group, reads, done, set())
+        return list(done)
+
+    def _visit(
+        self, group: Group, reads: dict[Group, set[Group]], done: dict[Group, None],
+        path: set[Group],
+    ) -> None:  # fmt: skip
+        if group in done:
+            return
+        if group in path:
+            raise AssertionError("fusion made a cycle of kernels")
+        path.add(group)
+        for other in sorted(reads[group], key=lambda g: g.member_bits):
+            self._visit(other, reads, done, path)
+        path.remove(group)
+        done[group] = None

@@ -1,0 +1,1 @@
+"""How kernels are cut: size classes, teams of threads, search by measurement."""

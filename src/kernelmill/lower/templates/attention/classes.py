@@ -1,0 +1,74 @@
+"""Shape classes: one attention kernel that works in several ways, by how many query rows there are.
+
+With few rows keys and values are read in place, with many they are packed. A kernel of a symbolic
+number of rows has a body for each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernelmill.core.dim import Dim, bounds
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
+from kernelmill.lower.templates.attention.emit import emit_attention
+from kernelmill.lower.templates.attention.plan import FEW_ROWS, plan_attention
+from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.spec import AttentionSpec
+from kernelmill.lower.templates.attention.tiling import AttentionTiling
+
+_EXACT_ROWS = (1, 2)
+"""Numbers of rows that have a body of their own, as in decoding with a guess or without."""
+
+_ROWS_TOGETHER = 4
+"""Up to `FEW_ROWS` rows are worked on so many at a time; those past the end repeat the last."""
+
+
+@dataclass(frozen=True)
+class AttentionClass:
+    """How attentions of up to `most` rows are done, None for all others; `spec` has what is known
+    of them."""
+
+    most: int | None
+    spec: AttentionSpec
+    schedule: AttentionSchedule
+
+
+def plan_attention_classes(
+    spec: AttentionSpec, machine: Machine, given: AttentionTiling | None = None
+) -> tuple[AttentionClass, ...]:
+    """The classes, smallest first; one, with what is given, for a known number of rows.
+
+    Raises UnsupportedError when a depth is symbolic or zero.
+    """
+    rest = AttentionClass(None, spec, plan_attention(spec, machine, given))
+    if isinstance(spec.rows, int):
+        return (rest,)
+    exact = [replace(spec, rows=rows) for rows in _EXACT_ROWS]
+    small = [AttentionClass(rows, one, plan_attention(one, machine))
+             for rows, one in zip(_EXACT_ROWS, exact, strict=True)]  # fmt: skip
+    small.append(
+        AttentionClass(FEW_ROWS, spec, plan_attention(spec, machine, None, _ROWS_TOGETHER))
+    )
+    least = bounds(spec.rows)[0] or 0
+    return (*(one for one in small if one.most is not None and one.most >= least), rest)
+
+
+def emit_attention_classes(
+    builder: KernelBuilder, spec: AttentionSpec, classes: tuple[AttentionClass, ...]
+) -> None:
+    """Write the kernel's body with a branch for each class, and set `tasks` and `scratch`. The
+    builder must be empty but for buffers."""
+    builder.kernel.scratch = max(one.schedule.scratch for one in classes)
+    if len(classes) == 1:
+        builder.set_tasks(classes[0].schedule.tasks)
+        emit_attention(builder, spec, classes[0].schedule)
+        return
+
+    def body(one: AttentionClass, task: Dim, rows: Dim) -> None:
+        known = one.spec if isinstance(one.spec.rows, int) else replace(one.spec, rows=rows)
+        emit_attention(builder, known, one.schedule, task)
+
+    sized = [SizeClass(one.most, one.schedule.tasks, one) for one in classes]
+    emit_by_size(builder, spec.rows, sized, body)

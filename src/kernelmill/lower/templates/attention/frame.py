@@ -1,0 +1,153 @@
+"""What all parts of one attention kernel share, and the few moves that they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.templates.attention.layout import Layout
+from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.spec import AttentionSpec, Dims, LoadElement
+
+
+@dataclass(frozen=True)
+class Row:
+    """One query row: its place in the problem, and its number among the task's rows in scratch."""
+
+    batch: Dims
+    m: Dim
+    number: Dim
+
+
+@dataclass(frozen=True)
+class Tile:
+    """The rows of a register tile: `row(i)` is row i of `count`, number first + i in scratch."""
+
+    first: Dim
+    count: int
+    row: Callable[[Dim], Row]
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The kernel under construction. Registers hold `spec.accumulate` throughout."""
+
+    builder: KernelBuilder
+    spec: AttentionSpec
+    schedule: AttentionSchedule
+    layout: Layout
+
+    @property
+    def vector(self) -> VType:
+        """The type of a whole vector."""
+        return VType(self.spec.accumulate, self.schedule.lanes)
+
+    @property
+    def whole_blocks(self) -> bool:
+        """Whether every block of keys is known to be full."""
+        return isinstance(self.spec.keys, int) and self.spec.keys % self.schedule.keys == 0
+
+    def lane(self, count: int, mask: Value | None = None) -> Lane:
+        """A new lane symbol for `count` lanes."""
+        return Lane(self.builder.fresh_symbol("l", 0, count - 1), count, mask)
+
+    def lanes_below(self, count: Dim) -> Value:
+        """The mask of a vector's lanes 0..count-1."""
+        builder = self.builder
+        return builder.op("lane_mask", builder.index(count), lanes=self.schedule.lanes)
+
+    def read(self, index: Dim, lanes: int = 1) -> Value:
+        """Scratch at `index`, in the accumulator's dtype."""
+        return self.builder.load(SCRATCH, index, self.spec.accumulate, lanes)
+
+    def write(self, index: Dim, value: Operand, lanes: int = 1, stride: Dim = 1) -> None:
+        """Keep a register, or a constant in `lanes` lanes, in scratch."""
+        if not isinstance(value, Value):
+            value = self.builder.op("splat", value, dtype=self.spec.accumulate, lanes=lanes)
+        self.builder.store(SCRATCH, index, value, stride=stride)
+
+    def multiply_add(self, a: Operand, b: Operand, c: Operand) -> Value:
+        """a * b + c, with one rounding where that is one instruction."""
+        builder = self.builder
+        if self.schedule.fused:
+            return builder.op("fma", a, b, c)
+        return builder.op("add", builder.op("mul", a, b), c)
+
+    def larger(self, a: Operand, b: Operand) -> Value:
+        """The larger one; b where a is a NaN."""
+        builder = self.builder
+        return builder.op("select", builder.op("gt", a, b), a, b)
+
+    def pieces(self, elements: Dim) -> list[tuple[int, int]]:
+        """(start, lanes) of vectors that make up a row: whole ones, then narrower powers of two."""
+        assert isinstance(elements, int)
+        found: list[tuple[int, int]] = []
+        start, lanes = 0, self.schedule.lanes
+        while start < elements:
+            while lanes > elements - start:
+                lanes //= 2
+            found.append((start, lanes))
+            start += lanes
+        return found
+
+    def piece(self, load: LoadElement, batch: Dims, row: Dim, start: Dim, lanes: int) -> Value:
+        """`lanes` neighbouring elements of one row of an operand."""
+        if lanes == 1:
+            return load(self.builder, batch, row, start, None)
+        lane = self.lane(lanes)
+        return self.widen(load(self.builder, batch, row, lane.index + start, lane), lanes)
+
+    def widen(self, value: Value, lanes: int) -> Value:
+        """A callback may give a scalar where all lanes are equal."""
+        if value.type.lanes == lanes:
+            return value
+        return self.builder.op("splat", value, dtype=value.type.dtype, lanes=lanes)
+
+    def start_row(self, row: Row) -> None:
+        """Put the scaled query into scratch. Nothing is summed yet."""
+        layout, spec = self.layout, self.spec
+        for start, lanes in self.pieces(spec.depth):
+            query = self.piece(spec.query, row.batch, row.m, start, lanes)
+            place = layout.queries + row.number * layout.query_row + start
+            self.write(place, self.builder.op("mul", query, spec.scale))
+        if self.schedule.single:
+            return
+        self.write(layout.peaks + row.number, float("-inf"))
+        self.write(layout.totals + row.number, 0.0)
+        for start in range(0, layout.value_row, self.schedule.lanes):
+            place = layout.sums + row.number * layout.value_row + start
+            self.write(place, 0.0, self.schedule.lanes)
+
+    def finish_row(self, row: Row) -> None:
+        """Divide the weighted sums by the total: zeros where no key took part."""
+        b, layout, spec = self.builder, self.layout, self.spec
+        total = self.read(layout.totals + row.number)
+        total = b.op("select", b.op("eq", total, 0.0), 1.0, total)
+        share = b.op("div", 1.0, total)
+        for start, lanes in self.pieces(spec.value_depth):
+            place = layout.sums + row.number * layout.value_row + start
+            value = b.op("mul", self.read(place, lanes), share)
+            if lanes == 1:
+                spec.store(b, row.batch, row.m, start, None, value)
+            else:
+                lane = self.lane(lanes)
+                spec.store(b, row.batch, row.m, lane.index + start, lane, value)
+
+    def score_place(self, tile_row: Dim, column: Dim) -> Dim:
+        """Where scratch holds a score of the current register tile."""
+        return self.layout.scores + tile_row * self.layout.score_row + column
+
+    def query_elements(self, tile: Tile, d: Dim) -> list[Value]:
+        """Element d of each of the tile's scaled queries."""
+        row = self.layout.query_row
+        place = self.layout.queries + tile.first * row + d
+        return [self.read(place + i * row) for i in range(tile.count)]
+
+    def read_vectors(self, place: Dim, count: int) -> Sequence[Value]:
+        """`count` vectors that lie side by side in scratch."""
+        lanes = self.schedule.lanes
+        return [self.read(place + i * lanes, lanes) for i in range(count)]

@@ -1,0 +1,63 @@
+"""Where the scratch of an attention kernel holds what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.spec import AttentionSpec
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Offsets and row lengths in elements of the accumulator's dtype; vectors never straddle rows.
+
+    queries  [rows][depth]             scaled query rows, padded to whole vectors
+    keys     [panels][depth][width]    a block of keys turned round, `width` side by side
+    values   [keys][value_depth]       a block of values
+    scores   [tile rows][keys]         scores, then their exponentials, of one register tile's rows
+    sums     [rows][value_depth]       weighted sums of values so far
+    peaks, totals  [rows]              largest score, and sum of exponentials relative to it
+    factors  [tile rows]               what older sums of a tile's rows are scaled by
+    """
+
+    query_row: int
+    value_row: int
+    score_row: int
+    width: int
+    queries: int
+    keys: int
+    values: int
+    scores: int
+    sums: int
+    peaks: int
+    totals: int
+    factors: int
+    elements: int
+
+
+def lay_out(spec: AttentionSpec, schedule: AttentionSchedule) -> Layout:
+    """Place the parts one after another, each at a whole vector."""
+    assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
+    lanes = schedule.lanes
+    query_row, value_row = _whole(spec.depth, lanes), _whole(spec.value_depth, lanes)
+    rows, width = schedule.heads * schedule.rows, schedule.panel * lanes
+    packed = 0 if schedule.streamed else schedule.keys
+    sizes = (
+        rows * query_row,
+        packed * spec.depth,
+        packed * value_row,
+        schedule.tile_rows * schedule.keys,
+        rows * value_row,
+        _whole(rows, lanes),
+        _whole(rows, lanes),
+        _whole(schedule.tile_rows, lanes),
+    )
+    offsets = [0]
+    for size in sizes:
+        offsets.append(offsets[-1] + size)
+    return Layout(query_row, value_row, schedule.keys, width, *offsets)
+
+
+def _whole(elements: int, lanes: int) -> int:
+    return -(-elements // lanes) * lanes

@@ -1,0 +1,64 @@
+"""What an attention is: softmax(Q K^T * scale + mask) V for every batch index and query row.
+
+Operands are reached through callbacks only, so permuted views of a projection, casts and slices
+of a KV cache cost nothing. Semantics are those of torch's `scaled_dot_product_attention` on CPU:
+a row in which every key is masked out gives zeros, a NaN among its scores makes a whole row NaN,
+and the causal mask keeps key n for query m when n <= m, whatever the two lengths are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import F32, DType
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.lane import Lane
+
+Dims = tuple[Dim, ...]
+
+LoadElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None], Value]
+"""`load(builder, batch, row, column, lane)`: one element, or with a lane the vector of elements
+along the lane's symbol, which occurs in row or column. A scalar may stand for equal lanes."""
+
+StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None, Value], None]
+"""`store(builder, batch, m, e, lane, value)`: one element of the result, or a vector along e."""
+
+
+@dataclass(frozen=True)
+class AttentionSpec:
+    """The whole of it.
+
+    batch        sizes of the batch dims, heads of the query last; any may be symbolic.
+    rows, keys   numbers of query rows (m) and keys (n); may be symbolic, and may be zero.
+    depth        length (d) of a query and of a key; an integer.
+    value_depth  length (e) of a value and of a result row; an integer.
+    causal       keep n <= m only.
+    accumulate   f32, or f64 for f64 operands: what the callbacks give and take.
+    query        query[batch, m, d].
+    key, value   key[batch, n, d] and value[batch, n, e], for the *query's* batch index.
+    mask         mask[batch, m, n], or None. `mask_kind` "add": a number in the accumulator's dtype
+                 that is added to the scaled score; "keep": a bool, True where the key takes part.
+    group        how many consecutive heads (last batch dim) share one key and value head; a factor
+                 of that dim. Only a hint: keys and values are then read once for several heads.
+    key_contiguous_along  "d" or "n": the index whose neighbours are neighbours in memory.
+    """
+
+    batch: Dims
+    rows: Dim
+    keys: Dim
+    depth: Dim
+    value_depth: Dim
+    scale: float
+    causal: bool
+    query: LoadElement
+    key: LoadElement
+    value: LoadElement
+    store: StoreElement
+    mask: LoadElement | None = None
+    mask_kind: str = "add"
+    accumulate: DType = F32
+    group: int = 1
+    key_contiguous_along: str = "d"

@@ -1,0 +1,203 @@
+"""Binds convolutions whose results are stored channels last to their template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+from kernelmill.core.dim import Dim, product
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Node, Value
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.domain import Access, collect
+from kernelmill.lower.elements.emitter import Location
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.templates.convolution.emit import emit_convolution
+from kernelmill.lower.templates.convolution.schedule import Schedule
+from kernelmill.lower.templates.convolution.spec import Convolution, Geometry, Pair, Place
+from kernelmill.lower.templates.convolution.tiles import plan_convolution
+from kernelmill.lower.templates.convolution.tiling import ConvolutionTiling, convolution_tilings
+from kernelmill.lower.templates.matmul.bind import (
+    ContractionEmitter,
+    PanelWidths,
+    accumulator,
+    computes,
+    steps_by_one,
+)  # fmt: skip
+from kernelmill.lower.weights.panel_views import Rows
+
+
+def convolves_last(group: Group, targets: Mapping[Value, Location]) -> bool:
+    """Whether this is a convolution all of whose results have their channels side by side."""
+    node = group.seed
+    if node is None or not blockable(node) or product(node.result.shape) == 0:
+        return False
+    shape = node.result.shape
+    return all(
+        value.shape == shape and location.strides[1] == 1 for value, location in targets.items()
+    )
+
+
+def blockable(node: Node) -> bool:
+    """Whether the template can compute this: a convolution of known sizes (but for the number of
+    images) whose groups are single channels or hold some vectors of them."""
+    if node.op != "conv" or len(node.result.shape) not in (3, 4):
+        return False
+    x, weight = node.operands
+    known = (*x.shape[1:], *weight.shape, *node.result.shape[1:])
+    groups = node.attrs["groups"]
+    if not all(isinstance(size, int) for size in known) or not isinstance(groups, int):
+        return False
+    if not x.dtype.is_float or product(known) == 0:
+        return False
+    outs, channels = weight.shape[0], weight.shape[1]
+    assert isinstance(outs, int)
+    depthwise = outs == groups and channels == 1
+    return groups == 1 or depthwise or outs // groups >= FEW_OUTS
+
+
+FEW_OUTS = 12
+"""Fewer output channels than these fill a vector badly."""
+
+
+class ConvolutionEmitter(ContractionEmitter):
+    """Emits one convolution with vectors of channels; constant weights only, else it is emitted as
+    any other contraction."""
+
+    weights: str | None = None
+
+    def panel_widths(self) -> PanelWidths:
+        """The schedule decides: the same for groups of equal structure."""
+        return PanelWidths(None, 0)
+
+    def pack_constants(self, widths: PanelWidths) -> None:
+        """Have the weights packed, if they are constant."""
+        node, geometry, schedule = self.seed, self._geometry, self._schedule
+        if geometry.depthwise:
+            location = self.pack(_depthwise_view(node, geometry, schedule))
+        else:
+            location = self.pack(*_panel_view(node, geometry, schedule))
+        if location is None:
+            super().pack_constants(super().panel_widths())
+            return
+        self.weights = self.e.param(location, "in")
+
+    @property
+    def packed_key(self) -> tuple[str, ...]:
+        """What packing adds to the kernel's signature."""
+        return (*super().packed_key, self.weights or "")
+
+    def emit(self) -> Dim:
+        """Emit body, tasks and scratch; returns the estimated work in ns."""
+        if self.weights is None:
+            return super().emit()
+        spec = Convolution(self._geometry, self._pixel, self.weights, self._keep, self._expect)
+        self.others = convolution_tilings(self._geometry, self._schedule)
+        emit_convolution(self.b, spec, self._schedule)
+        return self._schedule.work
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        given = self.tiling
+        if not isinstance(given, ConvolutionTiling):
+            given = ConvolutionTiling()
+        return plan_convolution(self._geometry, self.machine, given)
+
+    @cached_property
+    def _geometry(self) -> Geometry:
+        node = self.seed
+        x, weight = node.operands
+        groups, channels = node.attrs["groups"], weight.shape[1]
+        outs = weight.shape[0]
+        assert isinstance(groups, int) and isinstance(channels, int) and isinstance(outs, int)
+        planar, direct = self._reading(x)
+        depthwise = groups > 1 and channels == 1 and outs == groups
+        return Geometry(
+            x.shape[0], groups, channels, outs // groups,
+            _pair(x.shape[2:], 1), _pair(node.result.shape[2:], 1), _pair(weight.shape[2:], 1),
+            _pair(node.attrs["stride"], 1), _pair(node.attrs["dilation"], 1),
+            _pair(node.attrs["padding"], 0), planar and not depthwise,
+            direct and x.dtype == accumulator(x.dtype), accumulator(x.dtype),
+            bool(self._images_read((0,) * len(node.result.shape))),
+        )  # fmt: skip
+
+    def _reading(self, x: Value) -> tuple[bool, bool]:
+        """Whether neighbours in memory are columns of the image, not channels; and whether reading
+        an element is no more than a load."""
+        _, index = fresh_axes(x.shape, "x", {})
+        accesses = collect([(x, index)], self.e.stored, set())
+        loads = [access.expression for access in accesses if access.kind == "load"]
+        direct = len(loads) == len(accesses) == 1 and not computes(x, self.e)
+        last = index[1] != 0 and all(steps_by_one(load, index[1]) for load in loads)
+        line = index[-1] != 0 and all(steps_by_one(load, index[-1]) for load in loads)
+        return line and not last, direct and last
+
+    def _at(self, image: Dim, channel: Dim, place: Place) -> Index:
+        line = len(self.seed.result.shape) == 3
+        return (image, channel, place[1]) if line else (image, channel, *place)
+
+    def _pixel(self, image: Dim, channel: Dim, place: Place, lane: Lane | None) -> Register:
+        x = self.seed.operands[0]
+        index = self._at(image, channel, place)
+        index = tuple(0 if size == 1 else i for size, i in zip(x.shape, index, strict=True))
+        return self._element(x, index, lane, accumulator(x.dtype))
+
+    def _images_read(self, index: Index) -> list[Access]:
+        """What the epilogue reads of images as large as the result, such as a residual, at an
+        element of it."""
+        result = self.seed.result
+        accesses = collect(self.roots_at(index), self.e.stored, {result})
+        return [a for a in accesses if a.value is not None and a.value.shape == result.shape]
+
+    def _expect(self, image: Dim, channel: Dim, place: Place) -> None:
+        for access in self._images_read(self._at(image, channel, place)):
+            assert access.value is not None
+            location = self.e.stored(access.value)
+            assert location is not None
+            self.b.prefetch(self.e.param(location, "in"), access.expression)
+
+    def _keep(self, image: Dim, channel: Dim, place: Place, lane: Lane, sums: Register) -> None:
+        self._store(self._at(image, channel, place), lane, sums)
+
+
+def _pair(values: object, missing: int) -> Pair:
+    """Two sizes as they are; one with the missing one before it."""
+    assert isinstance(values, tuple)
+    sizes = [size for size in values if isinstance(size, int)]
+    return (missing, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
+
+
+def _panel_view(node: Node, geometry: Geometry, schedule: Schedule) -> tuple[Value, Rows]:
+    """The weights as a view in the order of schedule.py, and the rows that it copies."""
+    weight = node.operands[1]
+    builder = GraphBuilder("panels")
+    builder.origin = node.origin
+    groups, outs, channels = geometry.groups, geometry.outs, geometry.channels
+    panels, block = schedule.panel_count(geometry), schedule.block
+    high, wide = geometry.kernel
+    taps = 1 if geometry.planar else high * wide
+    shape = (groups, outs, channels * high * wide // taps, taps)
+    rows = Rows(builder.emit("reshape", weight, shape=shape), schedule.width, block)
+    view = builder.emit("reshape", weight, shape=(groups, outs, channels, high, wide))
+    missing = panels * schedule.width - outs
+    if missing:
+        view = builder.emit("pad", view, low=(0,) * 5, high=(0, missing, 0, 0, 0), value=0)
+    blocks = (groups, panels, schedule.width, channels // block, block, high, wide)
+    view = builder.emit("reshape", view, shape=blocks)
+    inner = (4, 5, 6) if geometry.planar else (5, 6, 4)
+    return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
+
+
+def _depthwise_view(node: Node, geometry: Geometry, schedule: Schedule) -> Value:
+    """The same for depthwise weights, with whole vectors of channels."""
+    builder = GraphBuilder("panels")
+    builder.origin = node.origin
+    size = geometry.groups
+    view = builder.emit("reshape", node.operands[1], shape=(size, *geometry.kernel))
+    missing = -size % schedule.lanes
+    if missing:
+        view = builder.emit("pad", view, low=(0, 0, 0), high=(missing, 0, 0), value=0)
+    return builder.emit("permute", view, dims=(1, 2, 0))

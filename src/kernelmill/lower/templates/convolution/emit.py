@@ -1,0 +1,32 @@
+"""Emits the kernel of a convolution: its grid of tasks, and what one of them does."""
+
+from __future__ import annotations
+
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.emit.tasks import task_index
+from kernelmill.lower.templates.convolution.dense import convolve
+from kernelmill.lower.templates.convolution.depthwise import convolve_depthwise
+from kernelmill.lower.templates.convolution.schedule import Schedule
+from kernelmill.lower.templates.convolution.site import Site
+from kernelmill.lower.templates.convolution.spec import Convolution
+
+
+def emit_convolution(builder: KernelBuilder, spec: Convolution, schedule: Schedule) -> None:
+    """Write the kernel's body, and set its `tasks` and `scratch`. The builder must be empty but for
+    buffers, which the callbacks and the packed weights name."""
+    geometry = spec.geometry
+    groups = 1 if geometry.depthwise else geometry.groups
+    grid = (geometry.images, groups, schedule.row_blocks(), schedule.panel_blocks(geometry))
+    tasks = geometry.images
+    for size in grid[1:]:
+        tasks = tasks * size
+    builder.set_tasks(tasks)
+    image, group, row_block, panel_block = task_index(builder, grid)
+    lane = Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes)
+    site = Site(builder, spec, schedule, lane, image, group, row_block, panel_block)
+    builder.kernel.scratch = site.scratch_bytes()
+    if geometry.depthwise:
+        convolve_depthwise(site)
+    else:
+        convolve(site)

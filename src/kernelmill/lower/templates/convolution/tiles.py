@@ -1,0 +1,224 @@
+"""The rules that choose a convolution's schedule.
+
+Costs are nanoseconds of one core by the rates of core/machine.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import product as pairs
+
+from kernelmill.core.isa import MULTIPLY_ADD
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.schedule.teams import THREADS
+from kernelmill.lower.templates.convolution.schedule import Schedule
+from kernelmill.lower.templates.convolution.spec import Geometry, Pair
+from kernelmill.lower.templates.convolution.tiling import ConvolutionTiling
+from kernelmill.lower.templates.matmul.tiles import tile_ns
+
+_OPEN = ConvolutionTiling()
+
+_PIXELS = {32: (16, 14, 8, 6), 16: (10, 6, 4, 2)}
+"""Pixels of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers."""
+
+_FEW_WAYS = 8
+_PAGE = 4096
+"""Pixels a multiple of a page apart share a cache set of 8 to 12 ways."""
+
+_LINE_ELEMENTS = 16
+_DEPTHWISE_COLUMNS = 8
+_DEPTHWISE_VECTORS = 4
+_UNROLLED_TAPS = 25
+_FEW_TILES = 16
+"""With more tiles the time that the first one waits for weights does not count."""
+
+_SERIAL_NS = 5000
+"""Convolutions below this run on one thread."""
+
+
+@cache
+def plan_convolution(
+    geometry: Geometry, machine: Machine, given: ConvolutionTiling = _OPEN
+) -> Schedule:
+    """The schedule for this convolution on this processor, with what is given. Depends on nothing
+    else."""
+    lanes = machine.isa.lanes(geometry.accumulate)
+    if geometry.depthwise:
+        return _depthwise(geometry, machine, lanes, given)
+    every = list(_tiles(geometry, machine, lanes))
+    tiles = [tile for tile in every if given.fits(tile)] or every
+    best = min(
+        tiles, key=lambda tile: (_image_ns(geometry, tile, machine), -tile.down * tile.across)
+    )
+    block = given.block or _choose_block(geometry, best, machine)
+    return _with_tasks(geometry, replace(best, block=block), machine, given)
+
+
+# ---- the register tile ----------------------------------------------------------------------
+
+
+def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Schedule]:
+    direct = geometry.pointwise and geometry.direct and not geometry.planar
+    bytes = geometry.accumulate.bytes
+    apart = geometry.groups * geometry.channels * geometry.stride[1] * bytes
+    pixel = 1 if geometry.planar else geometry.channels
+    if not geometry.planar and pixel * bytes * geometry.stride[1] % (_PAGE // 4) == 0:
+        pixel += _LINE_ELEMENTS
+    for vectors in range(1, 5):
+        if lanes * (vectors - 1) >= geometry.outs and vectors > 1:
+            break
+        limit = _PIXELS[machine.isa.vector_registers][vectors - 1]
+        if direct and apart % _PAGE == 0:
+            limit = min(limit, _FEW_WAYS)
+        for outputs in _foldings(geometry, limit):
+            for down, across in _shapes(outputs, limit):
+                yield Schedule(
+                    lanes, vectors, down, across, outputs, not direct, pixel,
+                    geometry.channels, machine.isa.has_fma and geometry.accumulate.is_float,
+                )  # fmt: skip
+
+
+def _foldings(geometry: Geometry, limit: int) -> Iterator[Pair]:
+    """Ways to count the output pixels in rows and columns."""
+    if not (geometry.folded and geometry.direct and not geometry.planar):
+        yield geometry.outputs
+        return
+    pixels = geometry.outputs[0] * geometry.outputs[1]
+    divisors = [d for d in range(limit, limit * 3 // 4 - 1, -1) if pixels % d == 0]
+    for across in divisors:
+        yield pixels // across, across
+    if not divisors:
+        yield from dict.fromkeys((geometry.outputs, (1, pixels)))
+
+
+def _shapes(outputs: Pair, limit: int) -> Iterator[Pair]:
+    """Tiles of whole rows, or of a part of one."""
+    height, width = outputs
+    if width <= limit:
+        for down in range(1, min(height, limit // width) + 1):
+            yield down, width
+    else:
+        for across in range(limit // 2 + 1, limit + 1):
+            yield 1, across
+
+
+def _tile_ns(pixels: int, vectors: int, machine: Machine) -> float:
+    """Of a register tile for each product: so few sums wait for each other."""
+    waiting = machine.rates.latency / machine.dot_rate(MULTIPLY_ADD)
+    return max(tile_ns(pixels, vectors, machine), waiting)
+
+
+def _image_ns(geometry: Geometry, tile: Schedule, machine: Machine) -> float:
+    """Of one image and group."""
+    return _rows_ns(geometry, tile, tile.outputs[0], machine) * tile.panel_count(geometry)
+
+
+def _rows_ns(geometry: Geometry, tile: Schedule, rows: int, machine: Machine) -> float:
+    """Of one panel and so many output rows."""
+    full, rest = divmod(rows, tile.down)
+    across, tail = divmod(tile.outputs[1], tile.across)
+    line = across * _tile_ns(tile.across, tile.vectors, machine)
+    line += _tile_ns(tail, tile.vectors, machine) if tail else 0
+    pixels = tile.down * tile.across
+    whole = _tile_ns(pixels, tile.vectors, machine) if tile.down > 1 else line
+    return geometry.depth * (full * whole + rest * line)
+
+
+def _choose_block(geometry: Geometry, tile: Schedule, machine: Machine) -> int:
+    """Channels such that a panel's part stays in the second-level cache beside the pixels."""
+    bytes = geometry.depth * tile.width * geometry.accumulate.bytes
+    most = machine.l2_bytes * 3 // 8
+    tiles = part_count(tile.outputs[0], tile.down) * part_count(tile.outputs[1], tile.across)
+    if bytes <= most or tiles < 4:
+        return geometry.channels
+    cuts = range(part_count(bytes, most), geometry.channels + 1)
+    return geometry.channels // next(cut for cut in cuts if geometry.channels % cut == 0)
+
+
+# ---- tasks ----------------------------------------------------------------------------------
+
+
+def _with_tasks(
+    geometry: Geometry, tile: Schedule, machine: Machine, given: ConvolutionTiling
+) -> Schedule:
+    """Choose a task's rows and panels: the least time summed over several numbers of threads."""
+    height, panels = tile.outputs[0], tile.panel_count(geometry)
+    batch = size_hint(geometry.images) * geometry.groups
+    row_counts = [count * tile.down for count in _block_sizes(part_count(height, tile.down))]
+
+    def task(cut: Pair) -> Schedule:
+        return replace(tile, rows=min(cut[0], height), panels=cut[1])
+
+    def spent(cut: Pair, threads: tuple[int, ...]) -> float:
+        schedule = task(cut)
+        tasks = batch * schedule.row_blocks() * schedule.panel_blocks(geometry)
+        one = _task_ns(geometry, schedule, machine)
+        return sum(part_count(tasks, count) * count * one for count in threads)
+
+    panel_counts = [1] if geometry.depthwise else _block_sizes(panels)
+    cuts = list(pairs(row_counts, panel_counts))
+    least = min(spent(cut, (1,)) for cut in cuts)
+    threads = (1,) if least <= _SERIAL_NS else THREADS
+    best = min(cuts, key=lambda cut: spent(cut, threads))
+    if given.rows and given.panels:
+        best = given.rows, given.panels
+    schedule = replace(task(best), work=int(least) + 1)
+    return replace(
+        schedule,
+        ahead=_looks_ahead(geometry, schedule, machine),
+        tile_major=_keeps_panels(geometry, schedule, machine),
+    )
+
+
+def _keeps_panels(geometry: Geometry, schedule: Schedule, machine: Machine) -> bool:
+    """Whether the epilogue had better go along the channels of its images, which it can where the
+    task's weights stay in the second-level cache."""
+    bytes = schedule.panels * geometry.depth * schedule.width * geometry.accumulate.bytes
+    stay = bytes <= machine.l2_bytes // 2 and not _looks_ahead(geometry, schedule, machine)
+    return geometry.adds and stay and schedule.block == geometry.channels
+
+
+def _looks_ahead(geometry: Geometry, schedule: Schedule, machine: Machine) -> bool:
+    """Whether weights come from far and each is read by few tiles."""
+    bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
+    return bytes > machine.l2_bytes // 4 and schedule.tiles <= _FEW_TILES
+
+
+def _block_sizes(count: int) -> list[int]:
+    """The sizes when `count` things are cut into 1, 2, ... blocks of nearly one size."""
+    return sorted({part_count(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
+
+
+def _task_ns(geometry: Geometry, schedule: Schedule, machine: Machine) -> float:
+    """Of a task: its sums, its strip, and its weights and pixels as they come from the caches."""
+    bytes = geometry.accumulate.bytes
+    pixels = schedule.rows * schedule.outputs[1]
+    read = pixels * geometry.channels * bytes
+    strip = schedule.strip_elements(geometry)
+    sums = _rows_ns(geometry, schedule, schedule.rows, machine) * schedule.panels
+    weights = schedule.panels * geometry.depth * schedule.width * bytes
+    kept = strip * bytes if strip else read
+    beyond = kept * (schedule.panels if kept > machine.l2_bytes // 2 else 1)
+    moved = machine.streaming(weights / 4 + beyond / 2)
+    return sums + machine.task_ns + machine.time(6 * strip / schedule.lanes, {}) + moved
+
+
+def _depthwise(
+    geometry: Geometry, machine: Machine, lanes: int, given: ConvolutionTiling
+) -> Schedule:
+    """One vector of products for each tap and pixel; the strip's columns are shared by a tile."""
+    vectors = min(part_count(geometry.groups, lanes), given.vectors or _DEPTHWISE_VECTORS)
+    across = min(geometry.outputs[1], _DEPTHWISE_COLUMNS)
+    cuts = range(1, across + 1)
+    wasted = {n: part_count(geometry.outputs[1], n) * n - geometry.outputs[1] for n in cuts}
+    across = max(cuts, key=lambda n: (n - 4 * wasted[n] / part_count(geometry.outputs[1], n), n))
+    across = given.across or across
+    schedule = Schedule(
+        lanes, vectors, 1, across, geometry.outputs, True, lanes * vectors, 1,
+        machine.isa.has_fma and geometry.accumulate.is_float,
+        unrolled=geometry.taps <= _UNROLLED_TAPS,
+    )  # fmt: skip
+    return _with_tasks(geometry, schedule, machine, given)

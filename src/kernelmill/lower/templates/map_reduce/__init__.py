@@ -1,0 +1,1 @@
+"""Maps and reductions: loops over the axes of a fusion group."""

@@ -1,0 +1,250 @@
+"""The passes of a nest that reduce: accumulators carried through the loops over the inner axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from kernelmill.core.dim import Dim, provably_nonnegative
+from kernelmill.graph.ir import Value
+from kernelmill.kernel.ir import Operand, VType
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements import pointwise
+from kernelmill.lower.elements.axes import operand_index
+from kernelmill.lower.elements.domain import Axis
+from kernelmill.lower.elements.emitter import Emitter, ScratchLocation
+from kernelmill.lower.elements.loops import Loops
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.templates.map_reduce.reduction import Reduction, Registers
+
+WAYS = 4
+"""Accumulators side by side, so that an addition need not wait for the one before it."""
+
+
+@dataclass(frozen=True)
+class Spill:
+    """A value that pass number `first_pass` computes and keeps in scratch for later passes."""
+
+    value: Value
+    index: Index
+    location: ScratchLocation
+    first_pass: int
+
+    def further(self, elements: Dim) -> Spill:
+        """The same so many elements further on in scratch."""
+        return replace(self, location=replace(self.location, offset=elements))
+
+
+@dataclass
+class Column:
+    """A vector along an outer axis: where it starts, which lanes exist, and the results of the
+    reductions that are done."""
+
+    axis: Axis
+    start: Dim
+    mask: Register | None
+    known: dict[Value, Register] = field(default_factory=dict[Value, Register])
+
+
+class Fold:
+    """Emits reduction passes for one group."""
+
+    def __init__(
+        self, emitter: Emitter, loops: Loops, group: Group, indices: Mapping[Value, Index]
+    ) -> None:
+        self.e = emitter
+        self.b = emitter.builder
+        self.loops = loops
+        self.group = group
+        self.indices = indices
+        self._spill: Spill | None = None
+        self._beside: Callable[[], None] | None = None
+
+    def along_inner(
+        self, axes: Sequence[Axis], reductions: Sequence[Reduction], spill: Spill | None,
+        beside: Callable[[], None] | None = None,
+    ) -> list[Registers]:  # fmt: skip
+        """One pass with the vector along the last of `axes`: each reduction's scalars. `beside` is
+        called for each whole vector."""
+        self._spill, self._beside = spill, beside
+        lanes = self.loops.lanes if axes else 1
+        state, types = self._start(reductions, lanes)
+
+        def leaf(carried: list[Register]) -> list[Register]:
+            if not axes:
+                return self._elements(reductions, carried, None)
+            return self._vectors(axes[-1], reductions, carried, types)
+
+        final = self._nest(axes[:-1], state, types, leaf)
+        groups = split(reductions, final)
+        return [r.across_lanes(self.b, g) for r, g in zip(reductions, groups, strict=True)]
+
+    def along_outer(
+        self, axes: Sequence[Axis], reductions: Sequence[Reduction], columns: Sequence[Column]
+    ) -> None:
+        """One pass over vectors along an outer axis, all columns side by side. The results are
+        bound in the columns."""
+        self._spill = self._beside = None
+        state: list[Register] = []
+        types: list[VType] = []
+        for _ in columns:
+            fresh, kinds = self._start(reductions, self.loops.lanes)
+            state += fresh
+            types += kinds
+        width = len(types) // len(columns)
+
+        def leaf(carried: list[Register]) -> list[Register]:
+            folded: list[Register] = []
+            for number, column in enumerate(columns):
+                with self.column(column):
+                    own = carried[number * width : (number + 1) * width]
+                    folded += self._elements(reductions, own, None)
+            return folded
+
+        final = self._nest(axes, state, types, leaf)
+        for number, column in enumerate(columns):
+            own = split(reductions, final[number * width : (number + 1) * width])
+            for reduction, registers in zip(reductions, own, strict=True):
+                column.known[reduction.node.result] = self.rounded(reduction, registers)
+
+    @contextmanager
+    def column(self, column: Column) -> Generator[None]:
+        """Inside, the column's axis stands for its lanes, and its results are known."""
+        with self.loops.vector(column.axis, column.start, column.mask):
+            for value, register in column.known.items():
+                self.e.bind_everywhere(value, register)
+            yield
+
+    def finish(self, reduction: Reduction, registers: Registers) -> None:
+        """Make a reduction's result known."""
+        self.e.bind_everywhere(reduction.node.result, self.rounded(reduction, registers))
+
+    def rounded(self, reduction: Reduction, registers: Registers) -> Register:
+        """A reduction's result from its accumulator, rounded to its dtype."""
+        return pointwise.round_to(self.b, registers[-1], reduction.node.result.dtype)
+
+    def _start(
+        self, reductions: Sequence[Reduction], lanes: int
+    ) -> tuple[list[Register], list[VType]]:
+        starts: list[Operand] = [start for r in reductions for start in r.identity()]
+        types = [kind for r in reductions for kind in r.types(lanes)]
+        state = [
+            self.b.op("splat", start, dtype=kind.dtype, lanes=kind.lanes)
+            for start, kind in zip(starts, types, strict=True)
+        ]
+        return state, types
+
+    def _nest(
+        self, axes: Sequence[Axis], state: list[Register], types: Sequence[VType],
+        leaf: Callable[[list[Register]], list[Register]],
+    ) -> list[Register]:  # fmt: skip
+        """Loops over `axes` that carry `state` through `leaf`."""
+        if not axes:
+            return leaf(state)
+        carry = list(zip(types, state, strict=True))
+        with self.b.loop(0, axes[0].extent, carry=carry) as loop, self.e.block():
+            self.loops.env[axes[0].name] = loop.index
+            loop.carry(*self._nest(axes[1:], list(loop.carried), types, leaf))
+        return list(loop.results)
+
+    def _vectors(
+        self, axis: Axis, reductions: Sequence[Reduction], state: list[Register],
+        types: Sequence[VType],
+    ) -> list[Register]:  # fmt: skip
+        lanes = self.loops.lanes
+        blocks = axis.extent // lanes
+        start: Dim = 0
+        if not isinstance(blocks, int) or blocks >= 2 * WAYS:
+            state = self._ways(axis, reductions, state, types)
+            start = blocks // WAYS * WAYS
+        if blocks - start != 0:
+            carry = list(zip(types, state, strict=True))
+            with (
+                self.b.loop(start, blocks, prefix="v", carry=carry) as loop,
+                self.loops.vector(axis, loop.index * lanes),
+            ):
+                loop.carry(*self._elements(reductions, loop.carried, None))
+            state = list(loop.results)
+        rest = axis.extent - blocks * lanes
+        if rest == 0:
+            return state
+        if provably_nonnegative(axis.extent - 1):
+            return self._tail(axis, reductions, state, rest)
+        exists = self.b.op("gt", self.b.index(axis.extent), 0)
+        with self.b.when(exists) as statement, self.e.block():
+            statement.then_yields = tuple(self._tail(axis, reductions, state, rest))
+        statement.otherwise_yields = tuple(state)
+        statement.results = tuple(self.b.fresh(kind.dtype, kind.lanes) for kind in types)
+        return list(statement.results)
+
+    def _tail(
+        self, axis: Axis, reductions: Sequence[Reduction], state: list[Register], rest: Dim
+    ) -> list[Register]:
+        """What is left after whole vectors, masked."""
+        mask = self.loops.tail_mask(rest)
+        with self.loops.vector(axis, axis.extent - rest, mask):
+            return self._elements(reductions, state, mask)
+
+    def _ways(
+        self, axis: Axis, reductions: Sequence[Reduction], state: list[Register],
+        types: Sequence[VType],
+    ) -> list[Register]:  # fmt: skip
+        lanes, width = self.loops.lanes, len(types)
+        states = list(state)
+        for _ in range(WAYS - 1):
+            states += self._start(reductions, lanes)[0]
+        carry = list(zip(list(types) * WAYS, states, strict=True))
+        with self.b.loop(0, axis.extent // lanes // WAYS, prefix="v", carry=carry) as loop:
+            folded: list[Register] = []
+            for way in range(WAYS):
+                own = loop.carried[way * width : (way + 1) * width]
+                with self.loops.vector(axis, loop.index * (lanes * WAYS) + way * lanes):
+                    folded += self._elements(reductions, own, None)
+            loop.carry(*folded)
+        total = list(loop.results[:width])
+        for way in range(1, WAYS):
+            other = loop.results[way * width : (way + 1) * width]
+            total = self._join(reductions, total, other)
+        return total
+
+    def _join(
+        self, reductions: Sequence[Reduction], first: Sequence[Register], second: Sequence[Register]
+    ) -> list[Register]:
+        triples = zip(reductions, split(reductions, first), split(reductions, second), strict=True)
+        return [register for r, x, y in triples for register in r.fold(self.b, x, y, None)]
+
+    def _elements(
+        self, reductions: Sequence[Reduction], state: Sequence[Register], mask: Register | None
+    ) -> list[Register]:
+        """Fold the element at the current position into each accumulator."""
+        result: list[Register] = []
+        for reduction, accumulator in zip(reductions, split(reductions, state), strict=True):
+            node = reduction.node
+            index = operand_index(node, self.indices[node.result], self.group.inner)
+            at = self.loops.at(index)
+            new: Registers = (self.e.element(node.operands[0], at),)
+            if reduction.is_arg:
+                dim = node.attrs["dim"]
+                assert isinstance(dim, int)
+                new = (*new, self.e.vector(at[dim]))
+            result += reduction.fold(self.b, accumulator, new, mask)
+        if self._spill is not None:
+            at = self.loops.at(self._spill.index)
+            register = self.e.element(self._spill.value, at)
+            self.e.store_scratch(self._spill.location, at, register)
+        if self._beside is not None and mask is None:
+            self._beside()
+        return result
+
+
+def split(reductions: Sequence[Reduction], flat: Sequence[Register]) -> list[Registers]:
+    """A flat list of registers as one tuple for each reduction."""
+    result: list[Registers] = []
+    position = 0
+    for reduction in reductions:
+        width = 2 if reduction.is_arg else 1
+        result.append(tuple(flat[position : position + width]))
+        position += width
+    return result

@@ -1,0 +1,424 @@
+"""The map and reduce template: one kernel for a group of pointwise nodes, views and reductions.
+
+A task handles a run of rows. In a pure map a row is one step of all loops but the vector one. With
+reductions (fold.py) a row is one element of the outer domain: its reductions are computed in
+passes over the inner axes, then whatever the group stores is computed in a last pass, while the
+row is still in the first-level cache. The vector runs along the last inner axis, or along an outer
+axis where that is what is contiguous in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from kernelmill.core.dim import (
+    Dim,
+    ceildiv,
+    linear_part,
+    product,
+    recombine,
+    substitute,
+    symbols,
+)  # fmt: skip
+from kernelmill.core.machine import Machine
+from kernelmill.graph.ir import Node, Value, row_major
+from kernelmill.lower.elements.axes import in_range, operand_index, used_axes
+from kernelmill.lower.elements.domain import (
+    Access,
+    Axis,
+    address,
+    axes_of,
+    collect,
+    merge_axes,
+    stride_score,
+)  # fmt: skip
+from kernelmill.lower.elements.emitter import Emitter, Known, Location, ScratchLocation
+from kernelmill.lower.elements.loops import Loops, count
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.fusion.costs import Costs, extent
+from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.templates.map_reduce.fold import Column, Fold, Spill
+from kernelmill.lower.templates.map_reduce.reduction import Reduction, levels
+from kernelmill.lower.templates.map_reduce.transposed import (
+    TurnedMap,
+    crosswise_axis,
+    crosswise_loads,
+)
+
+MAX_SPILL_BYTES = 256 * 1024
+"""A row's intermediate results are kept in scratch up to this size, else computed again."""
+
+
+ROW_BYTES = 1024, 16384
+"""Rows of such a length are asked for ahead: shorter ones follow each other within a page, two of
+the longer ones do not fit into the first-level cache."""
+
+
+MOST_TOGETHER = 1024
+"""Rows of up to so many elements go through the passes two at a time: one is folded across lanes,
+which is one step after another, while the other streams."""
+
+
+@dataclass(frozen=True)
+class Nest:
+    """What the template needs besides the emitter.
+
+    targets   for each root of the group the memory it is stored to
+    costs     of the graph's values
+    """
+
+    group: Group
+    targets: Mapping[Value, Location]
+    costs: Costs
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row that is worked on: its positions, where it keeps what a later pass needs, and the
+    registers it has made."""
+
+    place: Mapping[str, Dim]
+    spill: Spill | None
+    known: Known = field(default_factory=lambda: Known())
+
+
+def emit_nest(emitter: Emitter, nest: Nest, machine: Machine) -> Dim:
+    """Emit the kernel's body, set its tasks and scratch; returns the estimated work in ns.
+
+    `emitter.stored` must give None for the group's own members.
+    """
+    return _Template(emitter, nest, machine).emit()
+
+
+class _Template:
+    def __init__(self, emitter: Emitter, nest: Nest, machine: Machine) -> None:
+        self.e = emitter
+        self.nest = nest
+        self.group = nest.group
+        self.machine = machine
+        self.far = machine.l2_bytes
+        self.reductions = nest.group.reductions()
+        self.lanes = _lanes(nest.group, machine)
+        extents = self.group.extents
+        self.outer, mapping, found = merge_axes(
+            axes_of(self.group.outer, extents), self._accesses()
+        )
+        self.inner, more, self.accesses = merge_axes(axes_of(self.group.inner, extents), found)
+        self.loops = Loops(emitter, self.lanes, {**mapping, **more})
+        inner_names = {axis.name for axis in self.group.inner}
+        roots = self.group.roots
+        self.row_roots = {v: i for v, i in roots.items() if not used_axes(i) & inner_names}
+        self.full_roots = {v: i for v, i in roots.items() if v not in self.row_roots}
+
+    def emit(self) -> Dim:
+        if not self.reductions:
+            self._emit_map()
+        elif self._along_inner():
+            self._emit_rows()
+        else:
+            self._emit_columns()
+        return self._work()
+
+    # ---- analysis ------------------------------------------------------------------------------
+
+    def _computed(self) -> list[tuple[Value, Index]]:
+        """Every element that the loops compute, with its index in the domain."""
+        pairs = [(v, i) for v, i in self.group.roots.items() if v not in self.reductions]
+        for value, index in self.reductions.items():
+            assert value.node is not None
+            at = operand_index(value.node, index, self.group.inner)
+            pairs.append((value.node.operands[0], at))
+        return pairs
+
+    def _accesses(self) -> list[Access]:
+        accesses = collect(self._computed(), self.e.stored, set(self.reductions))
+        for value, location in self.nest.targets.items():
+            stored_at = address(location, self.group.roots[value])
+            accesses.append(Access(stored_at, "store", location.dtype, value))
+        return accesses
+
+    def _along_inner(self) -> bool:
+        """Whether the passes over the inner axes read better along the last of these."""
+        if not self.inner or not self.outer:
+            return True
+        names = {axis.name for axis in self.inner}
+        passes = [a for a in self.accesses if symbols(a.expression).keys() & names]
+        scores = [stride_score(axis, passes, self.lanes) for axis in self.outer]
+        return stride_score(self.inner[-1], passes, self.lanes) >= max(scores)
+
+    def _best_outer(self) -> Axis:
+        scores = [stride_score(axis, self.accesses, self.lanes) for axis in self.outer]
+        return self.outer[max(range(len(scores)), key=lambda i: (scores[i], i))]
+
+    def _work(self) -> Dim:
+        """Nanoseconds of all tasks on one core: the larger of memory traffic and arithmetic."""
+        traffic = sum(a.dtype.bytes for a in self.accesses if a.dtype is not None)
+        cost = sum(self.nest.costs.operations.get(value, 0) for value, _ in self._computed())
+        memory = self.machine.time(0, {"memory": traffic})
+        arithmetic = cost / self.lanes / self.machine.rates.dependent
+        tenths = max(1, int(10 * max(memory, arithmetic)))
+        return count([*self.outer, *self.inner]) * tenths // 10 + 1
+
+    # ---- pure maps -----------------------------------------------------------------------------
+
+    def _store_roots(self, roots: Mapping[Value, Index]) -> None:
+        at = {value: self.loops.at(index) for value, index in roots.items()}
+        registers = {value: self.e.element(value, index) for value, index in at.items()}
+        for value, register in registers.items():
+            self.e.store(self.nest.targets[value], at[value], register)
+
+    def _emit_map(self) -> None:
+        if not self.outer:
+            self.loops.set_tasks(1)
+            self._store_roots(self.group.roots)
+            return
+        vector = self._best_outer()
+        others = [axis for axis in self.outer if axis is not vector]
+        body = lambda: self._store_roots(self.group.roots)  # noqa: E731 - the loops' one body
+        crosswise = crosswise_axis(vector, others, self.accesses, self.lanes)
+        if crosswise is not None:
+            loads = crosswise_loads(vector, crosswise, self.accesses)
+            rest = [axis for axis in others if axis is not crosswise]
+            TurnedMap(self.loops, vector, crosswise, loads, body).emit(rest)
+        elif others:
+            with self.loops.rows(others, vector.extent):
+                self.loops.vectors(vector, body)
+        else:
+            self.loops.flat(vector, body)
+
+    # ---- rows: the vector runs along the last inner axis ---------------------------------------
+
+    def _passes(self) -> list[list[Node]]:
+        nodes = [value.node for value in self.reductions if value.node is not None]
+        upstream = {node: self._upstream(node) for node in nodes}
+        ordered = sorted(nodes, key=lambda node: len(upstream[node].intersection(nodes)))
+        return levels(ordered, lambda node, other: other in upstream[node])
+
+    def _upstream(self, node: Node) -> set[Node]:
+        """The nodes of this group that `node` is computed from."""
+        found: set[Node] = set()
+        pending = list(node.operands)
+        while pending:
+            value = pending.pop()
+            if value.node is None or value.node in found or self.e.stored(value) is not None:
+                continue
+            found.add(value.node)
+            pending += value.node.operands
+        return found
+
+    def _emit_rows(self) -> None:
+        passes = self._passes()
+        fold = Fold(self.e, self.loops, self.group, self.reductions)
+        spill, size = self._plan_spill(passes), count(self.inner)
+        short = isinstance(size, int) and size <= MOST_TOGETHER
+        with self.loops.rows_together(self.outer, size, 2 if short else 1) as places:
+            rows = self._rows(places, spill)
+            for number, nodes in enumerate(passes):
+                # The second pass reads what is in the cache, and does not write past it yet.
+                ahead = number == min(1, len(passes) - 1)
+                reductions = [Reduction(node) for node in nodes]
+                for row in rows:
+                    with self._in_row(row, number):
+                        self._pass(fold, number, reductions, row, ahead)
+            for row in rows:
+                with self._in_row(row, len(passes)):
+                    self._finish_row()
+
+    def _rows(self, places: Sequence[Mapping[str, Dim]], spill: Spill | None) -> list[_Row]:
+        if spill is None or len(places) == 1:
+            return [_Row(place, spill) for place in places]
+        apart = ceildiv(count(self.inner), self.lanes) * self.lanes
+        self.e.builder.kernel.scratch = len(places) * apart * spill.location.dtype.compute.bytes
+        return [_Row(place, spill.further(n * apart)) for n, place in enumerate(places)]
+
+    @contextmanager
+    def _in_row(self, row: _Row, number: int) -> Generator[None]:
+        """Inside, pass `number` over this row is emitted."""
+        self.loops.env.update(row.place)
+        spill = row.spill
+        if spill is not None and spill.first_pass < number:
+            self.e.scratch[spill.value] = spill.location
+        elif spill is not None:
+            self.e.scratch.pop(spill.value, None)
+        with self.e.block(row.known):
+            yield
+
+    def _pass(
+        self, fold: Fold, number: int, reductions: list[Reduction], row: _Row, ahead: bool
+    ) -> None:
+        now = row.spill if row.spill is not None and row.spill.first_pass == number else None
+        beside = self._ahead(row.spill is not None) if ahead else None
+        results = fold.along_inner(self.inner, reductions, now, beside)
+        for reduction, registers in zip(reductions, results, strict=True):
+            fold.finish(reduction, registers)
+
+    def _ahead(self, long: bool) -> Callable[[], None] | None:
+        """Asks for what rows to come read, line by line, and in `long` passes also for what this
+        one writes. Processors guess what is read next within a page only, and passes over a row
+        leave memory idle."""
+        if not self.inner or not self.outer:
+            return None
+        row, vector = self.outer[-1], self.inner[-1]
+        places = list[tuple[Location, Dim, str]]()
+        for access in self.accesses:
+            stores = access.kind == "store"
+            if access.value is None or (stores and not long):
+                continue
+            location = (self.nest.targets.get if stores else self.e.stored)(access.value)
+            along, down = (linear_part(access.expression, a.name) for a in (vector, row))
+            if location is None or along is None or down is None:
+                continue
+            step, count = down[0], location.elements
+            if along[0] != 1 or not isinstance(step, int) or not isinstance(count, int):
+                continue
+            bytes = step * location.dtype.bytes
+            if count * location.dtype.bytes >= self.far and ROW_BYTES[0] <= bytes <= ROW_BYTES[1]:
+                rows = 0 if stores else 2 if bytes <= ROW_BYTES[1] // 4 else 1
+                place = access.expression + step * rows
+                places.append((location, place, "out" if stores else "in"))
+
+        def ask() -> None:
+            for location, place, use in dict.fromkeys(places):
+                self.e.prefetch(location, recombine(substitute(place, self.loops.env)), use)
+
+        return ask if places else None
+
+    def _finish_row(self) -> None:
+        inner = {axis.name for axis in self.group.inner}
+        for value, index in self.group.internal.items():
+            # What a whole row shares is computed once, outside the loop over its elements.
+            shared = not used_axes(index) & inner and value not in self.reductions
+            if shared and in_range(index, value.shape):
+                self.e.element(value, self.loops.at(index))
+        self._store_roots(self.row_roots)
+        if self.full_roots and not self.inner:
+            self._store_roots(self.full_roots)
+        elif self.full_roots:
+            with self.loops.nested(self.inner[:-1]):
+                self.loops.vectors(self.inner[-1], lambda: self._store_roots(self.full_roots))
+
+    def _plan_spill(self, passes: Sequence[Sequence[Node]]) -> Spill | None:
+        """A value that several passes need is kept in scratch, if the row is small, where that is
+        quicker than computing it each time."""
+        row = extent([self.group.extents[axis.name] for axis in self.group.inner])
+        strides = row_major([self.group.extents[axis.name] for axis in self.group.inner])
+        by_axis = {a.name: s for a, s in zip(self.group.inner, strides, strict=True)}
+        for value, index in self.group.internal.items():
+            dims = [_stride_of(position, by_axis) for position in index]
+            if value in self.reductions:
+                continue
+            users = self._passes_using(value, passes)
+            if not self.nest.costs.keeps(value, row, len(users)):
+                continue
+            if users[0] == len(passes) or None in dims or not any(dims):
+                continue
+            if not in_range(index, value.shape):
+                continue
+            size = self._row_bytes(value)
+            if isinstance(size, int) and size > MAX_SPILL_BYTES:
+                continue
+            self.e.builder.kernel.scratch = size
+            location = ScratchLocation(value.dtype, tuple(d for d in dims if d is not None))
+            return Spill(value, index, location, users[0])
+        return None
+
+    def _row_bytes(self, value: Value) -> Dim:
+        extents = (self.group.extents[axis.name] for axis in self.group.inner)
+        return product(extents) * value.dtype.compute.bytes
+
+    def _passes_using(self, value: Value, passes: Sequence[Sequence[Node]]) -> list[int]:
+        """Numbers of the passes that compute this value; the last pass is the one that stores."""
+        using = [
+            number
+            for number, nodes in enumerate(passes)
+            if any(
+                value.node in self._upstream(node) - self._behind_reductions(node) for node in nodes
+            )
+        ]
+        for root in self.full_roots:
+            node = root.node
+            direct = set() if node is None else self._upstream(node) - self._behind_reductions(node)
+            if root is value or value.node in direct:
+                using.append(len(passes))
+                break
+        return using
+
+    def _behind_reductions(self, node: Node) -> set[Node]:
+        """What `node` needs only through other reductions' results, which are known by then."""
+        direct: set[Node] = set()
+        pending = list(node.operands)
+        while pending:
+            value = pending.pop()
+            if value.node is None or value.node in direct or value in self.reductions:
+                continue
+            direct.add(value.node)
+            if self.e.stored(value) is None:
+                pending += value.node.operands
+        return self._upstream(node) - direct
+
+    # ---- columns: the vector runs along an outer axis ------------------------------------------
+
+    def _emit_columns(self) -> None:
+        vector = self._best_outer()
+        others = [axis for axis in self.outer if axis is not vector]
+        side_by_side = self._side_by_side(vector)
+        width = self.lanes * side_by_side
+        blocks = ceildiv(vector.extent, width)
+        block = Axis(self.e.builder.fresh_symbol("c", 0, blocks - 1), blocks)
+        fold = Fold(self.e, self.loops, self.group, self.reductions)
+        with self.loops.rows([*others, block], count(self.inner) * width):
+            first = self.loops.env[block.name] * width
+            columns = [
+                self._column(vector, first + number * self.lanes, width)
+                for number in range(side_by_side)
+            ]
+            for nodes in self._passes():
+                fold.along_outer(self.inner, [Reduction(node) for node in nodes], columns)
+            self._store_columns(fold, columns)
+
+    def _side_by_side(self, vector: Axis) -> int:
+        """Vectors that go through the inner loops together: whole runs of memory at each step."""
+        if not isinstance(vector.extent, int):
+            return 1
+        whole = max(1, vector.extent // self.lanes)
+        return next(n for n in (4, 2, 1) if n <= whole)
+
+    def _column(self, vector: Axis, start: Dim, width: int) -> Column:
+        if vector.extent % width == 0:
+            return Column(vector, start, None)
+        return Column(vector, start, self.loops.tail_mask(vector.extent - start))
+
+    def _store_columns(self, fold: Fold, columns: Sequence[Column]) -> None:
+        for column in columns:
+            with fold.column(column):
+                self._store_roots(self.row_roots)
+        if self.full_roots:
+            with self.loops.nested(self.inner):
+                for column in columns:
+                    with fold.column(column):
+                        self._store_roots(self.full_roots)
+
+
+def _lanes(group: Group, machine: Machine) -> int:
+    """Lanes of a vector: what fills a register in the widest type the group computes in.
+
+    64-bit types count as 32-bit ones: two registers, and what is beside them stays whole.
+    """
+    bits = [
+        value.dtype.compute.bits
+        for node in group.nodes
+        for value in (*node.operands, *node.results)
+        if not value.dtype.is_opaque
+    ]
+    return max(1, machine.isa.vector_bits // min(32, max(bits, default=32)))
+
+
+def _stride_of(position: Dim, strides: Mapping[str, Dim]) -> Dim | None:
+    """The scratch stride of an index component: 0 for an outer axis, None for a mixture."""
+    names = used_axes((position,))
+    inside = names & strides.keys()
+    if not inside:
+        return 0
+    return strides[next(iter(inside))] if len(names) == 1 else None

@@ -1,0 +1,75 @@
+"""Shape classes: one kernel that does a contraction in several ways, by how many rows there are.
+
+What pays for many rows, such as putting panels of B into scratch, is a loss for few. The kernel of
+a symbolic number of rows therefore holds a body for each class of sizes, and branches once a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from kernelmill.core.dim import Dim, bounds, maximum
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
+from kernelmill.lower.templates.matmul.emit import emit_contraction, emit_task
+from kernelmill.lower.templates.matmul.schedule import Schedule
+from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.tiles import DOT_ROWS, plan_contraction
+
+
+@dataclass(frozen=True)
+class RowClass:
+    """How contractions of up to `most` rows are done, None for all others. With `exact` there is
+    nothing else in the class than that number of rows."""
+
+    most: int | None
+    schedule: Schedule
+    exact: bool = False
+
+    def tasks(self, spec: Contraction) -> Dim:
+        """The number of tasks of any size in the class but 0."""
+        return self.schedule.tasks(spec if self.most is None else replace(spec, m=self.most))
+
+
+def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tuple[RowClass, ...]:
+    """The classes, smallest first; `schedule` is that of the last. It is the only one for a known
+    number of rows, and where every number of rows wants the same, as with a packed B: tiles have as
+    many rows as there are anyway."""
+    rest = RowClass(None, schedule)
+    packed = spec.b.packed is not None or spec.b.panelled
+    if isinstance(spec.m, int) or packed or spec.b.window is not None or spec.rows is not None:
+        return (rest,)
+
+    def few(most: int, exact: bool) -> RowClass:
+        return RowClass(most, plan_contraction(replace(spec, m=most), machine), exact)
+
+    smaller = [few(rows, True) for rows in range(1, DOT_ROWS + 1)]
+    if not smaller[0].schedule.dot:
+        one = few(rest.schedule.rows, False)
+        smaller = [replace(one, schedule=replace(one.schedule, inline=False))]
+    least = bounds(spec.m)[0] or 0
+    kept = [one for one in smaller if one.most is not None and one.most >= least]
+    if all(one.schedule.pack_b == rest.schedule.pack_b for one in kept):
+        return (rest,)
+    return (*kept, rest)
+
+
+def emit_classes(builder: KernelBuilder, spec: Contraction, classes: Sequence[RowClass]) -> None:
+    """Write the kernel's body with a branch for each class, and set `tasks` and `scratch`. The
+    builder must be empty but for buffers."""
+    if len(classes) == 1:
+        emit_contraction(builder, spec, classes[0].schedule)
+        return
+
+    def body(one: RowClass, task: Dim, rows: Dim) -> None:
+        known = one.most if one.exact and one.most is not None else rows
+        emit_task(builder, replace(spec, m=known), one.schedule, task)
+
+    scratch: Dim = 0
+    for one in classes:
+        scratch = maximum(scratch, one.schedule.scratch(spec).bytes)
+    builder.kernel.scratch = scratch
+    sized = [SizeClass(one.most, one.tasks(spec), one) for one in classes]
+    emit_by_size(builder, spec.m, sized, body)

@@ -1,0 +1,127 @@
+"""What a contraction is: C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n].
+
+Operands are reached through callbacks only, so a view, a cast, a gather, a convolution's window or
+a fused prologue costs the template nothing. The vector axis is always n: a caller whose result is
+contiguous along the other axis swaps the roles of A and B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, product
+from kernelmill.core.dtype import I32, DType
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.callbacks import ExpectElement, LoadElement, StoreElement
+
+LoadImage = Callable[[KernelBuilder, Dims, Dim, tuple[Dim, Dim], Lane], Value]
+"""`load(builder, batch, channel, position, lane)`: elements of an image along its last axis, where
+the lane's symbol occurs times the window's stride. All lanes that the mask leaves are inside."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What `Contraction.rows` finds: so many rows, and that those up to `end`, which nobody else
+    has, are of sums of nothing."""
+
+    rows: Dim
+    end: Dim
+
+
+FindRows = Callable[[KernelBuilder, Dims], Found]
+"""`rows(builder, batch)`: the rows that a batch index has. What it emits stays in scope."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """B as a window over an image with two spatial axes, the first of size 1 if need be.
+
+    With k = (channel, i, j) and n = x * outputs[1] + y, the element of B is the image's at
+    (channel, x * stride[0] + i * dilation[0] - low[0], y * stride[1] + j * dilation[1] - low[1]),
+    and zero where that is outside of `sizes`.
+    """
+
+    load: LoadImage
+    sizes: tuple[Dim, Dim]
+    outputs: tuple[Dim, Dim]
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    low: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One side of a contraction. `outer` is m for A and n for B.
+
+    load              reads elements; None when the operand is packed or a window.
+    contiguous_along  "outer" or "k": where neighbours are neighbours in memory, so that a vector
+                      load is one load; None when along neither (a gather).
+    direct            True when a load is little more than a memory access; False when it computes
+                      (a prologue, a window with padding) and is better done once than many times.
+    expect            brings elements near; None unless they are read where they lie, the elements
+                      of each `outer` together and after those of the one before.
+    packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
+                      the same for every batch index unless the contraction finds its rows: then
+                      those of each follow one another. The kernel must declare the buffer.
+    panelled          for B only: what `load` computes comes from panels of `Schedule.width`.
+    factored          of such a B, what `load` gives without a factor that all k with one index of
+                      the first axis share, and that factor.
+    window            for B only: where its elements come from, which is faster than `load`.
+    """
+
+    load: LoadElement | None
+    contiguous_along: str | None = None
+    direct: bool = True
+    expect: ExpectElement | None = None
+    packed: str | None = None
+    panelled: bool = False
+    factored: tuple[LoadElement, LoadElement] | None = None
+    window: Window | None = None
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
+
+    With `words` of 4 or 2, so many i8 or bf16 numbers that are neighbours along k are one element,
+    an i32 word: `k` counts words, and a packed operand is a buffer of the numbers. A word that is
+    not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are unsigned, 128
+    more than what they stand for; B's are signed.
+
+    With `rows` how many rows there are is found out for each batch index while running, and `m` is
+    the most that all of them can have together; `likely` is what one is expected to have.
+
+    `accumulate` is f32, f64, i32 or i64. Any size may be symbolic, and any may be zero: with no k
+    the sums are zero.
+    """
+
+    batch: Dims
+    m: Dim
+    n: Dim
+    k: Dims
+    a: Operand
+    b: Operand
+    accumulate: DType
+    store: StoreElement
+    words: int = 1
+    rows: FindRows | None = None
+    likely: Dim = 0
+
+    @property
+    def depth(self) -> Dim:
+        """The number of products in each sum."""
+        return product(self.k)
+
+    @property
+    def bytewise(self) -> bool:
+        """Whether the words are of bytes, which shifts the sums."""
+        return self.words == 4
+
+    @property
+    def element(self) -> DType:
+        """What operands are in registers and in scratch."""
+        return self.accumulate if self.words == 1 else I32

@@ -1,0 +1,62 @@
+"""How much of an image a strip holds, and in what order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
+from kernelmill.lower.templates.matmul.spec import Contraction, Window
+
+
+@dataclass(frozen=True)
+class StripShape:
+    """Row-major [channel][row][phase][column]: a row's pixels are dealt out to as many phases as
+    the window moves at a time, so that windows side by side read pixels side by side.
+
+    Only every `row_step`-th row of the image is kept, and only the first `phases` of `stride`,
+    where the window looks at no others. `slack` elements follow the last column, since windows are
+    read in whole vectors.
+    """
+
+    channels: Dim
+    rows: Dim
+    row_step: int
+    phases: int
+    columns: Dim
+    slack: int
+
+    @property
+    def row_stride(self) -> Dim:
+        return self.phases * self.columns
+
+    @property
+    def channel_stride(self) -> Dim:
+        return self.rows * self.row_stride
+
+    @property
+    def elements(self) -> Dim:
+        return self.channels * self.channel_stride + self.slack
+
+
+def strip_shape(
+    spec: Contraction, window: Window, channels: Dim, positions: Dim, lanes: int, slack: int
+) -> StripShape:
+    """The strip for so many channels and for the windows at so many neighbouring positions."""
+    (height, width), (_, high, wide) = window.outputs, spec.k
+    spanned = minimum(height, floordiv(positions + width - 2, maximum(width, 1)) + 1)
+    row_step = window.stride[0] if _only_multiples(window, 0, high) else 1
+    moved = (spanned - 1) * window.stride[0] + (high - 1) * window.dilation[0]
+    reach = width + floordiv((wide - 1) * window.dilation[1], window.stride[1])
+    return StripShape(
+        channels,
+        maximum(floordiv(moved, row_step) + 1, 0),
+        row_step,
+        phases=1 if _only_multiples(window, 1, wide) else window.stride[1],
+        columns=ceildiv(reach, lanes) * lanes,
+        slack=slack,
+    )
+
+
+def _only_multiples(window: Window, axis: int, taps: Dim) -> bool:
+    """Whether the window looks at nothing between its first tap's pixels along this axis."""
+    return taps == 1 or window.dilation[axis] % window.stride[axis] == 0

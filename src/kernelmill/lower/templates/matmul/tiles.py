@@ -1,0 +1,339 @@
+"""The rules that choose a schedule.
+
+All follow from the processor's vectors and caches, and from the sizes where those are known.
+Costs are nanoseconds of one core by the rates of core/machine.py; moving elements about is counted
+in vector operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from itertools import product as pairs
+from math import prod
+
+from kernelmill.core.dim import Dim, floordiv, minimum, product
+from kernelmill.core.isa import MULTIPLY_ADD
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.schedule.teams import THREADS
+from kernelmill.lower.templates.matmul.schedule import Schedule
+from kernelmill.lower.templates.matmul.spec import Contraction, Operand
+from kernelmill.lower.templates.matmul.strip_shape import strip_shape
+from kernelmill.lower.templates.matmul.tiling import Tiling
+
+_OPEN = Tiling()
+
+_ROWS = {32: (16, 12, 8, 6), 16: (10, 6, 4, 2)}
+"""Rows of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers: its sums,
+one row of B and a broadcast element of A stay in registers."""
+
+_MOST_ROWS = max(_ROWS[32])
+
+_DIRECT_ROWS = 8
+"""Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
+
+DOT_ROWS = 4
+"""Most rows for which summing along k is cheaper than turning B round."""
+
+_SLIDE_SUMS = 4
+"""Most rows for which windows are summed where they lie in a strip."""
+
+_SLIDE_TAPS = 64
+_SLIDE_PRODUCTS = 400
+"""Most taps of such a window, and most products that are written out."""
+
+_SLIDE_PIXELS = 2**14
+_SLIDE_TASKS = 32
+"""Strips of that size, and that number of tasks, are aimed at."""
+
+_INLINE_DEPTH = 32
+"""Up to this depth the sums' way through scratch would be felt."""
+
+_STRIDED_DEPTH = 1024
+"""Most k whose elements of A may be a row apart each: that is as many cache lines in use."""
+
+_SERIAL_NS = 1000
+"""Contractions below this are one task: less is not worth meeting for, even in a super kernel."""
+
+
+def plan_contraction(spec: Contraction, machine: Machine, given: Tiling = _OPEN) -> Schedule:
+    """The schedule for this contraction on this processor, with what is given. Depends on nothing
+    else."""
+    if spec.rows is not None:
+        # As for one batch index, whose tasks all threads share.
+        one = replace(spec, rows=None, batch=(), m=spec.likely)
+        schedule = plan_contraction(one, machine, given)
+        return replace(schedule, work=_grouped_work(spec, schedule.lanes, machine))
+    lanes = machine.isa.lanes(spec.accumulate)
+    dot = _sums_along_depth(spec)
+    slide_rows, slide_together = _choose_slide(spec, machine, lanes)
+    vectors = 1 if dot else given.vectors or _choose_vectors(spec, machine, lanes)
+    limit = min(_row_limit(spec.a, machine, vectors), given.rows or _MOST_ROWS)
+    rows = size_hint(spec.m) if dot or slide_rows else _choose_rows(spec.m, limit, vectors, machine)
+    one_tile = isinstance(spec.m, int) and spec.m <= rows
+    schedule = Schedule(
+        lanes=lanes,
+        rows=rows,
+        vectors=vectors,
+        pack_a=spec.a.packed is None and not spec.a.direct and not dot and not slide_rows,
+        pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, machine, one_tile),
+        run_vectors=_run_vectors(spec, lanes, vectors),
+        dot=dot,
+        slide_rows=slide_rows,
+        slide_together=slide_together,
+        inline=rows == 1
+        and one_tile
+        and not dot
+        and spec.words == 1
+        and size_hint(spec.depth) <= _INLINE_DEPTH,
+        fused=machine.isa.has_fma and spec.accumulate.is_float,
+        work=_work(spec, lanes, machine),
+    )
+    if dot or one_tile:
+        return _with_blocks(schedule, spec, machine, given)
+    block = given.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride)
+    schedule = _with_blocks(replace(schedule, depth_block=block), spec, machine, given)
+    return replace(
+        schedule,
+        ahead=_looks_ahead(schedule, spec, machine),
+        rows_ahead=_expects_rows(schedule, spec, machine),
+    )
+
+
+# ---- the register tile ----------------------------------------------------------------------
+
+
+def _sums_along_depth(spec: Contraction) -> bool:
+    few = isinstance(spec.m, int) and not spec.bytewise and 0 < spec.m <= DOT_ROWS
+    loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled
+    return few and loose and spec.b.contiguous_along == "k" and size_hint(spec.k[-1]) >= 16
+
+
+def _choose_slide(spec: Contraction, machine: Machine, lanes: int) -> tuple[int, int]:
+    """Output rows of a task, and how many at a time, where so few sums share a window that a panel
+    would not pay; else (0, 0)."""
+    window = spec.b.window
+    if window is None or not isinstance(spec.m, int) or not 0 < spec.m <= _SLIDE_SUMS:
+        return 0, 0
+    taps = size_hint(spec.k[1]) * size_hint(spec.k[2])
+    known = all(isinstance(size, int) for size in (*spec.k, *window.outputs))
+    if not known or taps > _SLIDE_TAPS or spec.n == 0:
+        return 0, 0
+    height, batch = size_hint(window.outputs[0]), prod(size_hint(size) for size in spec.batch)
+    one_row = strip_shape(spec, window, spec.k[0], 1, lanes, 0)
+    most = max(
+        _SLIDE_PIXELS // size_hint(one_row.elements), part_count(height * batch, _SLIDE_TASKS), 1
+    )
+    rows = max(count for count in range(1, min(most, height) + 1) if height % count == 0)
+    sums = min(machine.isa.vector_registers // 4, _SLIDE_PRODUCTS // taps)
+    together = max(1, sums // spec.m)
+    return rows, max(count for count in range(1, together + 1) if rows % count == 0)
+
+
+def _row_limit(a: Operand, machine: Machine, vectors: int) -> int:
+    limit = _ROWS[machine.isa.vector_registers][vectors - 1]
+    return limit if a.packed is not None else min(limit, _DIRECT_ROWS)
+
+
+def tile_ns(rows: int, vectors: int, machine: Machine) -> float:
+    """Of a register tile for each k: multiply-adds or loads, whichever take longer."""
+    sums = rows * vectors / machine.dot_rate(MULTIPLY_ADD)
+    return max(sums, machine.time(rows + vectors, {}))
+
+
+def _choose_vectors(spec: Contraction, machine: Machine, lanes: int) -> int:
+    """Fewest cycles for a row of C. A packed B has one width whatever m is, to be shared."""
+    if not isinstance(spec.n, int):
+        return 2
+    count = part_count(spec.n, lanes)
+    shared = spec.b.packed is not None or spec.b.panelled
+    most = max(_ROWS[32]) if shared else size_hint(spec.m)
+
+    bytes = spec.accumulate.bytes
+    streamed = machine.streaming(bytes) if _streams_a(spec, machine) else 0.0
+
+    def spent(vectors: int) -> float:
+        rows = min(most, _row_limit(spec.a, machine, vectors))
+        full, rest = divmod(count, vectors)
+        last = tile_ns(rows, rest, machine) if rest else 0
+        sums = (full * tile_ns(rows, vectors, machine) + last) / rows
+        return sums + part_count(count, vectors) * streamed
+
+    return min((v for v in (3, 2, 4, 1) if v <= count), key=spent)
+
+
+def _streams_a(spec: Contraction, machine: Machine) -> bool:
+    """Whether A is constant and comes from beyond the second-level cache for each column tile."""
+    return spec.a.packed is not None and _bytes(spec, size_hint(spec.m)) > machine.l2_bytes
+
+
+def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
+    """Rows of the tile: all of them, or what leaves the cheapest rest."""
+    if not isinstance(m, int):
+        return min(limit, _DIRECT_ROWS)
+    if m <= limit:
+        return max(m, 1)
+
+    def spent(rows: int) -> float:
+        full, rest = divmod(m, rows)
+        last = tile_ns(rest, vectors, machine) if rest else 0
+        return full * tile_ns(rows, vectors, machine) + last
+
+    return min(range(limit, limit * 2 // 3 - 1, -1), key=spent)
+
+
+# ---- packing --------------------------------------------------------------------------------
+
+
+def _must_pack_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
+    """Whether B goes through scratch: to turn it round, or as it is used again and again."""
+    if spec.b.window is not None or spec.b.contiguous_along == "k" or spec.words > 1:
+        return True
+    if one_tile:
+        return False
+    if not spec.b.direct:
+        return True
+    if not isinstance(spec.n, int) or not isinstance(spec.depth, int):
+        return True
+    return _bytes(spec, spec.n) > machine.l2_bytes // 4
+
+
+def _run_vectors(spec: Contraction, lanes: int, vectors: int) -> int:
+    """Vectors that hold any run of a tile's positions in one row of output."""
+    if spec.b.window is None:
+        return 0
+    width = spec.b.window.outputs[1]
+    return vectors if not isinstance(width, int) else min(vectors, part_count(width, lanes))
+
+
+def _looks_ahead(schedule: Schedule, spec: Contraction, machine: Machine) -> bool:
+    """Whether panels of constants come from far, each to be read by several tiles at a time."""
+    whole = spec.b.packed is not None and not schedule.depth_block and schedule.row_tiles > 1
+    return whole and _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
+
+
+def _expects_rows(schedule: Schedule, spec: Contraction, machine: Machine) -> bool:
+    """Whether rows of A come from far, each tile's anew."""
+    in_place = spec.a.expect is not None and not schedule.pack_a and len(spec.k) == 1
+    again = schedule.row_tiles > 1 and not schedule.depth_block
+    return in_place and again and _bytes(spec, size_hint(spec.m)) > machine.l2_bytes // 2
+
+
+def _choose_depth_block(spec: Contraction, machine: Machine, width: int) -> int:
+    """Keep a panel of B within most of the second-level cache, and rows of A within the first.
+
+    Where A is streamed in, in the order in which it is packed, a panel somewhat too large costs
+    less than jumps in that stream.
+    """
+    if not isinstance(spec.depth, int):
+        return 0
+    first = size_hint(spec.k[0])
+    most = first
+    room = machine.l2_bytes * 2 if _streams_a(spec, machine) else machine.l2_bytes * 3 // 4
+    if _bytes(spec, width) > room:
+        most = max(1, machine.l2_bytes // 4 * first // _bytes(spec, width))
+    strided = spec.a.packed is None and spec.a.contiguous_along == "outer"
+    if strided and spec.depth > _STRIDED_DEPTH:
+        most = min(most, max(1, _STRIDED_DEPTH // 2 * first // spec.depth))
+    return 0 if most == first else part_count(first, part_count(first, most))
+
+
+def _bytes(spec: Contraction, outer: int) -> int:
+    """Size of so many rows of A or columns of B."""
+    return outer * size_hint(spec.depth) * spec.accumulate.bytes
+
+
+# ---- tasks ----------------------------------------------------------------------------------
+
+
+def _with_blocks(
+    schedule: Schedule, spec: Contraction, machine: Machine, given: Tiling
+) -> Schedule:
+    """Choose a task's tiles: the least time summed over several numbers of threads."""
+    if given.row_tiles and given.column_tiles:
+        return replace(schedule, row_tiles=given.row_tiles, column_tiles=given.column_tiles)
+    row_tiles = part_count(size_hint(spec.m), schedule.rows)
+    column_tiles = part_count(size_hint(spec.n), schedule.width)
+    batch = prod(size_hint(size) for size in spec.batch)
+    task_ns = _task_ns(schedule, spec, machine)
+    serial = batch * task_ns(row_tiles, column_tiles) <= _SERIAL_NS
+    threads = (1,) if serial else THREADS
+
+    def spent(blocks: tuple[int, int]) -> float:
+        tasks = batch * part_count(row_tiles, blocks[0]) * part_count(column_tiles, blocks[1])
+        one = task_ns(*blocks)
+        return sum(part_count(tasks, count) * count * one for count in threads)
+
+    best = min(pairs(_block_sizes(row_tiles), _block_sizes(column_tiles)), key=spent)
+    return replace(schedule, row_tiles=best[0], column_tiles=best[1])
+
+
+def _block_sizes(count: int) -> list[int]:
+    """The sizes when `count` tiles are cut into 1, 2, ... blocks of nearly one size."""
+    return sorted({part_count(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
+
+
+def _task_ns(
+    schedule: Schedule, spec: Contraction, machine: Machine
+) -> Callable[[int, int], float]:
+    """Nanoseconds of a task by its row tiles and column tiles."""
+    depth = size_hint(spec.depth)
+    tile = tile_ns(schedule.rows, schedule.vectors, machine)
+    copy_a = _copying(spec.a, ("outer", "k"), schedule.lanes) if schedule.pack_a else 0.0
+
+    @cache
+    def panels(column_tiles: int) -> tuple[float, float]:
+        """Of streaming B in, and of making its panels."""
+        elements = column_tiles * schedule.width * depth
+        streamed = machine.streaming(elements * spec.accumulate.bytes)
+        if schedule.run_vectors:
+            made = _window_operations(replace(schedule, column_tiles=column_tiles), spec)
+            return streamed, machine.time(made, {})
+        if schedule.pack_b:
+            made = elements * _copying(spec.b, ("outer",), schedule.lanes)
+            return streamed, machine.time(made, {})
+        return streamed, 0.0
+
+    def spent(row_tiles: int, column_tiles: int) -> float:
+        streamed, made = panels(column_tiles)
+        sums = row_tiles * column_tiles * depth * tile + machine.task_ns
+        copied = machine.time(row_tiles * schedule.rows * depth * copy_a, {})
+        return sums + streamed + made + copied
+
+    return spent
+
+
+def _window_operations(schedule: Schedule, spec: Contraction) -> float:
+    """Vector operations that a task's strip and its panels take."""
+    shape, window = schedule.strip_shape(spec), spec.b.window
+    assert shape is not None and window is not None
+    runs = part_count(schedule.width, size_hint(window.outputs[1])) + 1
+    vectors = schedule.column_tiles * size_hint(spec.depth) * runs * schedule.run_vectors
+    strips = schedule.column_tiles if schedule.depth_block else 1
+    return 5 * vectors + 10 * strips * size_hint(shape.elements) / schedule.lanes
+
+
+def _copying(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
+    """Vector operations for each element that moves into scratch; few where vectors run `along`
+    memory."""
+    if operand.contiguous_along not in along:
+        return 2.0
+    return (4 if operand.direct else 24) / lanes
+
+
+def _grouped_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
+    """The same where each row has one of the matrices B."""
+    rows, matrices = spec.m, minimum(product(spec.batch), spec.m)
+    sums = floordiv(rows * spec.n * spec.depth, machine.products(lanes))
+    bytes = (rows + matrices * spec.n) * spec.depth * spec.accumulate.bytes
+    return sums + floordiv(bytes, machine.stream_bytes)
+
+
+def _work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
+    """Nanoseconds on one core: the multiply-adds, and streaming in both operands once."""
+    batch, depth = product(spec.batch), spec.depth
+    sums = floordiv(batch * spec.m * spec.n * depth, machine.products(lanes))
+    bytes = batch * depth * (spec.m + spec.n) * spec.accumulate.bytes
+    return sums + floordiv(bytes, machine.stream_bytes)

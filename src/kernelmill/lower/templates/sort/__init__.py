@@ -1,0 +1,1 @@
+"""Sorting and topk in eager's order of equal elements."""

@@ -1,0 +1,1 @@
+"""Constant operands in the layout that kernels read."""

@@ -1,0 +1,223 @@
+"""Weights that a graph makes from smaller numbers: int8 or packed int4 with scales, or half types.
+
+They are never stored. The product that reads such a weight computes it in registers, from its
+leaves: the parameters that it is made of, in panels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kernelmill.core.dim import Dim, Expr, Op, as_sym, product, substitute, sym, symbols
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.elements.domain import Access
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.emit.panels import panel_shape
+
+_OPERATORS = frozenset("cast add sub mul neg bit_and bit_or bit_xor shl shr".split())
+"""What may stand between the leaves and a weight: a few instructions for a vector."""
+
+
+# ---- which weights --------------------------------------------------------------------------
+
+
+def dequantised(
+    graph: Graph, constants: AbstractSet[Value], stored: AbstractSet[Value]
+) -> frozenset[Value]:
+    """The values between leaves and products: none is in `stored`, nothing else reads them, and
+    the leaves, all of them in `constants`, have fewer bytes than the weight."""
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for operand in node.operands:
+            readers.setdefault(operand, []).append(node)
+    products = [node for node in graph.nodes if node.op == "matmul"]
+    weights = {weight for weight in map(weight_of, products) if weight is not None}
+    chains = {weight: _chain(weight, constants) for weight in weights}
+    known = {weight: chain for weight, chain in chains.items() if chain}
+    while True:
+        inside = frozenset[Value]().union(*known.values())
+        lost = [
+            weight
+            for weight, chain in known.items()
+            if any(value in stored or _leaves(value, readers[value], inside) for value in chain)
+        ]
+        if not lost:
+            return inside
+        for weight in lost:
+            del known[weight]
+
+
+def weight_of(node: Node) -> Value | None:
+    """The operand of a matmul that vectors run along the columns of, in a batch of weights (those
+    of experts) too."""
+    a, b = node.operands
+    if a.shape[:-2] != b.shape[:-2]:
+        return None
+    return a if b.shape[-1] == 1 and a.shape[-2] != 1 else b
+
+
+def _leaves(value: Value, readers: Iterable[Node], inside: AbstractSet[Value]) -> bool:
+    """Whether someone else than these chains and their products reads the value."""
+    return any(
+        node.result not in inside and not (node.op == "matmul" and weight_of(node) is value)
+        for node in readers
+    )
+
+
+def _chain(weight: Value, constants: AbstractSet[Value]) -> frozenset[Value] | None:
+    """All values between the weight and its leaves; None where it is no dequantised weight."""
+    chain: set[Value] = set()
+    leaves: set[Value] = set()
+    pending = [weight]
+    while pending:
+        value = pending.pop()
+        node = value.node
+        if value in constants:
+            leaves.add(value)
+        elif node is None or not (_is_view(node) or node.op in _OPERATORS):
+            return None
+        elif value not in chain:
+            chain.add(value)
+            pending += [v for v in node.operands if v.node is None or not _is_source(v.node)]
+    if not any(value.node is not None and not _is_view(value.node) for value in chain):
+        return None
+    if not all(_in_batch(leaf, weight) for leaf in leaves):
+        return None
+    have, want = _bytes(weight), sum(map(_bytes, leaves))
+    fits = isinstance(have, int) and isinstance(want, int) and want < have
+    return frozenset(chain) if fits else None
+
+
+def _in_batch(leaf: Value, weight: Value) -> bool:
+    """Whether a leaf has the weight's batch as dims of its own, unless it is small: panels are made
+    of the columns of one weight after the other."""
+    batch = weight.shape[:-2]
+    numbers, all_numbers = product(leaf.shape), product(weight.shape)
+    small = isinstance(numbers, int) and isinstance(all_numbers, int) and numbers * 8 <= all_numbers
+    return small or leaf.shape[: len(batch)] == batch
+
+
+def _is_view(node: Node) -> bool:
+    return OPS[node.op].kind in ("view", "layout") and node.op not in ("window", "pad")
+
+
+def _is_source(node: Node) -> bool:
+    return node.op == "full"
+
+
+def _bytes(value: Value) -> Dim:
+    return product(value.shape) * value.dtype.bytes
+
+
+# ---- how they are read ----------------------------------------------------------------------
+
+
+COLUMN, DEPTH = "column", "depth"
+"""Symbols for n and k in the indices of what a weight is made of."""
+
+
+def depth_axes(accesses: Iterable[Access], size: int) -> tuple[int, ...]:
+    """The reduction axis cut so that what changes once in a group of k has an axis of its own.
+
+    Groups are told by divisions of k in the indices: by 128, say, for scales, and by 2 for int4.
+    """
+    cuts: list[int] = []
+    found = {d for a in accesses for i in _indices(a) for d in _divisors(i)}
+    for divisor in sorted(found, reverse=True):
+        if 1 < divisor < size and (cuts[-1] if cuts else size) % divisor == 0:
+            cuts.append(divisor)
+    return tuple(high // low for high, low in pairwise((size, *cuts, 1)))
+
+
+def is_one_group(axes: tuple[int, ...]) -> bool:
+    """Whether these axes cut k into pairs at the most."""
+    return len(axes) == 1 or axes[1:] == (2,)
+
+
+def changes_only_between(accesses: Iterable[Access], group: int, size: int) -> bool:
+    """Whether what is read is the same for all k of a group, the `size` being cut into groups."""
+    first, inner = sym("group", 0, size // group - 1), sym("inside", 0, group - 1)
+    read = [substitute(i, {DEPTH: first * group + inner}) for a in accesses for i in _indices(a)]
+    return all("inside" not in symbols(index) for index in read)
+
+
+def _indices(access: Access) -> Index:
+    return (*access.index, access.expression)
+
+
+def _divisors(dim: Dim) -> Iterable[int]:
+    if isinstance(dim, Expr):
+        for monomial, _ in dim.terms:
+            for atom in monomial:
+                yield from _divisors_of(atom)
+
+
+def _divisors_of(atom: object) -> Iterable[int]:
+    if isinstance(atom, Op):
+        inside = DEPTH in symbols(atom.a)
+        if inside and atom.kind in ("div", "mod") and isinstance(atom.b, int):
+            yield atom.b
+        yield from _divisors(atom.a)
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A stored value that a weight is made of, and which of its dims runs along the columns."""
+
+    value: Value
+    dim: int
+
+    def panels(self, width: int, origin: str) -> Value:
+        """As a view, (panels, rest, `width`): its columns in panels, with all else row-major."""
+        builder = GraphBuilder("panels")
+        builder.origin = origin
+        shape = self.value.shape
+        outer, rest = shape[self.dim], product(self._others)
+        count, _, _ = panel_shape(outer, rest, width)
+        turned = builder.emit("permute", self.value, dims=self._order)
+        rows = builder.emit("reshape", turned, shape=(outer, rest))
+        missing = count * width - outer
+        if missing != 0:
+            rows = builder.emit("pad", rows, low=(0, 0), high=(missing, 0), value=0)
+        tiles = builder.emit("reshape", rows, shape=(count, width, rest))
+        return builder.emit("permute", tiles, dims=(0, 2, 1))
+
+    def read_back(self, panels: Value, width: int) -> Value:
+        """The leaf as a view of its panels; along the columns it is longer by what fills them."""
+        builder = GraphBuilder("leaf")
+        count = panels.shape[0]
+        tiles = builder.emit("permute", panels, dims=(0, 2, 1))
+        rows = builder.emit("reshape", tiles, shape=(count * width, *self._others))
+        back = tuple(self._order.index(d) for d in range(len(self._order)))
+        return builder.emit("permute", rows, dims=back)
+
+    @property
+    def _order(self) -> tuple[int, ...]:
+        return (self.dim, *(d for d in range(len(self.value.shape)) if d != self.dim))
+
+    @property
+    def _others(self) -> tuple[Dim, ...]:
+        return tuple(self.value.shape[d] for d in self._order[1:])
+
+
+def leaves_along(accesses: Iterable[Access]) -> list[Leaf]:
+    """The leaves worth panels: a column has several elements of theirs."""
+    found: dict[Value, Leaf] = {}
+    for access in accesses:
+        leaf = None if access.value is None else _leaf(access.value, access.index)
+        if leaf is not None:
+            found.setdefault(leaf.value, leaf)
+    return list(found.values())
+
+
+def _leaf(value: Value, index: Index) -> Leaf | None:
+    using = [d for d, position in enumerate(index) if COLUMN in symbols(position)]
+    if len(using) != 1 or as_sym(index[using[0]]) is None:
+        return None
+    rest = product(size for d, size in enumerate(value.shape) if d != using[0])
+    return None if rest == 1 else Leaf(value, using[0])

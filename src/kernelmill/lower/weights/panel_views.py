@@ -1,0 +1,82 @@
+"""Constant operands of a contraction as views in panel layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Value
+from kernelmill.lower.elements.axes import fresh_axes, used_axes
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.emit.panels import panel_shape
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What panels of `width` outs are made of, where they are copies of rows.
+
+    `value` is a view of shape (groups, outs, channels, taps); a panel has the order
+    [block of channels][tap][channel][out], outs that are not there being zeros.
+    """
+
+    value: Value
+    width: int
+    block: int = 1
+
+
+def panel_view(
+    value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims,
+    width: int, group: int, origin: str, each: bool = False,
+) -> tuple[Value, Rows | None] | None:  # fmt: skip
+    """A constant operand as a view in panel layout, by views alone, and as rows where it is copied
+    element by element; None where that cannot be.
+
+    `group` neighbours along k stay side by side, as one element of the panel. Of `each` batch index
+    the operand has panels of its own, one after the other; else it must be the same for all.
+    """
+    _, index = fresh_axes((*batch, outer, *k), "x", {})
+    first, wanted = index[: len(batch)], index[len(batch) :]
+    element = at(first, wanted[0], wanted[1:])
+    if not each and used_axes(element) & used_axes(first):
+        return None
+    order = _permutation(element, (*first, *wanted) if each else wanted, value)
+    if order is None:
+        return None
+    builder = GraphBuilder("panels")
+    builder.origin = origin
+    times = product(batch) if each else 1
+    depth = product(k)
+    groups = ceildiv(depth, group)
+    panels, _, _ = panel_shape(outer, groups, width)
+    kept = builder.emit("permute", value, dims=order)
+    rows = builder.emit("reshape", kept, shape=(times, outer, depth))
+    flat = rows
+    missing = (0, panels * width - outer, groups * group - depth)
+    if missing != (0, 0, 0):
+        flat = builder.emit("pad", flat, low=(0, 0, 0), high=missing, value=0)
+    panels = panels * times
+    if group == 1:
+        tiles = builder.emit("reshape", flat, shape=(panels, width, depth))
+        whole = builder.emit("reshape", rows, shape=(times, outer, depth, 1))
+        return builder.emit("permute", tiles, dims=(0, 2, 1)), Rows(whole, width)
+    tiles = builder.emit("reshape", flat, shape=(panels, width, groups, group))
+    return builder.emit("permute", tiles, dims=(0, 2, 1, 3)), None
+
+
+def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:
+    """The order of the value's dims that makes its elements read as `wanted`; dims of 1 first."""
+    ones = [d for d, position in enumerate(element) if position == 0]
+    order: list[int] = []
+    for position in wanted:
+        if position == 0:
+            continue
+        found = [d for d, have in enumerate(element) if have == position]
+        if len(found) != 1:
+            return None
+        order.append(found[0])
+    if len(order) + len(ones) != len(value.shape):
+        return None
+    return (*ones, *order)

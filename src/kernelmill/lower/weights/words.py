@@ -1,0 +1,110 @@
+"""Small numbers read several at a time, neighbours along k: the words of a contraction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Union
+
+from kernelmill.core.dim import Dim, ceildiv, linear_part, minimum, mod, symbols
+from kernelmill.core.dtype import BF16, I8, I16, I32, DType
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.callbacks import LoadElement
+
+WORD_OF_128 = 0x80808080 - (1 << 32)
+"""Four bytes of 128 as an i32."""
+
+LoadNumber = Callable[[Dims, Dim, Dim, Union[Lane, None]], Value]
+"""`load(batch, outer, k, lane)`: one number, or the vector of numbers along the lane's symbol."""
+
+
+def word_size(dtype: DType, machine: Machine) -> int:
+    """How many numbers of this type the processor multiplies as one word; 1 for one at a time."""
+    return machine.dot_unit(dtype).group if dtype in (I8, BF16) else 1
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words of numbers of type `dtype`, of which there are `k`; beyond them are zeros.
+
+    `shifted`: 128 is added to every byte, so that as unsigned they have the order of signed ones.
+    """
+
+    dtype: DType
+    k: Dim
+    load: LoadNumber
+    shifted: bool = False
+
+    @property
+    def size(self) -> int:
+        """Numbers in a word."""
+        return 32 // self.dtype.bits
+
+    @property
+    def count(self) -> Dim:
+        """How many words there are."""
+        return ceildiv(self.k, self.size)
+
+    @property
+    def loader(self) -> LoadElement:
+        """Reads words."""
+
+        def word(
+            builder: KernelBuilder, batch: Dims, outer: Dim, at: Dims, lane: Lane | None
+        ) -> Value:
+            (number,) = at
+            if lane is not None and lane.symbol.name not in symbols(number):
+                value = self._side_by_side(builder, batch, outer, number * self.size, lane)
+            else:
+                value = self._along(builder, batch, outer, number, lane)
+            return builder.op("xor", value, WORD_OF_128) if self.shifted else value
+
+        return word
+
+    def _along(
+        self, builder: KernelBuilder, batch: Dims, outer: Dim, number: Dim, lane: Lane | None
+    ) -> Value:
+        """A word, or with a lane along k one after another: their numbers are one vector."""
+        words, first = 1, number
+        if lane is not None:
+            linear = linear_part(number, lane.symbol.name)
+            assert linear is not None and linear[0] == 1, "words are read one after another"
+            words, first = lane.count, linear[1]
+        count = words * self.size
+        mask = None
+        if mod(self.k, count) != 0:
+            left = builder.index(self.k - first * self.size)
+            mask = builder.op("lane_mask", left, lanes=count)
+        part = Lane(builder.fresh_symbol("part", 0, count - 1), count, mask)
+        value = self.load(batch, outer, first * self.size + part.index, part)
+        return builder.op("bitcast", value, dtype=I32, lanes=words)
+
+    def _side_by_side(
+        self, builder: KernelBuilder, batch: Dims, outer: Dim, first: Dim, lane: Lane
+    ) -> Value:
+        """A vector of words that do not neighbour each other: vectors of numbers, put together."""
+        total: Value | None = None
+        bits = self.dtype.bits
+        for part in range(self.size):
+            at = first + part
+            exists = None
+            if part and mod(self.k, self.size) != 0:
+                exists = builder.op("lt", builder.index(at), builder.index(self.k))
+                at = minimum(at, self.k - 1)
+            value = self.load(batch, outer, at, lane)
+            if self.dtype.is_float:
+                value = builder.op("bitcast", value, dtype=I16)
+            value = builder.op("cast", value, dtype=I32)
+            if part < self.size - 1:
+                value = builder.op("and", value, (1 << bits) - 1)
+            if part:
+                value = builder.op("shl", value, bits * part)
+            if exists is not None:
+                value = builder.op("select", exists, value, 0)
+            total = value if total is None else builder.op("or", total, value)
+        assert total is not None
+        return total
