@@ -24,17 +24,25 @@ _RARE = '!1 = !{!"branch_weights", i32 1, i32 100000}'
 
 
 class Reg:
-    """A typed LLVM value: the name of a result, or a literal."""
+    """A typed LLVM value: the name of a result, or a literal.
 
-    __slots__ = ("code", "text", "type")
+    `special`: the LLVM type where it is not that of `type`.
+    """
 
-    def __init__(self, code: Code, text: str, type: VType) -> None:
-        self.code, self.text, self.type = code, text, type
+    __slots__ = ("code", "special", "text", "type")
+
+    def __init__(self, code: Code, text: str, type: VType, special: str = "") -> None:
+        self.code, self.text, self.type, self.special = code, text, type, special
+
+    @property
+    def llvm(self) -> str:
+        """The LLVM type."""
+        return self.special or llvm_type(self.type)
 
     @property
     def typed(self) -> str:
         """The type and the name, as an operand is written."""
-        return f"{llvm_type(self.type)} {self.text}"
+        return f"{self.llvm} {self.text}"
 
     @property
     def dtype(self) -> DType:
@@ -186,9 +194,9 @@ class Code:
         """Append a line without a result."""
         self.regions[-1].block.lines.append(text)
 
-    def result(self, text: str, type: VType) -> Reg:
+    def result(self, text: str, type: VType, special: str = "") -> Reg:
         """Append an instruction and give its result."""
-        return Reg(self, self.hoisted(text, -1), type)
+        return Reg(self, self.hoisted(text, -1), type, special)
 
     def hoisted(self, text: str, depth: int) -> str:
         """Append an instruction to the current block of region number `depth`."""

@@ -11,11 +11,11 @@ from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
 from kernelmill.codegen.past_caches import fills_vectors
-from kernelmill.codegen.spelling import llvm_type
 from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym, provably_less
 from kernelmill.core.dtype import BOOL, F64, I32, I64, DType
 from kernelmill.core.errors import CodegenError
+from kernelmill.core.isa import DOT_UNITS, DotUnit
 from kernelmill.kernel.ir import (
     SCRATCH,
     STATUS,
@@ -33,6 +33,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
     Value,
     VType,
 )  # fmt: skip
@@ -57,13 +59,15 @@ class Body:
     ) -> None:
         self.code, self.kernel, self.pointers, self.large = code, kernel, pointers, large
         self.indices = Indices(code)
+        self._target = answers(code.isa)
         self.values: dict[Value, Reg] = {}
         self._elements = {b.name: b.dtype for b in kernel.buffers}
         self._constant = {b.name for b in kernel.buffers if b.access == "in"}
         self._write: dict[type, Callable[[Any], None]] = {
             Instr: self.instruction, IndexValue: self.index_value, Load: self.load,
             Gather: self.gather, Store: self.store, Scatter: self.scatter, Prefetch: self.prefetch,
-            Let: self.let, For: self.loop, Repeat: self.repeat, If: self.branch,
+            TileLoad: self.tile_load, TileStore: self.tile_store, Let: self.let, For: self.loop,
+            Repeat: self.repeat, If: self.branch,
         }  # fmt: skip
 
     def statements(self, body: Sequence[Stmt]) -> None:
@@ -131,6 +135,18 @@ class Body:
         access = self._access(statement.buffer, value.type, statement.base)
         access.scatter(value, offsets, self._mask(statement.mask, value.lanes))
 
+    def tile_load(self, statement: TileLoad) -> None:
+        type = statement.result.type
+        address = self.indices.pointer(self.pointers[statement.buffer], type.dtype, statement.index)
+        stride = Reg(self.code, self.indices.value(statement.stride), INDEX)
+        self.values[statement.result] = self._target.tile_load(type, address, stride)
+
+    def tile_store(self, statement: TileStore) -> None:
+        value, dtype = self.values[statement.value], statement.value.type.dtype
+        address = self.indices.pointer(self.pointers[statement.buffer], dtype, statement.index)
+        stride = Reg(self.code, self.indices.value(statement.stride), INDEX)
+        self._target.tile_store(value, address, stride)
+
     def prefetch(self, statement: Prefetch) -> None:
         if statement.buffer in self.large:
             return  # what is written past the caches need not be in them
@@ -166,12 +182,10 @@ class Body:
             return arithmetic.compare(op, a, b)
         if op == "fma":
             return arithmetic.fma(self.code, *(self.operand(arg, type) for arg in args))
-        if op == "dot4":
-            return answers(self.code.isa).dot_bytes(*(self.operand(arg, type) for arg in args))
-        if op == "dot2":
+        if op == "dot":
             word = VType(I32, type.lanes)
             a, b = self.operand(args[0], word), self.operand(args[1], word)
-            return answers(self.code.isa).dot_bf16(a, b, self.operand(args[2], type))
+            return self._target.dot(_unit(statement), a, b, self.operand(args[2], type))
         if op == "select":
             # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
             # as it does 0 / 0.
@@ -193,6 +207,11 @@ class Body:
         op, args, type = statement.op, statement.args, statement.result.type
         if op == "iota":
             return vectors.iota(self.code, type)
+        if op == "tile_zero":
+            return self._target.tile_zero(self.code, type)
+        if op == "tile_dot":
+            a, b, total = (self.operand(arg, type) for arg in args)
+            return self._target.tile_dot(_unit(statement), a, b, total)
         source = self.operand(args[0], VType(self._dtype_of(args[:1])))
         if op == "cast":
             return self.code.splat(convert.cast(source, type.dtype), type.lanes)
@@ -328,7 +347,7 @@ class Body:
         code, (entry, exit_) = self.code, edges
         head = code.regions[-1].block
         counter = code.result("", INDEX)
-        phis = [code.result("", initial.type) for _, initial in carried]
+        phis = [code.result("", start.type, start.special) for _, start in carried]
         self.indices.bind(symbol, counter.text)
         for (value, _), phi in zip(carried, phis, strict=True):
             self.values[value] = phi
@@ -357,7 +376,7 @@ class Body:
         code.line(f"br label %{entry.label}")
         code.place(entry)
         with code.region(head):
-            phis = [code.result("", value.type) for value in initial]
+            phis = [code.result("", value.type, value.special) for value in initial]
             self.values.update(zip(statement.carried, phis, strict=True))
             self.statements(statement.body)
             finals = [
@@ -400,18 +419,23 @@ class Body:
             self.values[result] = _phi(code, [(values[i], label) for values, label in ends])
 
 
+def _unit(statement: Instr) -> DotUnit:
+    return DOT_UNITS[str(statement.attrs["unit"])]
+
+
 def _is_short(loop: For, passes: int) -> bool:
     straight = not any(isinstance(statement, (For, Repeat, If)) for statement in loop.body)
     return straight and passes * len(loop.body) <= _SHORT
 
 
 def _phi(code: Code, edges: list[tuple[Reg, str]]) -> Reg:
-    return code.result(_phi_text(edges), edges[0][0].type)
+    first = edges[0][0]
+    return code.result(_phi_text(edges), first.type, first.special)
 
 
 def _phi_text(edges: list[tuple[Reg, str]]) -> str:
     values = ", ".join(f"[ {value.text}, %{label} ]" for value, label in edges)
-    return f"phi {llvm_type(edges[0][0].type)} {values}"
+    return f"phi {edges[0][0].llvm} {values}"
 
 
 def pointer_names(kernel: Kernel) -> dict[str, str]:

@@ -25,7 +25,7 @@ from kernelmill import codegen
 from kernelmill.codegen import key_of
 from kernelmill.core import knobs
 from kernelmill.core.digest import Key
-from kernelmill.core.dtype import BF16, F32, F64, I8, I32
+from kernelmill.core.dtype import F32, F64, I32
 from kernelmill.core.isa import DotUnit, processor_name
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import LEVELS, Level, Machine, Rates, host
@@ -198,10 +198,8 @@ def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
 
 
 def _product(b: KernelBuilder, unit: DotUnit, operand: Value, total: Value) -> Value:
-    if unit.b == I8:
-        return b.op("dot4", operand, operand, total)
-    if unit.b == BF16:
-        return b.op("dot2", operand, operand, total, dtype=F32)
+    if unit.group > 1:
+        return b.dot(unit, operand, operand, total)
     return b.op("fma", operand, operand, total)
 
 

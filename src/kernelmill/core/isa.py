@@ -13,6 +13,7 @@ from __future__ import annotations
 import platform
 import re
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
 
@@ -30,6 +31,10 @@ _LEVELS = {
 _EXTRAS = {"avx512_bf16": "avx512bf16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni"}
 """Flags beyond the levels that kernels can use, and LLVM's names for them."""
 
+_TILES = {"amx_bf16": "amx-bf16", "amx_int8": "amx-int8", "amx_tile": "amx-tile"}
+"""The same of the tile unit. A process has to ask the system for it before it runs such code, so
+that an ISA has it by name alone: no machine's own has it."""
+
 _X86 = "x86_64-unknown-linux-gnu"
 _VECTOR_BITS = {"x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
 
@@ -38,15 +43,40 @@ STREAMING_BYTES = 24 << 20
 """A buffer of this size and what is read meanwhile fill the caches that the cores share."""
 
 
+class Sums(Enum):
+    """In which order and with which roundings a dot unit adds products to a sum.
+
+    Of bf16 every number that is denormal, operand or result, counts as a zero of its sign. A result
+    is denormal where, rounded to 24 bits without a least exponent, it is below 2^-126.
+
+    FUSED         one product, one rounding (where the ISA has FMA)
+    WRAPPING      integers: exact, and the sum wraps
+    UPPER_FIRST   bf16: fma(a0, b0, fma(a1, b1, sum)), where a1 is the upper half of a word of a
+    EVEN_AND_ODD  bf16: from zero, in the order of k, one chain of fma for the lower halves and one
+                  for the upper; the sum of both, lower first, is added to the sum
+    """
+
+    FUSED = 1
+    WRAPPING = 2
+    UPPER_FIRST = 3
+    EVEN_AND_ODD = 4
+
+
 @dataclass(frozen=True)
 class DotUnit:
     """Instructions that add products of `a` and `b`, neighbours along k, to a `sum`.
 
-    group     numbers along k that one instruction takes at once; above 1 they are packed in 32 bits
-    rows      rows of sums that one instruction computes; 1: it works on vectors
-    columns   columns of sums; 0: as many as a vector has lanes
+    group     neighbours along k that lie in one word of 32 bits, the first in its lowest bits;
+              1: no words
+    sums      how the products are added
+    rows      rows of sums that one instruction computes at most; 1: it works on vectors
+    columns   columns of sums at most; 0: as many as a vector has lanes
+    depth     groups along k that one instruction takes at most
     requires  LLVM's names of features any of which brings it; none: the ISA's level does
     narrow    those of them that bring it for vectors of at most 256 bits
+
+    One of several rows works on tiles: a has a row of groups for each row of sums, b a row of
+    words, one for each column of sums, for each group (neighbours along k are interleaved).
     """
 
     name: str
@@ -54,8 +84,10 @@ class DotUnit:
     b: DType
     sum: DType
     group: int = 1
+    sums: Sums = Sums.FUSED
     rows: int = 1
     columns: int = 0
+    depth: int = 1
     requires: tuple[str, ...] = ()
     narrow: tuple[str, ...] = ()
 
@@ -66,21 +98,40 @@ class DotUnit:
 
 
 MULTIPLY_ADD = DotUnit("multiply_add", F32, F32, F32)
-"""One product and one sum a lane, with one rounding where the ISA has FMA."""
+"""One product and one sum a lane."""
 
 MULTIPLY_ADD_F64 = DotUnit("multiply_add_f64", F64, F64, F64)
 
-PAIRS_OF_16 = DotUnit("pairs_of_16", U8, I8, I32, group=4)
+PAIRS_OF_16 = DotUnit("pairs_of_16", U8, I8, I32, 4, Sums.WRAPPING)
 """pmaddwd: bytes widened to 16 bits, neighbours' products added. In every x86-64."""
 
-VNNI = DotUnit("vnni", U8, I8, I32, group=4, requires=("avx512vnni",), narrow=("avxvnni",))
+VNNI = DotUnit("vnni", U8, I8, I32, 4, Sums.WRAPPING, requires=("avx512vnni",), narrow=("avxvnni",))
 """vpdpbusd: four products of bytes a lane."""
 
-BF16_PAIRS = DotUnit("bf16_pairs", BF16, BF16, F32, group=2, requires=("avx512bf16",))
-"""vdpbf16ps: two products of bf16 a lane; denormals count as zeros."""
+BF16_PAIRS = DotUnit("bf16_pairs", BF16, BF16, F32, 2, Sums.UPPER_FIRST, requires=("avx512bf16",))
+"""vdpbf16ps: two products of bf16 a lane."""
+
+TILE_ROWS = 16
+TILE_ROW_BYTES = 64
+"""What a tile has at most; a row is whole words."""
+
+TILE_BF16 = DotUnit("tile_bf16", BF16, BF16, F32, 2, Sums.EVEN_AND_ODD, 16, 16, 16, ("amx-bf16",))
+"""tdpbf16ps. Source: Intel SDM volume 2, "TDPBF16PS", as for the sums of vdpbf16ps."""
+
+TILE_BYTES = tuple(
+    DotUnit(f"tile_{a}{b}", a, b, I32, 4, Sums.WRAPPING, 16, 16, 16, ("amx-int8",))
+    for a in (I8, U8)
+    for b in (I8, U8)
+)
+"""tdpbssd, tdpbsud, tdpbusd and tdpbuud."""
 
 _UNITS = (VNNI, PAIRS_OF_16, BF16_PAIRS)
-"""Units of x86-64 that take several numbers at once, the better one of a type first."""
+"""Units of x86-64 whose vectors take several numbers at once, the better one of a type first."""
+
+DOT_UNITS = {
+    unit.name: unit for unit in (MULTIPLY_ADD, MULTIPLY_ADD_F64, *_UNITS, TILE_BF16, *TILE_BYTES)
+}
+"""All that there are, by name."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +142,7 @@ class Isa:
     vector_registers  how many there are
     has_fma           a*b + c with one rounding is one instruction
     has_half          conversions between f16 and f32 are instructions
+    has_tiles         all units that work on tiles are there
     has_scale         there are instructions on exponents of f32 (AVX-512's scalef and reduce)
     has_streaming     aligned vectors can be stored past the caches
     has_vector_math   libtorch_cpu exports vector functions for `vector_bits`
@@ -134,6 +186,11 @@ class Isa:
         return self.cpu != "x86-64-v2"
 
     @property
+    def has_tiles(self) -> bool:
+        units = (TILE_BF16, *TILE_BYTES)
+        return self._is_x86 and all(u.there(self.features, self.vector_bits) for u in units)
+
+    @property
     def has_scale(self) -> bool:
         return self.vector_bits == 512
 
@@ -162,6 +219,11 @@ class Isa:
                     return unit
         return MULTIPLY_ADD_F64 if dtype == F64 else MULTIPLY_ADD
 
+    def tile_unit(self, a: DType, b: DType) -> DotUnit | None:
+        """The unit for tiles of such numbers; None where there is none."""
+        units = (TILE_BF16, *TILE_BYTES) if self.has_tiles else ()
+        return next((unit for unit in units if (unit.a, unit.b) == (a, b)), None)
+
     @property
     def dot_units(self) -> tuple[DotUnit, ...]:
         """Those that `dot_unit` chooses from."""
@@ -173,7 +235,7 @@ class Isa:
     @property
     def cpu_flags(self) -> tuple[str, ...]:
         """The flags of /proc/cpuinfo that a machine must have to run its code, sorted."""
-        extras = {flag for flag, name in _EXTRAS.items() if name in self.features}
+        extras = {f for f, name in (_EXTRAS | _TILES).items() if name in self.features}
         levels = (flags for level, flags in _LEVELS.items() if level <= self.cpu)
         return tuple(sorted(extras.union(*levels))) if self._is_x86 else ()
 
@@ -185,6 +247,7 @@ NAMED = {
     "x86-64-v4": Isa(_X86, "x86-64-v4"),
     "x86-64-v4-vnni": Isa(_X86, "x86-64-v4", ("avx512vnni",)),
     "x86-64-v4-bf16": Isa(_X86, "x86-64-v4", ("avx512bf16", "avx512vnni")),
+    "x86-64-v4-amx": Isa(_X86, "x86-64-v4", (*_TILES.values(), "avx512bf16", "avx512vnni")),
 }
 """The instruction sets that can be asked for by name, besides "native"."""
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from kernelmill.core.dim import Dim, Expr, Sym, of_atom
 from kernelmill.core.dtype import BOOL, I64, DType
+from kernelmill.core.isa import DotUnit
 from kernelmill.kernel.ir import (
     TASK,
     Buffer,
@@ -24,6 +25,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
     Value,
     VType,
     loop_symbol,
@@ -84,8 +87,12 @@ class KernelBuilder:
 
     def fresh(self, dtype: DType, lanes: int = 1) -> Value:
         """A new register, not yet assigned."""
+        return self.fresh_of(VType(dtype, lanes))
+
+    def fresh_of(self, type: VType) -> Value:
+        """A new register or tile of this type."""
         self._count += 1
-        return Value(str(self._count - 1), VType(dtype, lanes))
+        return Value(str(self._count - 1), type)
 
     def fresh_symbol(self, prefix: str, low: int = 0, high: Dim | None = None) -> Sym:
         """A new index symbol with a range; never called like the dim of a graph, which has no _."""
@@ -165,6 +172,28 @@ class KernelBuilder:
     ) -> None:
         self.append(Scatter(buffer, base, offsets, value, mask))
 
+    def dot(self, unit: DotUnit, a: Operand, b: Operand, sum: Value) -> Value:
+        """`sum` plus products of packed words, or of tiles, by the type of the sum."""
+        result = self.fresh_of(sum.type)
+        op = "tile_dot" if sum.type.rows else "dot"
+        self.append(Instr(result, op, (a, b, sum), {"unit": unit.name}))
+        return result
+
+    def tile_zero(self, type: VType) -> Value:
+        """A tile of zeros."""
+        result = self.fresh_of(type)
+        self.append(Instr(result, "tile_zero", ()))
+        return result
+
+    def tile_load(self, buffer: str, index: Dim, type: VType, stride: Dim) -> Value:
+        """A tile whose rows are `stride` elements apart."""
+        result = self.fresh_of(type)
+        self.append(TileLoad(result, buffer, index, stride))
+        return result
+
+    def tile_store(self, buffer: str, index: Dim, value: Value, stride: Dim) -> None:
+        self.append(TileStore(buffer, index, value, stride))
+
     @contextmanager
     def loop(
         self, start: Dim, stop: Dim, step: Dim = 1, carry: Sequence[tuple[VType, Operand]] = (),
@@ -177,8 +206,8 @@ class KernelBuilder:
         symbol = loop_symbol(self.fresh_symbol(prefix).name, start, stop)
         if high is not None:
             symbol = Sym(symbol.name, symbol.lo, high)
-        carried = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
-        results = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
+        carried = tuple(self.fresh_of(kind) for kind, _ in carry)
+        results = tuple(self.fresh_of(kind) for kind, _ in carry)
         initial = tuple(value for _, value in carry)
         statement = For(symbol, start, stop, step, carried, initial, results, unroll=unroll)
         self.append(statement)
@@ -191,8 +220,8 @@ class KernelBuilder:
     @contextmanager
     def repeat(self, carry: Sequence[tuple[VType, Operand]] = ()) -> Generator[Repetition]:
         """Open a loop that runs as long as its body says with `again`, and at least once."""
-        carried = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
-        results = tuple(self.fresh(kind.dtype, kind.lanes) for kind, _ in carry)
+        carried = tuple(self.fresh_of(kind) for kind, _ in carry)
+        results = tuple(self.fresh_of(kind) for kind, _ in carry)
         initial = tuple(value for _, value in carry)
         # Until `again` says what: a register that is nowhere defined, which no verifier lets pass.
         statement = Repeat(carried, initial, results, self.fresh(BOOL))

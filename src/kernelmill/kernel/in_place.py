@@ -29,6 +29,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
     Value,
 )
 
@@ -106,7 +108,7 @@ class _Accesses:
                 self._origins[statement.symbol.name] = self._moved_by(
                     self._indices.get(statement.value, 0)
                 )
-            elif isinstance(statement, (Gather, Scatter)):
+            elif isinstance(statement, (Gather, Scatter, TileLoad, TileStore)):
                 self.unclear.add(statement.buffer)
             elif isinstance(statement, Load):
                 self._note(statement, statement.result.type.lanes, number)

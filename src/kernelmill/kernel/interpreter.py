@@ -26,6 +26,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
     Value,
     VType,
 )
@@ -93,7 +95,8 @@ class _Task:
     def _operand(self, operand: Operand, type: VType) -> Array:
         """The lanes of a register or literal that stands for `type`."""
         if isinstance(operand, Value):
-            return np.broadcast_to(self._registers[operand], (type.lanes,))
+            value = self._registers[operand]
+            return value if type.rows else np.broadcast_to(value, (type.lanes,))
         return np.broadcast_to(literal(operand, type.dtype), (type.lanes,))
 
     def _operands(self, operands: Sequence[Operand], targets: Sequence[Value]) -> list[Array]:
@@ -144,6 +147,14 @@ class _Task:
         for lane in np.flatnonzero(active):
             memory[places[lane]] = lanes[lane]
 
+    def _rows(self, statement: TileLoad | TileStore, type: VType) -> tuple[Array, Array]:
+        """The memory that a tile is in, and the places of its rows there."""
+        memory = self._buffer(statement.buffer, type.dtype)
+        starts = self._strided(statement.index, type.rows, statement.stride)
+        places = starts[:, None] + np.arange(type.lanes)
+        self._active(statement, memory, places.reshape(-1), None)
+        return memory, places
+
     def _strided(self, index: Dim, lanes: int, stride: Dim) -> Array:
         return self._dim(index) + np.arange(lanes) * self._dim(stride)
 
@@ -171,6 +182,12 @@ class _Task:
             case Scatter(buffer, base, offsets, _, mask):
                 places = self._dim(base) + self._registers[offsets].astype(np.int64)
                 self._write(statement, buffer, places, mask)
+            case TileLoad(result):
+                memory, places = self._rows(statement, result.type)
+                self._registers[result] = memory[places]
+            case TileStore(_, _, value):
+                memory, places = self._rows(statement, value.type)
+                memory[places] = self._registers[value]
             case Prefetch():
                 pass
             case Let(symbol, value):

@@ -11,8 +11,10 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
     stmt    = VALUE ":" type "=" OP "(" [operand {"," operand}] ")" [attrs]
             | VALUE ":" type "=" "load" NAME "[" dim "]" ["mask" VALUE] ["stride" dim]
             | VALUE ":" type "=" "gather" NAME "[" dim "+" VALUE "]" ["mask" VALUE]
+            | VALUE ":" type "=" "tile_load" NAME "[" dim "]" "stride" dim
             | "store" NAME "[" dim "]" "," VALUE ["mask" VALUE] ["stride" dim]
             | "scatter" NAME "[" dim "+" VALUE "]" "," VALUE ["mask" VALUE]
+            | "tile_store" NAME "[" dim "]" "," VALUE "stride" dim
             | "prefetch" NAME "[" dim "]"
             | "let" NAME "=" VALUE ["in" "[" INT "," (dim | "inf") "]"]
             | [VALUE {"," VALUE} "="] "for" NAME "=" dim "to" dim "step" dim
@@ -22,7 +24,7 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
             | [VALUE {"," VALUE} ":" type {"," type} "="] "if" VALUE block ["else" block]
             | "yield" operand {"," operand}            (last in a loop or branch that has results)
     operand = VALUE | INT | FLOAT | "true" | "false" | "<" dim ">"
-    type    = DTYPE ["x" LANES]
+    type    = DTYPE ["x" LANES] | "tile" "<" ROWS "x" COLUMNS "x" DTYPE ">"
     VALUE   = "%" NAME
 
 The body runs once for every task: the symbol `task` (0 <= task < tasks) is bound around it. Tasks
@@ -32,6 +34,9 @@ of each access; what it holds when a task begins is anything.
 
 Registers hold f64, f32, f16, bf16, integers and bool (one bit each lane; in memory 0 or 1 a byte).
 Arithmetic on f16 and bf16 is not allowed: `cast` to f32 and back, rounding to nearest even.
+A tile is a value like others, carried by loops and yielded by branches, but only the operators and
+statements called tile_... take one. It has at most 16 rows of 64 bytes, and whole words of 4 bytes
+in a row; in memory the rows are `stride` elements apart.
 A scalar operand next to a vector stands for all lanes. Masked-off lanes load 0 and store nothing.
 A buffer index is in elements of that buffer. `prefetch` changes nothing: the cache line with that
 element, which may lie outside of the buffer, is likely to be read soon. `let` names a scalar i64 so
@@ -50,12 +55,16 @@ from kernelmill.core.dtype import DType
 
 @dataclass(frozen=True)
 class VType:
-    """A register type: `lanes` elements of `dtype`; 1 is a scalar."""
+    """A register type: `lanes` elements of `dtype`; 1 is a scalar. With `rows` it is a tile, and
+    the lanes are its columns."""
 
     dtype: DType
     lanes: int = 1
+    rows: int = 0
 
     def __str__(self) -> str:
+        if self.rows:
+            return f"tile<{self.rows}x{self.lanes}x{self.dtype.name}>"
         return self.dtype.name if self.lanes == 1 else f"{self.dtype.name}x{self.lanes}"
 
 
@@ -137,6 +146,26 @@ class Scatter:
 
 
 @dataclass
+class TileLoad:
+    """Read the rows of a tile at `index`, `index + stride`, ..., each of consecutive elements."""
+
+    result: Value
+    buffer: str
+    index: Dim
+    stride: Dim
+
+
+@dataclass
+class TileStore:
+    """Write the rows of a tile, as `TileLoad` reads them."""
+
+    buffer: str
+    index: Dim
+    value: Value
+    stride: Dim
+
+
+@dataclass
 class Prefetch:
     """Have the cache line with this element brought near; the place need not be in the buffer."""
 
@@ -199,7 +228,10 @@ class If:
     otherwise_yields: tuple[Operand, ...] = ()
 
 
-Stmt = Union[Instr, IndexValue, Load, Gather, Store, Scatter, Prefetch, Let, For, Repeat, If]
+Stmt = Union[
+    Instr, IndexValue, Load, Gather, Store, Scatter, TileLoad, TileStore, Prefetch, Let, For,
+    Repeat, If,
+]  # fmt: skip
 
 
 @dataclass(frozen=True)

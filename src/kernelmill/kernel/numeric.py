@@ -1,25 +1,25 @@
 """What each operator of the kernel IR means, on numpy arrays with one element for each lane.
 
 bf16 is held as its bits in uint16, since numpy has no such type; f16 is numpy's. No arithmetic is
-done on either. Functions of `math` are computed in f64 and rounded.
+done on either but by dot units. A tile is an array of its rows. Functions of `math` are computed in
+f64 and rounded.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from functools import partial
-from math import inf, isfinite
 from typing import Any
 
 import numpy as np
 import torch
 
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, I32, I64, DType
+from kernelmill.core.isa import DOT_UNITS
+from kernelmill.kernel import dots
+from kernelmill.kernel.fused import Array, fma
 from kernelmill.kernel.ir import Instr, VType
 from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _NUMPY: dict[str, type[np.generic]] = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
@@ -46,15 +46,16 @@ def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DT
         return registers[0]
     if instr.op in ("extract", "lane_mask"):
         return I64
-    if instr.op == "dot2" and position < 2:
+    if instr.op == "dot" and position < 2:
         return I32
     return BOOL if instr.op == "select" and position == 0 else instr.result.type.dtype
 
 
 def apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
-    """The lanes of the result. `types` are the operands' element types."""
+    """The lanes of the result, of a tile its rows. `types` are the operands' element types."""
     type = instr.result.type
-    return np.array(np.broadcast_to(_apply(instr, args, types), (type.lanes,)))
+    shape = (type.rows, type.lanes) if type.rows else (type.lanes,)
+    return np.array(np.broadcast_to(_apply(instr, args, types), shape))
 
 
 def _apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
@@ -101,64 +102,6 @@ def _extreme(better: Callable[..., Array], a: Array, b: Array) -> Array:
     return np.where(a != a, a, picked)
 
 
-def _fma(a: Array, b: Array, c: Array) -> Array:
-    if a.dtype == np.float32:
-        return _fma_f32(*(x.astype(np.float64) for x in (a, b, c)))
-    if a.dtype == np.float64:
-        lanes = np.broadcast(a, b, c)
-        return np.array([_fma_f64(*map(float, lane)) for lane in lanes])
-    return a * b + c
-
-
-def _fma_f32(a: Array, b: Array, c: Array) -> Array:
-    """Through f64, where the product is exact; a sum that is not moves to its odd neighbour.
-
-    Rounding to odd keeps the second rounding from seeing a tie that is none (Boldo and Melquiond,
-    2008); the error of the sum is Knuth's.
-    """
-    product = a * b
-    total = product + c
-    part = total - product
-    error = (product - (total - part)) + (c - part)
-    even = total.view(np.int64) % 2 == 0
-    odd = np.nextafter(total, np.copysign(np.inf, error))
-    moved = np.isfinite(error) & (error != 0) & even
-    return np.where(moved, odd, total).astype(np.float32)
-
-
-def _fma_f64(a: float, b: float, c: float) -> float:
-    """Exactly, in fractions, but for zeros and what is not finite."""
-    exact = Fraction(0)
-    if isfinite(a) and isfinite(b) and isfinite(c):
-        exact = Fraction(a) * Fraction(b) + Fraction(c)
-    if exact == 0:
-        return a * b + c
-    try:
-        return exact.numerator / exact.denominator
-    except OverflowError:
-        return inf if exact > 0 else -inf
-
-
-def _dot4(a: Array, b: Array, c: Array) -> Array:
-    left, right = map(np.ascontiguousarray, np.broadcast_arrays(a, b))
-    products = left.view(np.uint8).astype(np.int32) * right.view(np.int8).astype(np.int32)
-    return products.reshape(-1, 4).sum(axis=1, dtype=np.int32) + c
-
-
-def _dot2(a: Array, b: Array, c: Array) -> Array:
-    words = [np.ascontiguousarray(x).view(np.uint32) for x in (a, b)]
-    total = _flushed(c)
-    for halves in ([x & 0xFFFF0000 for x in words], [x << 16 for x in words]):
-        x, y = (_flushed(half.view(np.float32)) for half in halves)
-        total = _flushed(_fma(x, y, total))
-    return total
-
-
-def _flushed(x: Array) -> Array:
-    """Denormals as zeros of their sign."""
-    return np.where(np.abs(x) < np.finfo(np.float32).tiny, np.copysign(np.float32(0), x), x)
-
-
 def _shift(shift: Callable[..., Array], a: Array, b: Array) -> Array:
     bits = a.dtype.itemsize * 8
     valid = (b >= 0) & (b < bits)
@@ -178,7 +121,7 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "abs": np.absolute,
     "min": partial(_extreme, np.less),
     "max": partial(_extreme, np.greater),
-    "fma": _fma,
+    "fma": fma,
     "sqrt": np.sqrt,
     "floor": np.floor,
     "ceil": np.ceil,
@@ -198,8 +141,6 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
     "gt": np.greater,
     "ge": np.greater_equal,
     "select": np.where,
-    "dot4": _dot4,
-    "dot2": _dot2,
 }
 
 
@@ -287,6 +228,11 @@ def _interleave(instr: Instr, args: Sequence[Array], type: VType) -> Array:
     return np.stack(args, axis=1).reshape(-1)[start : start + type.lanes]
 
 
+def _dot(instr: Instr, args: Sequence[Array], type: VType) -> Array:
+    compute = dots.tile_dot if type.rows else dots.dot
+    return compute(DOT_UNITS[str(instr.attrs["unit"])], *args)
+
+
 _VECTOR: dict[str, Callable[[Instr, Sequence[Array], VType], Array]] = {
     "splat": lambda instr, args, type: args[0],
     "check": lambda instr, args, type: args[0],
@@ -296,4 +242,7 @@ _VECTOR: dict[str, Callable[[Instr, Sequence[Array], VType], Array]] = {
     "concat2": lambda instr, args, type: np.concatenate((args[0], args[1])),
     "interleave": _interleave,
     "slice": _slice,
+    "dot": _dot,
+    "tile_dot": _dot,
+    "tile_zero": lambda instr, args, type: np.zeros(1, numpy_dtype(type.dtype)),
 }

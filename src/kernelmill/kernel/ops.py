@@ -5,10 +5,14 @@ arithmetic  add sub mul div neg abs min max fma sqrt floor ceil trunc round copy
             one rounding. min and max give NaN when either side is NaN. round is to nearest even.
             Integers wrap; div and rem truncate; shl and shr by the width or more give 0 (or the
             sign); division by zero and INT_MIN / -1 give 0 and never trap.
-dot4        dot4(a, b, c) on i32: c plus, in each lane, the four products of the bytes of a, taken
-            as unsigned, and of b, taken as signed; the sum wraps
-dot2        dot2(a, b, c) on f32, a and b i32: in each lane fma(a0, b0, fma(a1, b1, c)), where a0 is
-            the lower half of a as bf16 and a1 the upper; f32 and bf16 denormals may count as zero
+dot         dot(a, b, sum){unit}: in each lane sum plus the products of the numbers that are packed
+            in the words (i32) a and b; `unit` names one of core/isa.py's that works on vectors,
+            which says of what type the numbers are and how the products are added. Units that mean
+            the same are interchangeable: a target takes the best instruction that it has.
+tiles       tile_zero(): zeros, or +0.0; tile_dot(a, b, sum){unit}: each sum[i, j] plus the
+            products of row i of a and column j of b, as a unit of core/isa.py that works on tiles
+            adds them: a[i, k] with b[k div group, j * group + k mod group]. Any shape goes up to
+            the unit's own.
 bits        and or xor not shl shr        (bool too for the first four)
 compare     eq ne lt le gt ge -> bool     (ordered: false with NaN, except ne: true)
 select      select(cond, a, b)
@@ -41,4 +45,5 @@ MATH = frozenset(
     "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt".split()
 )
-ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | {"select", "check", "dot4", "dot2"}
+TILE = frozenset("tile_zero tile_dot".split())
+ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | TILE | {"select", "check", "dot"}

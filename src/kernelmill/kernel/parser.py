@@ -25,6 +25,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
     Value,
     VType,
     loop_symbol,
@@ -99,10 +101,23 @@ class _Parser:
         return BY_NAME[name]
 
     def _type(self) -> VType:
+        if self._reader.accept("tile"):
+            return self._tile_type()
         match = re.fullmatch(r"([a-z0-9]+?)(?:x([1-9]\d*))?", self._reader.name("a type"))
         if match is None:
             self._reader.fail_before("a type")
         return VType(self._dtype(match[1]), int(match[2] or 1))
+
+    def _tile_type(self) -> VType:
+        reader = self._reader
+        reader.expect("<")
+        rows = reader.integer()
+        match = re.fullmatch(r"x([1-9]\d*)x([a-z0-9]+)", reader.name("columns and a dtype"))
+        if match is None or rows < 1:
+            reader.fail_before('"ROWSxCOLUMNSxDTYPE"')
+        type = VType(self._dtype(match[2]), int(match[1]), rows)
+        reader.expect(">")
+        return type
 
     def _dim(self) -> Dim:
         return read_dim(self._reader, self._scope)
@@ -164,6 +179,7 @@ class _Parser:
         for keyword, read in (
             ("store", self._store),
             ("scatter", self._scatter),
+            ("tile_store", self._tile_store),
             ("prefetch", self._prefetch),
             ("let", self._let),
         ):
@@ -210,6 +226,10 @@ class _Parser:
             buffer, base, offsets = self._scattered()
             mask = self._mask()
             return Gather(self._define(name, type), buffer, base, offsets, mask)
+        if reader.accept("tile_load"):
+            buffer, index = reader.name("a buffer"), self._bracketed_dim("[", "]")
+            reader.expect("stride")
+            return TileLoad(self._define(name, type), buffer, index, self._dim())
         op = reader.name("an operator")
         reader.expect("(")
         if op == "index":
@@ -247,6 +267,14 @@ class _Parser:
         buffer, base, offsets = self._scattered()
         self._reader.expect(",")
         return Scatter(buffer, base, offsets, self._use(), self._mask())
+
+    def _tile_store(self) -> TileStore:
+        reader = self._reader
+        buffer, index = reader.name("a buffer"), self._bracketed_dim("[", "]")
+        reader.expect(",")
+        value = self._use()
+        reader.expect("stride")
+        return TileStore(buffer, index, value, self._dim())
 
     def _prefetch(self) -> Prefetch:
         return Prefetch(self._reader.name("a buffer"), self._bracketed_dim("[", "]"))

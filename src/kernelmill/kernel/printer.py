@@ -23,6 +23,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
     Value,
 )
 
@@ -147,6 +149,12 @@ class _Printer:
             case Scatter(buffer, base, offsets, value, mask):
                 text = f"scatter {buffer}[{self._dim(base)} + {self._use(offsets)}]"
                 self._line(f"{text}, {self._use(value)}{self._suffix(mask, 1)}")
+            case TileLoad(result, buffer, index, stride):
+                text = f"tile_load {buffer}[{self._dim(index)}] stride {self._dim(stride)}"
+                self._line(f"{self._typed(result)} = {text}")
+            case TileStore(buffer, index, value, stride):
+                text = f"tile_store {buffer}[{self._dim(index)}], {self._use(value)}"
+                self._line(f"{text} stride {self._dim(stride)}")
             case Prefetch(buffer, index):
                 self._line(f"prefetch {buffer}[{self._dim(index)}]")
             case Let(symbol, value):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernelmill.core.dtype import BOOL, F32, F64, I32, I64, DType
+from kernelmill.core.isa import DOT_UNITS, DotUnit
 from kernelmill.kernel.ir import Instr, Operand, Value, VType
-from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
+from kernelmill.kernel.ops import COMPARE, MATH, REDUCE, TILE
 
 
 class TypingError(ValueError):
@@ -66,6 +67,9 @@ def check_instr(instr: Instr) -> None:
     if instr.attrs:
         unknown = sorted(set(instr.attrs) - attrs)
         require(not unknown, f"{instr.op} has no attribute {', '.join(unknown)}")
+    if instr.op not in TILE:
+        for value in (instr.result, *_registers(instr.args)):
+            require(not value.type.rows, f"{instr.op} takes no tiles, and {value} is one")
     if instr.op in _UNIFORM:
         _check_uniform(instr)
     elif instr.op in COMPARE:
@@ -87,8 +91,11 @@ def check_fits(operand: Operand, type: VType) -> None:
     """
     if isinstance(operand, Value):
         have = operand.type
-        if have.dtype != type.dtype or have.lanes not in (1, type.lanes):
+        fits = have.rows == type.rows and have.lanes in (1, type.lanes)
+        if have.dtype != type.dtype or not fits or (type.rows and have != type):
             raise TypingError(f"{operand} is {have}, not {type}")
+    elif type.rows:
+        raise TypingError(f"the literal {operand} where {type} is wanted")
     elif isinstance(operand, bool):
         require(type.dtype == BOOL, f"a bool literal where {type} is wanted")
     elif type.dtype.is_integer:
@@ -178,20 +185,45 @@ def _bitcast(instr: Instr) -> None:
     )
 
 
-def _dot4(instr: Instr) -> None:
-    _arity(instr, 3)
-    require(instr.result.type.dtype == I32, f"dot4 is on i32, not {instr.result.type.dtype}")
-    for arg in instr.args:
-        check_fits(arg, instr.result.type)
+def _unit(instr: Instr) -> DotUnit:
+    name = instr.attrs.get("unit")
+    unit = DOT_UNITS.get(name) if isinstance(name, str) else None
+    if unit is None:
+        raise TypingError(f"{instr.op} needs a unit of core/isa.py, not {name!r}")
+    return unit
 
 
-def _dot2(instr: Instr) -> None:
+def _dot(instr: Instr) -> None:
     _arity(instr, 3)
-    type = instr.result.type
-    require(type.dtype == F32, f"dot2 is on f32, not {type.dtype}")
+    unit, type = _unit(instr), instr.result.type
+    require(unit.group > 1 and unit.rows == 1, f"{unit.name} takes no words of several numbers")
+    require(type.dtype == unit.sum, f"{unit.name} gives {unit.sum}, not {type.dtype}")
     for arg in instr.args[:2]:
         check_fits(arg, VType(I32, type.lanes))
     check_fits(instr.args[2], type)
+
+
+def _tile_zero(instr: Instr) -> None:
+    _arity(instr, 0)
+    require(instr.result.type.rows > 0, f"the result is a tile, not {instr.result.type}")
+
+
+def _tile_dot(instr: Instr) -> None:
+    _arity(instr, 3)
+    unit, type = _unit(instr), instr.result.type
+    require(unit.rows > 1, f"{unit.name} takes no tiles")
+    a = _register(instr).type
+    groups = a.lanes // unit.group
+    inside = type.rows <= unit.rows and type.lanes <= unit.columns and groups <= unit.depth
+    require(inside, f"{type} with {groups} groups along k is more than {unit.name} takes")
+    b = VType(unit.b, type.lanes * unit.group, groups)
+    for arg, want in zip(
+        instr.args,
+        (VType(unit.a, groups * unit.group, type.rows), b, VType(unit.sum, type.lanes, type.rows)),
+        strict=True,
+    ):
+        check_fits(arg, want)
+    _check_result(instr, VType(unit.sum, type.lanes, type.rows))
 
 
 def _splat(instr: Instr) -> None:
@@ -258,13 +290,16 @@ _ATTRS = {
     "slice": frozenset(("start",)),
     "interleave": frozenset(("half",)),
     "check": frozenset(("code",)),
+    "dot": frozenset(("unit",)),
+    "tile_dot": frozenset(("unit",)),
 }
 _RULES: dict[str, Callable[[Instr], None]] = {
     "select": _select,
     "cast": _cast,
     "bitcast": _bitcast,
-    "dot4": _dot4,
-    "dot2": _dot2,
+    "dot": _dot,
+    "tile_zero": _tile_zero,
+    "tile_dot": _tile_dot,
     "splat": _splat,
     "iota": _iota,
     "extract": _extract,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from kernelmill.core.dim import Dim, Sym, symbols
 from kernelmill.core.dtype import BOOL, I32, I64, DType
 from kernelmill.core.errors import VerificationError
+from kernelmill.core.isa import TILE_ROW_BYTES, TILE_ROWS
 from kernelmill.kernel.ir import (
     SCRATCH,
     STATUS,
@@ -27,6 +28,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
     Value,
     VType,
 )
@@ -105,6 +108,8 @@ class _Verifier:
                 raise TypingError(f"{value} has {value.type.lanes} lanes")
             if value.type.dtype.is_opaque:
                 raise TypingError(f"{value}: no register holds {value.type}")
+            if value.type.rows:
+                _fits_unit(value)
             self._defined.add(value)
             self._visible.add(value)
 
@@ -134,25 +139,37 @@ class _Verifier:
                 require(result.type == VType(I64), f"an index is i64, not {result.type}")
                 self._define((result,))
             case Load(result, buffer, index, mask, stride):
+                self._no_tile(result)
                 self._access(buffer, result.type.dtype, "in", index, stride)
                 self._mask(mask, result.type.lanes)
                 self._define((result,))
             case Gather(result, buffer, base, offsets, mask):
+                self._no_tile(result)
                 self._access(buffer, result.type.dtype, "in", base)
                 self._offsets(offsets, result.type.lanes)
                 self._mask(mask, result.type.lanes)
                 self._define((result,))
             case Store(buffer, index, value, mask, stride):
                 self._use(value)
+                self._no_tile(value)
                 self._access(buffer, value.type.dtype, "out", index, stride)
                 self._mask(mask, value.type.lanes)
             case Scatter(buffer, base, offsets, value, mask):
                 self._use(value)
+                self._no_tile(value)
                 self._access(buffer, value.type.dtype, "out", base)
                 lanes = offsets.type.lanes
                 self._offsets(offsets, lanes)
                 require(value.type.lanes in (1, lanes), f"{lanes} offsets for {value.type}")
                 self._mask(mask, lanes)
+            case TileLoad(result, buffer, index, stride):
+                require(result.type.rows > 0, f"{result} is no tile")
+                self._access(buffer, result.type.dtype, "in", index, stride)
+                self._define((result,))
+            case TileStore(buffer, index, value, stride):
+                self._use(value)
+                require(value.type.rows > 0, f"{value} is no tile")
+                self._access(buffer, value.type.dtype, "out", index, stride)
             case Prefetch(buffer, index):
                 require(buffer in self._buffers, f"no buffer {buffer!r} to prefetch from")
                 self._dims(index)
@@ -166,6 +183,9 @@ class _Verifier:
                 self._repeat(statement)
             case If():
                 self._if(statement)
+
+    def _no_tile(self, value: Value) -> None:
+        require(not value.type.rows, f"{value} is a tile: it takes tile_load and tile_store")
 
     def _instr(self, instr: Instr) -> None:
         self._use(*instr.args)
@@ -198,6 +218,7 @@ class _Verifier:
 
     def _offsets(self, offsets: Value, lanes: int) -> None:
         self._use(offsets)
+        self._no_tile(offsets)
         require(offsets.type.dtype in (I64, I32), f"offsets are i64 or i32, not {offsets.type}")
         require(offsets.type.lanes == lanes, f"{offsets.type.lanes} offsets for {lanes} lanes")
 
@@ -249,6 +270,12 @@ class _Verifier:
         self._use(*yields)
         for operand, target in zip(yields, targets, strict=True):
             check_fits(operand, target.type)
+
+
+def _fits_unit(tile: Value) -> None:
+    row = tile.type.lanes * tile.type.dtype.bytes
+    fits = tile.type.rows <= TILE_ROWS and row <= TILE_ROW_BYTES and row % 4 == 0
+    require(fits, f"{tile} is {tile.type}: {TILE_ROWS} rows of up to {TILE_ROW_BYTES // 4} words")
 
 
 _COUNTS = "carried registers, initial values, results and yields"

@@ -37,6 +37,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
     Value,
 )
 from kernelmill.plan.ir import Launch, Plan
@@ -152,11 +154,21 @@ class _Ranges:
             self._loop(statement)
         elif isinstance(statement, (Gather, Scatter)):
             self._spans.setdefault(statement.buffer, []).append(None)
+        elif isinstance(statement, (TileLoad, TileStore)) and statement.buffer != SCRATCH:
+            self._tile(
+                statement, statement.result if isinstance(statement, TileLoad) else statement.value
+            )
         elif isinstance(statement, (Load, Store)) and statement.buffer != SCRATCH:
             value = statement.result if isinstance(statement, Load) else statement.value
             self._spans.setdefault(statement.buffer, []).append(
                 self._span(statement.index, value.type.lanes, statement.stride)
             )
+
+    def _tile(self, statement: TileLoad | TileStore, value: Value) -> None:
+        span = self._span(statement.index, value.type.rows, statement.stride)
+        if span is not None:
+            span = (*span[:2], span[2] + value.type.lanes - 1)
+        self._spans.setdefault(statement.buffer, []).append(span)
 
     def _let(self, statement: Let) -> None:
         name = statement.symbol.name

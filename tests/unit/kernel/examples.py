@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kernelmill.core.dim import Sym, maximum, minimum, of_atom
 from kernelmill.core.dtype import BF16, BOOL, F32, F64, I8, I32, I64, U8
+from kernelmill.core.isa import BF16_PAIRS, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import STATUS, Kernel, VType
 from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
@@ -41,8 +42,8 @@ def operators() -> Kernel:
     b.op("cast", b.op("cast", x, dtype=BF16), dtype=U8)
     b.op("bitcast", x, dtype=I32)
     b.op("bitcast", b.op("bitcast", i, dtype=I8, lanes=32), dtype=I32, lanes=8)
-    b.op("dot4", i, -3, b.op("splat", 5, dtype=I32))
-    b.op("dot2", i, -3, x, dtype=F32)
+    b.dot(VNNI, i, -3, b.op("splat", 5, dtype=I32, lanes=8))
+    b.dot(BF16_PAIRS, i, -3, x)
     for op in sorted(REDUCE):
         b.op(op, i)
     lane = b.op("extract", x, 3)
@@ -73,6 +74,27 @@ def memory() -> Kernel:
     b.store("scratch", size - 1, b.op("cast", found, dtype=F32), mask)
     b.load("scratch", maximum(size - 4, 0) % 8, U8, 3)
     b.prefetch("x", base + 64)
+    return b.kernel
+
+
+@_example
+def tiles() -> Kernel:
+    b = KernelBuilder("tiles", "MatMul", tasks=2)
+    b.kernel.scratch = 256
+    b.buffer("x", BF16, 16 * 70, "in")
+    b.buffer("w", BF16, 3 * 512, "in")
+    b.buffer("y", F32, 2 * 256, "inout")
+    whole, sums = VType(BF16, 32, 16), VType(F32, 16, 16)
+    with b.loop(0, 2, carry=[(sums, b.tile_zero(sums))]) as loop:
+        left = b.tile_load("x", loop.index * 32, whole, 70)
+        right = b.tile_load("w", (b.task + loop.index) * 512, whole, 32)
+        loop.carry(b.dot(TILE_BF16, left, right, loop.carried[0]))
+    b.tile_store("y", b.task * 256, loop.results[0], 16)
+    few, shape = VType(U8, 8, 3), VType(I32, 5, 3)
+    for unit in TILE_BYTES:
+        left = b.tile_load("scratch", 4, VType(unit.a, few.lanes, few.rows), 12 + b.task)
+        right = b.tile_load("scratch", 32, VType(unit.b, 20, 2), 20)
+        b.tile_store("scratch", 0, b.dot(unit, left, right, b.tile_zero(shape)), 6)
     return b.kernel
 
 

@@ -21,6 +21,8 @@ from kernelmill.core.dtype import (
     DType,
     to_torch,
 )
+from kernelmill.core.isa import BF16_PAIRS, TILE_BF16, TILE_BYTES, VNNI
+from kernelmill.kernel.dots import dot, tile_dot
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Instr, Value, VType
 from kernelmill.kernel.numeric import Array, apply, cast, literal, numpy_dtype
@@ -183,10 +185,10 @@ def test_vectors() -> None:
         compute("extract", I32, x, np.array([5]))
 
 
-def test_dot4_takes_unsigned_and_signed_bytes() -> None:
+def test_dot_of_bytes_takes_unsigned_and_signed_bytes() -> None:
     a = np.array([[255, 1, 0, 0], [0, 0, 2, 3]], np.uint8).view(np.int32).reshape(-1)
     b = np.array([[-128, 5, 9, 9], [9, 9, -1, 127]], np.int8).view(np.int32).reshape(-1)
-    assert compute("dot4", I32, a, b, np.array([10, -10], np.int32)).tolist() == [-32625, 369]
+    assert dot(VNNI, a, b, np.array([10, -10], np.int32)).tolist() == [-32625, 369]
 
 
 def halves(*pairs: tuple[float, float]) -> np.ndarray:
@@ -196,16 +198,54 @@ def halves(*pairs: tuple[float, float]) -> np.ndarray:
     )
 
 
-def test_dot2_adds_the_upper_product_first_and_rounds_between() -> None:
+def test_bf16_pairs_add_the_upper_product_first_and_round_between() -> None:
     a, b = halves((1.0, 2.0**24)), halves((1.0, 1.0))
-    assert compute("dot2", F32, a, b, np.array([1.0], np.float32)).tolist() == [2.0**24]
-    assert compute("dot2", F32, a, b, np.array([-(2.0**24)], np.float32)).tolist() == [1.0]
+    assert dot(BF16_PAIRS, a, b, np.array([1.0], np.float32)).tolist() == [2.0**24]
+    assert dot(BF16_PAIRS, a, b, np.array([-(2.0**24)], np.float32)).tolist() == [1.0]
 
 
-def test_dot2_takes_denormals_for_zeros() -> None:
+def test_bf16_pairs_take_denormals_for_zeros() -> None:
     a, b = halves((1e-39, -1e-30), (3.0, 0.0)), halves((1e30, 1e-30), (2.0, 5.0))
-    got = compute("dot2", F32, a, b, np.array([-0.0, 1e-40], np.float32))
+    got = dot(BF16_PAIRS, a, b, np.array([-0.0, 1e-40], np.float32))
     assert got.tolist() == [0.0, 6.0]
+
+
+def test_a_small_result_is_zero_where_24_bits_do_not_round_it_up() -> None:
+    one = halves((0.0, 1.0))
+    sums = np.array([2.0**-125 - 2.0**-149], np.float32)
+    for upper, expected in ((2.0**-126, 0.0), (0.0, sums[0])):
+        assert dot(BF16_PAIRS, one, halves((0.0, -upper)), sums).tolist() == [expected]
+    # 2^-126 less a quarter and less half of its last bit.
+    for small, expected in ((2.0**-151, 2.0**-126), (2.0**-150, 0.0)):
+        a, b = halves((0.0, small * 2.0**60)), halves((0.0, -(2.0**-60)))
+        assert dot(BF16_PAIRS, a, b, np.array([2.0**-126], np.float32)).tolist() == [expected]
+
+
+def test_a_tile_adds_even_and_odd_products_apart() -> None:
+    big = 2.0**24
+    # Even products: 2^24, 1, -2^24, of which the 1 is lost; odd ones: 1, 1, 1.
+    a = np.array([[big, 1, 1, 1, -big, 1]], np.float32)
+    ones = np.ones((3, 4), np.float32)
+    got = tile_dot(TILE_BF16, as_bf16(a), as_bf16(ones), np.full((1, 2), 0.5, np.float32))
+    assert got.tolist() == [[3.5, 3.5]]
+
+
+def test_tiles_of_bytes_pair_neighbours_along_k() -> None:
+    rng = np.random.default_rng(5)
+    for unit in TILE_BYTES:
+        types = [numpy_dtype(dtype) for dtype in (unit.a, unit.b)]
+        a, b = (
+            rng.integers(-128, 256, shape).astype(t)
+            for shape, t in zip([(3, 8), (8, 5)], types, strict=True)
+        )
+        words = b.reshape(2, 4, 5).transpose(0, 2, 1).reshape(2, 20)
+        c = rng.integers(-9, 9, (3, 5), dtype=np.int32)
+        expected = a.astype(np.int32) @ b.astype(np.int32) + c
+        np.testing.assert_array_equal(tile_dot(unit, a, words, c), expected)
+
+
+def as_bf16(x: np.ndarray) -> np.ndarray:
+    return (x.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def test_reductions_fold_the_upper_half_onto_the_lower() -> None:

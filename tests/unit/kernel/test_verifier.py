@@ -19,6 +19,9 @@ kernel k(x: f32[s0] in, i: i32[64] in, y: f32[s0] out, z: bf16[8] inout) dims(s0
   %m: boolx8 = lane_mask(%n)
   %h: bf16x4 = load z[0]
   %s: f32 = extract(%x, 0)
+  %a: tile<4x8xbf16> = tile_load z[0] stride 8
+  %b: tile<4x32xbf16> = tile_load z[0] stride 32
+  %t: tile<4x16xf32> = tile_zero()
 """
 
 
@@ -37,6 +40,9 @@ def verify(body: str) -> None:
         "%0: bf16x4 = select(false, %h, 1.0)",
         "%0: i16x4 = bitcast(%h)",
         "%0: f64x8 = cast(%s)",
+        '%0: tile<4x16xf32> = tile_dot(%a, %b, %t) {unit="tile_bf16"}',
+        "%0 = for j = 0 to 2 step 1 carry (%1: tile<4x16xf32> = %t) { yield %1 }",
+        "tile_store y[0], %t stride s0",
         "%0: bool = reduce_max(%m)",
         "%0: f32x3 = slice(%x) {start=5}",
         "%0: f32 = extract(%x, %n)",
@@ -82,10 +88,14 @@ def test_right_statements_pass(body: str) -> None:
         ("%0: f64x8 = bitcast(%x)", "f32x8 has not the bits of f64x8"),
         ("%0: i8x16 = bitcast(%x)", "f32x8 has not the bits of i8x16"),
         ("%0: boolx32 = bitcast(%x)", "f32x8 has not the bits of boolx32"),
-        ("%0: f32x8 = dot4(%x, %x, %x)", "dot4 is on i32, not f32"),
-        ("%0: i32x8 = dot2(%i, %i, %x)", "dot2 is on f32, not i32"),
-        ("%0: f32x8 = dot2(%x, %i, %x)", "%x is f32x8, not i32x8"),
-        ("%0: i32x8 = dot4(%i, %x, %i)", "%x is f32x8, not i32x8"),
+        ('%0: f32x8 = dot(%x, %x, %x) {unit="vnni"}', "vnni gives i32, not f32"),
+        ('%0: i32x8 = dot(%i, %i, %x) {unit="bf16_pairs"}', "bf16_pairs gives f32, not i32"),
+        ('%0: f32x8 = dot(%x, %i, %x) {unit="bf16_pairs"}', "%x is f32x8, not i32x8"),
+        ('%0: i32x8 = dot(%i, %x, %i) {unit="vnni"}', "%x is f32x8, not i32x8"),
+        ("%0: i32x8 = dot(%i, %i, %i)", "dot needs a unit of core/isa.py, not None"),
+        ('%0: i32x8 = dot(%i, %i, %i) {unit="abacus"}', "not 'abacus'"),
+        ('%0: f32x8 = dot(%i, %i, %x) {unit="multiply_add"}', "takes no words of several numbers"),
+        ('%0: i32x8 = dot(%i, %i, %i) {unit="tile_u8i8"}', "takes no words of several numbers"),
         ("%0: f64x4 = cast(%x)", "8 lanes cannot become 4"),
         ("%0: f32 = cast(1.0)", "cast needs a register"),
         ("%0: f32x8 = splat(%x)", "%x is f32x8, not f32"),
@@ -98,6 +108,32 @@ def test_right_statements_pass(body: str) -> None:
         ("%0: f32x4 = slice(%x) {start=5}", "4 lanes from 5 are not inside f32x8"),
         ("%0: f32x4 = slice(%x)", "4 lanes from None"),
         ("%0: boolx8 = check(%m)", "check needs a buffer 'status'"),
+        ("%0: tile<4x16xf32> = add(%t, %t)", "add takes no tiles"),
+        ("%0: f32x8 = fma(%x, %x, %t)", "fma takes no tiles, and %t is one"),
+        ("store y[0], %t", "%t is a tile: it takes tile_load and tile_store"),
+        ("%0: tile<4x8xbf16> = load z[0]", "%0 is a tile"),
+        ("tile_store y[0], %x stride 16", "%x is no tile"),
+        ("tile_store z[0], %t stride 16", "buffer z holds bf16, not f32"),
+        ("tile_store y[0], %t stride 0", "the stride is 0"),
+        ("%0: tile<17x16xf32> = tile_zero()", "16 rows of up to 16 words"),
+        ("%0: tile<4x17xf32> = tile_zero()", "16 rows of up to 16 words"),
+        ("%0: tile<4x3xi8> = tile_zero()", "16 rows of up to 16 words"),
+        ("%0: f32x8 = tile_zero()", "the result is a tile, not f32x8"),
+        ('%0: tile<4x16xf32> = tile_dot(%a, %b, %t) {unit="vnni"}', "vnni takes no tiles"),
+        (
+            '%0: tile<4x16xf32> = tile_dot(%b, %b, %t) {unit="tile_bf16"}',
+            "%b is tile<4x32xbf16>, no",
+        ),
+        (
+            '%0: tile<4x16xf32> = tile_dot(%a, %a, %t) {unit="tile_bf16"}',
+            "%a is tile<4x8xbf16>, not",
+        ),
+        (
+            '%0: tile<4x8xf32> = tile_dot(%a, %b, %t) {unit="tile_bf16"}',
+            "%b is tile<4x32xbf16>, no",
+        ),
+        ('%0: tile<4x16xf32> = tile_dot(%a, %b, 0.0) {unit="tile_bf16"}', "the literal 0.0"),
+        ("%0 = for j = 0 to 2 step 1 carry (%1: tile<4x16xf32> = %x) { yield %1 }", "%x is f32x8"),
         ("%0: f32 = load q[0]", "there is no buffer 'q'"),
         ("%0: f64 = load x[0]", "buffer x holds f32, not f64"),
         ("%0: f32 = load y[0]", "buffer y is declared 'out' and is read"),

@@ -6,20 +6,33 @@ from typing import Protocol
 
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.core.dtype import DType
+from kernelmill.core.isa import DotUnit
+from kernelmill.kernel.ir import VType
 
 
 class Answers(Protocol):
     """Instructions of one ISA. Registers may have any number of lanes; every answer has to be
     right for all of them."""
 
-    def dot_bytes(self, a: Reg, b: Reg, c: Reg) -> Reg:
-        """c (i32) plus the four products of the bytes of a, unsigned, and of b, signed, in each
-        lane; the sum wraps."""
+    def dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+        """c plus, in each lane, the products of the numbers in the words a and b, as the unit, or
+        one that means the same, adds them."""
         ...
 
-    def dot_bf16(self, a: Reg, b: Reg, c: Reg) -> Reg:
-        """c (f32) plus the products of the upper halves of a and b (i32), and then of the lower
-        ones, as bf16."""
+    def tile_zero(self, code: Code, type: VType) -> Reg:
+        """A tile of zeros. All tiles of an ISA are either registers of its own or vectors."""
+        ...
+
+    def tile_load(self, type: VType, address: str, stride: Reg) -> Reg:
+        """A tile whose rows are `stride` (i64) elements apart."""
+        ...
+
+    def tile_store(self, value: Reg, address: str, stride: Reg) -> None:
+        """Write the rows of a tile, `stride` (i64) elements apart."""
+        ...
+
+    def tile_dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+        """c plus the product of two tiles."""
         ...
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:

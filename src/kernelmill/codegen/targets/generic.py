@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kernelmill.codegen import arithmetic
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.core.dtype import F32, I8, U8, DType
-from kernelmill.core.isa import Isa
+from kernelmill.codegen.targets import tiles, words
+from kernelmill.core.dtype import DType
+from kernelmill.core.isa import DotUnit, Isa
+from kernelmill.kernel.ir import VType
 
 
 class Generic:
@@ -14,15 +15,20 @@ class Generic:
     def __init__(self, isa: Isa) -> None:
         self.isa = isa
 
-    def dot_bytes(self, a: Reg, b: Reg, c: Reg) -> Reg:
-        for number in range(4):
-            c = c + _byte(a, number, U8) * _byte(b, number, I8)
-        return c
+    def dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+        return words.dot(unit, a, b, c)
 
-    def dot_bf16(self, a: Reg, b: Reg, c: Reg) -> Reg:
-        for x, y in ((a & -0x10000, b & -0x10000), (a << 16, b << 16)):
-            c = arithmetic.fma(a.code, x.bits_as(F32), y.bits_as(F32), c)
-        return c
+    def tile_zero(self, code: Code, type: VType) -> Reg:
+        return Reg(code, "zeroinitializer", type)
+
+    def tile_load(self, type: VType, address: str, stride: Reg) -> Reg:
+        return tiles.load(type, address, stride)
+
+    def tile_store(self, value: Reg, address: str, stride: Reg) -> None:
+        tiles.store(value, address, stride)
+
+    def tile_dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+        return tiles.dot(unit, a, b, c)
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:
         return None
@@ -38,10 +44,3 @@ class Generic:
 
     def spin_hint(self) -> tuple[str, str]:
         return "", ""
-
-
-def _byte(x: Reg, number: int, dtype: DType) -> Reg:
-    """One byte of each lane, sign or zero extended."""
-    if dtype == U8:
-        return x.logical_shift(8 * number) & 0xFF
-    return (x << (24 - 8 * number)) >> 24

@@ -1,4 +1,4 @@
-"""x86-64: SSE to AVX-512, VNNI, AVX512-BF16, and SLEEF's vector functions.
+"""x86-64: SSE to AVX-512, VNNI, AVX512-BF16, AMX, and SLEEF's vector functions.
 
 Source of names and semantics: Intel Intrinsics Guide; LLVM's IntrinsicsX86.td.
 """
@@ -10,10 +10,11 @@ from collections.abc import Callable
 from kernelmill.codegen import convert
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.spelling import llvm_type, vector
+from kernelmill.codegen.targets import x86_amx
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import concat, slice_lanes
 from kernelmill.core.dtype import BF16, F32, I8, I16, I32, DType
-from kernelmill.core.isa import BF16_PAIRS, VNNI
+from kernelmill.core.isa import PAIRS_OF_16, VNNI, DotUnit
 from kernelmill.kernel.ir import VType
 
 _PAIRS = {
@@ -32,23 +33,35 @@ _TO_FLOOR = 9
 class X86(Generic):
     """x86-64 of any level."""
 
-    def dot_bytes(self, a: Reg, b: Reg, c: Reg) -> Reg:
-        bits = 32 * a.lanes
-        if bits not in _PAIRS or bits > self.isa.vector_bits:
-            return super().dot_bytes(a, b, c)
+    def dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+        bits = 32 * c.lanes
+        if bits in _PAIRS and bits <= self.isa.vector_bits:
+            if unit in (VNNI, PAIRS_OF_16):
+                return self._dot_bytes(a, b, c)
+            if unit == self.isa.dot_unit(BF16, bits):
+                return _dot_bf16(a, b, c)
+        return super().dot(unit, a, b, c)
+
+    def _dot_bytes(self, a: Reg, b: Reg, c: Reg) -> Reg:
+        bits = 32 * c.lanes
         if self.isa.dot_unit(I8, bits) == VNNI:
             return _call(f"llvm.x86.avx512.vpdpbusd.{bits}", c, a, b)
         return c + _pairs(a, b, bits)
 
-    def dot_bf16(self, a: Reg, b: Reg, c: Reg) -> Reg:
-        bits = 32 * a.lanes
-        if self.isa.dot_unit(BF16, bits) != BF16_PAIRS or bits not in _PAIRS:
-            return super().dot_bf16(a, b, c)
-        name, code = f"llvm.x86.avx512bf16.dpbf16ps.{bits}", a.code
-        kind, halves = llvm_type(c.type), vector("bfloat", 2 * c.lanes)
-        code.module.declare(name, kind, [kind, halves, halves])
-        x, y = (code.result(f"bitcast {each.typed} to {halves}", each.type).text for each in (a, b))
-        return code.result(f"call {kind} @{name}({c.typed}, {halves} {x}, {halves} {y})", c.type)
+    def tile_zero(self, code: Code, type: VType) -> Reg:
+        return x86_amx.zero(code, type) if self.isa.has_tiles else super().tile_zero(code, type)
+
+    def tile_load(self, type: VType, address: str, stride: Reg) -> Reg:
+        here = x86_amx.load if self.isa.has_tiles else super().tile_load
+        return here(type, address, stride)
+
+    def tile_store(self, value: Reg, address: str, stride: Reg) -> None:
+        here = x86_amx.store if self.isa.has_tiles else super().tile_store
+        here(value, address, stride)
+
+    def tile_dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+        here = x86_amx.dot if self.isa.has_tiles else super().tile_dot
+        return here(unit, a, b, c)
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:
         if not self._scales(p.lanes):
@@ -84,6 +97,14 @@ class X86(Generic):
 
     def spin_hint(self) -> tuple[str, str]:
         return "declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"
+
+
+def _dot_bf16(a: Reg, b: Reg, c: Reg) -> Reg:
+    name, code = f"llvm.x86.avx512bf16.dpbf16ps.{32 * c.lanes}", c.code
+    kind, halves = llvm_type(c.type), vector("bfloat", 2 * c.lanes)
+    code.module.declare(name, kind, [kind, halves, halves])
+    x, y = (code.result(f"bitcast {each.typed} to {halves}", each.type).text for each in (a, b))
+    return code.result(f"call {kind} @{name}({c.typed}, {halves} {x}, {halves} {y})", c.type)
 
 
 def _pairs(a: Reg, b: Reg, bits: int) -> Reg:

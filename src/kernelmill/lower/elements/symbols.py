@@ -18,6 +18,8 @@ from kernelmill.kernel.ir import (
     Scatter,
     Stmt,
     Store,
+    TileLoad,
+    TileStore,
 )
 
 
@@ -40,7 +42,7 @@ def _block(statements: Iterable[Stmt]) -> Iterator[Dim]:
     for statement in statements:
         if isinstance(statement, IndexValue):
             yield statement.dim
-        elif isinstance(statement, Load | Store):
+        elif isinstance(statement, Load | Store | TileLoad | TileStore):
             yield statement.index
             yield statement.stride
         elif isinstance(statement, Prefetch):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, bounds, floordiv, minimum, mod
 from kernelmill.core.dtype import DType
+from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, size_hint
@@ -26,8 +27,8 @@ Fetch = Callable[[int, Dims], Value]
 class Tile:
     """The shape of a tile, its element type, and whether a*b + c is one instruction.
 
-    With `words` elements of A and B are words of several numbers; see Contraction. `grouped`: the
-    axes of k are groups within groups.
+    With a `unit` for groups elements of A and B are words of several numbers; see Contraction.
+    `grouped`: the axes of k are groups within groups.
     """
 
     rows: int
@@ -35,7 +36,7 @@ class Tile:
     lanes: int
     dtype: DType
     fused: bool
-    words: int = 1
+    unit: DotUnit = MULTIPLY_ADD
     grouped: bool = False
 
     def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
@@ -45,8 +46,8 @@ class Tile:
 
     def multiply_add(self, builder: KernelBuilder, a: Value, b: Value, c: Value) -> Value:
         """a * b + c."""
-        if self.words > 1:
-            return builder.op(f"dot{self.words}", a, b, c, dtype=self.dtype)
+        if self.unit.group > 1:
+            return builder.dot(self.unit, a, b, c)
         if self.fused:
             return builder.op("fma", a, b, c)
         return builder.op("add", builder.op("mul", a, b), c)

@@ -8,6 +8,7 @@ from typing import Union
 
 from kernelmill.core.dim import Dim, ceildiv, linear_part, minimum, mod, symbols
 from kernelmill.core.dtype import BF16, I8, I16, I32, DType
+from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
@@ -22,9 +23,10 @@ LoadNumber = Callable[[Dims, Dim, Dim, Union[Lane, None]], Value]
 """`load(batch, outer, k, lane)`: one number, or the vector of numbers along the lane's symbol."""
 
 
-def word_size(dtype: DType, machine: Machine) -> int:
-    """How many numbers of this type the processor multiplies as one word; 1 for one at a time."""
-    return machine.dot_unit(dtype).group if dtype in (I8, BF16) else 1
+def unit_of_words(dtype: DType, machine: Machine) -> DotUnit:
+    """What multiplies words of several numbers of this type; a unit with a group of one where
+    numbers are multiplied one at a time."""
+    return machine.dot_unit(dtype) if dtype in (I8, BF16) else MULTIPLY_ADD
 
 
 @dataclass(frozen=True)

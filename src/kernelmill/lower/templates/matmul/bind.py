@@ -26,6 +26,7 @@ from kernelmill.core.dim import (
 )
 from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
@@ -70,7 +71,7 @@ from kernelmill.lower.weights.dequantise import (
 )
 from kernelmill.lower.weights.panel_views import Rows, panel_view
 from kernelmill.lower.weights.widen import factors, made_of, widened
-from kernelmill.lower.weights.words import Words, word_size
+from kernelmill.lower.weights.words import Words, unit_of_words
 
 
 class Pack(Protocol):
@@ -157,7 +158,7 @@ class ContractionEmitter:
     def _roles(self) -> Roles:
         """The roles, with k cut into the groups of a weight that is computed."""
         roles = self._whole
-        if not self._computes_b or self._words > 1:
+        if not self._computes_b or self._unit.group > 1:
             return roles
         (size,) = roles.k
         assert isinstance(size, int)
@@ -212,10 +213,10 @@ class ContractionEmitter:
             b = self._computed(b)
         a = self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k)
         k = roles.k
-        if self._words > 1:
+        if self._unit.group > 1:
             a = self._in_words(a, roles.a, roles.a_index, k[0], shifted=roles.a.dtype == I8)
             b = self._in_words(b, roles.b, roles.b_index, k[0], shifted=False)
-            k = (ceildiv(k[0], self._words),)
+            k = (ceildiv(k[0], self._unit.group),)
         return Contraction(
             roles.batch, roles.m, roles.n, k,
             a,
@@ -224,7 +225,7 @@ class ContractionEmitter:
             lambda b, batch, m, n, lane, sums: self._store(
                 roles.result_index(batch, m, n), lane, sums
             ),
-            self._words,
+            self._unit,
             self._find_rows if self.seed.op == "grouped_matmul" else None,
             self._likely,
         )  # fmt: skip
@@ -240,8 +241,8 @@ class ContractionEmitter:
         return sym("rows", 0)
 
     @property
-    def _words(self) -> int:
-        """How many neighbours along k are multiplied at a time.
+    def _unit(self) -> DotUnit:
+        """What multiplies neighbours along k at a time, if there are any.
 
         One vector of bf16 is multiplied in f32: memory is what that waits for, and denormals count.
         """
@@ -249,13 +250,13 @@ class ContractionEmitter:
         few = 1 if roles.b not in self.e.within else _FEW_ROWS
         vectors = roles.a.dtype.is_float and isinstance(roles.m, int) and roles.m <= few
         if self.seed.op not in ("matmul", "grouped_matmul") or vectors:
-            return 1
-        return word_size(roles.a.dtype, self.machine)
+            return MULTIPLY_ADD
+        return unit_of_words(roles.a.dtype, self.machine)
 
     def _computed(self, b: Operand) -> Operand:
         """B that is computed, from panels."""
         b = replace(b, contiguous_along="outer", direct=False, panelled=True)
-        if self._words > 1 or self._factors is None:
+        if self._unit.group > 1 or self._factors is None:
             return b
         roles = self._roles
         rest, scale = (
@@ -307,7 +308,7 @@ class ContractionEmitter:
         if widths.b is not None:
             self.packed_b = self._pack(roles.b, roles.b_index, roles.n, roles, widths.b)
         grouped = self.seed.op == "grouped_matmul"
-        if self.packed_b is None and self._words != 4 and not grouped:
+        if self.packed_b is None and self._unit.group != 4 and not grouped:
             self.packed_a = self._pack(roles.a, roles.a_index, roles.m, roles, widths.a)
 
     @property
@@ -325,7 +326,7 @@ class ContractionEmitter:
         spec = self._loose
         if self.packed_b is not None:
             spec = replace(spec, b=Operand(None, packed=self.packed_b))
-        if self._computes_b and self._words == 1:
+        if self._computes_b and self._unit.group == 1:
             self.e.instead[self._whole.b] = self._weight
             self.e.unrounded = made_of(self._weight, *(self._factors or ()))
         if self.packed_a is not None:
@@ -424,7 +425,7 @@ class ContractionEmitter:
         origin = self.group.seed.origin
         batch, k = roles.batch, roles.k
         each = self.seed.op == "grouped_matmul"
-        view = panel_view(value, at, batch, outer, k, width, self._words, origin, each)
+        view = panel_view(value, at, batch, outer, k, width, self._unit.group, origin, each)
         location = None if view is None else self.pack(*view)
         return None if location is None else self.e.param(location, "in")
 

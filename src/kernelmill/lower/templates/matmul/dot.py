@@ -28,7 +28,7 @@ def sum_along_depth(site: Site, depth: Depth, column: Dim) -> None:
 def _dot_products(site: Site, depth: Depth, columns: list[Dim]) -> list[Value]:
     """Sums of every row with each of these columns."""
     builder, schedule, spec = site.builder, site.schedule, site.spec
-    tile = Tile(schedule.rows, len(columns), schedule.lanes, site.dtype, schedule.fused, spec.words)
+    tile = Tile(schedule.rows, len(columns), schedule.lanes, site.dtype, schedule.fused, spec.unit)
     load_a, load_b = loader(spec.a), loader(spec.b)
     size = depth.axes[-1]
 

@@ -216,7 +216,7 @@ def _register_tile(
         schedule.lanes,
         site.dtype,
         schedule.fused,
-        site.spec.words,
+        site.spec.unit,
         site.spec.b.panelled,
     )
     if is_flat(site):
@@ -273,7 +273,7 @@ def _add_shift(site: Site, depth: Depth, column: Dim) -> None:
     if not site.spec.bytewise:
         return
     schedule, shift = site.schedule, site.scratch.shift
-    tile = Tile(1, schedule.vectors, schedule.lanes, site.dtype, schedule.fused, site.spec.words)
+    tile = Tile(1, schedule.vectors, schedule.lanes, site.dtype, schedule.fused, site.spec.unit)
     b = vectors_of_b(site, depth, column, schedule.vectors)
     places = [shift + v * schedule.lanes for v in range(schedule.vectors)]
     known = [site.read(place, schedule.lanes) for place in places]

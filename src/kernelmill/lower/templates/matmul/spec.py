@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import I32, DType
+from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
@@ -87,10 +88,10 @@ class Operand:
 class Contraction:
     """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
 
-    With `words` of 4 or 2, so many i8 or bf16 numbers that are neighbours along k are one element,
-    an i32 word: `k` counts words, and a packed operand is a buffer of the numbers. A word that is
-    not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are unsigned, 128
-    more than what they stand for; B's are signed.
+    With a `unit` for groups of 4 or 2 so many i8 or bf16 numbers that are neighbours along k are
+    one element, an i32 word: `k` counts words, and a packed operand is a buffer of the numbers. A
+    word that is not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are
+    unsigned, 128 more than what they stand for; B's are signed.
 
     With `rows` how many rows there are is found out for each batch index while running, and `m` is
     the most that all of them can have together; `likely` is what one is expected to have.
@@ -107,7 +108,7 @@ class Contraction:
     b: Operand
     accumulate: DType
     store: StoreElement
-    words: int = 1
+    unit: DotUnit = MULTIPLY_ADD
     rows: FindRows | None = None
     likely: Dim = 0
 
@@ -115,6 +116,11 @@ class Contraction:
     def depth(self) -> Dim:
         """The number of products in each sum."""
         return product(self.k)
+
+    @property
+    def words(self) -> int:
+        """How many neighbours along k are one element."""
+        return self.unit.group
 
     @property
     def bytewise(self) -> bool:

@@ -1,4 +1,4 @@
-"""dot4 on every kind of processor, against the interpreter's formula."""
+"""`dot` of bytes on every kind of processor, against the interpreter's formula."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen.compile import assembly
+from kernelmill.core import isa
 from kernelmill.core.dtype import I32
 from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from tests.unit.codegen.native import TARGETS, run_map
 
-VNNI = replace(NAMED["x86-64-v4"], features=("avx512vnni",))
+WITH_VNNI = replace(NAMED["x86-64-v4"], features=("avx512vnni",))
 
 
 def words(seed: int) -> np.ndarray:
@@ -24,12 +25,13 @@ def words(seed: int) -> np.ndarray:
     return np.concatenate([edges, random]).view(np.int32).reshape(-1)
 
 
+@pytest.mark.parametrize("unit", [isa.VNNI, isa.PAIRS_OF_16], ids=lambda unit: unit.name)
 @pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
 @pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
-def test_it_is_exact(target: Isa, lanes: int) -> None:
+def test_it_is_exact(target: Isa, lanes: int, unit: isa.DotUnit) -> None:
     a, b, c = words(1), words(2)[::-1].copy(), words(3)
     got = run_map(
-        lambda builder, *args: builder.op("dot4", *args), [a, b, c], [I32] * 3, I32, lanes,
+        lambda builder, *args: builder.dot(unit, *args), [a, b, c], [I32] * 3, I32, lanes,
         target,
     )  # fmt: skip
     products = a.view(np.uint8).astype(np.int64) * b.view(np.int8)
@@ -41,12 +43,12 @@ def instructions(target: Isa, lanes: int) -> str:
     builder = KernelBuilder("k", "Dot")
     builder.buffer("x", I32, lanes, "inout")
     value: Value = builder.load("x", 0, I32, lanes)
-    builder.store("x", 0, builder.op("dot4", value, value, value))
+    builder.store("x", 0, builder.dot(isa.PAIRS_OF_16, value, value, value))
     return assembly(builder.kernel, target)
 
 
 def test_it_is_one_instruction_where_there_is_one() -> None:
-    assert instructions(VNNI, 16).count("vpdpbusd") == 1
+    assert instructions(WITH_VNNI, 16).count("vpdpbusd") == 1
     assert instructions(NAMED["x86-64-v3-vnni"], 8).count("vpdpbusd") == 1
     plain = instructions(NAMED["x86-64-v3"], 8)
     assert "vpdpbusd" not in plain and plain.count("vpmaddwd") == 2

@@ -1,0 +1,62 @@
+"""Dot units in plain vectors: what core/isa.py says of each, number by number."""
+
+from __future__ import annotations
+
+from kernelmill.codegen import arithmetic
+from kernelmill.codegen.code import Reg
+from kernelmill.core.dtype import F32, I8, DType
+from kernelmill.core.isa import DotUnit, Sums
+
+_LEAST = 2.0**-126
+_SCALE = 2.0**24
+
+
+def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+    """c plus the products of the numbers in the words `a` and `b`, in each lane."""
+    if unit.sums == Sums.WRAPPING:
+        return add_bytes(unit, a, b, c)
+    assert unit.sums == Sums.UPPER_FIRST, unit.name
+    c = flushed(c)
+    for half in (1, 0):
+        c = add_product(bf16(a, half), bf16(b, half), c)
+    return c
+
+
+def add_bytes(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+    """c plus the four products of bytes."""
+    for number in range(unit.group):
+        c = c + _byte(a, number, unit.a) * _byte(b, number, unit.b)
+    return c
+
+
+def _byte(x: Reg, number: int, dtype: DType) -> Reg:
+    """One byte of each lane, sign or zero extended."""
+    if dtype == I8:
+        return (x << (24 - 8 * number)) >> 24
+    return x.logical_shift(8 * number) & 0xFF
+
+
+def bf16(x: Reg, half: int) -> Reg:
+    """The lower (0) or upper (1) half of each word as f32, denormals as zeros."""
+    return flushed((x & -0x10000 if half else x << 16).bits_as(F32))
+
+
+def flushed(x: Reg) -> Reg:
+    """Denormals as zeros of their sign."""
+    return _zero_where(x.code.absolute(x).compare("olt", _LEAST), x)
+
+
+def add_product(x: Reg, y: Reg, c: Reg) -> Reg:
+    """x*y + c with one rounding; none of them, nor the result, is denormal.
+
+    Whether a result is too small is asked of one 2^24 times as large, which is rounded to as many
+    bits as it would be if exponents had no end. Where that overflows the terms are so large that
+    they cannot cancel to anything small but zero.
+    """
+    total = arithmetic.fma(c.code, x, y, c)
+    scaled = arithmetic.fma(c.code, x * _SCALE, y, c * _SCALE)
+    return _zero_where(c.code.absolute(scaled).compare("olt", _LEAST * _SCALE), total)
+
+
+def _zero_where(condition: Reg, x: Reg) -> Reg:
+    return x.code.select(condition, arithmetic.copysign(x.like(0.0), x), x)

@@ -1,0 +1,65 @@
+"""What each dot unit of core/isa.py computes, on numpy arrays: bf16 is held as its bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelmill.core.dtype import BF16, DType
+from kernelmill.core.isa import DotUnit, Sums
+from kernelmill.kernel.fused import Array, to_odd
+
+_NUMPY = {"bf16": np.uint16, "i8": np.int8, "u8": np.uint8}
+
+_LEAST = 2.0**-126
+_TINY = _LEAST * (1 - 2.0**-25)
+"""What is smaller does not round to the least normal f32, had exponents no end."""
+
+
+def dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
+    """c plus, in each lane, the products of the numbers in the words of `a` and `b`."""
+    left, right = (
+        np.ascontiguousarray(words).view(_NUMPY[dtype.name]).reshape(-1, unit.group)
+        for words, dtype in zip(np.broadcast_arrays(a, b), (unit.a, unit.b), strict=True)
+    )
+    return _summed(unit, _numbers(left, unit.a), _numbers(right, unit.b), c)
+
+
+def tile_dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
+    """c plus the product of two tiles: `b` has a row of words for each group of a row of `a`."""
+    rows, columns = c.shape
+    left = _numbers(a, unit.a).reshape(rows, 1, -1)
+    right = _numbers(b, unit.b).reshape(-1, columns, unit.group).transpose(1, 0, 2)
+    return _summed(unit, left, right.reshape(1, columns, -1), c)
+
+
+def _numbers(values: Array, dtype: DType) -> Array:
+    if dtype == BF16:
+        return _flushed((values.astype(np.uint32) << 16).view(np.float32))
+    return values.astype(np.int32)
+
+
+def _summed(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
+    """c plus the products along the last axis."""
+    if unit.sums == Sums.WRAPPING:
+        return (a * b).sum(axis=-1, dtype=np.int32) + c
+    c = _flushed(c)
+    if unit.sums == Sums.UPPER_FIRST:
+        return _add(a[..., 0], b[..., 0], _add(a[..., 1], b[..., 1], c))
+    assert unit.sums == Sums.EVEN_AND_ODD, unit.sums
+    chains = [np.zeros_like(c), np.zeros_like(c)]
+    for k in range(a.shape[-1]):
+        chains[k % 2] = _add(a[..., k], b[..., k], chains[k % 2])
+    one = np.ones_like(c)
+    return _add(_add(chains[0], one, chains[1]), one, c)
+
+
+def _add(a: Array, b: Array, c: Array) -> Array:
+    """a*b + c with one rounding of f32, none of them denormal."""
+    exact = to_odd(*np.broadcast_arrays(a, b, c))
+    kept = np.where(np.abs(exact) < _TINY, np.copysign(0.0, exact), exact)
+    return kept.astype(np.float32)
+
+
+def _flushed(x: Array) -> Array:
+    """Denormals as zeros of their sign."""
+    return np.where(np.abs(x) < np.float32(_LEAST), np.copysign(np.float32(0), x), x)
