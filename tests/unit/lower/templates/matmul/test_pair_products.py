@@ -31,7 +31,7 @@ def turned(b: GraphBuilder, x: Value, y: Value) -> Value:
 
 def paired(made: Graph) -> bool:
     """Whether a processor that has the instruction gets it."""
-    return "dot2" in "".join(map(print_kernel, lowered(made, PAIRED).kernels.values()))
+    return "= dot(" in "".join(map(print_kernel, lowered(made, PAIRED).kernels.values()))
 
 
 def agrees(made: Graph, *inputs: Tensor) -> None:
