@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.ops import OPS
@@ -22,7 +23,7 @@ GRAPHS = settings(settings.get_profile("graphs"), suppress_health_check=list(Hea
 """With --hypothesis-profile=long other graphs each time, and many of them."""
 
 CALLS = 2
-LOOKS_AT_DATA = {"gather", "scatter"}
+LOOKS_AT_DATA = {OpKind.GATHER, OpKind.SCATTER}
 """Kinds of operators whose indices the interpreter checks, so that it cannot be traced."""
 
 

@@ -25,7 +25,7 @@ from kernelmill.frontend.registry import NotTranslated
 from kernelmill.frontend.results import ResultImporter
 from kernelmill.frontend.waits import WAIT, Waits
 from kernelmill.graph.ir import Graph, Input, TensorType, Value
-from kernelmill.graph.ops import TypingError
+from kernelmill.graph.typing import TypingError
 
 __all__ = ["ImportedGraph", "import_fx"]
 

@@ -20,7 +20,7 @@ from kernelmill.frontend.recurrent import aten_name
 from kernelmill.frontend.registry import NotTranslated, translator_of
 from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.ir import TensorType, Value
-from kernelmill.graph.ops import TypingError
+from kernelmill.graph.typing import TypingError
 
 _TRANSLATORS = _translators  # imported for what it registers
 _log = get_logger("frontend")

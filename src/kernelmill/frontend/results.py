@@ -17,6 +17,7 @@ from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter, flattened
 from kernelmill.frontend.promotion import WeakFloat
 from kernelmill.frontend.tensors import dense_strides, overlaps
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Result, Value, row_major
 from kernelmill.graph.ops import OPS
 
@@ -79,7 +80,7 @@ class ResultImporter:
             strides = dense_strides(kind) or row_major(value.shape)
         if value.node is None:
             return self.context.builder.emit("layout", value, strides=strides)
-        if value.type.memory_strides != strides and OPS[value.node.op].kind != "aten":
+        if value.type.memory_strides != strides and OPS[value.node.op].kind is not OpKind.ATEN:
             value = self.context.stored(value, strides)
         if self._returned.setdefault(value, node) is node:
             return value

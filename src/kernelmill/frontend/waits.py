@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx
 
 from kernelmill.config.ranges import with_events
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 
@@ -55,7 +56,7 @@ class Waits:
             self._count += 1
             events |= {self._count}
             self._give(env[node.args[1]], self._count)  # type: ignore[index]
-        computing = [one for one in made if OPS[one.op].kind != "view"]
+        computing = [one for one in made if OPS[one.op].kind is not OpKind.VIEW]
         for one in computing:
             one.scope = with_events(one.scope, awaited=events)
         if events and not computing:
@@ -64,7 +65,7 @@ class Waits:
     def _give(self, value: Value, event: int) -> None:
         """Mark what computes a value; an argument is there already."""
         node = value.node
-        while node is not None and OPS[node.op].kind == "view":
+        while node is not None and OPS[node.op].kind is OpKind.VIEW:
             node = node.operands[0].node
         if node is not None:
             node.scope = with_events(node.scope, given=frozenset((event,)))

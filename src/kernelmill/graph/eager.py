@@ -6,17 +6,17 @@ result. Float arithmetic on half types is done in f32 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import I32, to_torch
+from kernelmill.graph.definition import Attrs, Combine, OpKind
+from kernelmill.graph.ops import OPS
 
-Attrs = Mapping[str, Any]
 Meaning = Callable[[Sequence[Tensor], Attrs], Tensor]
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -56,12 +56,7 @@ def _defined(
     return torch.where(undefined, 0, integers(a, torch.where(undefined, 1, b)))
 
 
-_SAME = (
-    "sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid floor ceil trunc round reciprocal "
-    "neg isnan isinf logical_not pow maximum minimum atan2 hypot copysign eq ne lt le gt ge where"
-)
-_RENAMED = {
+_NOT_AS_TORCH = {
     "bit_not": torch.bitwise_not,
     "bit_and": torch.bitwise_and,
     "bit_or": torch.bitwise_or,
@@ -78,14 +73,15 @@ _RENAMED = {
     "mod": partial(_defined, torch.remainder, torch.remainder),
     "rem": partial(_defined, torch.fmod, torch.fmod),
 }
-for _name in _SAME.split():
-    EAGER[_name] = partial(_pointwise, getattr(torch, _name))
-for _name, _function in _RENAMED.items():
+for _name, _function in _NOT_AS_TORCH.items():
     EAGER[_name] = partial(_pointwise, _function)
 # The neighbour is another one in another type.
 EAGER["nextafter"] = lambda operands, _: torch.nextafter(*operands)
 EAGER["cast"] = lambda operands, attrs: operands[0].to(to_torch(attrs["dtype"]))
 EAGER["bitcast"] = lambda operands, attrs: operands[0].view(to_torch(attrs["dtype"]))
+for _name, _op in OPS.items():
+    if _op.kind is OpKind.POINTWISE and _name not in EAGER:
+        EAGER[_name] = partial(_pointwise, getattr(torch, _name))
 
 
 # ---- sources and views ----------------------------------------------------------------------
@@ -306,20 +302,20 @@ def _scatter(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     x, index, source = operands
     dim = attrs["dim"]
     places = _from_start(index, x.shape[dim], attrs)
-    return _combine(x, dim, places, source, attrs["mode"])
+    return _combine(x, dim, places, source, Combine(attrs["mode"]))
 
 
-_REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
-_BOOL_MODES = {"set": "set", "add": "max", "mul": "min", "max": "max", "min": "min"}
+_REDUCTIONS = {Combine.MUL: "prod", Combine.MAX: "amax", Combine.MIN: "amin"}
+_ON_BOOL = {Combine.ADD: Combine.MAX, Combine.MUL: Combine.MIN}
 
 
-def _combine(x: Tensor, dim: int, index: Tensor, source: Tensor, mode: str) -> Tensor:
+def _combine(x: Tensor, dim: int, index: Tensor, source: Tensor, mode: Combine) -> Tensor:
     if x.dtype == torch.bool:
-        args = (index, source.to(torch.uint8), _BOOL_MODES[mode])
+        args = (index, source.to(torch.uint8), _ON_BOOL.get(mode, mode))
         return _combine(x.to(torch.uint8), dim, *args).to(torch.bool)
-    if mode == "set":
+    if mode is Combine.SET:
         return x.scatter(dim, index, source)
-    if mode == "add":
+    if mode is Combine.ADD:
         return x.scatter_add(dim, index, source)
     return x.scatter_reduce(dim, index, source, _REDUCTIONS[mode])
 
@@ -336,7 +332,7 @@ def _index_put(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     kept = [d for d in range(values.ndim) if not at <= d < at + inner]
     source = values.permute([*range(at, at + inner), *kept]).reshape(row.numel(), width)
     rows = row.reshape(-1, 1).expand(source.shape)
-    combined = _combine(turned.reshape(count, width), 0, rows, source, attrs["mode"])
+    combined = _combine(turned.reshape(count, width), 0, rows, source, Combine(attrs["mode"]))
     return combined.reshape(turned.shape).permute([order.index(d) for d in range(x.ndim)])
 
 

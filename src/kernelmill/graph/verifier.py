@@ -8,8 +8,9 @@ from kernelmill.core.dim import Dim, Expr, symbols
 from kernelmill.core.dtype import DType
 from kernelmill.core.errors import VerificationError
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
-from kernelmill.graph.ops import OPS, TypingError, infer
+from kernelmill.graph.ops import OPS, infer
 from kernelmill.graph.printer import print_node, print_type
+from kernelmill.graph.typing import TypingError
 
 ROLES = ("user", "param", "buffer")
 

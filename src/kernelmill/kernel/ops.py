@@ -45,5 +45,6 @@ MATH = frozenset(
     "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
     "atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt".split()
 )
+MATH_BINARY = frozenset("pow atan2 hypot nextafter".split())
 TILE = frozenset("tile_zero tile_dot".split())
 ALL = ARITHMETIC | BITS | COMPARE | CONVERT | VECTOR | MATH | TILE | {"select", "check", "dot"}

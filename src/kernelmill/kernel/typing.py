@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from kernelmill.core.dtype import BOOL, F32, F64, I32, I64, DType
 from kernelmill.core.isa import DOT_UNITS, DotUnit
 from kernelmill.kernel.ir import Instr, Operand, Value, VType
-from kernelmill.kernel.ops import COMPARE, MATH, REDUCE, TILE
+from kernelmill.kernel.ops import COMPARE, MATH, MATH_BINARY, REDUCE, TILE
 
 
 class TypingError(ValueError):
@@ -46,8 +46,8 @@ _UNIFORM = _table(
         "and or xor": (2, "integer bool"),
         "not": (1, "integer bool"),
         "shl shr": (2, "integer"),
-        " ".join(MATH - {"pow", "atan2", "hypot", "nextafter"}): (1, "float"),
-        "pow atan2 hypot nextafter": (2, "float"),
+        " ".join(MATH - MATH_BINARY): (1, "float"),
+        " ".join(MATH_BINARY): (2, "float"),
     }
 )
 """Operands and result have one dtype, of these kinds. Scalars stand for all lanes."""

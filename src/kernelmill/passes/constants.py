@@ -8,13 +8,11 @@ from typing import Any
 
 from kernelmill.core.dim import Dim, Expr, provably_less, symbols
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Attr, Graph, Node, Value
-from kernelmill.graph.ops import is_kind
+from kernelmill.graph.ops import OPS
 from kernelmill.passes.rewriter import Rewriter
-
-_SPREADING = frozenset({"expand", "reshape", "permute", "slice", "flip"})
-"""Views under which a constant tensor is a constant tensor of another shape."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +56,10 @@ def _number(node: Node, operands: Sequence[Value], found: frozenset[str]) -> Att
     numbers = [_full_value(operand) for operand in operands]
     if not numbers or any(number is None for number in numbers):
         return None
-    if node.op in _SPREADING:
+    definition = OPS[node.op]
+    if definition.kind is OpKind.VIEW and len(operands) == 1 and not definition.fills:
         return numbers[0]
-    return _computed(node, operands) if is_kind(node.op, "pointwise") else None
+    return _computed(node, operands) if definition.kind is OpKind.POINTWISE else None
 
 
 def _decided(node: Node, operands: Sequence[Value], found: frozenset[str]) -> bool | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kernelmill.core.dtype import DType
 from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ops import OPS
 from kernelmill.passes.rewriter import Rewriter
 
 _EXACT_BITS = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
@@ -41,8 +42,7 @@ def _same(rewriter: Rewriter, node: Node, operands: tuple[Value, ...]) -> Value 
     left, right = (_constant(operand) for operand in operands)
     if right is not None and _neutral(node.op, right, operands[0].dtype):
         return operands[0]
-    commutes = node.op in ("add", "mul", "bit_and", "bit_or")
-    if commutes and left is not None and _neutral(node.op, left, operands[1].dtype):
+    if OPS[node.op].commutative and left is not None and _neutral(node.op, left, operands[1].dtype):
         return operands[1]
     return None
 

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmill.core.dim import Dim
+from kernelmill.graph.definition import Combine, OpKind
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.graph.ops import is_kind
+from kernelmill.graph.ops import OPS
 from kernelmill.passes.rewriter import Rewriter
 
 
@@ -51,8 +52,10 @@ def _leaving(graph: Graph) -> list[Value]:
 
 
 def _base(value: Value) -> Value:
-    while value.node is not None and is_kind(value.node.op, "view") and value.node.op != "concat":
-        value = value.node.operands[0]
+    node = value.node
+    while node is not None and OPS[node.op].kind is OpKind.VIEW and node.op != "concat":
+        value = node.operands[0]
+        node = value.node
     return value
 
 
@@ -61,7 +64,7 @@ def _chain(
 ) -> list[Node]:
     """The scatters from the update's source back to the argument; empty when one is in the way."""
     links: list[Node] = []
-    while is_kind(node.op, "scatter"):
+    while OPS[node.op].kind is OpKind.SCATTER:
         links.append(node)
         source = node.operands[0]
         if readers[source] != [node] or node.operands.count(source) != 1:
@@ -132,5 +135,5 @@ def _written(rewriter: Rewriter, node: Node, join: _Join) -> Value:
         index = rewriter.emit(node, "add", index, start)
     return rewriter.emit(
         node, "index_put", join.held, part, index,
-        dims=(join.dim,), at=join.dim, mode="set", inplace=True,
+        dims=(join.dim,), at=join.dim, mode=Combine.SET, inplace=True,
     )  # fmt: skip

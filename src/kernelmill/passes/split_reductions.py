@@ -7,8 +7,9 @@ from math import prod
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.graph.ops import REDUCE
+from kernelmill.graph.ops import OPS
 from kernelmill.passes.rewriter import Rewriter
 
 _PARTS = (64, 60, 56, 50, 49, 48, 40, 36, 32, 28, 25, 24, 20, 16)
@@ -35,7 +36,7 @@ class SplitReductions:
         return rewriter.finish() if rewriter.graph.nodes != graph.nodes else graph
 
     def _parts(self, node: Node) -> int | None:
-        if node.op not in REDUCE:
+        if OPS[node.op].kind is not OpKind.REDUCE or OPS[node.op].kernel_op is None:
             return None
         reduced = _static([node.operands[0].shape[d] for d in _dims(node)])
         kept = _static(node.result.shape)

@@ -7,14 +7,10 @@ from collections.abc import Callable
 from kernelmill.core.dim import Sym, of_atom, sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.ops import (
-    BIT_BINARY,
-    COMPARE,
-    FLOAT_BINARY,
-    FLOAT_UNARY,
-    PREDICATE_UNARY,
-)
+from kernelmill.graph.ops import OPS
+from kernelmill.graph.typing import bit_pointwise, float_pointwise, predicate, shift
 
 EXAMPLES: dict[str, Callable[[], Graph]] = {}
 
@@ -24,15 +20,21 @@ def _example(function: Callable[[], Graph]) -> Callable[[], Graph]:
     return function
 
 
+def _named(arity: int, *rules: object) -> list[str]:
+    """Pointwise operators that are typed so."""
+    every = [op for op in OPS.values() if op.kind is OpKind.POINTWISE and op.arity == arity]
+    return sorted(op.name for op in every if op.rule in rules)
+
+
 @_example
 def pointwise() -> Graph:
     b = GraphBuilder("pointwise")
     x, y = b.input("x", F32, (4, 3)), b.input("y", F32, (4, 3))
     i, j = b.input("i", I32, (4, 3)), b.input("j", I32, (4, 3))
-    results = [b.emit(op, x) for op in sorted(FLOAT_UNARY | PREDICATE_UNARY)]
+    results = [b.emit(op, x) for op in _named(1, float_pointwise, predicate)]
     results += [b.emit(op, x) for op in ("neg", "abs", "sign")]
-    results += [b.emit(op, x, y) for op in sorted(FLOAT_BINARY | COMPARE)]
-    results += [b.emit(op, i, j) for op in sorted(BIT_BINARY)]
+    results += [b.emit(op, x, y) for op in _named(2, float_pointwise, predicate)]
+    results += [b.emit(op, i, j) for op in _named(2, bit_pointwise, shift)]
     numbers = "add sub mul div floordiv mod rem maximum minimum"
     results += [b.emit(op, i, j) for op in numbers.split()]
     results.append(b.emit("bit_not", i))

@@ -11,8 +11,8 @@ from kernelmill.core.dtype import BOOL, F32, F64, I64
 from kernelmill.core.errors import VerificationError
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, TensorType, Value
-from kernelmill.graph.ops import TypingError
 from kernelmill.graph.parser import parse_graph
+from kernelmill.graph.typing import TypingError
 from kernelmill.graph.verifier import verify_graph
 
 

@@ -78,9 +78,7 @@ def _require_known(e: Emitter, x: Value, weight: Value, kind: str) -> None:
     known = all(isinstance(size, int) for size in (*weight.shape, *x.shape[1:]))
     if not known or product((*weight.shape, *x.shape[1:], *e.shape[2:])) == 0:
         raise NotTranslated(f"{kind} convolution of symbolic sizes or of nothing")
-    while weight.node is not None and (
-        OPS[weight.node.op].kind in ("view", "layout") or weight.node.op == "cast"
-    ):
+    while weight.node is not None and (OPS[weight.node.op].transparent or weight.node.op == "cast"):
         weight = weight.node.operands[0]
     entries = (entry for entry in e.builder.graph.inputs if isinstance(entry, Input))
     if not any(entry.value is weight and entry.role != "user" for entry in entries):

@@ -10,6 +10,7 @@ from kernelmill.frontend.aten.indexing import at_least_1d
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.definition import Combine
 from kernelmill.graph.ir import Value
 
 
@@ -76,6 +77,13 @@ def histc(e: Emitter, x: Value, bins: int = 100, min: Number = 0, max: Number = 
     count = x.dtype if isinstance(size, int) and size <= _EXACT[x.dtype] else I64
     zeros = e.constant(0, count, (bins,))
     found = e.emit(
-        "index_put", zeros, e.cast(inside, count), part, dims=(0,), at=0, mode="add", unsigned=True
+        "index_put",
+        zeros,
+        e.cast(inside, count),
+        part,
+        dims=(0,),
+        at=0,
+        mode=Combine.ADD,
+        unsigned=True,
     )
     return e.cast(found, x.dtype)

@@ -10,6 +10,7 @@ from kernelmill.core.dtype import I64, DType
 from kernelmill.frontend.aten.sources import spread
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.definition import Combine
 from kernelmill.graph.ir import Value
 
 _LOWEST = {"i64": -(2**63), "i32": -(2**31), "i16": -(2**15), "i8": -128, "u8": 0}
@@ -149,7 +150,7 @@ def max_pool2d_backward(
     places = (*lead, grad.shape[-2] * grad.shape[-1])
     summed = e.emit(
         "scatter", e.constant(0, x.dtype, plane), e.reshape(indices, places),
-        e.reshape(grad, places), dim=len(plane) - 1, mode="add",
+        e.reshape(grad, places), dim=len(plane) - 1, mode=Combine.ADD,
     )  # fmt: skip
     return e.reshape(summed, x.shape)
 

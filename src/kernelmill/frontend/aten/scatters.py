@@ -13,18 +13,20 @@ from kernelmill.frontend.aten.views import sign_known, slice_start
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number, Operand
 from kernelmill.frontend.registry import NotTranslated, translates
+from kernelmill.graph.definition import Combine
 from kernelmill.graph.ir import Value
 
 _MODES = {
-    "sum": "add", "add": "add", "prod": "mul", "multiply": "mul", "amax": "max", "amin": "min",
+    "sum": Combine.ADD, "add": Combine.ADD, "prod": Combine.MUL, "multiply": Combine.MUL,
+    "amax": Combine.MAX, "amin": Combine.MIN,
 }  # fmt: skip
 
 
 # ---- scatter ----------------------------------------------------------------------------------
 
 
-def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: str) -> Value:
-    if x.dtype == BOOL and mode != "set":
+def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: Combine) -> Value:
+    if x.dtype == BOOL and mode is not Combine.SET:
         raise NotTranslated("scatter with arithmetic on bools")
     x, positions, source = (at_least_1d(e, value) for value in (x, as_index(e, index), source))
     rank = len(x.shape)
@@ -39,7 +41,7 @@ def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: 
 def scatter(
     e: Emitter, x: Value, dim: int, index: Value, source: Value, *, reduce: str | None = None
 ) -> Value:
-    return _scatter(e, x, dim, index, source, "set" if reduce is None else _MODES[reduce])
+    return _scatter(e, x, dim, index, source, Combine.SET if reduce is None else _MODES[reduce])
 
 
 @translates("scatter.value", "scatter.value_reduce")
@@ -47,12 +49,12 @@ def scatter_value(
     e: Emitter, x: Value, dim: int, index: Value, value: Number, *, reduce: str | None = None
 ) -> Value:
     source = e.constant(value, x.dtype, index.shape)
-    return _scatter(e, x, dim, index, source, "set" if reduce is None else _MODES[reduce])
+    return _scatter(e, x, dim, index, source, Combine.SET if reduce is None else _MODES[reduce])
 
 
 @translates("scatter_add.default")
 def scatter_add(e: Emitter, x: Value, dim: int, index: Value, source: Value) -> Value:
-    return _scatter(e, x, dim, index, source, "add")
+    return _scatter(e, x, dim, index, source, Combine.ADD)
 
 
 @translates("scatter_reduce.two")
@@ -92,7 +94,7 @@ def index_put(
     kept = [size for d, size in enumerate(x.shape) if d not in dims]
     shape = (*kept[:at], *positions[0].shape, *kept[at:])
     values = e.expand(_drop_leading_ones(e, e.cast(values, x.dtype), len(shape)), shape)
-    mode = "add" if accumulate else "set"
+    mode = Combine.ADD if accumulate else Combine.SET
     return e.emit("index_put", x, values, *positions, dims=dims, at=at, mode=mode)
 
 
@@ -114,9 +116,9 @@ def _drop_leading_ones(e: Emitter, values: Value, rank: int) -> Value:
     return e.reshape(values, values.shape[extra:]) if extra > 0 else values
 
 
-def _put_along(e: Emitter, x: Value, dim: int, index: Value, values: Value, mode: str) -> Value:
+def _put_along(e: Emitter, x: Value, dim: int, index: Value, values: Value, mode: Combine) -> Value:
     """x with its slices number index[i] along `dim` set to, or increased by, slice i of values."""
-    if x.dtype == BOOL and mode == "add":
+    if x.dtype == BOOL and mode is Combine.ADD:
         raise NotTranslated("sums of bools")
     x, values = at_least_1d(e, x), at_least_1d(e, values)
     dim = wrap(dim, len(x.shape))
@@ -135,17 +137,17 @@ def index_add(
 ) -> Value:
     if alpha != 1:
         source = e.mul(e.cast(source, x.dtype), alpha)
-    return _put_along(e, x, dim, index, source, "add")
+    return _put_along(e, x, dim, index, source, Combine.ADD)
 
 
 @translates("index_copy.default")
 def index_copy(e: Emitter, x: Value, dim: int, index: Value, source: Value) -> Value:
-    return _put_along(e, x, dim, index, source, "set")
+    return _put_along(e, x, dim, index, source, Combine.SET)
 
 
 @translates("index_fill.int_Scalar", "index_fill.int_Tensor")
 def index_fill(e: Emitter, x: Value, dim: int, index: Value, value: Operand) -> Value:
-    return _put_along(e, x, dim, index, e.operand(value, x.dtype), "set")
+    return _put_along(e, x, dim, index, e.operand(value, x.dtype), Combine.SET)
 
 
 @translates("embedding_dense_backward.default")
@@ -165,7 +167,9 @@ def embedding_dense_backward(
         padding = e.unsqueeze(e.compare("eq", positions, padding_idx), len(positions.shape))
         grad = e.where(padding, 0, grad)
     zeros = e.constant(0, e.dtype, e.shape)
-    return e.emit("index_put", zeros, e.cast(grad, e.dtype), positions, dims=(0,), at=0, mode="add")
+    return e.emit(
+        "index_put", zeros, e.cast(grad, e.dtype), positions, dims=(0,), at=0, mode=Combine.ADD
+    )
 
 
 # ---- writes into slices -----------------------------------------------------------------------
@@ -186,7 +190,7 @@ def slice_scatter(
     source = e.cast(source, x.dtype)
     if step != 1:
         positions = index_ramp(e, first, source.shape[dim], step)
-        return _put_along(e, x, dim, positions, source, "set")
+        return _put_along(e, x, dim, positions, source, Combine.SET)
     return _replace(e, x, source, dim, first)
 
 

@@ -8,12 +8,11 @@ from kernelmill.core.dtype import BOOL
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import NotTranslated, translates
 from kernelmill.graph.ir import Value
+from kernelmill.graph.ops import OPS
+from kernelmill.graph.typing import float_pointwise
 
-_FLOAT = (
-    "sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh "
-    "asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid reciprocal"
-).split()
-_ROUNDING = "floor ceil trunc".split()
+_FUNCTIONS = [op for op in OPS.values() if (op.rule, op.arity) == (float_pointwise, 1)]
+"""Each is ATen's operator of the same name."""
 
 
 def _float_unary(op: str) -> None:
@@ -28,10 +27,11 @@ def _rounding(op: str) -> None:
         return e.emit(op, x) if x.dtype.is_float else x
 
 
-for _op in _FLOAT:
-    _float_unary(_op)
-for _op in _ROUNDING:
-    _rounding(_op)
+for _function in _FUNCTIONS:
+    if not _function.exact:
+        _float_unary(_function.name)
+    elif _function.name != "round":  # which may round to decimals
+        _rounding(_function.name)
 
 
 @translates("round.default", "round.decimals")

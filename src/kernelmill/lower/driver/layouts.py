@@ -11,16 +11,18 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value, row_major
 from kernelmill.graph.ops import OPS
-from kernelmill.lower.elements.axes import REDUCTIONS
+from kernelmill.lower.elements.axes import is_reduction
 from kernelmill.lower.templates.convolution.bind import FEW_OUTS, blockable
 
 _FEW_CONVOLUTIONS = 2
 """So many must gain before images change their layout."""
 
-_KEEPS_PLACES = frozenset(("layout", "slice", "flip", "pad", "window", "concat", "expand"))
-"""Views of an image in which channels stay where they are."""
+
+_OTHERWISE = (OpKind.SOURCE, OpKind.ATEN, OpKind.CONTRACT, OpKind.ATTENTION)
+"""What is not stored as readers like it."""
 
 
 @dataclass
@@ -64,9 +66,7 @@ def _gains(node: Node, values: Collection[Value], constants: Collection[Value]) 
 
 
 def _is_constant(value: Value, constants: Collection[Value]) -> bool:
-    while value.node is not None and (
-        OPS[value.node.op].kind in ("view", "layout") or value.node.op == "cast"
-    ):
+    while value.node is not None and (OPS[value.node.op].transparent or value.node.op == "cast"):
         value = value.node.operands[0]
     return value in constants
 
@@ -76,7 +76,7 @@ def _image(value: Value) -> bool:
     shape, node = value.shape, value.node
     if node is None or len(shape) not in (3, 4):
         return False
-    if OPS[node.op].kind in ("view", "layout", "source", "aten", "contract", "attention"):
+    if OPS[node.op].transparent or OPS[node.op].kind in _OTHERWISE:
         return False
     return value.type.memory_strides == tuple(row_major(shape))
 
@@ -85,13 +85,13 @@ def _follows(node: Node, values: Collection[Value]) -> bool:
     """Whether a node makes an image of one that is stored channels last."""
     if len(node.results) != 1 or len(node.result.shape) not in (3, 4):
         return False
-    rank, kind = len(node.result.shape), OPS[node.op].kind
+    rank, definition = len(node.result.shape), OPS[node.op]
     images = [x for x in node.operands if x in values and len(x.shape) >= rank]
     if not images:
         return False
-    if kind == "pointwise" or node.op in _KEEPS_PLACES:
+    if definition.kind is OpKind.POINTWISE or definition.keeps_axes:
         return True
-    if node.op in REDUCTIONS:
+    if is_reduction(node):
         dims = node.attrs.get("dims")
         return isinstance(dims, tuple) and all(isinstance(d, int) and d >= rank for d in dims)
     return node.op == "index" and _beside_channels(node)

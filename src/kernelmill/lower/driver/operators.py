@@ -24,13 +24,15 @@ from kernelmill.core.dim import (
     substitute,
 )  # fmt: skip
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value, row_major
-from kernelmill.graph.ops import OPS, TypingError
+from kernelmill.graph.ops import OPS
+from kernelmill.graph.typing import TypingError
 from kernelmill.lower.driver.naming import kernel_type
 from kernelmill.lower.elements.axes import is_view
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.strided import Place, Stored, place_of, span
-from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.groups import Group, GroupKind
 
 Form = TypeVar("Form", bound="_Exact")
 
@@ -71,7 +73,9 @@ def isolate(
     None for the group's own values. `is_constant` says of a buffer whether it is a parameter, which
     kernels of one shape may pack once.
     """
-    if group.kind in ("scatter", "aten") or any(node.attrs.get("inplace") for node in nodes):
+    if group.kind in (GroupKind.SCATTER, GroupKind.ATEN):
+        return None
+    if any(node.attrs.get("inplace") for node in nodes):
         return None
     if any(location.offset != 0 for location in targets.values()):
         return None
@@ -95,7 +99,7 @@ def isolate(
 
 
 def _first_shape(nodes: Sequence[Node], targets: Iterable[Value]) -> tuple[Dim, ...]:
-    computing = (n for n in nodes if n.operands and OPS[n.op].kind not in ("view", "layout"))
+    computing = (n for n in nodes if n.operands and not OPS[n.op].transparent)
     first = next(computing, None)
     return next(iter(targets)).shape if first is None else first.operands[0].shape
 
@@ -260,7 +264,7 @@ class _Exact:
         """A pointwise operator over as few dims as possible; None for anything else."""
         (root, target), *others = self.targets.items()
         node = root.node
-        if others or node is None or OPS[node.op].kind != "pointwise":
+        if others or node is None or OPS[node.op].kind is not OpKind.POINTWISE:
             return None
         places: dict[Value, Place] = {}
         for operand in node.operands:
@@ -334,7 +338,7 @@ class _General(_Exact):
             read: tuple[Hashable, ...] = ("b", heads, "n", "kept")
             columns = [("b", heads, "m", "kept"), read, read]
             columns += [("b", heads, "m", "n")[4 - rank :] for rank in ranks[3:]]
-        elif OPS[node.op].kind in ("reduce", "scan"):
+        elif OPS[node.op].kind in (OpKind.REDUCE, OpKind.SCAN):
             columns = [tuple(range(ranks[0]))]
         else:
             return

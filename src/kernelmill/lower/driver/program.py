@@ -10,6 +10,7 @@ from typing import Any
 from kernelmill.core.dim import Dim, Expr, of_atom, symbols
 from kernelmill.core.dtype import DType
 from kernelmill.core.machine import Machine
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
@@ -27,7 +28,7 @@ from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.symbols import used_symbols
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.fuse import fuse
-from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.groups import Group, GroupKind
 from kernelmill.lower.fusion.prepacked import lasting_values
 from kernelmill.lower.weights.dequantise import dequantised
 from kernelmill.lower.weights.panel_copy import PanelCopy, panel_copy
@@ -193,7 +194,7 @@ class _Lowering:
         sources: list[Value] = []
         for _, value in self.graph.updates:
             node = value.node
-            if node is None or OPS[node.op].kind in ("view", "layout", "source"):
+            if node is None or OPS[node.op].transparent or OPS[node.op].kind is OpKind.SOURCE:
                 node = layout_of(value)
                 self.graph.nodes.append(node)
                 value = node.result
@@ -204,7 +205,7 @@ class _Lowering:
     def _forced(self, updates: Iterable[Value]) -> set[Value]:
         wanted = [result for result in self.graph.results if isinstance(result, Value)]
         for node in self.graph.nodes:
-            if OPS[node.op].kind == "aten":
+            if OPS[node.op].kind is OpKind.ATEN:
                 wanted += node.operands
         self.storage.own.update(wanted)
         for value in self.images:
@@ -221,7 +222,7 @@ class _Lowering:
                 self.storage.lend(node.result)
 
     def _permuted(self, value: Value) -> bool:
-        while value.node is not None and value.node.op in ("layout", "reshape", "permute"):
+        while value.node is not None and OPS[value.node.op].rearranges:
             if value.node.op == "permute":
                 return True
             value = value.node.operands[0]
@@ -230,10 +231,10 @@ class _Lowering:
     # ---- groups ----------------------------------------------------------------------------------
 
     def _lower_group(self, group: Group) -> None:
-        if group.kind == "aten":
+        if group.kind is GroupKind.ATEN:
             self._call_aten(group)
             return
-        lasting = group.kind == "nest" and self.tensors.isdisjoint(group.roots)
+        lasting = group.kind is GroupKind.NEST and self.tensors.isdisjoint(group.roots)
         constant = lasting and self._is_constant(group.roots)
         for value in group.roots:
             inplace = self._inplace_input(value)
@@ -244,7 +245,7 @@ class _Lowering:
             kind = "tensor" if own else ("packed" if constant else "arena")
             self.storage.store(value, kind)
         targets = {value: self.storage.locations[value] for value in group.roots}
-        if group.kind == "scatter":
+        if group.kind is GroupKind.SCATTER:
             self._fill_before_scatter(group, targets)
         steps = self.prepare if constant else self.steps
         steps += self._launches(group, targets)
@@ -347,7 +348,7 @@ class _Lowering:
 
     def _note_check(self, nodes: Iterable[Node]) -> None:
         self.checked = True
-        checked = ("gather", "scatter", "contract")
+        checked = (OpKind.GATHER, OpKind.SCATTER, OpKind.CONTRACT)
         origins = {n.origin for n in nodes if OPS[n.op].kind in checked and n.origin}
         self.checks = sorted({*self.checks, *origins})
 
@@ -387,7 +388,7 @@ class _Lowering:
         if copy is not None:
             self.prepare.append(self._panels(copy, location.buffer, view))
             return location
-        group = Group("nest")
+        group = Group(GroupKind.NEST)
         group.outer, index = fresh_axes(view.shape, "d", group.extents)
         group.roots[view] = index
         self.prepare.append(self._kernel(group, {view: location}))
@@ -413,7 +414,7 @@ class _Lowering:
 
     def _copy(self, source: Value, where: Location) -> None:
         node = layout_of(source)
-        group = Group("nest")
+        group = Group(GroupKind.NEST)
         group.outer, index = fresh_axes(source.shape, "d", group.extents)
         group.roots[node.result] = index
         self.steps += self._launches(group, {node.result: where})
@@ -504,7 +505,7 @@ def _symbolic(attr: object) -> bool:
 def _structure(value: Value) -> tuple[object, ...]:
     """A key by which equal views of the same values are equal."""
     node = value.node
-    if node is None or OPS[node.op].kind not in ("view", "layout"):
+    if node is None or not OPS[node.op].transparent:
         return (id(value),)
     return (node.op, tuple(sorted(node.attrs.items(), key=str)), *map(_structure, node.operands))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from kernelmill.core.dim import Dim, linear_part, recombine
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements import views
@@ -61,7 +62,8 @@ class Storage:
         base = base_of(value)
         if base is value or base.node is None or base in self.lenders or base in self.own:
             return value
-        if OPS[base.node.op].kind in ("aten", "source", "view", "layout"):
+        definition = OPS[base.node.op]
+        if definition.transparent or definition.kind in (OpKind.ATEN, OpKind.SOURCE):
             return value
         if own_strides(base, value) is None:
             return value
@@ -90,7 +92,7 @@ class Storage:
 
 def base_of(value: Value) -> Value:
     """What a chain of layouts, reshapes and permutes starts from."""
-    while value.node is not None and value.node.op in ("layout", "reshape", "permute"):
+    while value.node is not None and OPS[value.node.op].rearranges:
         value = value.node.operands[0]
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, provably_nonnegative, symbols
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.views import Index
@@ -12,12 +13,12 @@ from kernelmill.lower.elements.views import Index
 
 def is_view(value: Value) -> bool:
     """Whether a value is other values at other places: reading through it costs nothing."""
-    return value.node is not None and OPS[value.node.op].kind in ("view", "layout")
+    return value.node is not None and OPS[value.node.op].transparent
 
 
-REDUCTIONS = frozenset(
-    "reduce_sum reduce_prod reduce_max reduce_min reduce_peak argmax argmin".split()
-)
+def is_reduction(node: Node) -> bool:
+    """Whether elements of the node's result are made of all elements along some dims."""
+    return OPS[node.op].kind is OpKind.REDUCE
 
 
 def reduced_dims(node: Node) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ from kernelmill.core.dim import (
     symbols,
 )  # fmt: skip
 from kernelmill.core.dtype import DType
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements import views
@@ -82,14 +83,14 @@ def _evaluated(
     node: Node, index: Index, placeholders: set[str]
 ) -> tuple[list[tuple[Value, Index]], list[Dim]]:
     """The elements that an element of this node is made of, and the other expressions it takes."""
-    kind = OPS[node.op].kind
-    if kind == "pointwise":
+    definition = OPS[node.op]
+    if definition.kind is OpKind.POINTWISE:
         return [(operand, index) for operand in node.operands], []
-    if kind in ("view", "layout"):
+    if definition.transparent:
         found = views.sources(node, index)
         conditions = [condition for source in found for condition in source.conditions]
         return [(source.operand, source.index) for source in found], conditions
-    if kind == "gather":
+    if definition.kind is OpKind.GATHER:
         return _looked_up(node, index, placeholders), []
     if node.op == "iota":
         dim = node.attrs["dim"]

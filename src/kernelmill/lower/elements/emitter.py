@@ -28,6 +28,7 @@ from kernelmill.core.dim import (
 )  # fmt: skip
 from kernelmill.core.dtype import I64, DType
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
@@ -245,16 +246,16 @@ class Emitter:
         return self._compute_node(node, index)
 
     def _compute_node(self, node: Node, index: Index) -> Register:
-        kind = OPS[node.op].kind
-        if kind == "pointwise":
+        definition = OPS[node.op]
+        if definition.kind is OpKind.POINTWISE:
             args = [self.element(operand, index) for operand in node.operands]
             rounded = node.result not in self.unrounded
             return pointwise.apply(self.builder, node, args, rounded)
-        if kind in ("view", "layout"):
+        if definition.transparent:
             return self._view(node, index)
-        if kind == "source":
+        if definition.kind is OpKind.SOURCE:
             return self._source(node, index)
-        if kind == "gather":
+        if definition.kind is OpKind.GATHER:
             return self._gathered(node, index)
         raise UnsupportedError(f"{node.op} cannot be computed element by element")
 

@@ -10,15 +10,11 @@ from collections.abc import Callable
 from functools import partial
 
 from kernelmill.core.dtype import BOOL, F32, I16, I32, DType
+from kernelmill.graph.definition import OpDef
 from kernelmill.graph.ir import Node
+from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
-
-_EXACT = frozenset(
-    "neg abs sign floor ceil trunc round maximum minimum where copysign bit_not bit_and bit_or "
-    "bit_xor shl shr".split()
-)
-"""Operators whose result is representable when the operands are: nothing to round."""
 
 
 def constant(b: KernelBuilder, value: object, dtype: DType) -> Value:
@@ -71,18 +67,28 @@ def apply(b: KernelBuilder, node: Node, args: list[Value], rounded: bool = True)
     if node.op == "bitcast":
         raw = to_memory(b, args[0], source)
         return from_memory(b, b.op("bitcast", raw, dtype=target), target)
-    if source == BOOL and node.op in _ON_BOOL:
-        return _ON_BOOL[node.op](b, *args)
+    definition = OPS[node.op]
+    if source == BOOL:
+        return _on_bool(b, definition, args)
     if node.op == "nextafter" and target.compute != target:
         return _next_half(b, target, *args)
-    result = _OPERATORS[node.op](b, *args)
-    if target == BOOL or node.op in _EXACT or not rounded:
+    result = _direct(b, definition, args)
+    if target == BOOL or definition.exact or not rounded:
         return result
     return round_to(b, result, target)
 
 
-def _direct(op: str, b: KernelBuilder, *args: Value) -> Value:
-    return b.op(op, *args)
+def _direct(b: KernelBuilder, definition: OpDef, args: list[Value]) -> Value:
+    if definition.kernel_op is None:
+        return _OPERATORS[definition.name](b, *args)
+    return b.op(definition.kernel_op, *args)
+
+
+def _on_bool(b: KernelBuilder, definition: OpDef, args: list[Value]) -> Value:
+    if definition.kernel_op_bool is not None:
+        return b.op(definition.kernel_op_bool, *args)
+    composed = _ON_BOOL.get(definition.name)
+    return _direct(b, definition, args) if composed is None else composed(b, *args)
 
 
 def _is_float(register: Value) -> bool:
@@ -175,18 +181,7 @@ def _bool_compare(op: str, b: KernelBuilder, x: Value, y: Value) -> Value:
     return b.op(op, b.op("cast", x, dtype=I32), b.op("cast", y, dtype=I32))
 
 
-_SAME = (
-    "neg abs sqrt rsqrt exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh "
-    "tanh asinh acosh atanh erf erfc erfinv lgamma digamma sigmoid floor ceil trunc round add sub "
-    "mul div rem pow atan2 hypot copysign nextafter shl shr eq ne lt le gt ge"
-)
-_RENAMED = {
-    "maximum": "max", "minimum": "min", "bit_and": "and", "bit_or": "or", "bit_xor": "xor",
-    "bit_not": "not", "where": "select",
-}  # fmt: skip
 _OPERATORS: dict[str, Callable[..., Value]] = {
-    **{name: partial(_direct, name) for name in _SAME.split()},
-    **{name: partial(_direct, op) for name, op in _RENAMED.items()},
     "sign": _sign,
     "reciprocal": _reciprocal,
     "isnan": lambda b, x: b.op("ne", x, x),
@@ -195,15 +190,9 @@ _OPERATORS: dict[str, Callable[..., Value]] = {
     "mod": _mod,
     "floordiv": _floordiv,
 }
+"""Operators that take several operations."""
+
 _ON_BOOL: dict[str, Callable[..., Value]] = {
-    "logical_not": partial(_direct, "not"),
-    "bit_not": partial(_direct, "not"),
-    "add": partial(_direct, "or"),
-    "mul": partial(_direct, "and"),
-    "sub": partial(_direct, "xor"),
-    "maximum": partial(_direct, "or"),
-    "minimum": partial(_direct, "and"),
-    "ne": partial(_direct, "xor"),
     "eq": lambda b, x, y: b.op("not", b.op("xor", x, y)),
     "isnan": lambda b, x: b.op("xor", x, x),
     "isinf": lambda b, x: b.op("xor", x, x),

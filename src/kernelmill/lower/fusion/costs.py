@@ -35,18 +35,6 @@ MOST_COPIES = 48
 _MOST_LEAVES = 8
 """So many leaves of a value are told apart. With more, reading it again never pays."""
 
-_OPERATIONS = {
-    **dict.fromkeys("div floordiv mod rem sqrt rsqrt reciprocal".split(), 4),
-    **dict.fromkeys(
-        "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-        "atanh erf erfc erfinv lgamma digamma sigmoid pow atan2 hypot nextafter".split(),
-        12,
-    ),
-}
-_OF_GATHER = 2
-_COMPUTED = frozenset(("pointwise", "view", "layout", "gather"))
-_VIEWS = frozenset(("view", "layout"))
-
 
 @dataclass(frozen=True)
 class Choice:
@@ -77,11 +65,10 @@ class Costs:
             self._measure(node)
 
     def _measure(self, node: Node) -> None:
-        kind = OPS[node.op].kind
+        definition = OPS[node.op]
         own, leaves = 0.0, dict[Value, None]()
-        if kind in _COMPUTED:
-            own += 0 if kind in _VIEWS else _OPERATIONS.get(node.op, 1)
-            own += _OF_GATHER if kind == "gather" else 0
+        if definition.elementwise:
+            own += definition.cost
             for operand in dict.fromkeys(node.operands):
                 if self._likely_stored(operand):
                     leaves[operand] = None
@@ -97,8 +84,8 @@ class Costs:
     def _likely_stored(self, value: Value) -> bool:
         """Whether a value is in memory, or will be, having several readers and being dear."""
         node = value.node
-        if node is None or OPS[node.op].kind not in _COMPUTED:
-            return node is None or OPS[node.op].kind != "source"
+        if node is None or not OPS[node.op].elementwise:
+            return True
         several = self._uses[value] > 1 and self.operations[value] > 0
         return several and self.keeps(value, elements(value), 2)
 

@@ -21,13 +21,14 @@ from heapq import nsmallest
 
 from kernelmill.core.dim import product, recombine
 from kernelmill.core.log import get_logger
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements import views
 from kernelmill.lower.elements.axes import (  # fmt: skip
-    REDUCTIONS,
     enumerates,
     fresh_axes,
+    is_reduction,
     is_view,
     operand_index,
     reduced_dims,
@@ -36,13 +37,11 @@ from kernelmill.lower.elements.axes import (  # fmt: skip
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion import growth
 from kernelmill.lower.fusion.costs import MOST_COPIES, Choice, Costs, elements, extent
-from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.groups import SEEDS, Group, GroupKind
 from kernelmill.lower.fusion.growth import Blocks
 from kernelmill.lower.fusion.reach import Reach
 
 _log = get_logger("lower")
-_SEEDS = frozenset(("contract", "attention", "scan", "sort", "scatter", "aten"))
-_PRODUCTS = ("contract", "attention")
 
 _MOST_CANDIDATES = 8
 """Readers of a value that are asked whether they can store it."""
@@ -120,16 +119,16 @@ class _Fuser:
 
     def _seed_or_absorb(self, node: Node) -> None:
         kind = OPS[node.op].kind
-        if kind in _SEEDS:
-            group = Group(kind, node)
-            if kind in ("contract", "attention"):
+        if kind in SEEDS:
+            group = Group(SEEDS[kind], node)
+            if group.kind.is_product:
                 group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
                 group.internal[node.result] = index
                 self.epilogue[node] = group
             self.reach.add(node, group)
             self.groups.append(group)
             self.seeds[node] = group
-        elif kind == "pointwise" and not self.separate and node.result not in self.apart:
+        elif kind is OpKind.POINTWISE and not self.separate and node.result not in self.apart:
             self._absorb(node)
 
     def _absorb(self, node: Node) -> None:
@@ -195,7 +194,7 @@ class _Fuser:
                 if any(recombine(a - b) != 0 for a, b in zip(at, known, strict=True)):
                     return False
             elif (self.reach.ancestors[value.node] | self.reach.bit[value.node]) & seed_bit:
-                if OPS[value.node.op].kind != "view" or value.node.op == "concat":
+                if OPS[value.node.op].kind is not OpKind.VIEW or value.node.op == "concat":
                     return False
                 found = views.sources(value.node, at)
                 if any(source.conditions for source in found) or len(found) != 1:
@@ -206,15 +205,15 @@ class _Fuser:
     # ---- everything else, backwards ------------------------------------------------------------
 
     def _place(self, node: Node) -> None:
-        kind = OPS[node.op].kind
+        definition = OPS[node.op]
         own = self.epilogue.get(node)
-        if kind in _SEEDS:
+        if definition.kind in SEEDS:
             self._place_seed(node)
         elif own is not None:
             self._place_absorbed(node, own)
-        elif kind == "reduce":
+        elif definition.kind is OpKind.REDUCE:
             self._place_reduction(node)
-        elif kind in ("view", "layout", "source"):
+        elif definition.transparent or definition.kind is OpKind.SOURCE:
             self._place_view(node)
         else:
             self._place_pointwise(node)
@@ -274,13 +273,13 @@ class _Fuser:
         it reads for that."""
         group.code += growth.code(node) * len(blocks)
         self._deepen(node, *node.operands)
-        kind = OPS[node.op].kind
-        if kind == "gather":
+        definition = OPS[node.op]
+        if definition.kind is OpKind.GATHER:
             self._propagate_gather(node, group, index, blocks)
-        elif kind == "pointwise" or index is None:
+        elif definition.kind is OpKind.POINTWISE or index is None:
             for operand in node.operands:
                 self._access(operand, group, index, blocks)
-        elif kind in ("view", "layout"):
+        elif definition.transparent:
             found = views.sources(node, index)
             self._deepen(node, *(source.operand for source in found))
             self._propagate_view(found, group, blocks)
@@ -321,10 +320,10 @@ class _Fuser:
                 group.roots[result] = group.internal.pop(result, ())
                 if not stored:
                     group.internal[result] = group.roots[result]
-        elementwise = group.kind in ("scan", "scatter")
+        elementwise = group.kind in (GroupKind.SCAN, GroupKind.SCATTER)
         for operand in node.operands:
             self._access(operand, group, None)
-            if group.kind == "aten" or (elementwise and self._single_reader(operand)):
+            if group.kind is GroupKind.ATEN or (elementwise and self._single_reader(operand)):
                 continue
             self._store_unless_free(operand)
 
@@ -335,13 +334,13 @@ class _Fuser:
         """An operand of a contraction is stored unless reading it costs next to nothing."""
         if value in self.within:
             return
-        while value.node is not None and OPS[value.node.op].kind in ("view", "layout"):
+        while value.node is not None and OPS[value.node.op].transparent:
             if value.node.op == "concat":
                 self.kept.add(value)
                 return
             value = value.node.operands[0]
         node = value.node
-        if node is not None and OPS[node.op].kind != "source" and node.op != "cast":
+        if node is not None and OPS[node.op].kind is not OpKind.SOURCE and node.op != "cast":
             self.forced.add(value)
 
     def _place_absorbed(self, node: Node, group: Group) -> None:
@@ -416,8 +415,8 @@ class _Fuser:
         axes = group.outer + group.inner
         if index is None:
             # Somewhere that is looked up, or as operand of a product, which packs it once or twice.
-            count = extent(list(group.extents.values())) if group.kind == "nest" else 0
-            return count or elements(value) * (2 if group.kind in _PRODUCTS else 1)
+            count = extent(list(group.extents.values())) if group.kind is GroupKind.NEST else 0
+            return count or elements(value) * (2 if group.kind.is_product else 1)
         names = used_axes(index)
         if group.inner and not names & {axis.name for axis in group.inner}:
             axes = group.outer
@@ -439,7 +438,7 @@ class _Fuser:
 
     def _can_store_in(self, value: Value, group: Group) -> bool:
         """Whether `group` may compute and store this value besides what it does already."""
-        if group.kind != "nest":
+        if group.kind is not GroupKind.NEST:
             return False
         indices = self._readers(value)[group]
         index = indices[0]
@@ -464,7 +463,7 @@ class _Fuser:
             group.roots[node.result] = index
             self.home[node.result] = group
         self.reach.add(node, group)
-        if node.op in REDUCTIONS:
+        if is_reduction(node):
             group.code += growth.code(node)
             self._deepen(node, node.operands[0])
             index = operand_index(node, index, group.inner)
@@ -476,7 +475,7 @@ class _Fuser:
             )
 
     def _store_alone(self, node: Node) -> None:
-        group = Group("nest")
+        group = Group(GroupKind.NEST)
         group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
         group.roots[node.result] = index
         self.home[node.result] = group
@@ -495,7 +494,7 @@ class _Fuser:
             if self._fits_in(node, group) and self._can_reduce_in(node, group):
                 self._join(node, group)
                 return
-        group = Group("nest")
+        group = Group(GroupKind.NEST)
         operand = node.operands[0].shape
         reduced = reduced_dims(node)
         group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
@@ -509,7 +508,7 @@ class _Fuser:
         self._access(node.operands[0], group, operand_index(node, index, group.inner))
 
     def _can_reduce_in(self, node: Node, group: Group) -> bool:
-        if group.kind != "nest" or self.separate:
+        if group.kind is not GroupKind.NEST or self.separate:
             return False
         indices = self._readers(node.result)[group]
         index = indices[0]
@@ -551,7 +550,7 @@ class _Fuser:
             for group in readers:
                 if home is not group:
                     reads[group].add(home)
-        alive = [group for group in self.groups if group.roots or group.kind == "aten"]
+        alive = [group for group in self.groups if group.roots or group.kind is GroupKind.ATEN]
         alive.sort(key=lambda group: group.member_bits)
         done: dict[Group, None] = {}
         for group in alive:

@@ -4,19 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from kernelmill.core.dim import Dim, Sym
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
-from kernelmill.lower.elements.axes import REDUCTIONS
+from kernelmill.lower.elements.axes import is_reduction
 from kernelmill.lower.elements.views import Index
+
+
+class GroupKind(StrEnum):
+    """What a group's kernel is built around: loops over a domain, or one operator, its seed."""
+
+    NEST = "nest"  # maps and reductions
+    CONTRACT = "contract"
+    ATTENTION = "attention"
+    SCAN = "scan"
+    SORT = "sort"
+    SCATTER = "scatter"
+    ATEN = "aten"
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it has an epilogue: its result's elements are sums that are done at once."""
+        return self in (GroupKind.CONTRACT, GroupKind.ATTENTION)
+
+
+SEEDS = {
+    OpKind.CONTRACT: GroupKind.CONTRACT,
+    OpKind.ATTENTION: GroupKind.ATTENTION,
+    OpKind.SCAN: GroupKind.SCAN,
+    OpKind.SORT: GroupKind.SORT,
+    OpKind.SCATTER: GroupKind.SCATTER,
+    OpKind.ATEN: GroupKind.ATEN,
+}
+"""Operators that begin a group of their own, and of which kind."""
 
 
 @dataclass(eq=False)
 class Group:
     """Nodes that become one kernel (or one ATen call).
 
-    kind      "nest" (map and reduce), or the kind of its seed: "contract", "attention", "scan",
-              "sort", "scatter", "aten".
+    kind      what its kernel is built around
+    seed      the operator that all but a nest are built around
     outer     the axes of the iteration domain that every member has
     inner     the axes that the group's reductions reduce; empty in a pure map
     extents   size of each axis by symbol name
@@ -25,7 +55,7 @@ class Group:
     code      what its kernel computes so far, as growth.py counts
     """
 
-    kind: str
+    kind: GroupKind
     seed: Node | None = None
     outer: list[Sym] = field(default_factory=list[Sym])
     inner: list[Sym] = field(default_factory=list[Sym])
@@ -51,5 +81,5 @@ class Group:
         return {
             value: index
             for value, index in both.items()
-            if value.node is not None and value.node.op in REDUCTIONS
+            if value.node is not None and is_reduction(value.node)
         }

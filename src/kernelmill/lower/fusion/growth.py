@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernelmill.core.dim import Dim, Expr
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.views import Index, written_over
@@ -25,10 +26,9 @@ MOST_EPILOGUE = 48
 MOST_DEPTH = 400
 """Calls within calls of the emitter, which asks for what an element is made of: see `depth`."""
 
-_OF_REDUCTION = 16
-"""Each is a pass of its own, which computes again what is not kept."""
+_OF_KIND = {OpKind.POINTWISE: 1, OpKind.GATHER: 4, OpKind.REDUCE: 16}
+"""A reduction is a pass of its own, which computes again what is not kept."""
 
-_OF_GATHER = 4
 _OF_CASE = 2
 """Of each place that an element may come from: conditions, a mask and a choice."""
 
@@ -41,26 +41,22 @@ _MOST_INDEX = 160
 
 def code(node: Node) -> int:
     """What an element of this node takes, each time that it is computed."""
-    kind = OPS[node.op].kind
-    if kind == "reduce":
-        return _OF_REDUCTION
-    if kind == "gather":
-        return _OF_GATHER
-    if kind in ("view", "layout"):
+    definition = OPS[node.op]
+    if definition.transparent:
         return _OF_CASE * _cases(node)
-    return 1 if kind == "pointwise" else 0
+    return _OF_KIND.get(definition.kind, 0)
 
 
 def depth(node: Node) -> int:
     """Calls within each other from an element of this node to one of its operands."""
-    return 4 if OPS[node.op].kind == "pointwise" else 10 if code(node) else 5
+    return 4 if OPS[node.op].kind is OpKind.POINTWISE else 10 if code(node) else 5
 
 
 def fits(node: Node, held: int, indices: Iterable[Index | None], times: int) -> bool:
     """Whether a kernel that holds so much code may compute a node too: at these indices, and
     written out so many times."""
     each = code(node)
-    if OPS[node.op].kind in ("view", "layout"):
+    if OPS[node.op].transparent:
         if (times - 1) * each > _MOST_CASES or any(map(_is_long, indices)):
             return False
         if each == 0:
@@ -98,7 +94,7 @@ def _cases(node: Node) -> int:
     """How many values an element of a view may come from, its fill among them; 0 for one value."""
     if node.op == "concat":
         return len(node.operands) if written_over(node) is None else 2
-    return 1 if node.op in ("pad", "window") else 0
+    return 1 if OPS[node.op].fills else 0
 
 
 def _is_long(index: Index | None) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from kernelmill.core.dim import product
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.ops import OPS
 
@@ -22,9 +23,9 @@ def lasting_values(graph: Graph, constants: Collection[Value]) -> set[Value]:
     worth = set[Value]()
     for node in graph.nodes:
         kind = OPS[node.op].kind
-        known = kind in ("pointwise", "view", "layout", "source")
+        known = OPS[node.op].elementwise and kind is not OpKind.GATHER
         if not known or any(x not in lasting and x not in plain for x in node.operands):
-            if kind == "pointwise":
+            if kind is OpKind.POINTWISE:
                 worth.update(_base(x) for x in node.operands if x in lasting)
         elif any(x in lasting for x in node.operands):
             lasting.update(node.results)
@@ -34,7 +35,7 @@ def lasting_values(graph: Graph, constants: Collection[Value]) -> set[Value]:
 
 
 def _base(value: Value) -> Value:
-    while value.node is not None and OPS[value.node.op].kind in ("view", "layout"):
+    while value.node is not None and OPS[value.node.op].transparent:
         if len(value.node.operands) != 1:
             return value
         value = value.node.operands[0]
@@ -44,6 +45,6 @@ def _base(value: Value) -> Value:
 def _small(value: Value) -> bool:
     """Whether this is a computed value of few elements."""
     node, size = value.node, product(value.shape)
-    if node is None or OPS[node.op].kind != "pointwise" or node.op == "cast":
+    if node is None or OPS[node.op].kind is not OpKind.POINTWISE or node.op == "cast":
         return False
     return isinstance(size, int) and size <= _MOST_ELEMENTS

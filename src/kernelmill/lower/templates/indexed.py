@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, Expr
 from kernelmill.core.machine import Machine
+from kernelmill.graph.definition import Combine, OpKind
 from kernelmill.graph.ir import Node, Value
-from kernelmill.graph.ops import SORT
+from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter, Location
@@ -34,9 +35,10 @@ def emit_indexed(emitter: Emitter, node: Node, target: Location, machine: Machin
 
     Returns the estimated work in ns.
     """
-    if node.op in ("cumsum", "cumprod"):
+    kind = OPS[node.op].kind
+    if kind is OpKind.SCAN:
         return _scan(emitter, node, target, machine)
-    if node.op in SORT:
+    if kind is OpKind.SORT:
         return _sort(emitter, node, target, machine)
     spec = _scatter(emitter, node, target) if node.op == "scatter" else _put(emitter, node, target)
     schedule = plan_scatter(spec, machine)
@@ -55,7 +57,7 @@ def _scan(emitter: Emitter, node: Node, target: Location, machine: Machine) -> D
             emitter.store(target, index, register)
 
     spec = ScanSpec(
-        source.shape, axis, node.op.removeprefix("cum"), source.dtype,
+        source.shape, axis, OPS[node.op].kernel_op or "", source.dtype,
         lambda _, index, lane: _element(emitter, source, index, lane), store,
     )  # fmt: skip
     schedule = plan_scan(spec, machine)
@@ -94,8 +96,8 @@ def _sort(emitter: Emitter, node: Node, target: Location, machine: Machine) -> D
 def _scatter(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
     """Element i of the source goes to i with position `dim` looked up in the index tensor."""
     _, indices, source = node.operands
-    dim, mode = node.attrs["dim"], node.attrs["mode"]
-    assert isinstance(dim, int) and isinstance(mode, str)
+    dim, mode = node.attrs["dim"], Combine(str(node.attrs["mode"]))
+    assert isinstance(dim, int)
 
     def full(i: Index, w: Index) -> Index:
         return (*w[:dim], *i, *w[dim:])
@@ -112,8 +114,8 @@ def _scatter(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
 def _put(emitter: Emitter, node: Node, target: Location) -> ScatterSpec:
     """The values' dims are the kept dims of x with the indices' shape put in at `at`."""
     x, values, *indices = node.operands
-    dims, at, mode = node.attrs["dims"], node.attrs["at"], node.attrs["mode"]
-    assert isinstance(dims, tuple) and isinstance(at, int) and isinstance(mode, str)
+    dims, at, mode = node.attrs["dims"], node.attrs["at"], Combine(str(node.attrs["mode"]))
+    assert isinstance(dims, tuple) and isinstance(at, int)
     window = tuple(size for d, size in enumerate(x.shape) if d not in dims)
     return ScatterSpec(
         _target(emitter, node, target), tuple(d for d in dims if isinstance(d, int)),

@@ -30,20 +30,19 @@ _CHAINS = 4
 """Rows that are summed side by side: an addition takes about that many cycles."""
 
 _TASK_ELEMENTS = 8192
-_FOLD = {"sum": "add", "prod": "mul"}
-_START = {"sum": 0.0, "prod": 1.0}
+_START = {"add": 0.0, "mul": 1.0}
 
 
 @dataclass(frozen=True)
 class ScanSpec:
-    """result[..., i, ...] is the `kind` ("sum" or "prod") of elements 0..i along `axis`.
+    """result[..., i, ...] joins elements 0..i along `axis` by `op`, the kernel's add or mul.
 
     `dtype` is that of the elements, a float or an integer. Any size may be symbolic or zero.
     """
 
     shape: Dims
     axis: int
-    kind: str
+    op: str
     dtype: DType
     load: LoadElement
     store: StoreElement
@@ -146,14 +145,14 @@ def _emit_rows(
 ) -> None:
     """Scan some rows together. The scanned axis has any position in `rows`."""
     kind = VType(spec.accumulate, 1 if lane is None else lane.count)
-    start = _START[spec.kind] if spec.accumulate.is_float else int(_START[spec.kind])
+    start = _START[spec.op] if spec.accumulate.is_float else int(_START[spec.op])
     carry = [(kind, start)] * len(rows)
     with builder.loop(0, spec.shape[spec.axis], carry=carry, prefix="s") as loop:
         totals: list[Value] = []
         for row, total in zip(rows, loop.carried, strict=True):
             index = (*row[: spec.axis], loop.index, *row[spec.axis + 1 :])
             element = _cast(builder, spec.load(builder, index, lane), spec.accumulate)
-            total = builder.op(_FOLD[spec.kind], total, element)
+            total = builder.op(spec.op, total, element)
             spec.store(builder, index, lane, _cast(builder, total, spec.dtype.compute))
             totals.append(total)
         loop.carry(*totals)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim, ceildiv, minimum, product
 from kernelmill.core.dtype import BOOL, DType
 from kernelmill.core.machine import Machine
+from kernelmill.graph.definition import Combine
+from kernelmill.graph.ops import COMBINED_BY
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements import pointwise
@@ -34,8 +36,6 @@ LoadUpdate = Callable[[KernelBuilder, Dims, Dims, Lane | None], Value]
 """`update(builder, i, w, lane)`: one element of what is written, or the vector along the lane's
 symbol in the last position of `w`. In the compute type; a scalar may stand for equal lanes."""
 
-_MODES = {"add": "add", "mul": "mul", "max": "max", "min": "min"}
-_BOOL_MODES = {"add": "or", "mul": "and", "max": "or", "min": "and"}
 _ENOUGH_TASKS = 8
 _LEAST_VECTORS = 4
 
@@ -59,7 +59,7 @@ class ScatterSpec:
     space    shape of the index space.
     window   sizes of the target's other axes, in order; each at most the target's.
     shared   whether the indices are the same for the whole window.
-    mode     "set", "add", "mul", "max" or "min".
+    mode     how an element and its update are combined.
     check    the status code that reports an index out of range; such updates are left out.
     """
 
@@ -69,7 +69,7 @@ class ScatterSpec:
     window: Dims
     indices: LoadIndices
     update: LoadUpdate
-    mode: str
+    mode: Combine
     shared: bool
     check: int = 1
 
@@ -200,11 +200,13 @@ class _Writer:
         address = self._address(w if lane is None else (*w[:-1], w[-1] - lane.index), places)
         value = self.spec.update(b, i, w, lane)
         lanes, mask = (1, None) if lane is None else (lane.count, lane.mask)
-        if self.spec.mode != "set":
+        if self.spec.mode is not Combine.SET:
             stored = b.load(target.buffer, address, target.dtype, lanes, mask)
             old = pointwise.from_memory(b, stored, target.dtype)
-            modes = _BOOL_MODES if target.dtype == BOOL else _MODES
-            value = b.op(modes[self.spec.mode], old, value)
+            by = COMBINED_BY[self.spec.mode]
+            op = by.kernel_op_bool if target.dtype == BOOL else by.kernel_op
+            assert op is not None
+            value = b.op(op, old, value)
         elif value.type.lanes < lanes:
             value = b.op("splat", value, dtype=value.type.dtype, lanes=lanes)
         b.store(target.buffer, address, pointwise.to_memory(b, value, target.dtype), mask)

@@ -19,10 +19,6 @@ from kernelmill.lower.elements.domain import Access
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.panels import panel_shape
 
-_OPERATORS = frozenset("cast add sub mul neg bit_and bit_or bit_xor shl shr".split())
-"""What may stand between the leaves and a weight: a few instructions for a vector."""
-
-
 # ---- which weights --------------------------------------------------------------------------
 
 
@@ -79,7 +75,7 @@ def _chain(weight: Value, constants: AbstractSet[Value]) -> frozenset[Value] | N
         node = value.node
         if value in constants:
             leaves.add(value)
-        elif node is None or not (_is_view(node) or node.op in _OPERATORS):
+        elif node is None or not (_is_view(node) or OPS[node.op].unpacks):
             return None
         elif value not in chain:
             chain.add(value)
@@ -103,7 +99,7 @@ def _in_batch(leaf: Value, weight: Value) -> bool:
 
 
 def _is_view(node: Node) -> bool:
-    return OPS[node.op].kind in ("view", "layout") and node.op not in ("window", "pad")
+    return OPS[node.op].transparent and not OPS[node.op].fills
 
 
 def _is_source(node: Node) -> bool:

@@ -74,7 +74,7 @@ class _Widening:
             whole = self.builder.emit(node.op, *map(self.plain, node.operands), **node.attrs)
             return _Wide(self.builder.emit("cast", whole, dtype=I32), *_RANGES[dtype])
         parts = [self.wide(operand) for operand in node.operands]
-        if OPS[node.op].kind in ("view", "layout"):
+        if OPS[node.op].transparent:
             made = self.builder.emit(node.op, *(part.value for part in parts), **node.attrs)
             return _Wide(made, min(p.low for p in parts), max(p.high for p in parts))
         if node.op == "cast":
@@ -122,7 +122,7 @@ def factors(weight: Value) -> list[tuple[Value, Value]]:
     if node.op == "mul" and weight.dtype.is_float:
         first, second = node.operands
         return [(first, second), (second, first)]
-    passed = OPS[node.op].kind in ("view", "layout") or node.op == "cast"
+    passed = OPS[node.op].transparent or node.op == "cast"
     if len(node.operands) != 1 or not passed or not node.operands[0].dtype.is_float:
         return []
     builder = GraphBuilder("factor")

@@ -11,8 +11,9 @@ from collections.abc import Collection, Sequence
 
 from kernelmill.core.dim import Expr, symbols
 from kernelmill.core.errors import PaddingError
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
-from kernelmill.graph.ops import is_kind
+from kernelmill.graph.ops import OPS
 from kernelmill.passes.dce import has_effect
 from kernelmill.passes.padding.axes import Refusal
 from kernelmill.passes.padding.facts import FINITE, NONNEGATIVE, Known, pointwise
@@ -133,7 +134,7 @@ def _live(graph: Graph) -> list[Node]:
 def _apply(scene: Scene, node: Node, operands: Sequence[Known]) -> list[Known]:
     if node.op == "aten":
         return aten(scene, node, operands)
-    if is_kind(node.op, "pointwise"):
+    if OPS[node.op].kind is OpKind.POINTWISE:
         return [pointwise(scene, node, operands)]
     return [RULES[node.op](scene, node, operands)]
 

@@ -16,9 +16,10 @@ import torch
 
 from kernelmill.core.dim import Dim, provably_nonnegative
 from kernelmill.core.dtype import DType, to_torch
+from kernelmill.graph.definition import Image, ZeroSign
 from kernelmill.graph.eager import EAGER
 from kernelmill.graph.ir import Node
-from kernelmill.graph.ops import COMPARE
+from kernelmill.graph.ops import OPS
 from kernelmill.passes.padding.axes import Axis, Factor, Number, Padded, align
 
 POSITIVE, NONNEGATIVE, FINITE, LOW, ANY = range(5)
@@ -107,7 +108,7 @@ def _with_facts(node: Node, factor: Factor, position: int, operands: Sequence[Kn
         return replace(factor, index=index)
     fills = [_fill(known, known.factors[position]) for known in operands]
     fill = _together(node, fills, operands)
-    if fill is None and node.op in COMPARE:
+    if fill is None and node.op in _LARGER:
         fill = _compared(node, position, operands)
     number, strong = (None, True) if fill is None else fill
     return replace(factor, fill=number, strong=strong, index=index)
@@ -156,8 +157,9 @@ def _absorbs(node: Node, number: Number, other: Known) -> bool:
 
 def _folded(node: Node, numbers: Sequence[Number]) -> Number | None:
     """The node computed on numbers; None for NaN, and where the sign of a zero may matter."""
-    looked_at = numbers[-1:] if node.op in _BY_DIVISOR else numbers
-    if node.op in _SIGNED_ZERO and node.operands[0].dtype.is_float and 0 in looked_at:
+    matters = OPS[node.op].zero_sign
+    looked_at = numbers[-1:] if matters is ZeroSign.DIVISOR else numbers
+    if matters is not ZeroSign.NONE and node.operands[0].dtype.is_float and 0 in looked_at:
         return None
     operands = [
         torch.tensor(number, dtype=to_torch(operand.dtype))
@@ -166,11 +168,6 @@ def _folded(node: Node, numbers: Sequence[Number]) -> Number | None:
     number = EAGER[node.op](operands, node.attrs).item()
     return None if isnan(number) else number
 
-
-_BY_DIVISOR = frozenset("div floordiv mod rem".split())
-_SIGNED_ZERO = _BY_DIVISOR | frozenset(
-    "reciprocal rsqrt copysign atan2 pow bitcast nextafter".split()
-)
 
 # ---- indices --------------------------------------------------------------------------------
 
@@ -214,11 +211,6 @@ def _compared(node: Node, position: int, operands: Sequence[Known]) -> _Fill | N
 
 
 # ---- signs ----------------------------------------------------------------------------------
-
-_FINITE_OF_FINITE = frozenset(
-    "neg sign floor ceil trunc round sin cos atan tanh erf expm1 sinh asinh atan2 copysign".split()
-)
-_NOT_NEGATIVE = frozenset("abs sigmoid erfc hypot cosh".split())
 
 
 def _sign(node: Node, operands: Sequence[Known]) -> int:
@@ -266,10 +258,11 @@ def _sign_of(node: Node, signs: Sequence[int], last: Number | None) -> int:
             return _power(signs[0], last)
         case "cast":
             return _cast(node.operands[0].dtype, node.result.dtype, high)
-        case op if op in _NOT_NEGATIVE and high <= FINITE:
-            return NONNEGATIVE
         case op:
-            return FINITE if op in _FINITE_OF_FINITE and high <= FINITE else ANY
+            return _IMAGES[OPS[op].image] if high <= FINITE else ANY
+
+
+_IMAGES = {Image.ANY: ANY, Image.FINITE: FINITE, Image.NONNEGATIVE: NONNEGATIVE}
 
 
 def _quotient(above: int, below: int, divisor: Number | None) -> int:

@@ -11,9 +11,9 @@ from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F32, F64, I32, I64, U8, DType
 from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.definition import Combine
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.graph.ops import MODES
 from tests.compiled import check, graph, interpreted, lowered, run_compiled, whole
 
 OLDER = (profile("x86-64-v2"), profile("x86-64-v3"))
@@ -143,7 +143,7 @@ def test_nothing_can_be_looked_up_in_an_empty_table(rows: Any) -> None:
 # ---- scatter and index_put ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", Combine)
 @pytest.mark.parametrize("dtype", [F32, F64, BF16, I32, U8, BOOL], ids=str)
 def test_scatter(dtype: DType, mode: str) -> None:
     def build(b: GraphBuilder, x: Value, i: Value, y: Value) -> Value:

@@ -29,7 +29,7 @@ class Scan:
     """A compiled scan of tensors with these strides."""
 
     def __init__(
-        self, x: Tensor, axis: int, kind: str, shape: Dims | None = None,
+        self, x: Tensor, axis: int, op: str, shape: Dims | None = None,
         target: Machine | None = None,
     ) -> None:  # fmt: skip
         dtype = from_torch(x.dtype)
@@ -54,7 +54,7 @@ class Scan:
             mask = None if lane is None else lane.mask
             b.store("y", base, b.op("cast", value, dtype=dtype), mask, stride)
 
-        spec = ScanSpec(shape or tuple(x.shape), axis, kind, dtype, load, store)
+        spec = ScanSpec(shape or tuple(x.shape), axis, op, dtype, load, store)
         self.schedule = plan_scan(spec, target or host())
         builder = KernelBuilder("scan", "Cumsum", self.schedule.tasks)
         builder.buffer("x", dtype, elements(x), "in")
@@ -81,8 +81,8 @@ def sample(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     return surrounded(torch.randint(-3, 9, shape, generator=generator).to(dtype))
 
 
-def eager(kind: str, x: Tensor, axis: int) -> Tensor:
-    function = torch.cumsum if kind == "sum" else torch.cumprod
+def eager(op: str, x: Tensor, axis: int) -> Tensor:
+    function = torch.cumsum if op == "add" else torch.cumprod
     return function(x, axis, dtype=x.dtype)
 
 
@@ -90,12 +90,12 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=0, atol=0, equal_nan=True)
 
 
-@pytest.mark.parametrize("kind", ["sum", "prod"])
+@pytest.mark.parametrize("op", ["add", "mul"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_every_axis(shape: tuple[int, ...], kind: str) -> None:
+def test_every_axis(shape: tuple[int, ...], op: str) -> None:
     x = sample(shape, torch.float32)
     for axis in range(len(shape)):
-        assert_same(Scan(x, axis, kind)(x), eager(kind, x, axis))
+        assert_same(Scan(x, axis, op)(x), eager(op, x, axis))
 
 
 @pytest.mark.parametrize(
@@ -103,11 +103,11 @@ def test_every_axis(shape: tuple[int, ...], kind: str) -> None:
     [torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.int8],
     ids=str,
 )
-@pytest.mark.parametrize("kind", ["sum", "prod"])
-def test_dtypes(dtype: torch.dtype, kind: str) -> None:
+@pytest.mark.parametrize("op", ["add", "mul"])
+def test_dtypes(dtype: torch.dtype, op: str) -> None:
     x = sample((40, 300, 21), dtype)
     for axis in range(3):
-        assert_same(Scan(x, axis, kind)(x), eager(kind, x, axis))
+        assert_same(Scan(x, axis, op)(x), eager(op, x, axis))
 
 
 def test_narrow_vectors() -> None:
@@ -115,32 +115,32 @@ def test_narrow_vectors() -> None:
     for level in (2, 3):
         for axis in (0, 1):
             assert_same(
-                Scan(x, axis, "sum", target=profile(f"x86-64-v{level}"))(x), eager("sum", x, axis)
+                Scan(x, axis, "add", target=profile(f"x86-64-v{level}"))(x), eager("add", x, axis)
             )
 
 
 def test_transposed_memory() -> None:
     x = surrounded(sample((30, 45), torch.float32).t())
     for axis in (0, 1):
-        assert_same(Scan(x, axis, "sum")(x), eager("sum", x, axis))
+        assert_same(Scan(x, axis, "add")(x), eager("add", x, axis))
 
 
 def test_nan_and_infinity_stay() -> None:
     x = sample((6, 8), torch.float32)
     x[2, 3], x[4, 5] = float("nan"), float("inf")
     for axis in (0, 1):
-        assert_same(Scan(x, axis, "sum")(x), eager("sum", x, axis))
+        assert_same(Scan(x, axis, "add")(x), eager("add", x, axis))
 
 
 def test_one_program_serves_all_lengths() -> None:
     rows, width = sym("s0"), 24
     for axis in (0, 1):
-        scan = Scan(sample((4, width), torch.float32), axis, "sum", (rows, width))
+        scan = Scan(sample((4, width), torch.float32), axis, "add", (rows, width))
         for length in (0, 1, 3, 1000):
             x = sample((length, width), torch.float32)
-            assert_same(scan(x, s0=length), eager("sum", x, axis))
+            assert_same(scan(x, s0=length), eager("add", x, axis))
 
 
 def test_rows_are_shared_out_over_tasks() -> None:
-    scan = Scan(sample((4096, 64), torch.float32), 1, "sum")
+    scan = Scan(sample((4096, 64), torch.float32), 1, "add")
     assert scan.schedule.tasks == 32

@@ -11,6 +11,7 @@ from torch import Tensor
 from kernelmill.core.dim import Dim, as_sym, linear_part, sym
 from kernelmill.core.dtype import BOOL, I64, from_torch
 from kernelmill.core.machine import Machine, host, profile
+from kernelmill.graph.definition import Combine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import STATUS, Value
 from kernelmill.lower.elements.lane import Lane
@@ -30,7 +31,6 @@ from tests.unit.lower.launched import (
     surrounded,
 )  # fmt: skip
 
-MODES = ["set", "add", "mul", "max", "min"]
 REDUCE = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
@@ -39,7 +39,7 @@ class Scatter:
 
     def __init__(
         self, x: Tensor, indices: Sequence[Tensor], source: Tensor, axes: tuple[int, ...],
-        mode: str, shared: bool, shape: Dims | None = None, space: Dims | None = None,
+        mode: Combine, shared: bool, shape: Dims | None = None, space: Dims | None = None,
         target: Machine | None = None,
     ) -> None:  # fmt: skip
         dtype = from_torch(x.dtype)
@@ -119,7 +119,7 @@ def assert_same(actual: Tensor, expected: Tensor) -> None:
 
 
 def one_by_one(
-    x: Tensor, indices: Sequence[Tensor], source: Tensor, axis: int, mode: str
+    x: Tensor, indices: Sequence[Tensor], source: Tensor, axis: int, mode: Combine
 ) -> Tensor:
     """index_put as a sequential loop: what duplicates must come to."""
     result = x.clone()
@@ -130,19 +130,21 @@ def one_by_one(
         at = tuple(place.tolist())
         row = moved[int(indices[0][at])]
         update = sources[(*(slice(None),) * axis, *at)]
-        if mode == "set":
+        if mode is Combine.SET:
             row.copy_(update)
-        elif mode in ("max", "min"):
-            row.copy_(torch.maximum(row, update) if mode == "max" else torch.minimum(row, update))
+        elif mode in (Combine.MAX, Combine.MIN):
+            row.copy_(
+                torch.maximum(row, update) if mode is Combine.MAX else torch.minimum(row, update)
+            )
         else:
-            row.copy_(row + update if mode == "add" else row * update)
+            row.copy_(row + update if mode is Combine.ADD else row * update)
     return result
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", Combine)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32], ids=str)
-def test_index_put_along_one_axis(dtype: torch.dtype, axis: int, mode: str) -> None:
+def test_index_put_along_one_axis(dtype: torch.dtype, axis: int, mode: Combine) -> None:
     shape = [7, 12, 50]
     x, index = sample(shape, dtype), positions((3, 4), shape[axis])
     source = sample([*shape[:axis], 3, 4, *shape[axis + 1 :]], dtype, seed=2)
@@ -150,15 +152,15 @@ def test_index_put_along_one_axis(dtype: torch.dtype, axis: int, mode: str) -> N
     assert_same(result, one_by_one(x, [index], source, axis, mode))
 
 
-@pytest.mark.parametrize("mode", ["set", "add"])
-def test_index_put_with_several_indices(mode: str) -> None:
+@pytest.mark.parametrize("mode", [Combine.SET, Combine.ADD])
+def test_index_put_with_several_indices(mode: Combine) -> None:
     x = sample((6, 5, 40))
     # No place twice, as eager leaves open which update comes last.
     flat = torch.randperm(30, generator=torch.Generator().manual_seed(0))[:12]
     rows, columns = surrounded(flat // 5), surrounded(flat % 5 - 5)
     source = sample((12, 40), seed=2)
     scatter = Scatter(x, [rows, columns], source, (0, 1), mode, shared=True)
-    expected = x.index_put((rows, columns), source, accumulate=mode == "add")
+    expected = x.index_put((rows, columns), source, accumulate=mode is Combine.ADD)
     assert_same(scatter(x, [rows, columns], source), expected)
 
 
@@ -166,17 +168,18 @@ def test_index_put_of_all_axes() -> None:
     x, index = sample((20,)), positions((33,), 20)
     source = sample((33,), seed=2)
     expected = x.index_put((index,), source, accumulate=True)
-    assert_same(Scatter(x, [index], source, (0,), "add", shared=True)(x, [index], source), expected)
+    scatter = Scatter(x, [index], source, (0,), Combine.ADD, shared=True)
+    assert_same(scatter(x, [index], source), expected)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", Combine)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64], ids=str)
-def test_scatter(dtype: torch.dtype, axis: int, mode: str) -> None:
+def test_scatter(dtype: torch.dtype, axis: int, mode: Combine) -> None:
     x = sample((7, 9, 11), dtype)
     index = positions((5, 6, 8), x.shape[axis]) % x.shape[axis]
     source = sample((6, 7, 10), dtype, seed=2)
-    if mode == "set":
+    if mode is Combine.SET:
         expected = x.scatter(axis, index, source)
     else:
         expected = x.scatter_reduce(axis, index, source, REDUCE[mode])
@@ -188,13 +191,13 @@ def test_nan_wins_in_max_and_min() -> None:
     x, index = sample((4, 20)), torch.tensor([1, 1, 2])
     source = sample((3, 20), seed=2)
     source[0, 3] = x[2, 5] = float("nan")
-    for mode in ("max", "min"):
+    for mode in (Combine.MAX, Combine.MIN):
         result = Scatter(x, [index], source, (0,), mode, shared=True)(x, [index], source)
         assert_same(result, one_by_one(x, [index], source, 0, mode))
 
 
-@pytest.mark.parametrize("mode", ["set", "add", "mul"])
-def test_bool(mode: str) -> None:
+@pytest.mark.parametrize("mode", [Combine.SET, Combine.ADD, Combine.MUL])
+def test_bool(mode: Combine) -> None:
     x, index = sample((9, 33), torch.bool), positions((4,), 9)
     source = sample((4, 33), torch.bool, seed=2)
     result = Scatter(x, [index], source, (0,), mode, shared=True)(x, [index], source)
@@ -206,9 +209,9 @@ def test_narrow_vectors(level: int) -> None:
     x, index = sample((9, 33)), positions((4,), 9)
     source = sample((4, 33), seed=2)
     scatter = Scatter(
-        x, [index], source, (0,), "add", shared=True, target=profile(f"x86-64-v{level}")
+        x, [index], source, (0,), Combine.ADD, shared=True, target=profile(f"x86-64-v{level}")
     )
-    assert_same(scatter(x, [index], source), one_by_one(x, [index], source, 0, "add"))
+    assert_same(scatter(x, [index], source), one_by_one(x, [index], source, 0, Combine.ADD))
 
 
 @pytest.mark.parametrize("bad", [9, -10, 1 << 62])
@@ -218,7 +221,7 @@ def test_an_index_out_of_range_is_reported_and_left_out(shared: bool, bad: int) 
     index = torch.tensor([2, bad, 4])
     if not shared:
         index = index[:, None].expand(3, 33).contiguous()
-    scatter = Scatter(x, [index], source, (0,), "add", shared=shared)
+    scatter = Scatter(x, [index], source, (0,), Combine.ADD, shared=shared)
     result = scatter(x, [index], source)
     expected = x.clone()
     expected[2] += source[0]
@@ -229,7 +232,7 @@ def test_an_index_out_of_range_is_reported_and_left_out(shared: bool, bad: int) 
 
 def test_indices_in_range_report_nothing() -> None:
     x, source, index = sample((9, 33)), sample((3, 33), seed=2), torch.tensor([0, -9, 8])
-    scatter = Scatter(x, [index], source, (0,), "set", shared=True)
+    scatter = Scatter(x, [index], source, (0,), Combine.SET, shared=True)
     scatter(x, [index], source)
     assert scatter.status.item() == 0
 
@@ -237,7 +240,7 @@ def test_indices_in_range_report_nothing() -> None:
 def test_one_program_serves_all_sizes() -> None:
     rows, count = sym("s0"), sym("s1")
     x, index, source = sample((5, 24)), positions((4,), 5), sample((4, 24), seed=2)
-    scatter = Scatter(x, [index], source, (0,), "add", True, (rows, 24), (count,))
+    scatter = Scatter(x, [index], source, (0,), Combine.ADD, True, (rows, 24), (count,))
     for m, n in ((1, 1), (100, 7), (3, 50), (4, 0)):
         x, index, source = sample((m, 24)), positions((n,), m), sample((n, 24), seed=2)
         result = scatter(x, [index], source, s0=m, s1=n)
@@ -247,6 +250,6 @@ def test_one_program_serves_all_sizes() -> None:
 
 def test_a_row_is_shared_out_over_tasks() -> None:
     x, index, source = sample((5, 4096)), positions((4,), 5), sample((4, 4096), seed=2)
-    schedule = Scatter(x, [index], source, (0,), "add", shared=True).schedule
+    schedule = Scatter(x, [index], source, (0,), Combine.ADD, shared=True).schedule
     assert schedule.lanes > 1
     assert schedule.tasks == 8

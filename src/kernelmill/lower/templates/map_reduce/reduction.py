@@ -12,19 +12,11 @@ from math import inf
 
 from kernelmill.core.dtype import BOOL, I64, DType
 from kernelmill.graph.ir import Node
+from kernelmill.graph.ops import OPS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Operand, Value, VType
 
 Registers = tuple[Value, ...]
-
-_FOLD = {
-    "reduce_sum": "add",
-    "reduce_prod": "mul",
-    "reduce_max": "max",
-    "reduce_min": "min",
-    "reduce_peak": "max",
-}
-_FOLD_BOOL = {"reduce_sum": "or", "reduce_prod": "and", "reduce_max": "or", "reduce_min": "and"}
 
 
 def _limits(dtype: DType) -> tuple[Operand, Operand]:
@@ -54,7 +46,10 @@ class Reduction:
 
     @property
     def _fold(self) -> str:
-        return (_FOLD_BOOL if self.dtype == BOOL else _FOLD)[self.node.op]
+        definition = OPS[self.node.op]
+        found = definition.kernel_op_bool if self.dtype == BOOL else definition.kernel_op
+        assert found is not None
+        return found
 
     def identity(self) -> tuple[Operand, ...]:
         """What folds into anything without changing it."""

@@ -536,7 +536,7 @@ def computes(value: Value, emitter: Emitter) -> bool:
     """Whether reading an element does more than load it (and widen a half type)."""
     while emitter.stored(value) is None:
         node = value.node
-        if node is None or (OPS[node.op].kind not in ("view", "layout") and node.op != "cast"):
+        if node is None or (not OPS[node.op].transparent and node.op != "cast"):
             return True
         value = node.operands[0]
     return False

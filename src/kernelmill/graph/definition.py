@@ -1,0 +1,119 @@
+"""What the definition of an operator says: each fact about an operator stands here, and only here.
+
+`ops.py` is the table. Passes, fusion and code generation ask it; none of them keeps lists of
+operators' names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum, StrEnum
+from typing import Any
+
+from kernelmill.graph.ir import TensorType
+
+Attrs = Mapping[str, Any]
+TypingRule = Callable[[Sequence[TensorType], Attrs], tuple[TensorType, ...]]
+
+
+class OpKind(StrEnum):
+    """How an operator is computed."""
+
+    POINTWISE = "pointwise"
+    SOURCE = "source"  # from the index alone
+    VIEW = "view"  # elements of operands at other places
+    LAYOUT = "layout"  # the operand, with strides of its own in memory
+    REDUCE = "reduce"
+    SCAN = "scan"
+    SORT = "sort"
+    CONTRACT = "contract"
+    ATTENTION = "attention"
+    GATHER = "gather"
+    SCATTER = "scatter"
+    ATEN = "aten"
+
+
+class Cost(IntEnum):
+    """Vector operations that an element takes, roughly."""
+
+    FREE = 0
+    SIMPLE = 1
+    LOOKUP = 3
+    DIVISION = 4
+    FUNCTION = 12
+
+
+class Image(Enum):
+    """What finite operands give."""
+
+    ANY = "any"
+    FINITE = "finite"
+    NONNEGATIVE = "finite and not below zero"
+
+
+class ZeroSign(Enum):
+    """Which operands' zeros give something else than another sign where they have another sign."""
+
+    NONE = "none"
+    DIVISOR = "the last"
+    ALL = "all"
+
+
+class Combine(StrEnum):
+    """The modes of scatter and index_put: how an element is combined with what is written to it."""
+
+    SET = "set"
+    ADD = "add"
+    MUL = "mul"
+    MAX = "max"
+    MIN = "min"
+
+    def __repr__(self) -> str:
+        return repr(self.value)
+
+
+@dataclass(frozen=True)
+class OpDef:
+    """An operator. A node has all of `attrs` and may have those of `optional`, which are false
+    when absent; `arity` None is any number of operands.
+
+    title           what kernels are named after
+    cost            of an element; that of reductions and contractions is their templates' matter
+    kernel_op       of a pointwise operator: the operation of the kernel IR that it is, None where
+                    it takes several (lower/elements/pointwise.py); of a reduction or scan: the one
+                    that joins two elements
+    kernel_op_bool  the same on bool, where that is another one
+    exact           the result is representable where the operands are: there is nothing to round
+    commutative     a op b is b op a
+    image           what finite operands give
+    zero_sign       whose sign of a zero decides about more than a sign
+    unpacks         weights that are kept in fewer bits are made of such operators: a few
+                    instructions for a vector
+    elementwise     an element can be computed by itself, wherever it is read
+    transparent     its elements are an operand's at other places: reading through it costs nothing
+    rearranges      a view of all elements of its operand, each once
+    keeps_axes      a view in which the operand's axes stay where they are
+    fills           a view with elements that are its `value` attribute
+    """
+
+    name: str
+    kind: OpKind
+    arity: int | None
+    attrs: tuple[str, ...]
+    rule: TypingRule
+    optional: tuple[str, ...] = ()
+    title: str = ""
+    cost: Cost = Cost.FREE
+    kernel_op: str | None = None
+    kernel_op_bool: str | None = None
+    exact: bool = False
+    commutative: bool = False
+    image: Image = Image.ANY
+    zero_sign: ZeroSign = ZeroSign.NONE
+    unpacks: bool = False
+    elementwise: bool = False
+    transparent: bool = False
+    rearranges: bool = False
+    keeps_axes: bool = False
+    fills: bool = False
