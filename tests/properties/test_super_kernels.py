@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill import codegen
+from kernelmill.config.super_kernel_marks import read_mark
 from kernelmill.core.dim import evaluate
 from kernelmill.core.machine import host
 from kernelmill.kernel.ir import Kernel
@@ -82,7 +83,7 @@ def plan_of(steps: list[Step], results: list[int], options: str) -> Plan:
         buffers.append(
             buffer("arena" if inside else "tensor", SIZE, offset=offsets[i] if inside else 0)
         )
-        mark = f"sp{'?' + options if options else ''}{stream}"
+        mark = read_mark(f"sp{'?' + options if options else ''}{stream}")
         name = kernel(tasks, turned).name
         launches.append(Launch(name, (x, y, i + 2), (), tasks, 0, 5000, mark))
     refs = {kernel(step[0], step[1]).name: step for step in steps}

@@ -21,7 +21,7 @@ from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
-from kernelmill.config.ranges import Mark, RangeOptions
+from kernelmill.config.super_kernel_marks import Mark, RangeOptions
 from kernelmill.core.machine import host
 from kernelmill.inference import cache_compile
 from kernelmill.kernel.parser import parse_kernel

@@ -12,7 +12,7 @@ from kernelmill import superkernel
 from kernelmill.compiler.drivers import obtain_drivers
 from kernelmill.compiler.objects import Obtaining, differences, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
-from kernelmill.config.ranges import RangeOptions
+from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.isa import Isa
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine

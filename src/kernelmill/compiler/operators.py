@@ -10,7 +10,7 @@ from kernelmill.compiler.operators_lowered import Library
 from kernelmill.compiler.recording import note, operators_of
 from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild
-from kernelmill.config.ranges import RangeOptions
+from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.isa import Isa
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph

@@ -17,7 +17,7 @@ from kernelmill.compiler.report import CompileReport
 from kernelmill.compiler.static_build import StaticBuild, build_folder
 from kernelmill.compiler.tuning import Tuner
 from kernelmill.config.compiler_config import CompilerConfig
-from kernelmill.config.ranges import RangeOptions, options_of
+from kernelmill.config.super_kernel_marks import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger

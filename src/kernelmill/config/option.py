@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Generic, Self, TypeVar, cast, overload
 
-from kernelmill.config.ranges import options_of
+from kernelmill.config.super_kernel_marks import options_of
 from kernelmill.core.errors import ConfigError, ConfigPathError, ConfigTypeError
 
 T = TypeVar("T")

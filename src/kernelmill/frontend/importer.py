@@ -13,7 +13,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from kernelmill.config.ranges import mark_of
+from kernelmill.config.super_kernel_marks import Mark, mark_of
 from kernelmill.core.dim import as_sym
 from kernelmill.core.dtype import F64, I64
 from kernelmill.core.errors import ConfigError, UnsupportedError
@@ -83,7 +83,7 @@ class _Importer:
         self._assume(placeholders)
         for node in self.gm.graph.nodes:
             self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
-            self.builder.scope = self._mark(node)
+            self.builder.mark = self._mark(node)
             try:
                 self._node(node)
             except (UnsupportedError, TypingError, NotTranslated) as error:
@@ -120,7 +120,7 @@ class _Importer:
     def _where(self) -> str:
         return f" (at {self.builder.origin})" if self.builder.origin else ""
 
-    def _mark(self, node: fx.Node) -> str:
+    def _mark(self, node: fx.Node) -> Mark:
         try:
             return mark_of(node.meta.get("custom") or {})
         except ConfigError as error:

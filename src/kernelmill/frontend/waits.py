@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from kernelmill.config.ranges import with_events
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
@@ -58,7 +57,7 @@ class Waits:
             self._give(env[node.args[1]], self._count)  # type: ignore[index]
         computing = [one for one in made if OPS[one.op].kind is not OpKind.VIEW]
         for one in computing:
-            one.scope = with_events(one.scope, awaited=events)
+            one.mark = one.mark.with_events(awaited=events)
         if events and not computing:
             self._pending[node] = events
 
@@ -68,4 +67,4 @@ class Waits:
         while node is not None and OPS[node.op].kind is OpKind.VIEW:
             node = node.operands[0].node
         if node is not None:
-            node.scope = with_events(node.scope, given=frozenset((event,)))
+            node.mark = node.mark.with_events(given=frozenset((event,)))

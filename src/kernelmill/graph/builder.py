@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelmill.config.super_kernel_marks import UNMARKED
 from kernelmill.core.dim import Dim, Sym, as_sym, symbols
 from kernelmill.core.dtype import DType
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
@@ -11,12 +12,12 @@ from kernelmill.graph.ops import infer
 
 
 class GraphBuilder:
-    """Appends nodes to one graph. `origin` and `scope` are stamped on the nodes that follow."""
+    """Appends nodes to one graph. `origin` and `mark` are stamped on the nodes that follow."""
 
     def __init__(self, name: str) -> None:
         self.graph = Graph(name)
         self.origin = ""
-        self.scope = ""
+        self.mark = UNMARKED
         self._count = 0
 
     def input(
@@ -59,7 +60,7 @@ class GraphBuilder:
     def emit_many(self, op: str, *operands: Value, **attrs: Attr) -> tuple[Value, ...]:
         """Append a node with any number of results."""
         types = infer(op, [operand.type for operand in operands], attrs)
-        node = Node(op, operands, attrs, self.origin, self.scope)
+        node = Node(op, operands, attrs, self.origin, self.mark)
         results: list[Value] = []
         for kind in types:
             results.append(Value(str(self._count), kind, node))

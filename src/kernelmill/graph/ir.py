@@ -18,9 +18,9 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
     type     = DTYPE "[" [dim {"," dim}] "]" ["{" dim {"," dim} "}"]
     VALUE    = "%" NAME
 
-"at" is the user's source line, "scope" the super-kernel range. A type's `{...}` are strides in
-elements, printed when the value lives in memory with a layout that is not row-major. Operators and
-their typing rules are in ops.py.
+"at" is the user's source line, "scope" the super-kernel mark (config/super_kernel_marks.py). A
+type's `{...}` are strides in elements, printed when the value lives in memory with a layout that is
+not row-major. Operators are in ops.py, their typing rules in typing.py.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Union
 
+from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Dim, Expr, Sym, product
 from kernelmill.core.dtype import DType
 
@@ -90,9 +91,9 @@ class Value:
 
 
 class Node:
-    """One operator applied. `origin` is the user's source line; `scope` the super-kernel range."""
+    """One operator applied. `origin` is the user's source line; `mark` its super-kernel range."""
 
-    __slots__ = ("attrs", "op", "operands", "origin", "results", "scope")
+    __slots__ = ("attrs", "mark", "op", "operands", "origin", "results")
 
     def __init__(
         self,
@@ -100,14 +101,14 @@ class Node:
         operands: Sequence[Value],
         attrs: Mapping[str, Attr],
         origin: str = "",
-        scope: str = "",
+        mark: Mark = UNMARKED,
     ) -> None:
         self.op = op
         self.operands = tuple(operands)
         self.attrs = dict(attrs)
         self.results: tuple[Value, ...] = ()
         self.origin = origin
-        self.scope = scope
+        self.mark = mark
 
     @property
     def result(self) -> Value:

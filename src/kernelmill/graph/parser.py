@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
 from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, read_dim, read_symbol
 from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.text import Reader
@@ -110,8 +111,8 @@ class _Parser:
             reader.expect(",")
             types.append(self._type())
         origin = reader.string() if reader.accept("at") else ""
-        scope = reader.string() if reader.accept("scope") else ""
-        node = Node(op, operands, attrs, origin, scope)
+        mark = read_mark(reader.string()) if reader.accept("scope") else UNMARKED
+        node = Node(op, operands, attrs, origin, mark)
         defined = (self._define(name, kind, node) for name, kind in zip(names, types, strict=True))
         node.results = tuple(defined)
         return node

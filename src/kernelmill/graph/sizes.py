@@ -53,7 +53,7 @@ class _Sizes:
     def _node(self, node: Node) -> Node:
         operands = tuple(self.values[operand] for operand in node.operands)
         attrs = {key: self._attr(value) for key, value in node.attrs.items()}
-        fresh = Node(node.op, operands, attrs, node.origin, node.scope)
+        fresh = Node(node.op, operands, attrs, node.origin, node.mark)
         fresh.results = tuple(self._fresh(result, fresh) for result in node.results)
         return fresh
 

@@ -38,4 +38,4 @@ class ShareEqual:
 def _key(node: Node, operands: tuple[Value, ...]) -> Any:
     # Text tells 0.0 from -0.0, True from 1, and NaN from nothing at all.
     attrs = tuple((name, repr(value)) for name, value in sorted(node.attrs.items()))
-    return node.op, operands, attrs, node.scope
+    return node.op, operands, attrs, node.mark

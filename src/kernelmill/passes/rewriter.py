@@ -35,7 +35,7 @@ class Rewriter:
         if operands == node.operands and not attrs:
             self.graph.nodes.append(node)
             return
-        fresh = Node(node.op, operands, {**node.attrs, **attrs}, node.origin, node.scope)
+        fresh = Node(node.op, operands, {**node.attrs, **attrs}, node.origin, node.mark)
         fresh.results = tuple(Value(old.name, old.type, fresh) for old in node.results)
         self.graph.nodes.append(fresh)
         for old, new in zip(node.results, fresh.results, strict=True):
@@ -47,7 +47,7 @@ class Rewriter:
 
     def emit(self, like: Node, op: str, *operands: Value, **attrs: Attr) -> Value:
         """Append a node to the new graph, with the origin and scope of an old one."""
-        self._builder.origin, self._builder.scope = like.origin, like.scope
+        self._builder.origin, self._builder.mark = like.origin, like.mark
         return self._builder.emit(op, *operands, **attrs)
 
     def finish(self) -> Graph:

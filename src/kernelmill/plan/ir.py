@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
+from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.dtype import DType
 
@@ -59,7 +60,7 @@ class Launch:
     """Run a kernel's tasks. `buffers` are numbers in `Plan.buffers`, in the kernel's order; -1 is
     the status word. `dims` are values for the kernel's dims. `work` is the estimated time of all
     tasks on one core in nanoseconds: below a threshold no parallel region is opened. `mark` says
-    which super-kernel range it is in, as config/ranges.py writes it."""
+    which super-kernel range it is in."""
 
     kernel: str
     buffers: tuple[int, ...]
@@ -67,7 +68,7 @@ class Launch:
     tasks: Dim
     scratch: Dim
     work: Dim
-    mark: str = ""
+    mark: Mark = UNMARKED
 
 
 Literal = Union[None, bool, int, float, str, tuple["Literal", ...]]
@@ -89,7 +90,7 @@ class AtenCall:
     results: tuple[int, ...]
     binds: tuple[tuple[str, int, int], ...] = ()
     origin: str = ""
-    mark: str = ""
+    mark: Mark = UNMARKED
 
 
 Step = Union[Launch, AtenCall]

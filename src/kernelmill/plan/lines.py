@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TypeVar, Union
 
+from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
 from kernelmill.core.dim import Dim, read_dim
 from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.text import Reader
@@ -101,7 +102,7 @@ class Lines:
         )
         return Launch(
             kernel, buffers, self._dims(dims or ""), self._dim(tasks), self._dim(scratch or "0"),
-            self._dim(work), json.loads(mark) if mark else "",
+            self._dim(work), read_mark(json.loads(mark)) if mark else UNMARKED,
         )  # fmt: skip
 
     def _type(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+from kernelmill.config.super_kernel_marks import UNMARKED, Mark, read_mark
 from kernelmill.core.dim import Dim, Sym, of_atom, read_dim, read_symbol
 from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.text import Reader
@@ -193,8 +194,8 @@ class _Parser:
         work = self._bracketed(self._dim)
         return Launch(kernel, buffers, dims, tasks, scratch, work, self._mark())
 
-    def _mark(self) -> str:
-        return self._reader.string() if self._reader.accept("mark") else ""
+    def _mark(self) -> Mark:
+        return read_mark(self._reader.string()) if self._reader.accept("mark") else UNMARKED
 
     def _super(self) -> SuperKernel:
         reader = self._reader

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from kernelmill.config.super_kernel_marks import Mark
 from kernelmill.core.dim import Dim, range_text
 from kernelmill.core.dtype import DType
 from kernelmill.core.text import number_text, string_text
@@ -140,8 +141,8 @@ def _launch(launch: Launch) -> str:
     return text + _mark(launch.mark)
 
 
-def _mark(mark: str) -> str:
-    return f" mark {string_text(mark)}" if mark else ""
+def _mark(mark: Mark) -> str:
+    return f" mark {string_text(str(mark))}" if mark else ""
 
 
 def _super(super_kernel: SuperKernel) -> Iterator[str]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.fx.traceback import annotate
 
-from kernelmill.config.ranges import MARK_KEY, STREAM_KEY, check_range, check_stream
+from kernelmill.config.super_kernel_marks import MARK_KEY, STREAM_KEY, check_range, check_stream
 from kernelmill.frontend.waits import wait_tensor as wait_operator
 
 

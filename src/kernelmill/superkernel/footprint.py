@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelmill.config.ranges import read_mark
 from kernelmill.core.dim import (
     Dim,
     Op,
@@ -105,7 +104,7 @@ class Footprints:
 
 
 def _events(launch: Launch) -> list[Footprint]:
-    mark = read_mark(launch.mark)
+    mark = launch.mark
     return [
         Footprint(("event", event), writes, 0, 0, 1)
         for events, writes in ((mark.awaited, False), (mark.given, True))

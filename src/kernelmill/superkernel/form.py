@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from kernelmill.config.ranges import RangeOptions, read_mark
+from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.dim import evaluate, product
 from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.ir import Kernel
@@ -153,7 +153,7 @@ class _Draft:
 
     def _wide(self, plan: Plan, kernels: Mapping[str, Kernel]) -> tuple[Part, ...]:
         options, threads = self.options, self.team.threads
-        marks = [read_mark(launch.mark) for launch in self.launches]
+        marks = [launch.mark for launch in self.launches]
         if options.sync_all:
             return (WHOLE_TEAM,) * len(marks)
         tags = [mark.stream for mark in marks]
@@ -215,9 +215,8 @@ def _needs(
     for number, launch in enumerate(launches):
         own = zip(launch.buffers, kernels[launch.kernel].buffers, strict=True)
         access = [(_identity(plan, n), buffer.access) for n, buffer in own if n >= 0]
-        mark = read_mark(launch.mark)
-        access += [(("event", event), "in") for event in mark.awaited]
-        access += [(("event", event), "out") for event in mark.given]
+        access += [(("event", event), "in") for event in launch.mark.awaited]
+        access += [(("event", event), "out") for event in launch.mark.given]
         needed = {i for name, _ in access for i in writers.get(name, ())}
         needed |= {i for name, how in access if how != "in" for i in readers.get(name, ())}
         found.append(frozenset(needed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelmill.config.ranges import RangeOptions, parse_options, read_mark
+from kernelmill.config.super_kernel_marks import RangeOptions, parse_options
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.log import get_logger
 from kernelmill.plan.ir import AtenCall, Launch, Plan, Step
@@ -40,7 +40,7 @@ def ranges_of(plan: Plan) -> list[Range]:
     ConfigError when the graph is dynamic, when a range is given two sets of options, or when it
     splits although it must not.
     """
-    scopes = [read_mark(step.mark).scope if step.mark else "" for step in plan.steps]
+    scopes = [step.mark.scope for step in plan.steps]
     found: list[Range] = []
     for scope in dict.fromkeys(scope for scope in scopes if scope):
         if plan.symbols:
@@ -78,8 +78,8 @@ def automatic_ranges(plan: Plan, options: RangeOptions) -> list[Range]:
 
 
 def _options(plan: Plan, scope: str) -> RangeOptions:
-    marks = [read_mark(step.mark) for step in plan.steps if step.mark]
-    texts = dict.fromkeys(mark.options for mark in marks if mark.scope == scope and mark.options)
+    marks = [step.mark for step in plan.steps if step.mark.scope == scope]
+    texts = dict.fromkeys(mark.options for mark in marks if mark.options)
     if len(texts) > 1:
         raise ConfigError(
             f"super_kernel range {scope!r} is given different options: "

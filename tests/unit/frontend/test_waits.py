@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.fx.traceback import preserve_node_meta
 
-from kernelmill.config.ranges import read_mark
+from kernelmill.config.super_kernel_marks import UNMARKED
 from kernelmill.graph.ir import Graph, Node
 from kernelmill.scope import super_kernel, wait_tensor
 from tests.unit.frontend.tracing import trace
@@ -22,7 +22,7 @@ def operators(graph: Graph, op: str) -> list[Node]:
 
 
 def events(node: Node) -> tuple[set[int], set[int]]:
-    mark = read_mark(node.scope)
+    mark = node.mark
     return set(mark.awaited), set(mark.given)
 
 
@@ -45,7 +45,7 @@ def test_outside_of_ranges_nothing_waits() -> None:
         return wait_tensor(x, y.exp()).sin()
 
     graph = traced(model, torch.ones(2, 4), torch.ones(3))
-    assert [node.scope for node in graph.nodes] == [""] * len(graph.nodes)
+    assert [node.mark for node in graph.nodes] == [UNMARKED] * len(graph.nodes)
 
 
 def test_an_argument_is_never_waited_for() -> None:

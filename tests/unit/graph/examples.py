@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Sym, of_atom, sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
 from kernelmill.graph.builder import GraphBuilder
@@ -134,11 +135,11 @@ def symbolic() -> Graph:
     b.dim_input(length)
     x = b.input("L['x']", F64, (half, length * 2 + half), (length * 2 + half, 1))
     state = b.input("0", F64, (length, 3), (1, length), "buffer")
-    b.origin, b.scope = 'model.py:12: return self.f(x) + "é"', "decoder/layer.0"
+    b.origin, b.mark = 'model.py:12: return self.f(x) + "é"', Mark("decoder/layer.0")
     counts = b.emit("dim_value", value=length // 3 + half % 5)
     positions = b.emit("iota", dim=0, shape=(length, 3))
     moved = b.emit("add", b.emit("cast", positions, dtype=F64), state)
-    b.origin = b.scope = ""
+    b.origin, b.mark = "", UNMARKED
     b.symbol(Sym("u0", 0, length * half))
     unbacked = of_atom(Sym("u0", 0, length * half))
     (found,) = b.emit_many(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from kernelmill.config.super_kernel_marks import Mark
 from kernelmill.core.dim import Dim, Sym, of_atom, sym
 from kernelmill.core.dtype import F32, I64
 from kernelmill.graph.builder import GraphBuilder
@@ -88,9 +89,9 @@ def test_numbers_read_back_to_the_same_bits() -> None:
 
 def test_strings_and_scopes_read_back() -> None:
     graph = parse_graph(print_graph(EXAMPLES["symbolic"]()))
-    scoped = [node for node in graph.nodes if node.scope]
+    scoped = [node for node in graph.nodes if node.mark]
     assert scoped[0].origin == 'model.py:12: return self.f(x) + "é"'
-    assert scoped[0].scope == "decoder/layer.0"
+    assert scoped[0].mark == Mark("decoder/layer.0")
     assert graph.nodes[-1].attrs["reason"] == 'data-dependent "size"\n'
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kernelmill.config.super_kernel_marks import Mark
 from kernelmill.core.errors import VerificationError
 from kernelmill.plan.ir import WHOLE_TEAM, Plan, SuperKernel, TensorResult
 from kernelmill.plan.parser import parse_plan
@@ -17,7 +18,7 @@ SUPER = SuperKernel("sk", "sp1", 0, 2, (WHOLE_TEAM, (0, 0)), ((), (0,)))
 PLAN = Plan(
     "p", (), (tensor_input("x", 8),),
     (buffer("input", 8, source=0), buffer("tensor", 8), buffer("tensor", 8)), (),
-    (replace(launch("double", (0, 1), 8), mark="sp1?stream-fusion=1"),
+    (replace(launch("double", (0, 1), 8), mark=Mark("sp1", "stream-fusion=1")),
      launch("double", (1, 2), 4, work=7)),
     (TensorResult(1), TensorResult(2)), (ref("double"),), supers=(SUPER,),
 )  # fmt: skip

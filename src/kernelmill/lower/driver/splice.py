@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Dim, substitute
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.plan.ir import BufferSpec, Launch, Plan, Step, TensorInput, TensorResult
@@ -45,7 +46,7 @@ class Splice:
                 )
         return own
 
-    def launches(self, steps: Iterable[Step], mark: str = "") -> list[Launch]:
+    def launches(self, steps: Iterable[Step], mark: Mark = UNMARKED) -> list[Launch]:
         """These steps of the plan as steps of the program, in the range of `mark`."""
         found: list[Launch] = []
         for step in steps:

@@ -2,17 +2,17 @@
 
 import pytest
 
-from kernelmill.config.ranges import (
+from kernelmill.config.super_kernel_marks import (
     MARK_KEY,
     STREAM_KEY,
     TAKEN_OUT,
+    UNMARKED,
     Mark,
     RangeOptions,
     mark_of,
     options_of,
     parse_options,
     read_mark,
-    with_events,
 )
 from kernelmill.core.errors import ConfigError
 
@@ -55,9 +55,15 @@ def test_marks_read_back(mark: Mark) -> None:
 
 
 def test_events_join_those_of_the_mark() -> None:
-    mark = with_events(with_events("sp1#t,1<2", frozenset((1,))), given=E3)
-    assert mark == "sp1#t,1<1,2>3,4"
-    assert with_events("", E3) == "" and with_events(TAKEN_OUT, E3) == TAKEN_OUT
+    mark = read_mark("sp1#t,1<2").with_events(frozenset((1,))).with_events(given=E3)
+    assert str(mark) == "sp1#t,1<1,2>3,4"
+    assert UNMARKED.with_events(E3) == UNMARKED and TAKEN_OUT.with_events(E3) == TAKEN_OUT
+
+
+@pytest.mark.parametrize("text", ["a#t,high", "a<first", "a>1,,2"])
+def test_texts_that_are_no_marks(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        read_mark(text)
 
 
 def test_options_of_a_dict() -> None:
@@ -67,10 +73,10 @@ def test_options_of_a_dict() -> None:
 
 
 def test_what_tracing_keeps() -> None:
-    assert mark_of({}) == mark_of({STREAM_KEY: ("t", 1)}) == ""
+    assert mark_of({}) == mark_of({STREAM_KEY: ("t", 1)}) == UNMARKED
     assert mark_of({MARK_KEY: ("", "")}) == TAKEN_OUT
     kept = {MARK_KEY: ("sp1", "stream-fusion=1"), STREAM_KEY: ("t", 1)}
-    assert read_mark(mark_of(kept)) == Mark("sp1", "stream-fusion=1", "t", 1)
+    assert mark_of(kept) == Mark("sp1", "stream-fusion=1", "t", 1)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@
 
 Events are what `wait_tensor` orders: operators behind "<" begin after those behind ">" are done.
 
-The text travels with each operator through tracing, the graph and the plan.
+Operators of a graph and steps of a plan have marks as data; the text is what these print.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from kernelmill.core.errors import ConfigError
@@ -21,9 +22,6 @@ from kernelmill.core.errors import ConfigError
 MARK_KEY = "kernelmill.scope"
 STREAM_KEY = "kernelmill.stream"
 """Where torch's tracing keeps the marks, in a node's `meta["custom"]`."""
-
-TAKEN_OUT = "!"
-"""The mark of an operator in a block whose range is None or ""."""
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _CHOICES = {
@@ -93,19 +91,37 @@ def _check(name: str, value: str) -> None:
 @dataclass(frozen=True)
 class Mark:
     """An operator's place: the range's name, its options, its stream's tag ("": none), priority;
-    the events it waits for, and those that it gives."""
+    the events it waits for, and those that it gives. False where there is no range."""
 
-    scope: str
+    scope: str = ""
     options: str = ""
     stream: str = ""
     priority: int = 0
     awaited: frozenset[int] = frozenset()
     given: frozenset[int] = frozenset()
 
+    def __bool__(self) -> bool:
+        return self.scope != ""
+
+    def with_events(
+        self, awaited: frozenset[int] = frozenset(), given: frozenset[int] = frozenset()
+    ) -> Mark:
+        """With these events too. What is in no range has none."""
+        if not self or self == TAKEN_OUT:
+            return self
+        return replace(self, awaited=self.awaited | awaited, given=self.given | given)
+
     def __str__(self) -> str:
         text = self.scope + (f"?{self.options}" if self.options else "")
         text += f"#{self.stream},{self.priority}" if self.stream else ""
         return text + _events_text("<", self.awaited) + _events_text(">", self.given)
+
+
+UNMARKED = Mark()
+"""The mark of what is in no range."""
+
+TAKEN_OUT = Mark("!")
+"""The mark of an operator in a block whose range is None or ""."""
 
 
 def _events_text(sign: str, events: frozenset[int]) -> str:
@@ -114,16 +130,6 @@ def _events_text(sign: str, events: frozenset[int]) -> str:
 
 def _events(text: str) -> frozenset[int]:
     return frozenset(map(int, text.split(","))) if text else frozenset()
-
-
-def with_events(
-    text: str, awaited: frozenset[int] = frozenset(), given: frozenset[int] = frozenset()
-) -> str:
-    """The text of a mark with these events too. What is in no range has none."""
-    if not text or text == TAKEN_OUT:
-        return text
-    mark = read_mark(text)
-    return str(replace(mark, awaited=mark.awaited | awaited, given=mark.given | given))
 
 
 def check_range(scope: object, options: object) -> None:
@@ -147,8 +153,9 @@ def _check_name(what: str, name: object) -> None:
         raise ConfigError(f"{what} {name!r}: a name has up to 64 letters, digits, '_', '-', '.'")
 
 
+@lru_cache(1024)
 def read_mark(text: str) -> Mark:
-    """The mark that a text stands for."""
+    """The mark that a text stands for. ValueError for one that is none."""
     rest, _, given = text.partition(">")
     rest, _, awaited = rest.partition("<")
     rest, _, stream = rest.partition("#")
@@ -157,9 +164,9 @@ def read_mark(text: str) -> Mark:
     return Mark(scope, options, tag, int(priority or 0), _events(awaited), _events(given))
 
 
-def mark_of(custom: Mapping[str, Any]) -> str:
-    """The text of the mark that tracing has kept for an operator, "" for none. ConfigError when
-    what the model says there is wrong: code that is being traced cannot raise it itself."""
+def mark_of(custom: Mapping[str, Any]) -> Mark:
+    """The mark that tracing has kept for an operator. ConfigError when what the model says there is
+    wrong: code that is being traced cannot raise it itself."""
     scope, options = custom.get(MARK_KEY, (None, ""))
     check_range(scope, options)
     tag, priority = "", 0
@@ -167,5 +174,5 @@ def mark_of(custom: Mapping[str, Any]) -> str:
         tag, priority = custom[STREAM_KEY]
         check_stream(tag, priority)
     if not scope:
-        return TAKEN_OUT if MARK_KEY in custom else ""
-    return str(Mark(scope, options, tag, priority))
+        return TAKEN_OUT if MARK_KEY in custom else UNMARKED
+    return Mark(scope, options, tag, priority)
