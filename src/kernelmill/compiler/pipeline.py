@@ -24,7 +24,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine
 from kernelmill.core.threads import quick_switches
 from kernelmill.graph.ir import Graph
-from kernelmill.lower.driver.kernels import Templates
+from kernelmill.lower.driver.kernels import KernelCache
 from kernelmill.lower.driver.program import NewKernel, lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
@@ -83,16 +83,14 @@ def _drafts(
     with on the way."""
     separate = not config.experimental_config.pattern_fusion_pass
     automatic = _automatic_ranges(config)
-    templates = Templates()
+    kernels = KernelCache()
     for graph, report in graphs:
         tuner = Tuner(store, machine) if config.aoe_config.aoe_mode else None
         with report.stage("lower" if tuner is None else "lower and tune"):
             pick = None if tuner is None else tuner.pick
-            shared = None if graph.symbols else templates
+            shared = None if graph.symbols else kernels
             begin = partial(_begin, obtaining, graph.name)
-            lowered = lower_graph(
-                graph, machine, separate, pick=pick, templates=shared, announce=begin
-            )
+            lowered = lower_graph(graph, machine, separate, pick=pick, cache=shared, announce=begin)
         if tuner is not None:
             tuner.close()
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured

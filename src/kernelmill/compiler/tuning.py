@@ -28,7 +28,7 @@ from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
-from kernelmill.lower.driver.search import BY_MODEL, Tunable
+from kernelmill.lower.schedule.search import BY_MODEL, Tunable
 from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, Plan, TensorInput
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.entry import Compiled
@@ -73,7 +73,7 @@ class Tuner:
         self._progress.close()
 
     def pick(self, tunable: Tunable) -> str:
-        """The label of the fastest schedule on this machine; `lower.trials.Pick`."""
+        """The label of the fastest schedule on this machine; `lower.schedule.search.Pick`."""
         self.settled += 1
         key = key_of(
             self.machine.isa,

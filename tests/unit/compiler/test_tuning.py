@@ -16,7 +16,7 @@ from kernelmill.core.dtype import F32
 from kernelmill.core.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.lower.driver.program import lower_graph
-from kernelmill.lower.driver.search import BY_MODEL
+from kernelmill.lower.schedule.search import BY_MODEL
 from kernelmill.store import Store
 from tests.compiled import check, graph, program, whole
 

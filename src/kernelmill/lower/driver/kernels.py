@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import Any
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Node, Value
-from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.naming import kernel_type
-from kernelmill.lower.driver.search import STATUS_BUFFER, Trials
 from kernelmill.lower.driver.signature import Signature, signature_of
 from kernelmill.lower.elements.emitter import Emitter, Location
+from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.groups import Group
-from kernelmill.lower.templates.convolution.bind import ConvolutionEmitter, convolves_last
-from kernelmill.lower.templates.indexed import emit_indexed
-from kernelmill.lower.templates.map_reduce.nest import Nest, emit_nest
-from kernelmill.lower.templates.matmul.bind import ContractionEmitter, Pack, PanelWidths
+from kernelmill.lower.schedule.search import ScheduleSearch
+from kernelmill.lower.schedule.template import (
+    STATUS_BUFFER,
+    Binding,
+    Candidate,
+    GroupContext,
+    Pack,
+    Template,
+)
+from kernelmill.lower.templates.registry import template_for
 
 
 @dataclass(frozen=True)
@@ -34,55 +39,42 @@ class Made:
 
 
 @dataclass(frozen=True)
-class _Template:
+class _Kept:
+    """A kernel, its buffers as local numbers of a signature."""
+
     kernel: Kernel
     slots: tuple[int, ...]
     work: Dim
 
 
 @dataclass(frozen=True)
-class Templates:
-    """Kernels by what decides them. Graphs without symbols may share one: their kernels have all
-    sizes in their keys."""
+class KernelCache:
+    """Kernels, and how constants are packed for them, by what decides them. Graphs without symbols
+    may share one: their groups' signatures have all sizes."""
 
-    made: dict[tuple[Hashable, ...], _Template] = field(default_factory=dict)
-    widths: dict[tuple[Hashable, ...], PanelWidths] = field(default_factory=dict)
-
-
-UNNAMED = "kernel"
-"""The name of a kernel whose text is not made yet."""
+    kernels: dict[tuple[Hashable, ...], _Kept] = field(default_factory=dict)
+    packings: dict[tuple[Hashable, ...], Hashable] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
 class KernelMaker:
     """Makes kernels for the groups of one graph.
 
-    `stored` says where values live; `pack` stores a constant view once; `costs` are
-    the graph's; `order` sorts a group's nodes as the program has them; the values
-    `within` products are computed there from smaller ones. With `trials` the schedules of
-    contractions and attentions come from there. `templates` are kernels made before.
+    `stored` says where values live; `is_constant` whether parameters alone decide a value; `pack`
+    stores a constant view once; `costs` are the graph's; `order` sorts a group's nodes as the
+    program has them; the values `within` products are computed there from smaller ones. With a
+    `search` schedules come from there. `cache` has kernels made before.
     """
 
-    def __init__(
-        self,
-        machine: Machine,
-        stored: Callable[[Value], Location | None],
-        pack: Pack,
-        costs: Costs,
-        order: Mapping[Node, int],
-        within: AbstractSet[Value] = frozenset(),
-        trials: Trials | None = None,
-        templates: Templates | None = None,
-    ) -> None:
-        self.machine = machine
-        self.stored = stored
-        self.pack = pack
-        self.costs = costs
-        self.order = order
-        self.within = within
-        self.trials = trials
-        templates = templates or Templates()
-        self._made = templates.made
-        self._widths = templates.widths
+    machine: Machine
+    stored: Callable[[Value], Location | None]
+    is_constant: Callable[[Value], bool]
+    pack: Pack
+    costs: Costs
+    order: Mapping[Node, int]
+    within: AbstractSet[Value]
+    search: ScheduleSearch | None
+    cache: KernelCache
 
     def nodes(self, group: Group) -> list[Node]:
         """The group's nodes in program order."""
@@ -93,65 +85,56 @@ class KernelMaker:
 
         Raises UnsupportedError for what has no template.
         """
-        emitter = self._begin(group, targets)
-        builder = emitter.builder
-        signature = signature_of(group, targets, emitter.stored)
-        contraction = None
-        if group.kind in ("contract", "attention"):
-            emits = ConvolutionEmitter if convolves_last(group, targets) else ContractionEmitter
-            tiling = None
-            if self.trials is not None:
-                tiling = self.trials.settle(signature.key, group, targets, self._begin)
-            contraction = emits(emitter, group, targets, self.machine, self.pack, tiling)
-        if contraction is not None and group.kind == "contract":
-            widths = self._widths.get(signature.key)
-            if widths is None:
-                widths = self._widths[signature.key] = contraction.panel_widths()
-            contraction.pack_constants(widths)
-        for buffer in emitter.buffers:
-            signature.local(buffer)
-        key = (*signature.key, *(() if contraction is None else contraction.packed_key))
-        template = self._made.get(key)
-        if template is None:
-            work = self._emit(group, targets, emitter, contraction)
+        context = self._context(group, targets)
+        template = template_for(context)
+        signature = signature_of(group, targets, context.stored)
+        candidate = None
+        if self.search is not None:
+            candidate = self.search.settle(signature.key, template, context)
+        binding = template.bind(context)
+        packed = self._packed(template, binding, signature, candidate)
+        numbers = tuple(signature.local(location.buffer) for location in packed.locations)
+        key = (*signature.key, template.name, packed.layout, numbers)
+        kept = self.cache.kernels.get(key)
+        if kept is None:
+            emitter = context.emitter(packed)
+            work = self._emit(context, template, binding, emitter, packed, candidate)
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
-            template = self._made[key] = _Template(builder.kernel, slots, work)
-        return _bind(template, signature)
+            kept = _Kept(emitter.builder.kernel, slots, work)
+            self.cache.kernels[key] = kept
+        return _bind(kept, signature)
 
-    def _begin(self, group: Group, targets: Mapping[Value, Location]) -> Emitter:
-        """An emitter of an empty kernel for this group."""
+    def _context(self, group: Group, targets: Mapping[Value, Location]) -> GroupContext:
         own = {*group.internal, *group.roots}
-        stored: Callable[[Value], Location | None] = lambda v: None if v in own else self.stored(v)  # noqa: E731
-        builder = KernelBuilder(UNNAMED, kernel_type(self.nodes(group)))
-        emitter = Emitter(builder, stored, self.within)
-        for location in targets.values():
-            # No code stores what has no elements; that there is such a tensor must be known.
-            if location.elements == 0:
-                emitter.param(location, "out")
-        return emitter
+        return GroupContext(
+            group, targets, self.machine, lambda v: None if v in own else self.stored(v),
+            self.within, self.costs, self.is_constant, self.pack, kernel_type(self.nodes(group)),
+        )  # fmt: skip
+
+    def _packed(
+        self, template: Template[Any, Any], binding: Binding[Any], signature: Signature,
+        candidate: Candidate | None,
+    ) -> PackedWeights:  # fmt: skip
+        key = (*signature.key, template.name)
+        if key not in self.cache.packings:
+            self.cache.packings[key] = binding.packing(candidate)
+        return binding.pack(self.cache.packings[key])
 
     def _emit(
-        self,
-        group: Group,
-        targets: Mapping[Value, Location],
-        emitter: Emitter,
-        contraction: ContractionEmitter | None,
-    ) -> Dim:
-        if all(location.elements == 0 for location in targets.values()):
+        self, context: GroupContext, template: Template[Any, Any], binding: Binding[Any],
+        emitter: Emitter, packed: PackedWeights, candidate: Candidate | None,
+    ) -> Dim:  # fmt: skip
+        if all(location.elements == 0 for location in context.targets.values()):
             emitter.builder.set_tasks(0)
             return 0
-        if contraction is not None:
-            return contraction.emit()
-        if group.kind == "nest":
-            return emit_nest(emitter, Nest(group, targets, self.costs), self.machine)
-        node = group.seed
-        if node is None or group.kind not in ("scan", "sort", "scatter"):
-            raise UnsupportedError(f"no template for a group of kind {group.kind}")
-        return emit_indexed(emitter, node, targets[node.result], self.machine)
+        spec = binding.spec(emitter, packed)
+        schedule = template.schedule(spec, self.machine, candidate)
+        template.emit(emitter, spec, schedule)
+        return template.cost(spec, schedule, self.machine)
 
 
-def _bind(template: _Template, signature: Signature) -> Made:
+def _bind(kept: _Kept, signature: Signature) -> Made:
     buffers = tuple(
-        slot if slot == STATUS_BUFFER else signature.buffers[slot] for slot in template.slots
+        slot if slot == STATUS_BUFFER else signature.buffers[slot] for slot in kept.slots
     )
-    return Made(template.kernel, buffers, template.work)
+    return Made(kept.kernel, buffers, kept.work)

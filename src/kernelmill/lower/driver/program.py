@@ -16,11 +16,10 @@ from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.donation import heirs
-from kernelmill.lower.driver.kernels import UNNAMED, KernelMaker, Templates
+from kernelmill.lower.driver.kernels import KernelCache, KernelMaker
 from kernelmill.lower.driver.layouts import choose_layouts, last
 from kernelmill.lower.driver.marks import launch_mark
 from kernelmill.lower.driver.operators import Operator, isolate
-from kernelmill.lower.driver.search import STATUS_BUFFER, Pick, Trials
 from kernelmill.lower.driver.splice import Splice
 from kernelmill.lower.driver.storage import Storage, base_of, layout_of
 from kernelmill.lower.elements.axes import fresh_axes, is_view
@@ -30,6 +29,8 @@ from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.fuse import fuse
 from kernelmill.lower.fusion.groups import Group, GroupKind
 from kernelmill.lower.fusion.prepacked import lasting_values
+from kernelmill.lower.schedule.search import Pick, ScheduleSearch
+from kernelmill.lower.schedule.template import STATUS_BUFFER, UNNAMED
 from kernelmill.lower.weights.dequantise import dequantised
 from kernelmill.lower.weights.panel_copy import PanelCopy, panel_copy
 from kernelmill.lower.weights.panel_views import Rows
@@ -85,18 +86,18 @@ def lower_graph(
     separate: bool = False,
     choose: Choose | None = None,
     pick: Pick | None = None,
-    templates: Templates | None = None,
+    cache: KernelCache | None = None,
     announce: Announce | None = None,
 ) -> Lowered:
     """Lower a verified graph; with `separate`, every operator to a kernel of its own.
 
     `choose` may give what an operator by itself was lowered to, which then takes its place; None
     for one that is to be lowered here. `pick` settles schedules in place of the cost model.
-    `templates` are shared with other graphs lowered alike. Each kernel that is made here is told to
+    `cache` is shared with other graphs lowered alike. Each kernel that is made here is told to
     `announce` as soon as it is, so that compiling it can begin. Raises UnsupportedError, naming the
     node, for what has no lowering.
     """
-    return _Lowering(graph, machine, separate, choose, pick, templates, announce).run()
+    return _Lowering(graph, machine, separate, choose, pick, cache, announce).run()
 
 
 class _Lowering:
@@ -107,13 +108,13 @@ class _Lowering:
         separate: bool,
         choose: Choose | None,
         pick: Pick | None,
-        templates: Templates | None,
+        cache: KernelCache | None,
         announce: Announce | None,
     ) -> None:
         self.announce = announce
         self.choose = choose
         self.pick = pick
-        self.templates = templates
+        self.cache = cache
         self.graph = replace(graph, nodes=list(graph.nodes), results=list(graph.results))
         self.separate = separate
         self.machine = machine
@@ -157,18 +158,16 @@ class _Lowering:
         shown = self.storage.borrowers.keys()
         self.fusion = fuse(self.graph, costs, forced, self.separate, within, apart, shown)
         self.read |= self.fusion.kept
-        trials = None
-        if self.pick is not None:
-            trials = Trials(self.machine, self.pick, lambda value: self._is_constant([value]))
         self.maker = KernelMaker(
             self.machine,
             self._stored,
+            lambda value: self._is_constant([value]),
             self._pack,
             costs,
             order,
             within,
-            trials,
-            self.templates,
+            None if self.pick is None else ScheduleSearch(self.pick),
+            self.cache or KernelCache(),
         )
         for group in self.fusion.groups:
             self._lower_group(group)

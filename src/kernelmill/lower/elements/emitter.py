@@ -8,10 +8,10 @@ all others are scalars of the surrounding loops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from kernelmill.core.dim import (
     Atom,
@@ -60,31 +60,36 @@ class ScratchLocation:
     offset: Dim = 0
 
 
+@dataclass(frozen=True)
+class Substitutes:
+    """How one kernel reads values otherwise than the graph says; used where weights are packed.
+
+    instead    read in place of a value, having the same elements
+    stored     where values are stored that only this kernel knows
+    unrounded  computed values that are not rounded to their half type
+    """
+
+    instead: Mapping[Value, Value] = field(default_factory=dict[Value, Value])
+    stored: Mapping[Value, Location] = field(default_factory=dict[Value, Location])
+    unrounded: AbstractSet[Value] = frozenset()
+
+
 Known = dict[tuple[Value, Index | None], Register]
 """Registers by what they hold: an element, or None for the only one of a value that is read."""
 
 
 class Emitter:
-    """One for each kernel. `stored` says where a value lives, or None when it is computed here.
-
-    `within` are values that products compute from smaller weights.
-    """
+    """One for each kernel. `stored` says where a value lives, or None when it is computed here."""
 
     def __init__(
         self,
         builder: KernelBuilder,
         stored: Callable[[Value], Location | None],
-        within: AbstractSet[Value] = frozenset(),
+        substitutes: Substitutes = Substitutes(),
     ) -> None:
         self.builder = builder
         self.scratch: dict[Value, ScratchLocation] = {}
-        self.instead: dict[Value, Value] = {}
-        """Read in place of a stored value, as they have the same elements."""
-        self.panels: dict[Value, Location] = {}
-        """Where values are stored that only this kernel knows."""
-        self.unrounded: AbstractSet[Value] = frozenset()
-        """Computed values that are not rounded to their half type."""
-        self.within = within
+        self._substitutes = substitutes
         self.buffers: list[int] = []
         self.stored = stored
         self._params: dict[int, str] = {}
@@ -120,6 +125,23 @@ class Emitter:
                 yield
         finally:
             self._lane, self._mask, self._vectors = saved
+
+    def read(
+        self, value: Value, index: Index, lane: Lane | None, dtype: DType | None = None
+    ) -> Register:
+        """One element in a block of its own, or with a lane the vector along the lane's symbol.
+
+        With a dtype it is of that type, and with a lane it is a vector though all lanes are alike.
+        """
+        with self.block() if lane is None else self.lanes(lane):
+            register = self.element(value, index)
+        if dtype is None:
+            return register
+        if register.type.dtype != dtype:
+            register = self.builder.op("cast", register, dtype=dtype)
+        if lane is not None and register.type.lanes == 1:
+            register = self.builder.op("splat", register, dtype=dtype, lanes=lane.count)
+        return register
 
     def bind(self, value: Value, index: Index, register: Register) -> None:
         """Make known a register that already holds this element."""
@@ -232,9 +254,10 @@ class Emitter:
         if kept is not None:
             address = self._address(kept.strides, kept.offset, index)
             return self._load(SCRATCH, address, kept.dtype.compute, exists=True)
-        if value in self.instead:
-            return self.element(self.instead[value], index)
-        location = self.panels.get(value) or self.stored(value)
+        substitute = self._substitutes.instead.get(value)
+        if substitute is not None:
+            return self.element(substitute, index)
+        location = self._substitutes.stored.get(value) or self.stored(value)
         if location is not None:
             address = self._address(location.strides, location.offset, index)
             exists = in_range(index, value.shape)
@@ -249,7 +272,7 @@ class Emitter:
         definition = OPS[node.op]
         if definition.kind is OpKind.POINTWISE:
             args = [self.element(operand, index) for operand in node.operands]
-            rounded = node.result not in self.unrounded
+            rounded = node.result not in self._substitutes.unrounded
             return pointwise.apply(self.builder, node, args, rounded)
         if definition.transparent:
             return self._view(node, index)

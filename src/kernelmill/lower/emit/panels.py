@@ -6,7 +6,23 @@ by side. Panels follow one another; the last one is filled up with zeros.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kernelmill.core.dim import Dim, ceildiv
+from kernelmill.graph.ir import Value
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What panels of `width` outs are made of, where they are copies of rows.
+
+    `value` is a view of shape (groups, outs, channels, taps); a panel has the order
+    [block of channels][tap][channel][out], outs that are not there being zeros.
+    """
+
+    value: Value
+    width: int
+    block: int = 1
 
 
 def panel_shape(outer: Dim, depth: Dim, width: int) -> tuple[Dim, Dim, Dim]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.graph.builder import GraphBuilder
@@ -11,20 +10,7 @@ from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.axes import fresh_axes, used_axes
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.panels import panel_shape
-
-
-@dataclass(frozen=True)
-class Rows:
-    """What panels of `width` outs are made of, where they are copies of rows.
-
-    `value` is a view of shape (groups, outs, channels, taps); a panel has the order
-    [block of channels][tap][channel][out], outs that are not there being zeros.
-    """
-
-    value: Value
-    width: int
-    block: int = 1
+from kernelmill.lower.emit.panels import Rows, panel_shape
 
 
 def panel_view(

@@ -7,7 +7,7 @@ from kernelmill.core.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.printer import print_kernel
-from kernelmill.lower.driver.kernels import Templates
+from kernelmill.lower.driver.kernels import KernelCache
 from kernelmill.lower.driver.program import NewKernel, lower_graph
 
 
@@ -31,9 +31,9 @@ def test_every_kernel_is_told_once_with_its_text_and_shapes() -> None:
 
 
 def test_kernels_of_another_program_are_told_without_their_text() -> None:
-    templates = Templates()
-    lower_graph(graph("g"), host(), templates=templates)
+    cache = KernelCache()
+    lower_graph(graph("g"), host(), cache=cache)
     told: list[NewKernel] = []
-    lowered = lower_graph(graph("h"), host(), templates=templates, announce=told.append)
+    lowered = lower_graph(graph("h"), host(), cache=cache, announce=told.append)
     assert [new.kernel for new in told] == list(lowered.kernels.values())
     assert {new.text for new in told} == {""}

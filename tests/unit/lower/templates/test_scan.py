@@ -12,7 +12,9 @@ from kernelmill.core.machine import Machine, host, profile
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.templates.scan import Dims, ScanSpec, emit_scan, plan_scan
+from kernelmill.lower.templates.scan.emit import emit_scan
+from kernelmill.lower.templates.scan.schedule import plan_scan
+from kernelmill.lower.templates.scan.spec import Dims, ScanSpec
 from tests.unit.lower.launched import (
     Launched,
     address,

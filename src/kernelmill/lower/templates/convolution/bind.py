@@ -1,8 +1,8 @@
-"""Binds convolutions whose results are stored channels last to their template."""
+"""Convolutions whose results are stored channels last in the terms of their template."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 from kernelmill.core.dim import Dim, product
@@ -11,34 +11,30 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import fresh_axes
 from kernelmill.lower.elements.domain import Access, collect
-from kernelmill.lower.elements.emitter import Location
+from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.fusion.groups import Group
-from kernelmill.lower.templates.convolution.emit import emit_convolution
+from kernelmill.lower.emit.access import computes, steps_by_one
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.schedule.epilogue import Epilogue
+from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.convolution.schedule import Schedule
 from kernelmill.lower.templates.convolution.spec import Convolution, Geometry, Pair, Place
 from kernelmill.lower.templates.convolution.tiles import plan_convolution
-from kernelmill.lower.templates.convolution.tiling import ConvolutionTiling, convolution_tilings
-from kernelmill.lower.templates.matmul.bind import (
-    ContractionEmitter,
-    PanelWidths,
-    accumulator,
-    computes,
-    steps_by_one,
-)  # fmt: skip
-from kernelmill.lower.weights.panel_views import Rows
+from kernelmill.lower.templates.convolution.tiling import ConvolutionTiling
+from kernelmill.lower.templates.matmul.bind import accumulator
 
 
-def convolves_last(group: Group, targets: Mapping[Value, Location]) -> bool:
-    """Whether this is a convolution all of whose results have their channels side by side."""
-    node = group.seed
+def convolves_last(context: GroupContext) -> bool:
+    """Whether this is a convolution with constant weights, all of whose results have their channels
+    side by side."""
+    node, targets = context.group.seed, context.targets
     if node is None or not blockable(node) or product(node.result.shape) == 0:
         return False
     shape = node.result.shape
-    return all(
-        value.shape == shape and location.strides[1] == 1 for value, location in targets.items()
-    )
+    last = all(v.shape == shape and location.strides[1] == 1 for v, location in targets.items())
+    return last and context.is_constant(node.operands[1])
 
 
 def blockable(node: Node) -> bool:
@@ -63,51 +59,43 @@ FEW_OUTS = 12
 """Fewer output channels than these fill a vector badly."""
 
 
-class ConvolutionEmitter(ContractionEmitter):
-    """Emits one convolution with vectors of channels; constant weights only, else it is emitted as
-    any other contraction."""
+class ConvolutionBinding:
+    """A group around a convolution, with vectors of channels."""
 
-    weights: str | None = None
+    def __init__(self, context: GroupContext) -> None:
+        assert context.group.seed is not None
+        self.context = context
+        self.seed = context.group.seed
 
-    def panel_widths(self) -> PanelWidths:
-        """The schedule decides: the same for groups of equal structure."""
-        return PanelWidths(None, 0)
+    def packing(self, candidate: ConvolutionTiling | None) -> Schedule:
+        """Weights are laid out as the schedule reads them."""
+        return plan_convolution(
+            self.geometry, self.context.machine, candidate or ConvolutionTiling()
+        )
 
-    def pack_constants(self, widths: PanelWidths) -> None:
-        """Have the weights packed, if they are constant."""
-        node, geometry, schedule = self.seed, self._geometry, self._schedule
-        if geometry.depthwise:
-            location = self.pack(_depthwise_view(node, geometry, schedule))
+    def pack(self, packing: Schedule) -> PackedWeights:
+        """The weights, in panels."""
+        if self.geometry.depthwise:
+            location = self.context.pack(_depthwise_view(self.seed, self.geometry, packing))
         else:
-            location = self.pack(*_panel_view(node, geometry, schedule))
-        if location is None:
-            super().pack_constants(super().panel_widths())
-            return
-        self.weights = self.e.param(location, "in")
+            location = self.context.pack(*_panel_view(self.seed, self.geometry, packing))
+        assert location is not None, "the weights are constant"
+        return PackedWeights(b=location)
 
-    @property
-    def packed_key(self) -> tuple[str, ...]:
-        """What packing adds to the kernel's signature."""
-        return (*super().packed_key, self.weights or "")
-
-    def emit(self) -> Dim:
-        """Emit body, tasks and scratch; returns the estimated work in ns."""
-        if self.weights is None:
-            return super().emit()
-        spec = Convolution(self._geometry, self._pixel, self.weights, self._keep, self._expect)
-        self.others = convolution_tilings(self._geometry, self._schedule)
-        emit_convolution(self.b, spec, self._schedule)
-        return self._schedule.work
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> Convolution:
+        """What is computed."""
+        assert packed.b is not None
+        elements = _Elements(
+            emitter, self.seed, Epilogue(emitter, self.context.group, self.context.targets)
+        )
+        return Convolution(
+            self.geometry, elements.pixel, emitter.param(packed.b, "in"), elements.keep,
+            elements.expect,
+        )  # fmt: skip
 
     @cached_property
-    def _schedule(self) -> Schedule:
-        given = self.tiling
-        if not isinstance(given, ConvolutionTiling):
-            given = ConvolutionTiling()
-        return plan_convolution(self._geometry, self.machine, given)
-
-    @cached_property
-    def _geometry(self) -> Geometry:
+    def geometry(self) -> Geometry:
+        """Sizes, and how the image is read."""
         node = self.seed
         x, weight = node.operands
         groups, channels = node.attrs["groups"], weight.shape[1]
@@ -121,46 +109,55 @@ class ConvolutionEmitter(ContractionEmitter):
             _pair(node.attrs["stride"], 1), _pair(node.attrs["dilation"], 1),
             _pair(node.attrs["padding"], 0), planar and not depthwise,
             direct and x.dtype == accumulator(x.dtype), accumulator(x.dtype),
-            bool(self._images_read((0,) * len(node.result.shape))),
+            bool(self._images_read()),
         )  # fmt: skip
+
+    def _images_read(self) -> list[Access]:
+        epilogue = Epilogue(
+            self.context.emitter(PackedWeights()), self.context.group, self.context.targets
+        )
+        return epilogue.images_read((0,) * len(self.seed.result.shape))
 
     def _reading(self, x: Value) -> tuple[bool, bool]:
         """Whether neighbours in memory are columns of the image, not channels; and whether reading
         an element is no more than a load."""
         _, index = fresh_axes(x.shape, "x", {})
-        accesses = collect([(x, index)], self.e.stored, set())
+        stored = self.context.stored
+        accesses = collect([(x, index)], stored, set())
         loads = [access.expression for access in accesses if access.kind == "load"]
-        direct = len(loads) == len(accesses) == 1 and not computes(x, self.e)
+        direct = len(loads) == len(accesses) == 1 and not computes(x, stored)
         last = index[1] != 0 and all(steps_by_one(load, index[1]) for load in loads)
         line = index[-1] != 0 and all(steps_by_one(load, index[-1]) for load in loads)
         return line and not last, direct and last
 
-    def _at(self, image: Dim, channel: Dim, place: Place) -> Index:
-        line = len(self.seed.result.shape) == 3
-        return (image, channel, place[1]) if line else (image, channel, *place)
 
-    def _pixel(self, image: Dim, channel: Dim, place: Place, lane: Lane | None) -> Register:
+@dataclass(frozen=True)
+class _Elements:
+    """The callbacks of a convolution's spec."""
+
+    emitter: Emitter
+    seed: Node
+    epilogue: Epilogue
+
+    def pixel(self, image: Dim, channel: Dim, place: Place, lane: Lane | None) -> Register:
         x = self.seed.operands[0]
         index = self._at(image, channel, place)
         index = tuple(0 if size == 1 else i for size, i in zip(x.shape, index, strict=True))
-        return self._element(x, index, lane, accumulator(x.dtype))
+        return self.emitter.read(x, index, lane, accumulator(x.dtype))
 
-    def _images_read(self, index: Index) -> list[Access]:
-        """What the epilogue reads of images as large as the result, such as a residual, at an
-        element of it."""
-        result = self.seed.result
-        accesses = collect(self.roots_at(index), self.e.stored, {result})
-        return [a for a in accesses if a.value is not None and a.value.shape == result.shape]
+    def keep(self, image: Dim, channel: Dim, place: Place, lane: Lane, sums: Register) -> None:
+        self.epilogue.store(self._at(image, channel, place), lane, sums)
 
-    def _expect(self, image: Dim, channel: Dim, place: Place) -> None:
-        for access in self._images_read(self._at(image, channel, place)):
+    def expect(self, image: Dim, channel: Dim, place: Place) -> None:
+        for access in self.epilogue.images_read(self._at(image, channel, place)):
             assert access.value is not None
-            location = self.e.stored(access.value)
+            location = self.emitter.stored(access.value)
             assert location is not None
-            self.b.prefetch(self.e.param(location, "in"), access.expression)
+            self.emitter.builder.prefetch(self.emitter.param(location, "in"), access.expression)
 
-    def _keep(self, image: Dim, channel: Dim, place: Place, lane: Lane, sums: Register) -> None:
-        self._store(self._at(image, channel, place), lane, sums)
+    def _at(self, image: Dim, channel: Dim, place: Place) -> Index:
+        line = len(self.seed.result.shape) == 3
+        return (image, channel, place[1]) if line else (image, channel, *place)
 
 
 def _pair(values: object, missing: int) -> Pair:

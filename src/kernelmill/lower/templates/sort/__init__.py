@@ -1,1 +1,1 @@
-"""Sorting and topk in eager's order of equal elements."""
+"""Sort and topk, as positions, in eager's order of equal elements."""

@@ -28,7 +28,7 @@ from kernelmill.core.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
-from kernelmill.lower.templates.map_reduce.nest import MOST_TOGETHER
+from kernelmill.lower.templates.map_reduce.emit import MOST_TOGETHER
 from kernelmill.plan.ir import Launch
 from tests.compiled import check, graph, lowered, program, whole
 

@@ -20,27 +20,20 @@ from kernelmill.core.dim import (
     product,
     recombine,
     substitute,
-    symbols,
 )  # fmt: skip
-from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Node, Value, row_major
-from kernelmill.lower.elements.axes import in_range, operand_index, used_axes
+from kernelmill.lower.elements.axes import in_range, used_axes
 from kernelmill.lower.elements.domain import (
-    Access,
     Axis,
-    address,
-    axes_of,
-    collect,
-    merge_axes,
-    stride_score,
 )  # fmt: skip
 from kernelmill.lower.elements.emitter import Emitter, Known, Location, ScratchLocation
 from kernelmill.lower.elements.loops import Loops, count
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.fusion.costs import Costs, extent
-from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.costs import extent
 from kernelmill.lower.templates.map_reduce.fold import Column, Fold, Spill
 from kernelmill.lower.templates.map_reduce.reduction import Reduction, levels
+from kernelmill.lower.templates.map_reduce.schedule import NestSchedule
+from kernelmill.lower.templates.map_reduce.spec import Nest
 from kernelmill.lower.templates.map_reduce.transposed import (
     TurnedMap,
     crosswise_axis,
@@ -62,19 +55,6 @@ which is one step after another, while the other streams."""
 
 
 @dataclass(frozen=True)
-class Nest:
-    """What the template needs besides the emitter.
-
-    targets   for each root of the group the memory it is stored to
-    costs     of the graph's values
-    """
-
-    group: Group
-    targets: Mapping[Value, Location]
-    costs: Costs
-
-
-@dataclass(frozen=True)
 class _Row:
     """A row that is worked on: its positions, where it keeps what a later pass needs, and the
     registers it has made."""
@@ -84,82 +64,33 @@ class _Row:
     known: Known = field(default_factory=lambda: Known())
 
 
-def emit_nest(emitter: Emitter, nest: Nest, machine: Machine) -> Dim:
-    """Emit the kernel's body, set its tasks and scratch; returns the estimated work in ns.
-
-    `emitter.stored` must give None for the group's own members.
-    """
-    return _Template(emitter, nest, machine).emit()
+def emit_nest(emitter: Emitter, nest: Nest, schedule: NestSchedule) -> None:
+    """Write the kernel's body, and set its tasks and scratch."""
+    _Emission(emitter, nest, schedule).emit()
 
 
-class _Template:
-    def __init__(self, emitter: Emitter, nest: Nest, machine: Machine) -> None:
+class _Emission:
+    def __init__(self, emitter: Emitter, nest: Nest, schedule: NestSchedule) -> None:
         self.e = emitter
         self.nest = nest
         self.group = nest.group
-        self.machine = machine
-        self.far = machine.l2_bytes
-        self.reductions = nest.group.reductions()
-        self.lanes = _lanes(nest.group, machine)
-        extents = self.group.extents
-        self.outer, mapping, found = merge_axes(
-            axes_of(self.group.outer, extents), self._accesses()
-        )
-        self.inner, more, self.accesses = merge_axes(axes_of(self.group.inner, extents), found)
-        self.loops = Loops(emitter, self.lanes, {**mapping, **more})
+        self.schedule = schedule
+        self.reductions = nest.reductions
+        self.lanes = schedule.lanes
+        self.outer, self.inner = schedule.outer, schedule.inner
+        self.loops = Loops(emitter, self.lanes, schedule.merged)
         inner_names = {axis.name for axis in self.group.inner}
         roots = self.group.roots
         self.row_roots = {v: i for v, i in roots.items() if not used_axes(i) & inner_names}
         self.full_roots = {v: i for v, i in roots.items() if v not in self.row_roots}
 
-    def emit(self) -> Dim:
+    def emit(self) -> None:
         if not self.reductions:
             self._emit_map()
-        elif self._along_inner():
+        elif self.schedule.along_inner:
             self._emit_rows()
         else:
             self._emit_columns()
-        return self._work()
-
-    # ---- analysis ------------------------------------------------------------------------------
-
-    def _computed(self) -> list[tuple[Value, Index]]:
-        """Every element that the loops compute, with its index in the domain."""
-        pairs = [(v, i) for v, i in self.group.roots.items() if v not in self.reductions]
-        for value, index in self.reductions.items():
-            assert value.node is not None
-            at = operand_index(value.node, index, self.group.inner)
-            pairs.append((value.node.operands[0], at))
-        return pairs
-
-    def _accesses(self) -> list[Access]:
-        accesses = collect(self._computed(), self.e.stored, set(self.reductions))
-        for value, location in self.nest.targets.items():
-            stored_at = address(location, self.group.roots[value])
-            accesses.append(Access(stored_at, "store", location.dtype, value))
-        return accesses
-
-    def _along_inner(self) -> bool:
-        """Whether the passes over the inner axes read better along the last of these."""
-        if not self.inner or not self.outer:
-            return True
-        names = {axis.name for axis in self.inner}
-        passes = [a for a in self.accesses if symbols(a.expression).keys() & names]
-        scores = [stride_score(axis, passes, self.lanes) for axis in self.outer]
-        return stride_score(self.inner[-1], passes, self.lanes) >= max(scores)
-
-    def _best_outer(self) -> Axis:
-        scores = [stride_score(axis, self.accesses, self.lanes) for axis in self.outer]
-        return self.outer[max(range(len(scores)), key=lambda i: (scores[i], i))]
-
-    def _work(self) -> Dim:
-        """Nanoseconds of all tasks on one core: the larger of memory traffic and arithmetic."""
-        traffic = sum(a.dtype.bytes for a in self.accesses if a.dtype is not None)
-        cost = sum(self.nest.costs.operations.get(value, 0) for value, _ in self._computed())
-        memory = self.machine.time(0, {"memory": traffic})
-        arithmetic = cost / self.lanes / self.machine.rates.dependent
-        tenths = max(1, int(10 * max(memory, arithmetic)))
-        return count([*self.outer, *self.inner]) * tenths // 10 + 1
 
     # ---- pure maps -----------------------------------------------------------------------------
 
@@ -174,12 +105,13 @@ class _Template:
             self.loops.set_tasks(1)
             self._store_roots(self.group.roots)
             return
-        vector = self._best_outer()
+        vector = self.schedule.vector
+        assert vector is not None
         others = [axis for axis in self.outer if axis is not vector]
         body = lambda: self._store_roots(self.group.roots)  # noqa: E731 - the loops' one body
-        crosswise = crosswise_axis(vector, others, self.accesses, self.lanes)
+        crosswise = crosswise_axis(vector, others, self.schedule.accesses, self.lanes)
         if crosswise is not None:
-            loads = crosswise_loads(vector, crosswise, self.accesses)
+            loads = crosswise_loads(vector, crosswise, self.schedule.accesses)
             rest = [axis for axis in others if axis is not crosswise]
             TurnedMap(self.loops, vector, crosswise, loads, body).emit(rest)
         elif others:
@@ -262,7 +194,7 @@ class _Template:
             return None
         row, vector = self.outer[-1], self.inner[-1]
         places = list[tuple[Location, Dim, str]]()
-        for access in self.accesses:
+        for access in self.schedule.accesses:
             stores = access.kind == "store"
             if access.value is None or (stores and not long):
                 continue
@@ -274,7 +206,8 @@ class _Template:
             if along[0] != 1 or not isinstance(step, int) or not isinstance(count, int):
                 continue
             bytes = step * location.dtype.bytes
-            if count * location.dtype.bytes >= self.far and ROW_BYTES[0] <= bytes <= ROW_BYTES[1]:
+            far = count * location.dtype.bytes >= self.schedule.far_bytes
+            if far and ROW_BYTES[0] <= bytes <= ROW_BYTES[1]:
                 rows = 0 if stores else 2 if bytes <= ROW_BYTES[1] // 4 else 1
                 place = access.expression + step * rows
                 places.append((location, place, "out" if stores else "in"))
@@ -361,7 +294,8 @@ class _Template:
     # ---- columns: the vector runs along an outer axis ------------------------------------------
 
     def _emit_columns(self) -> None:
-        vector = self._best_outer()
+        vector = self.schedule.vector
+        assert vector is not None
         others = [axis for axis in self.outer if axis is not vector]
         side_by_side = self._side_by_side(vector)
         width = self.lanes * side_by_side
@@ -399,20 +333,6 @@ class _Template:
                 for column in columns:
                     with fold.column(column):
                         self._store_roots(self.full_roots)
-
-
-def _lanes(group: Group, machine: Machine) -> int:
-    """Lanes of a vector: what fills a register in the widest type the group computes in.
-
-    64-bit types count as 32-bit ones: two registers, and what is beside them stays whole.
-    """
-    bits = [
-        value.dtype.compute.bits
-        for node in group.nodes
-        for value in (*node.operands, *node.results)
-        if not value.dtype.is_opaque
-    ]
-    return max(1, machine.isa.vector_bits // min(32, max(bits, default=32)))
 
 
 def _stride_of(position: Dim, strides: Mapping[str, Dim]) -> Dim | None:

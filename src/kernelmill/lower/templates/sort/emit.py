@@ -1,121 +1,27 @@
-"""Orders of the elements along one axis: sort and topk, as positions.
-
-Equal elements have the order that eager gives them. A stable sort has only one; otherwise it is
-what the C++ standard library that torch is built with makes of them (`introsort.py`): its `sort`,
-and for topk its `nth_element` or `partial_sort`, as ATen's SortingKernel.cpp and TopKImpl.h call
-them.
-
-Elements are compared by integer keys: floats by their bits, so that zeros are equal and NaN, all
-equal too, are above everything.
-"""
+"""The code of sort and topk."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, mod, product
-from kernelmill.core.dtype import F64, I32, I64, DType
-from kernelmill.core.machine import Machine
+from kernelmill.core.dtype import I64
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import size_hint
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.templates.sort.introsort import STACK_WORDS, Item, Items, Sorter, ordered_bits
-
-Dims = tuple[Dim, ...]
-
-LoadElement = Callable[[KernelBuilder, Dims, Lane | None], Value]
-"""`load(builder, index, lane)`: one element, or the vector along the lane's symbol at the sorted
-axis. In the compute type (f32 for half types)."""
-
-StorePosition = Callable[[KernelBuilder, Dims, Value], None]
-"""`store(builder, index, position)`: one element of the result, i64."""
-
-RADIX_SORTED = 32768
-"""Of so many integers and more torch sorts a single ascending row by a way that is stable (ATen's
-`can_use_radix_sort`, with its grain size)."""
+from kernelmill.lower.templates.sort.schedule import SortSchedule, streams
+from kernelmill.lower.templates.sort.spec import (
+    Dims,
+    SortSpec,
+    Top,
+)
 
 _TASK_ELEMENTS = 2048
-_PARTIAL = 64
+PARTIAL = 64
 """Of so many times k elements and more, topk keeps the k in a heap."""
-
-
-@dataclass(frozen=True)
-class Top:
-    """Only the first `count` positions; without `sorted` in the order in which they are found."""
-
-    count: Dim
-    sorted: bool
-
-
-@dataclass(frozen=True)
-class SortSpec:
-    """result[..., i, ...] is where along `axis` the element is that comes i-th.
-
-    Any size may be symbolic or zero. With `stable` equal elements keep their order; with an integer
-    there, in rows of so many elements and more.
-    """
-
-    shape: Dims
-    axis: int
-    dtype: DType
-    descending: bool
-    stable: bool | int
-    top: Top | None
-    load: LoadElement
-    store: StorePosition
-
-    @property
-    def key(self) -> DType:
-        """What elements are compared by."""
-        return I64 if self.dtype in (F64, I64) else I32
-
-    @property
-    def size(self) -> Dim:
-        """Elements of a row."""
-        return self.shape[self.axis]
-
-    @property
-    def length(self) -> Dim:
-        """Positions that a row gives."""
-        return self.size if self.top is None else self.top.count
-
-
-@dataclass(frozen=True)
-class SortSchedule:
-    """Tasks take `rows` rows each; `lanes` elements become keys at a time. `scratch` is in bytes,
-    work in nanoseconds of one core."""
-
-    rows: int
-    lanes: int
-    tasks: Dim
-    scratch: Dim
-    work: Dim
-
-
-def plan_sort(spec: SortSpec, machine: Machine) -> SortSchedule:
-    """Rows are independent; short ones share a task."""
-    total = product(size for axis, size in enumerate(spec.shape) if axis != spec.axis)
-    rows = max(1, _TASK_ELEMENTS // size_hint(spec.size))
-    lanes = machine.isa.vector_bits // spec.key.bits
-    while lanes > 1 and isinstance(spec.size, int) and lanes >= 2 * spec.size:
-        lanes //= 2
-    held = spec.length if _streams(spec) is True else spec.size
-    words = STACK_WORDS + ceildiv(held * spec.key.bytes, 8) + held
-    rounds = 2 if spec.top is not None else size_hint(spec.size).bit_length() + 1
-    work = total * spec.size * 2 * rounds + 1
-    return SortSchedule(rows, lanes, ceildiv(total, rows), words * 8, work)
-
-
-def _streams(spec: SortSpec) -> bool | None:
-    """Whether the best are kept in a heap while the row is read; None: that depends on its size."""
-    if spec.top is None:
-        return False
-    left = spec.size - spec.top.count * _PARTIAL
-    return left >= 0 if isinstance(left, int) else None
 
 
 def emit_sort(builder: KernelBuilder, spec: SortSpec, schedule: SortSchedule) -> None:
@@ -144,7 +50,7 @@ class _Row:
     ) -> None:
         self.b, self.spec, self.place = builder, spec, place
         self.lanes = schedule.lanes
-        held = spec.length if _streams(spec) is True else spec.size
+        held = spec.length if streams(spec) is True else spec.size
         positions = STACK_WORDS + ceildiv(held * spec.key.bytes, 8)
         ties: bool | Value = spec.stable is True
         if spec.stable is not True and spec.stable is not False:
@@ -159,14 +65,14 @@ class _Row:
             self._fill(spec.size)
             self.sorter.sort(spec.size)
         else:
-            streams = _streams(spec)
-            if streams is None:
-                longest = b.index(spec.size - spec.top.count * _PARTIAL)
+            streaming = streams(spec)
+            if streaming is None:
+                longest = b.index(spec.size - spec.top.count * PARTIAL)
                 with b.when(b.op("ge", longest, 0)) as branch:
                     self._partial_sort(spec.top)
                 with b.otherwise(branch):
                     self._select(spec.top)
-            elif streams:
+            elif streaming:
                 self._partial_sort(spec.top)
             else:
                 self._select(spec.top)

@@ -1,0 +1,63 @@
+"""How the elements of an operand lie in memory, as far as templates choose their way by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelmill.core.dim import Dim, as_sym, linear_part
+from kernelmill.graph.ir import Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.domain import collect
+from kernelmill.lower.elements.emitter import Location
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.views import Index
+
+Stored = Callable[[Value], "Location | None"]
+"""Where a value lies in memory; None where it is computed as it is read."""
+
+ElementAt = Callable[[Dims, Dim, Dims], Index]
+"""`at(batch, outer, k)`: the index of an operand's element."""
+
+
+def contiguity(
+    value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims, stored: Stored
+) -> tuple[str | None, bool]:
+    """Along what neighbours are neighbours in memory, "outer", "k" or neither, and whether reading
+    an element is just a load."""
+    _, index = fresh_axes((*batch, outer, *k), "x", {})
+    position = len(batch)
+    at_fresh = at(index[:position], index[position], index[position + 1 :])
+    accesses = collect([(value, at_fresh)], stored, set())
+    loads = [a.expression for a in accesses if a.kind == "load"]
+    direct = len(loads) == len(accesses) == 1 and not computes(value, stored)
+    for name, axis in (("outer", index[position]), ("k", index[-1])):
+        if loads and axis != 0 and all(steps_by_one(load, axis) for load in loads):
+            return name, direct
+    return None, direct
+
+
+def computes(value: Value, stored: Stored) -> bool:
+    """Whether reading an element does more than load it (and widen a half type)."""
+    while stored(value) is None:
+        node = value.node
+        if node is None or (not OPS[node.op].transparent and node.op != "cast"):
+            return True
+        value = node.operands[0]
+    return False
+
+
+def converts(value: Value, stored: Stored) -> bool:
+    """Whether a cast stands between the value and memory."""
+    while stored(value) is None and value.node is not None:
+        if value.node.op == "cast":
+            return True
+        value = value.node.operands[0]
+    return False
+
+
+def steps_by_one(expression: Dim, axis: Dim) -> bool:
+    """Whether the next place along an axis is the next one in memory."""
+    symbol = as_sym(axis)
+    linear = None if symbol is None else linear_part(expression, symbol.name)
+    return linear is not None and linear[0] == 1

@@ -1,0 +1,32 @@
+"""Constant operands that a kernel reads from buffers which are filled once, for all calls."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernelmill.lower.elements.emitter import Location, Substitutes
+
+
+@dataclass(frozen=True)
+class PackedWeights:
+    """What was packed for one kernel.
+
+    a, b         panels of a whole operand (see panels.py)
+    leaves       panels of what an operand is computed from as it is read
+    substitutes  how the kernel reads what is computed from the leaves
+    """
+
+    a: Location | None = None
+    b: Location | None = None
+    leaves: tuple[Location, ...] = ()
+    substitutes: Substitutes = field(default_factory=Substitutes)
+
+    @property
+    def locations(self) -> tuple[Location, ...]:
+        """Of everything packed, in the order in which kernels declare the buffers."""
+        return (*(one for one in (self.b, self.a) if one is not None), *self.leaves)
+
+    @property
+    def layout(self) -> tuple[bool, bool, int]:
+        """What is packed: kernels of equal groups differ where this differs."""
+        return (self.a is not None, self.b is not None, len(self.leaves))

@@ -1,0 +1,151 @@
+"""What a template is: how a kind of fusion group becomes a kernel.
+
+For each group the first template that matches is taken (templates/registry.py). It binds the group:
+a `Binding` says how constant operands are to be packed, and gives a frozen spec, what is to be
+computed. A schedule says how that is cut into tasks, loops and register tiles; the cost model
+chooses one, or a search (search.py) among the candidates by measuring. `emit` writes the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.machine import Machine
+from kernelmill.graph.ir import Value
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.elements.emitter import Emitter, Location
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.fusion.costs import Costs
+from kernelmill.lower.fusion.groups import Group
+
+
+class Pack(Protocol):
+    """Asks for a constant value to be stored once, which may be a copy of `rows`; None when it
+    depends on what changes."""
+
+    def __call__(self, view: Value, rows: Rows | None = None) -> Location | None: ...
+
+
+@dataclass(frozen=True)
+class GroupContext:
+    """A fusion group, and what surrounds it.
+
+    targets      where the group's roots go
+    stored       where values lie that the group reads, None for its own members
+    within       values that products compute from smaller weights as they read them
+    costs        of the graph's values
+    is_constant  whether parameters alone decide a value
+    pack         has constant values stored once
+    kernel_type  what the kernel is called in reports
+    """
+
+    group: Group
+    targets: Mapping[Value, Location]
+    machine: Machine
+    stored: Callable[[Value], Location | None]
+    within: AbstractSet[Value]
+    costs: Costs
+    is_constant: Callable[[Value], bool]
+    pack: Pack
+    kernel_type: str
+
+    def emitter(self, packed: PackedWeights) -> Emitter:
+        """An emitter of an empty kernel, in which the packed weights are declared."""
+        builder = KernelBuilder(UNNAMED, self.kernel_type)
+        emitter = Emitter(builder, self.stored, packed.substitutes)
+        for location in self.targets.values():
+            # No code stores what has no elements; that there is such a tensor must be known.
+            if location.elements == 0:
+                emitter.param(location, "out")
+        for location in packed.locations:
+            emitter.param(location, "in")
+        return emitter
+
+
+UNNAMED = "kernel"
+"""The name of a kernel whose text is not made yet."""
+
+STATUS_BUFFER = -1
+"""Stands for the status word among a launch's buffers."""
+
+Candidate = Any
+"""What a template lets a search settle of a schedule; `str` of it is its label."""
+
+SpecT = TypeVar("SpecT")
+SpecT_co = TypeVar("SpecT_co", covariant=True)
+ScheduleT = TypeVar("ScheduleT")
+
+
+class Binding(Protocol[SpecT_co]):
+    """One group in the terms of its template."""
+
+    def packing(self, candidate: Candidate | None) -> Hashable:
+        """How constant operands are to be laid out: the same for groups of equal structure."""
+        ...
+
+    def pack(self, packing: Any) -> PackedWeights:
+        """Have what is constant packed in that layout."""
+        ...
+
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> SpecT_co:
+        """What is to be computed; its callbacks emit code by way of the emitter."""
+        ...
+
+
+class Template(Protocol[SpecT, ScheduleT]):
+    """A kind of kernel."""
+
+    @property
+    def name(self) -> str:
+        """What it is called in reports and keys."""
+        ...
+
+    def matches(self, context: GroupContext) -> bool:
+        """Whether the template takes this group."""
+        ...
+
+    def bind(self, context: GroupContext) -> Binding[SpecT]:
+        """The group in the template's terms. UnsupportedError, naming the node, where it has sizes
+        that the template does not know how to work with."""
+        ...
+
+    def schedule(self, spec: SpecT, machine: Machine, candidate: Candidate | None) -> ScheduleT:
+        """The cost model's schedule; what a candidate settles is as it says."""
+        ...
+
+    def candidates(self, spec: SpecT, schedule: ScheduleT) -> Sequence[Candidate]:
+        """What is worth trying in place of the cost model's schedule, the likelier first."""
+        ...
+
+    def cost(self, spec: SpecT, schedule: ScheduleT, machine: Machine) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        ...
+
+    def emit(self, emitter: Emitter, spec: SpecT, schedule: ScheduleT) -> None:
+        """Write the kernel's body, its tasks and scratch."""
+        ...
+
+
+class NothingPacked:
+    """Of bindings that have no constant operands to pack."""
+
+    def packing(self, candidate: Candidate | None) -> None:
+        """There is nothing to lay out."""
+        return
+
+    def pack(self, packing: None) -> PackedWeights:
+        """Nothing."""
+        return PackedWeights()
+
+
+class OneSchedule:
+    """Of templates whose schedules offer no choice."""
+
+    def candidates(self, spec: object, schedule: object) -> Sequence[Candidate]:
+        """None."""
+        return ()

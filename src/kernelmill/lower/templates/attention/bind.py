@@ -1,0 +1,80 @@
+"""Attention nodes in the terms of their template."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import F32, F64, DType
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.graph.ir import Value
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.emit.access import contiguity
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.schedule.epilogue import Epilogue
+from kernelmill.lower.schedule.template import GroupContext, NothingPacked
+from kernelmill.lower.templates.attention.spec import AttentionSpec
+
+
+@dataclass(frozen=True)
+class AttentionBinding(NothingPacked):
+    """A group around an attention node."""
+
+    context: GroupContext
+
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> AttentionSpec:
+        """What is computed. UnsupportedError for symbolic depths or numbers of heads."""
+        node = self.context.group.seed
+        assert node is not None
+        query, key, value = node.operands[:3]
+        heads, shared = query.shape[1], key.shape[1]
+        group = heads // shared if shared != 0 else 1
+        dtype = F64 if query.dtype == F64 else F32
+        mask = node.operands[3] if len(node.operands) > 3 else None
+        scale, causal = node.attrs["scale"], node.attrs["causal"]
+        depth, value_depth = query.shape[-1], value.shape[-1]
+        assert isinstance(scale, float)
+        if not (isinstance(group, int) and isinstance(depth, int) and isinstance(value_depth, int)):
+            sizes = f"heads {heads} and {shared}, depths {depth} and {value_depth}"
+            raise UnsupportedError(f"attention with symbolic {sizes} at {node.origin}")
+
+        def reader(operand: Value, per_group: int, wanted: DType) -> Callable[..., Register]:
+            def load(
+                _: KernelBuilder, bi: Dims, row: Dim, column: Dim, lane: Lane | None
+            ) -> Register:
+                at = (bi[0], bi[1] // per_group, row, column)
+                return emitter.read(operand, _broadcast(at, operand), lane, wanted)
+
+            return load
+
+        epilogue = Epilogue(emitter, self.context.group, self.context.targets)
+        spec = AttentionSpec(
+            query.shape[:2], query.shape[2], key.shape[2], depth, value_depth, scale, bool(causal),
+            reader(query, 1, dtype), reader(key, group, dtype), reader(value, group, dtype),
+            lambda b, bi, m, e, lane, register: epilogue.store((*bi, m, e), lane, register),
+            accumulate=dtype, group=group,
+            key_contiguous_along="n" if self._outer_is_contiguous(key) else "d",
+        )  # fmt: skip
+        if mask is None:
+            return spec
+        kind = "keep" if mask.dtype.name == "bool" else "add"
+        wanted = mask.dtype if kind == "keep" else dtype
+        return replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
+
+    def _outer_is_contiguous(self, key: Value) -> bool:
+        found, _ = contiguity(
+            key, lambda bi, row, ki: (*bi, row, *ki), key.shape[:2], key.shape[2], key.shape[3:],
+            self.context.stored,
+        )  # fmt: skip
+        return found == "outer"
+
+
+def _broadcast(index: Index, value: Value) -> Index:
+    kept = index[len(index) - len(value.shape) :]
+    return tuple(0 if size == 1 else i for i, size in zip(kept, value.shape, strict=True))

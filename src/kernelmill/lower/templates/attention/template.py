@@ -1,0 +1,60 @@
+"""The attention template: online softmax over blocks of keys, in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.fusion.groups import GroupKind
+from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.attention.bind import AttentionBinding
+from kernelmill.lower.templates.attention.classes import (
+    AttentionClass,
+    emit_attention_classes,
+    plan_attention_classes,
+)
+from kernelmill.lower.templates.attention.spec import AttentionSpec
+from kernelmill.lower.templates.attention.tiling import AttentionTiling, attention_tilings
+
+
+@dataclass(frozen=True)
+class AttentionTemplate:
+    """softmax(Q K^T * scale + mask) V. A schedule is a body for each class of numbers of query
+    rows, the last for all others."""
+
+    name: str = "attention"
+
+    def matches(self, context: GroupContext) -> bool:
+        """Any group around an attention node."""
+        return context.group.kind is GroupKind.ATTENTION
+
+    def bind(self, context: GroupContext) -> AttentionBinding:
+        """The node's operands and mask."""
+        return AttentionBinding(context)
+
+    def schedule(
+        self, spec: AttentionSpec, machine: Machine, candidate: AttentionTiling | None
+    ) -> tuple[AttentionClass, ...]:
+        """The cost model's schedule for each class of sizes. UnsupportedError for a depth of 0."""
+        return plan_attention_classes(spec, machine, candidate)
+
+    def candidates(
+        self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...]
+    ) -> Sequence[AttentionTiling]:
+        """Other blocks of rows and keys."""
+        return attention_tilings(spec, schedule[-1].schedule)
+
+    def cost(
+        self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...], machine: Machine
+    ) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        return schedule[-1].schedule.work
+
+    def emit(
+        self, emitter: Emitter, spec: AttentionSpec, schedule: tuple[AttentionClass, ...]
+    ) -> None:
+        """Write the kernel's body, its tasks and scratch."""
+        emit_attention_classes(emitter.builder, spec, schedule)

@@ -1,0 +1,112 @@
+"""How a map or a reduction is cut: which axes become one, and along which of them vectors run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, symbols
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.domain import (
+    Access,
+    Axis,
+    address,
+    axes_of,
+    collect,
+    merge_axes,
+    stride_score,
+)  # fmt: skip
+from kernelmill.lower.elements.loops import count
+from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.templates.map_reduce.spec import Nest
+
+
+@dataclass(frozen=True)
+class NestSchedule:
+    """What `plan_nest` decided.
+
+    lanes         of a vector
+    outer, inner  the loops: axes of the group, those that are one step after another merged
+    merged        each merged axis of the group in terms of the loops
+    accesses      to memory, in terms of the loops
+    along_inner   whether vectors run along the last inner axis, else along `vector`
+    vector        the outer axis along which neighbours are neighbours in memory; None without one
+    far_bytes     buffers from this size on are read from beyond the second-level cache
+    work          estimated nanoseconds of all tasks on one core
+    """
+
+    lanes: int
+    outer: Sequence[Axis]
+    inner: Sequence[Axis]
+    merged: Mapping[str, Dim]
+    accesses: Sequence[Access]
+    along_inner: bool
+    vector: Axis | None
+    far_bytes: int
+    work: Dim
+
+
+def plan_nest(nest: Nest, machine: Machine) -> NestSchedule:
+    """The only schedule there is for a group."""
+    group = nest.group
+    lanes = _lanes(group, machine)
+    outer, merged, accesses = merge_axes(axes_of(group.outer, group.extents), _accesses(nest))
+    inner, more, accesses = merge_axes(axes_of(group.inner, group.extents), accesses)
+    along_inner = bool(nest.reductions) and _reads_along_inner(outer, inner, accesses, lanes)
+    vector = _best_outer(outer, accesses, lanes) if outer and not along_inner else None
+    work = _work(nest, machine, accesses, lanes, count([*outer, *inner]))
+    return NestSchedule(
+        lanes, outer, inner, {**merged, **more}, accesses, along_inner, vector, machine.l2_bytes,
+        work,
+    )  # fmt: skip
+
+
+def _accesses(nest: Nest) -> list[Access]:
+    accesses = collect(nest.computed, nest.stored, set(nest.reductions))
+    for value, location in nest.targets.items():
+        stored_at = address(location, nest.group.roots[value])
+        accesses.append(Access(stored_at, "store", location.dtype, value))
+    return accesses
+
+
+def _reads_along_inner(
+    outer: Sequence[Axis], inner: Sequence[Axis], accesses: Sequence[Access], lanes: int
+) -> bool:
+    """Whether the passes over the inner axes read better along the last of these."""
+    if not inner or not outer:
+        return True
+    names = {axis.name for axis in inner}
+    passes = [a for a in accesses if symbols(a.expression).keys() & names]
+    scores = [stride_score(axis, passes, lanes) for axis in outer]
+    return stride_score(inner[-1], passes, lanes) >= max(scores)
+
+
+def _best_outer(outer: Sequence[Axis], accesses: Sequence[Access], lanes: int) -> Axis:
+    scores = [stride_score(axis, accesses, lanes) for axis in outer]
+    return outer[max(range(len(scores)), key=lambda i: (scores[i], i))]
+
+
+def _work(
+    nest: Nest, machine: Machine, accesses: Sequence[Access], lanes: int, elements: Dim
+) -> Dim:
+    """The larger of memory traffic and arithmetic."""
+    traffic = sum(a.dtype.bytes for a in accesses if a.dtype is not None)
+    cost = sum(nest.costs.operations.get(value, 0) for value, _ in nest.computed)
+    memory = machine.time(0, {"memory": traffic})
+    arithmetic = cost / lanes / machine.rates.dependent
+    tenths = max(1, int(10 * max(memory, arithmetic)))
+    return elements * tenths // 10 + 1
+
+
+def _lanes(group: Group, machine: Machine) -> int:
+    """Lanes of a vector: what fills a register in the widest type the group computes in.
+
+    64-bit types count as 32-bit ones: two registers, and what is beside them stays whole.
+    """
+    bits = [
+        value.dtype.compute.bits
+        for node in group.nodes
+        for value in (*node.operands, *node.results)
+        if not value.dtype.is_opaque
+    ]
+    return max(1, machine.isa.vector_bits // min(32, max(bits, default=32)))

@@ -1,0 +1,54 @@
+"""The map and reduce template: pointwise nodes, views and reductions in one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.fusion.groups import GroupKind
+from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
+from kernelmill.lower.templates.map_reduce.emit import emit_nest
+from kernelmill.lower.templates.map_reduce.schedule import NestSchedule, plan_nest
+from kernelmill.lower.templates.map_reduce.spec import Nest
+
+
+@dataclass(frozen=True)
+class MapReduceBinding(NothingPacked):
+    """A group without a seed."""
+
+    context: GroupContext
+
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> Nest:
+        """The group as it is."""
+        context = self.context
+        return Nest(context.group, context.targets, context.costs, context.stored)
+
+
+@dataclass(frozen=True)
+class MapReduceTemplate(OneSchedule):
+    """Loops over the axes of a group, and passes over those that its reductions reduce."""
+
+    name: str = "map_reduce"
+
+    def matches(self, context: GroupContext) -> bool:
+        """Any group without a seed."""
+        return context.group.kind is GroupKind.NEST
+
+    def bind(self, context: GroupContext) -> MapReduceBinding:
+        """The group as it is."""
+        return MapReduceBinding(context)
+
+    def schedule(self, spec: Nest, machine: Machine, candidate: None) -> NestSchedule:
+        """Which axes become one, and along which vectors run."""
+        return plan_nest(spec, machine)
+
+    def cost(self, spec: Nest, schedule: NestSchedule, machine: Machine) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        return schedule.work
+
+    def emit(self, emitter: Emitter, spec: Nest, schedule: NestSchedule) -> None:
+        """Write the kernel's body, its tasks and scratch."""
+        emit_nest(emitter, spec, schedule)

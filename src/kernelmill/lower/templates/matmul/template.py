@@ -1,0 +1,51 @@
+"""The matmul template: products, grouped products and planar convolutions as contractions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.fusion.groups import GroupKind
+from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.matmul.bind import MatmulBinding
+from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
+from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.tiles import plan_contraction
+from kernelmill.lower.templates.matmul.tiling import Tiling, tilings
+
+
+@dataclass(frozen=True)
+class MatmulTemplate:
+    """C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n], in register tiles. A schedule
+    is a body for each class of numbers of rows, the last for all others."""
+
+    name: str = "matmul"
+
+    def matches(self, context: GroupContext) -> bool:
+        """Any group around a matmul, a grouped matmul or a convolution."""
+        return context.group.kind is GroupKind.CONTRACT
+
+    def bind(self, context: GroupContext) -> MatmulBinding:
+        """The group as a contraction."""
+        return MatmulBinding(context)
+
+    def schedule(
+        self, spec: Contraction, machine: Machine, candidate: Tiling | None
+    ) -> Sequence[RowClass]:
+        """The cost model's schedule for each class of sizes."""
+        return plan_classes(spec, machine, plan_contraction(spec, machine, candidate or Tiling()))
+
+    def candidates(self, spec: Contraction, schedule: Sequence[RowClass]) -> Sequence[Tiling]:
+        """Other register tiles and tasks."""
+        return tilings(spec, schedule[-1].schedule) if spec.rows is None else ()
+
+    def cost(self, spec: Contraction, schedule: Sequence[RowClass], machine: Machine) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        return schedule[-1].schedule.work
+
+    def emit(self, emitter: Emitter, spec: Contraction, schedule: Sequence[RowClass]) -> None:
+        """Write the kernel's body, its tasks and scratch."""
+        emit_classes(emitter.builder, spec, schedule)

@@ -1,0 +1,1 @@
+"""Writes to computed places of a buffer."""
