@@ -83,13 +83,14 @@ def test_lanes_that_a_known_mask_leaves_out_are_not_written(
     source: str, target: str, lanes: int
 ) -> None:
     # A tail of one element is where LLVM has stored more than the element.
+    outside = '{outside="lowest"}' if (source, target) == ("f32", "u8") else ""
     for count in (0, 1, lanes - 1):
         text = f"""
         kernel tail(x: {source}[16] in, y: {target}[16] inout) tasks(1) {{
           %n: i64 = index(<{count}>)
           %m: boolx{lanes} = lane_mask(%n)
           %x: {source}x{lanes} = load x[0]
-          %y: {target}x{lanes} = cast(%x)
+          %y: {target}x{lanes} = cast(%x){outside}
           store y[0], %y mask %m
         }}"""
         kernel = parse_kernel(text)

@@ -1,53 +1,60 @@
-"""`cast` and `bitcast`: what eager does on the same bits.
-
-Floats to integers truncate; NaN and values out of range give what an x86 conversion gives, the most
-negative integer, and types narrower than 32 bits take the low bits of that. u8 goes by way of i64.
-"""
+"""`cast` and `bitcast`, as kernel/ops.py says of them."""
 
 from __future__ import annotations
 
 from kernelmill.codegen.code import Reg
-from kernelmill.codegen.spelling import llvm_type
+from kernelmill.codegen.spelling import llvm_type, suffix
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.kernel.ir import VType
 
 
-def cast(value: Reg, dtype: DType) -> Reg:
-    """`value` converted to `dtype`, lane by lane."""
+def cast(value: Reg, dtype: DType, outside: str = "") -> Reg:
+    """`value` converted to `dtype`, lane by lane. `outside`: see kernel/ops.py; "" for conversions
+    that are none of floats to integers."""
     source = value.dtype
     if source == dtype:
         return value
     if source == F16:
-        return cast(f16_to_f32(value), dtype)
+        return cast(f16_to_f32(value), dtype, outside)
     if source == BF16:
-        return cast(bf16_to_f32(value), dtype)
+        return cast(bf16_to_f32(value), dtype, outside)
     if dtype == F16:
         return f32_to_f16(cast(value, F32))
     if dtype == BF16:
         return f32_to_bf16(cast(value, F32))
     if source.is_float:
-        return _from_float(value, dtype)
+        return _from_float(value, dtype, outside)
     return _from_integer(value, dtype)
 
 
-def _from_float(value: Reg, dtype: DType) -> Reg:
+def _from_float(value: Reg, dtype: DType, outside: str) -> Reg:
     if dtype.is_float:
         return value.code.convert("fpext" if dtype == F64 else "fptrunc", value, dtype)
     if dtype == BOOL:
         return value.compare("une", 0.0)
     if dtype.kind == "uint":
-        return value.code.convert("trunc", _truncate(value, I64), dtype)
+        return value.code.convert("trunc", _truncate(value, I64, outside), dtype)
     if dtype.bits < 32:
-        return value.code.convert("trunc", _truncate(value, I32), dtype)
-    return _truncate(value, dtype)
+        return value.code.convert("trunc", _truncate(value, I32, outside), dtype)
+    return _truncate(value, dtype, outside)
 
 
-def _truncate(value: Reg, dtype: DType) -> Reg:
+def _truncate(value: Reg, dtype: DType, outside: str) -> Reg:
+    if outside == "nearest":
+        return _saturated(value, dtype)
+    assert outside == "lowest", outside
     limit = 2.0 ** (dtype.bits - 1)
     # The lowest integer itself is also what is given out of range, so |x| is enough to ask for.
     fits = value.code.absolute(value).compare("olt", limit)
     return value.code.select(fits, value.code.convert("fptosi", value, dtype), -int(limit))
+
+
+def _saturated(value: Reg, dtype: DType) -> Reg:
+    result = VType(dtype, value.lanes)
+    name = f"llvm.fptosi.sat.{suffix(result)}.{suffix(value.type)}"
+    value.code.module.declare(name, llvm_type(result), [value.llvm])
+    return value.code.call(name, result, value)
 
 
 def _from_integer(value: Reg, dtype: DType) -> Reg:

@@ -214,7 +214,8 @@ class Body:
             return self._target.tile_dot(_unit(statement), a, b, total)
         source = self.operand(args[0], VType(self._dtype_of(args[:1])))
         if op == "cast":
-            return self.code.splat(convert.cast(source, type.dtype), type.lanes)
+            outside = str(statement.attrs.get("outside", ""))
+            return self.code.splat(convert.cast(source, type.dtype, outside), type.lanes)
         if op == "bitcast":
             return convert.bitcast(source, type)
         if op == "splat":

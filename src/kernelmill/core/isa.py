@@ -140,6 +140,8 @@ class Isa:
 
     vector_bits       the preferred register width
     vector_registers  how many there are
+    outside           what its conversions make of floats that an integer type does not hold: the
+                      "lowest" integer or the "nearest" (kernel/ops.py)
     has_fma           a*b + c with one rounding is one instruction
     has_half          conversions between f16 and f32 are instructions
     has_tiles         all units that work on tiles are there
@@ -176,6 +178,10 @@ class Isa:
     @property
     def vector_registers(self) -> int:
         return 16 if self._is_x86 and self.vector_bits < 512 else 32
+
+    @property
+    def outside(self) -> str:
+        return "lowest" if self._is_x86 else "nearest"
 
     @property
     def has_fma(self) -> bool:

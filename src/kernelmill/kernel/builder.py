@@ -66,14 +66,18 @@ class Repetition:
 
 
 class KernelBuilder:
-    """Appends statements to the innermost open block of one kernel."""
+    """Appends statements to the innermost open block of one kernel.
 
-    def __init__(self, name: str, type: str, tasks: Dim = 1) -> None:
+    `outside`: what casts make of floats that an integer type does not hold; see ops.py.
+    """
+
+    def __init__(self, name: str, type: str, tasks: Dim = 1, outside: str = "lowest") -> None:
         self.kernel = Kernel(name, type, [], [], tasks, 0, [])
         self.task: Expr = of_atom(Sym(TASK, 0, tasks - 1))
         self._blocks: list[list[Stmt]] = [self.kernel.body]
         self._narrow: dict[Value, Value] = {}
         self._count = 0
+        self._outside = outside
 
     def set_tasks(self, tasks: Dim) -> None:
         """Set how many tasks there are; `task` is known to be below that from now on."""
@@ -125,6 +129,8 @@ class KernelBuilder:
             else:
                 typed = registers[1:] if op == "select" and len(registers) > 1 else registers
                 dtype = typed[0].type.dtype
+        if op == "cast" and registers[0].type.dtype.is_float and dtype.is_integer:
+            attrs.setdefault("outside", self._outside)
         result = self.fresh(dtype, lanes)
         self.append(Instr(result, op, args, attrs))
         if op == "cast" and registers[0].type.dtype.compute == dtype != registers[0].type.dtype:

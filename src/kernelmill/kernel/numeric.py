@@ -67,7 +67,7 @@ def _apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array
     if op in REDUCE:
         return _reduce(_REDUCE[op], args[0])
     if op == "cast":
-        return cast(args[0], types[0], type.dtype)
+        return cast(args[0], types[0], type.dtype, str(instr.attrs.get("outside", "")))
     if op == "bitcast":
         return np.ascontiguousarray(args[0]).view(numpy_dtype(type.dtype))
     return _VECTOR[op](instr, args, type)
@@ -155,7 +155,7 @@ def _math(op: str, args: Sequence[Array]) -> Array:
 # ---- conversions ----------------------------------------------------------------------------
 
 
-def cast(value: Array, source: DType, target: DType) -> Array:
+def cast(value: Array, source: DType, target: DType, outside: str = "lowest") -> Array:
     """Convert as ops.py says; to half types everything goes by way of f32."""
     if source == target:
         return value
@@ -168,7 +168,7 @@ def cast(value: Array, source: DType, target: DType) -> Array:
     if target == F16:
         return cast(value, source, F32).astype(np.float16)
     if source.is_float and target.is_integer:
-        return _truncate(value, target)
+        return _truncate(value, target, outside)
     return value.astype(numpy_dtype(target))
 
 
@@ -179,14 +179,17 @@ def _to_bf16(value: Array) -> Array:
     return (kept >> 16).astype(np.uint16)
 
 
-def _truncate(value: Array, target: DType) -> Array:
+def _truncate(value: Array, target: DType, outside: str) -> Array:
     """u8 is the low byte of the i64, other narrow types the low bits of the i32."""
     through = I64 if target.kind == "uint" or target.bits == 64 else I32
     limit = 2.0 ** (through.bits - 1)
     wide = value.astype(np.float64)
     fits = np.abs(wide) < limit
     whole = np.where(fits, wide, 0).astype(np.int64)
-    return np.where(fits, whole, -int(limit)).astype(numpy_dtype(target))
+    rest = np.full(wide.shape, -int(limit))
+    if outside == "nearest":
+        rest = np.where(wide > 0, int(limit) - 1, np.where(np.isnan(wide), 0, rest))
+    return np.where(fits, whole, rest).astype(numpy_dtype(target))
 
 
 # ---- vectors --------------------------------------------------------------------------------

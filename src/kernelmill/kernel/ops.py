@@ -16,9 +16,11 @@ tiles       tile_zero(): zeros, or +0.0; tile_dot(a, b, sum){unit}: each sum[i, 
 bits        and or xor not shl shr        (bool too for the first four)
 compare     eq ne lt le gt ge -> bool     (ordered: false with NaN, except ne: true)
 select      select(cond, a, b)
-convert     cast    to the result's dtype: floats to integers truncate, to bool is != 0, NaN and
-                    out-of-range to integer as the hardware does for eager (INT_MIN for i32, i64;
-                    narrower ones wrap from i64 or i32)
+convert     cast    to the result's dtype: to bool is != 0; cast(x){outside} of floats to integers
+                    truncates, to u8 and i64 by way of i64, to others by way of i32, of which
+                    narrower ones take the low bits. What does not fit there becomes
+                    outside="lowest": the lowest integer, NaN too; "nearest": the nearest, NaN 0.
+                    Eager does what the processor's conversion does; core/isa.py says which.
             bitcast the same bits as another type; its lanes may be fewer and wider, or more and
                     narrower, the first ones lowest
 vectors     splat(x); iota() -> 0, 1, 2...; extract(v, lane); lane_mask(n) -> lanes < n (n: i64);
@@ -38,6 +40,7 @@ ARITHMETIC = frozenset(
 )
 BITS = frozenset("and or xor not shl shr".split())
 COMPARE = frozenset("eq ne lt le gt ge".split())
+OUTSIDE = frozenset("lowest nearest".split())
 CONVERT = frozenset("cast bitcast".split())
 REDUCE = frozenset("reduce_add reduce_mul reduce_max reduce_min reduce_and reduce_or".split())
 VECTOR = frozenset("splat iota extract lane_mask concat2 interleave slice".split()) | REDUCE

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from kernelmill.core.dtype import BOOL, F32, F64, I32, I64, DType
 from kernelmill.core.isa import DOT_UNITS, DotUnit
 from kernelmill.kernel.ir import Instr, Operand, Value, VType
-from kernelmill.kernel.ops import COMPARE, MATH, MATH_BINARY, REDUCE, TILE
+from kernelmill.kernel.ops import COMPARE, MATH, MATH_BINARY, OUTSIDE, REDUCE, TILE
 
 
 class TypingError(ValueError):
@@ -173,6 +173,13 @@ def _cast(instr: Instr) -> None:
     lanes = _register(instr).type.lanes
     want = instr.result.type.lanes
     require(lanes in (1, want), f"{lanes} lanes cannot become {want}")
+    source, target = _register(instr).type.dtype, instr.result.type.dtype
+    outside = instr.attrs.get("outside")
+    if source.is_float and target.is_integer:
+        choices = " or ".join(f'"{each}"' for each in sorted(OUTSIDE))
+        require(outside in OUTSIDE, f"what becomes of numbers outside of {target}: {choices}")
+    else:
+        require(outside is None, f"no {source} is outside of what {target} holds")
 
 
 def _bitcast(instr: Instr) -> None:
@@ -290,6 +297,7 @@ _ATTRS = {
     "slice": frozenset(("start",)),
     "interleave": frozenset(("half",)),
     "check": frozenset(("code",)),
+    "cast": frozenset(("outside",)),
     "dot": frozenset(("unit",)),
     "tile_dot": frozenset(("unit",)),
 }

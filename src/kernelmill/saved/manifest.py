@@ -12,7 +12,7 @@ from kernelmill.saved.code import CodeUse
 from kernelmill.saved.paths import Path, Tree
 from kernelmill.saved.reads import Read
 
-FORMAT = 3
+FORMAT = 4
 """Raised when an entry of an older kernelmill could be misunderstood."""
 
 

@@ -19,12 +19,15 @@ from kernelmill.core.dtype import (
     I16,
     I32,
     I64,
+    U8,
     DType,
     to_torch,
 )
 from kernelmill.core.errors import CodegenError
+from kernelmill.kernel import numeric
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
+from kernelmill.kernel.ops import OUTSIDE
 from tests.unit.codegen.native import NUMPY, TARGETS, run_map
 
 
@@ -96,6 +99,23 @@ def test_cast_equals_eager(source: DType, result: DType, lanes: int) -> None:
 )
 def test_cast_on_smaller_processors(source: DType, result: DType, level: int) -> None:
     cast(source, result, 8, level)
+
+
+@pytest.mark.parametrize("level", TARGETS)
+@pytest.mark.parametrize("result", [I64, I32, I16, I8, U8], ids=str)
+@pytest.mark.parametrize("source", [F64, F32, F16, BF16], ids=str)
+@pytest.mark.parametrize("outside", sorted(OUTSIDE))
+def test_what_no_integer_holds_becomes_what_the_kernel_says(
+    outside: str, source: DType, result: DType, level: int
+) -> None:
+    values = to_numpy(samples(source))
+    got = run_map(
+        lambda builder, x: builder.op("cast", x, dtype=result, outside=outside),
+        [values], [source], result, 8, TARGETS[level],
+    )  # fmt: skip
+    with np.errstate(all="ignore"):
+        expected = numeric.cast(values, source, result, outside)
+    np.testing.assert_array_equal(got, expected)
 
 
 @pytest.mark.parametrize("level", TARGETS)

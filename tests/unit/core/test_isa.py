@@ -94,6 +94,32 @@ def test_unknown_machine_gets_its_baseline(monkeypatch: pytest.MonkeyPatch) -> N
     assert not found.has_streaming and found.cpu_flags == ()
 
 
+def test_tiles_are_there_where_all_of_their_units_are() -> None:
+    amx = NAMED["x86-64-v4-amx"]
+    assert amx.tile_unit(BF16, BF16) == isa.TILE_BF16
+    found = {amx.tile_unit(a, b) for a in (I8, U8) for b in (I8, U8)}
+    assert found == set(isa.TILE_BYTES)
+    assert amx.tile_unit(F32, F32) is None
+    assert NAMED["x86-64-v4-bf16"].tile_unit(BF16, BF16) is None
+    some = Isa(amx.triple, amx.cpu, ("amx-bf16", "amx-tile"))
+    assert not some.has_tiles and some.tile_unit(BF16, BF16) is None
+    assert {"amx_tile", "amx_bf16", "amx_int8"} < set(amx.cpu_flags)
+
+
+def test_no_machine_has_tiles_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
+    flags = frozenset(NAMED["x86-64-v4-amx"].cpu_flags)
+    monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
+    assert machine_isa.__wrapped__() == NAMED["x86-64-v4-bf16"]
+
+
+def test_dot_units_have_names_of_their_own() -> None:
+    assert all(unit.name == name for name, unit in isa.DOT_UNITS.items())
+    for described in NAMED.values():
+        assert set(described.dot_units) <= set(isa.DOT_UNITS.values())
+        assert all(unit.rows == 1 for unit in described.dot_units)
+
+
 def test_names() -> None:
     assert named_isa("native") == host_isa()
     assert named_isa("x86-64-v3").vector_bits == 256

@@ -91,7 +91,8 @@ def test_lanes_that_are_read_and_not_written() -> None:
 
 def test_another_dtype_and_what_is_read_in_a_loop_before() -> None:
     other = "kernel k(x: f32[64] in, y: i32[64] out) tasks(64)"
-    assert pairs(f"{other} {{ %0: f32 = load x[task] %1: i32 = cast(%0) store y[task], %1 }}") == {}
+    bits = "%0: f32 = load x[task] %1: i32 = bitcast(%0) store y[task], %1"
+    assert pairs(f"{other} {{ {bits} }}") == {}
     text = f"""{HEAD} {{
       %0: f32 = splat(0.0)
       %1 = for i = 0 to 16 step 1 carry (%2: f32 = %0) {{

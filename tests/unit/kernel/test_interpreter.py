@@ -154,6 +154,19 @@ def _as_float(bits: Array) -> Array:
     return cast(bits, BF16, F32)
 
 
+def test_floats_out_of_range_become_the_nearest_integer_where_it_says_so() -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 3e9, -3e9, 300.7, -1.5], np.float32)
+    low, high = -(2**31), 2**31 - 1
+    with np.errstate(all="ignore"):
+        got = cast(x, F32, I32, "nearest")
+        assert got.tolist() == [0, high, low, high, low, 300, -1]
+        # Narrower types take the low bits: of an i32, but u8 of an i64.
+        assert cast(x, F32, I8, "nearest").tolist() == [0, -1, 0, -1, 0, 44, -1]
+        wide = cast(x, F32, I64, "nearest")
+        assert wide.tolist()[:4] == [0, 2**63 - 1, -(2**63), 3_000_000_000]
+        np.testing.assert_array_equal(cast(x, F32, U8, "nearest"), wide.astype(np.uint8))
+
+
 def test_floats_out_of_range_become_the_lowest_integer() -> None:
     x = np.array([np.nan, np.inf, -np.inf, 3e9, 1e19], np.float32)
     with np.errstate(all="ignore"):

@@ -56,7 +56,7 @@ class GroupContext:
 
     def emitter(self, packed: PackedWeights) -> Emitter:
         """An emitter of an empty kernel, in which the packed weights are declared."""
-        builder = KernelBuilder(UNNAMED, self.kernel_type)
+        builder = KernelBuilder(UNNAMED, self.kernel_type, outside=self.machine.isa.outside)
         emitter = Emitter(builder, self.stored, packed.substitutes)
         for location in self.targets.values():
             # No code stores what has no elements; that there is such a tensor must be known.
