@@ -8,17 +8,16 @@ from typing import Union
 from kernelmill.codegen import machine
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.index import Indices
-from kernelmill.codegen.past_caches import large_buffers
+from kernelmill.codegen.nontemporal import marked_buffers
 from kernelmill.codegen.statements import INDEX, Body, pointer_names
 from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.dtype import BOOL
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.isa import Isa
-from kernelmill.kernel.in_place import overwritable
 from kernelmill.kernel.ir import TASK, Kernel, VType
 
-PAST_CACHES = "past"
+_SUFFIX = "nontemporal"
 
 
 def compile_kernel(kernel: Kernel, isa: Isa) -> bytes:
@@ -50,12 +49,12 @@ def llvm_ir(kernel: Kernel, isa: Isa) -> str:
     """The LLVM IR text of a kernel: the same for the same kernel in every process.
 
     The exported function only unpacks its arguments for an inner one, whose parameters can be said
-    not to alias, but for those that may share their memory (kernel/in_place.py).
+    not to alias, but for those that the kernel says may lie over others.
     """
     module = Module(isa)
     names = pointer_names(kernel)
-    sharing = overwritable(kernel)
-    shared = frozenset(sharing).union(*sharing.values())
+    over = {buffer.name: buffer.over for buffer in kernel.buffers if buffer.over}
+    shared = frozenset(over).union(*over.values())
     parameters = [
         f"ptr{'' if buffer.name in shared else ' noalias'}"
         f"{' readonly' if buffer.access == 'in' else ''} {names[buffer.name]}"
@@ -66,21 +65,21 @@ def llvm_ir(kernel: Kernel, isa: Isa) -> str:
     inner = f"{kernel.name}.tasks"
     head = f"define internal void @{inner}({', '.join(parameters)}) #0"
     module.functions[inner] = _tasks(module, kernel, names).finish(head)
-    large = large_buffers(kernel, isa)
-    if large:
-        past = f"{inner}.{PAST_CACHES}"
-        tasks = _tasks(module, kernel, names, large)
-        module.functions[past] = tasks.finish(head.replace(f"@{inner}", f"@{past}"))
-    module.functions[kernel.name] = _entry(module, kernel, inner, large)
+    marked = marked_buffers(kernel)
+    if marked:
+        aligned = f"{inner}.{_SUFFIX}"
+        tasks = _tasks(module, kernel, names, marked)
+        module.functions[aligned] = tasks.finish(head.replace(f"@{inner}", f"@{aligned}"))
+    module.functions[kernel.name] = _entry(module, kernel, inner, marked)
     return str(module)
 
 
 def _tasks(
-    module: Module, kernel: Kernel, names: dict[str, str], large: frozenset[str] = frozenset()
+    module: Module, kernel: Kernel, names: dict[str, str], nontemporal: frozenset[str] = frozenset()
 ) -> Code:
-    """All tasks; stores to `large` buffers, which are aligned then, go past the caches."""
+    """All tasks; stores to `nontemporal` buffers, which are aligned then, go past the caches."""
     code = Code(module)
-    body = Body(code, kernel, names, large)
+    body = Body(code, kernel, names, nontemporal)
     for i, symbol in enumerate(kernel.dims):
         body.indices.bind(symbol, f"%d{i}")
     task = Sym(TASK, 0, kernel.tasks - 1)
@@ -109,40 +108,40 @@ def _if_any(code: Code, only_task: Callable[[], list[Reg]]) -> None:
     code.place(done)
 
 
-def _entry(module: Module, kernel: Kernel, inner: str, large: frozenset[str]) -> str:
+def _entry(module: Module, kernel: Kernel, inner: str, nontemporal: frozenset[str]) -> str:
     code = Code(module)
     arguments: list[str] = []
     addresses: list[str] = []
     for i, buffer in enumerate(kernel.buffers):
         place = code.result(f"getelementptr ptr, ptr %buffers, i64 {i}", INDEX)
         arguments.append(f"ptr {code.result(f'load ptr, ptr {place.text}, align 8', INDEX).text}")
-        if buffer.name in large:
+        if buffer.name in nontemporal:
             addresses.append(arguments[-1])
     for i in range(len(kernel.dims)):
         place = code.result(f"getelementptr i64, ptr %dims, i64 {i}", INDEX)
         arguments.append(f"i64 {code.result(f'load i64, ptr {place.text}, align 8', INDEX).text}")
     arguments += ["i64 %begin", "i64 %end", "ptr %scratch"]
     if addresses:
-        _past_caches(code, addresses, f"@{inner}.{PAST_CACHES}({', '.join(arguments)})")
+        _call_if_aligned(code, addresses, f"@{inner}.{_SUFFIX}({', '.join(arguments)})")
     code.line(f"tail call void @{inner}({', '.join(arguments)})")
     code.line("ret void")
     head = "ptr %buffers, ptr %dims, i64 %begin, i64 %end, ptr %scratch"
     return code.finish(f"define void @{kernel.name}({head}) #0")
 
 
-def _past_caches(code: Code, addresses: Sequence[str], call: str) -> None:
+def _call_if_aligned(code: Code, addresses: Sequence[str], call: str) -> None:
     """Call, and return, where all of these addresses are aligned."""
     together = Reg(code, "0", INDEX)
     for address in addresses:
         together = together | code.result(f"ptrtoint {address} to i64", INDEX)
     vector = code.isa.vector_bytes
     aligned = (together & (vector - 1)).compare("eq", 0)
-    past, usual = code.new_block("past"), code.new_block("usual")
-    code.line(f"br {aligned.typed}, label %{past.label}, label %{usual.label}")
-    code.place(past)
+    there, usual = code.new_block("nontemporal"), code.new_block("usual")
+    code.line(f"br {aligned.typed}, label %{there.label}, label %{usual.label}")
+    code.place(there)
     code.line(f"call void {call}")
     # Such stores are not ordered with those that tell other threads of them.
-    answers(code.isa).streaming_fence(code)
+    answers(code.isa).nontemporal_fence(code)
     code.line("ret void")
     code.place(usual)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelmill.codegen import masks, past_caches
+from kernelmill.codegen import masks, nontemporal
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.spelling import in_memory, vector
 from kernelmill.codegen.vectors import shuffle, slice_lanes
@@ -74,7 +74,7 @@ class Access:
         size = stored.dtype.bytes
         if mask is None:
             align = self.aligned or size
-            mark = past_caches.MARK if self.aligned else ""
+            mark = nontemporal.MARK if self.aligned else ""
             self.code.line(f"store {stored.typed}, ptr {self.address}, align {align}{mark}")
             return
         mask = masks.hidden(mask)

@@ -10,7 +10,7 @@ from kernelmill.codegen.code import Block, Code, Reg
 from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
-from kernelmill.codegen.past_caches import fills_vectors
+from kernelmill.codegen.nontemporal import fills_vectors
 from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym, provably_less
 from kernelmill.core.dtype import BOOL, F64, I32, I64, DType
@@ -51,13 +51,14 @@ them costs is felt in kernels of a few vectors."""
 class Body:
     """Writes the statements of one kernel into `code`. `pointers` names each buffer's address.
 
-    `large` buffers are aligned, and what is stored to them goes past the caches.
+    `nontemporal` buffers are aligned, and what is stored to them goes past the caches.
     """
 
     def __init__(
-        self, code: Code, kernel: Kernel, pointers: dict[str, str], large: frozenset[str]
+        self, code: Code, kernel: Kernel, pointers: dict[str, str], nontemporal: frozenset[str]
     ) -> None:
-        self.code, self.kernel, self.pointers, self.large = code, kernel, pointers, large
+        self.code, self.kernel, self.pointers = code, kernel, pointers
+        self.nontemporal = nontemporal
         self.indices = Indices(code)
         self._target = answers(code.isa)
         self.values: dict[Value, Reg] = {}
@@ -115,7 +116,8 @@ class Body:
         value = self.values[statement.value]
         access = self._access(statement.buffer, value.type, statement.index)
         isa, bytes = self.code.isa, value.dtype.bytes
-        if statement.buffer in self.large and fills_vectors(statement, value.lanes, bytes, isa):
+        past = statement.buffer in self.nontemporal
+        if past and fills_vectors(statement, value.lanes, bytes, isa):
             access.aligned = isa.vector_bytes
         mask, stride = self._mask(statement.mask, value.lanes), self._stride(statement.stride)
         if stride == 1:
@@ -148,7 +150,7 @@ class Body:
         self._target.tile_store(value, address, stride)
 
     def prefetch(self, statement: Prefetch) -> None:
-        if statement.buffer in self.large:
+        if statement.buffer in self.nontemporal:
             return  # what is written past the caches need not be in them
         dtype = self._elements[statement.buffer]
         address = self.indices.pointer(self.pointers[statement.buffer], dtype, statement.index)

@@ -11,13 +11,13 @@ from pathlib import Path
 _PACKAGE = Path(__file__).parents[1]
 _BESIDE = (
     "core/dim.py", "core/dtype.py", "core/expr.py", "core/isa.py",
-    "kernel/in_place.py", "kernel/ir.py", "kernel/ops.py",
+    "kernel/ir.py", "kernel/ops.py",
 )  # fmt: skip
 
 
 def sources() -> list[Path]:
-    """The generator, and what it asks of other layers: the ranges of dims that it decides by, what
-    types and processors have, and which buffers of a kernel may share their memory."""
+    """The generator, and what it asks of other layers: the ranges of dims that it decides by, and
+    what types and processors have."""
     return sorted([*Path(__file__).parent.rglob("*.py"), *(_PACKAGE / name for name in _BESIDE)])
 
 

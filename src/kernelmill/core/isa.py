@@ -39,10 +39,6 @@ _X86 = "x86_64-unknown-linux-gnu"
 _VECTOR_BITS = {"x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
 
 
-STREAMING_BYTES = 24 << 20
-"""A buffer of this size and what is read meanwhile fill the caches that the cores share."""
-
-
 class Sums(Enum):
     """In which order and with which roundings a dot unit adds products to a sum.
 
@@ -146,7 +142,7 @@ class Isa:
     has_half          conversions between f16 and f32 are instructions
     has_tiles         all units that work on tiles are there
     has_scale         there are instructions on exponents of f32 (AVX-512's scalef and reduce)
-    has_streaming     aligned vectors can be stored past the caches
+    has_nontemporal   aligned vectors can be stored past the caches
     has_vector_math   libtorch_cpu exports vector functions for `vector_bits`
     """
 
@@ -201,7 +197,7 @@ class Isa:
         return self.vector_bits == 512
 
     @property
-    def has_streaming(self) -> bool:
+    def has_nontemporal(self) -> bool:
         return self._is_x86
 
     @property

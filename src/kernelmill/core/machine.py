@@ -23,7 +23,6 @@ from kernelmill.core.dtype import DType
 from kernelmill.core.isa import (
     MULTIPLY_ADD,
     NAMED,
-    STREAMING_BYTES,
     DotUnit,
     Isa,
     host_isa,
@@ -67,7 +66,8 @@ class Machine:
     """A processor: its instruction set, its caches in bytes, its rates, and what running costs.
 
     l1_bytes, l2_bytes  data caches of one core
-    shared_bytes        what is larger goes to memory, past the cache that the cores share
+    shared_bytes        a buffer of this size and what is read meanwhile fill the cache that the
+                        cores share: what is larger goes to memory
     launch_ns           of a kernel more in a program
     task_ns             of beginning a task
     region_ns           of opening a parallel region
@@ -79,7 +79,7 @@ class Machine:
     isa: Isa
     l1_bytes: int = 32 * 1024
     l2_bytes: int = 512 * 1024
-    shared_bytes: int = STREAMING_BYTES
+    shared_bytes: int = 24 * 1024 * 1024
     rates: Rates = Rates()
     launch_ns: float = 200.0
     task_ns: float = 100.0

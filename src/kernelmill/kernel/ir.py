@@ -6,6 +6,7 @@ Grammar of the text form (printer.py writes it, parser.py reads it):
               "tasks" "(" dim ")" ["scratch" "(" dim ")"] ["type" STRING]
               ["classes" "(" STRING {"," STRING} ")"] block
     param   = NAME ":" DTYPE "[" dim "]" ("in" | "out" | "inout")      (the dim: number of elements)
+              ["nontemporal"] ["over" "(" NAME {"," NAME} ")"]         (of an "out" buffer)
     symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"]
     block   = "{" {stmt} "}"
     stmt    = VALUE ":" type "=" OP "(" [operand {"," operand}] ")" [attrs]
@@ -31,6 +32,10 @@ The body runs once for every task: the symbol `task` (0 <= task < tasks) is boun
 write disjoint elements and may run in any order and on any thread. `scratch` is bytes of memory
 private to the running thread, addressed as a buffer named "scratch" whose elements have the type
 of each access; what it holds when a task begins is anything.
+
+No two buffers share memory, but one that is `over` others, of type "in", may begin where one of
+these does: each element is read, if at all, by who writes the same element later (in_place.py).
+`nontemporal`: what is written is not read again soon, so that it may go past the caches.
 
 Registers hold f64, f32, f16, bf16, integers and bool (one bit each lane; in memory 0 or 1 a byte).
 Arithmetic on f16 and bf16 is not allowed: `cast` to f32 and back, rounding to nearest even.
@@ -236,12 +241,17 @@ Stmt = Union[
 
 @dataclass(frozen=True)
 class Buffer:
-    """A parameter: flat memory of `elements` elements; `access` is "in", "out" or "inout"."""
+    """A parameter: flat memory of `elements` elements; `access` is "in", "out" or "inout".
+
+    An "out" one may lie `over` one of some "in" buffers, and may be written past the caches.
+    """
 
     name: str
     dtype: DType
     elements: Dim
     access: str
+    over: tuple[str, ...] = ()
+    nontemporal: bool = False
 
 
 def loop_symbol(name: str, start: Dim, stop: Dim) -> Sym:

@@ -91,7 +91,13 @@ class _Parser:
         reader.expect(":")
         dtype = self._dtype(reader.name("a dtype"))
         elements = self._bracketed_dim("[", "]")
-        return Buffer(name, dtype, elements, reader.name("in, out or inout"))
+        access = reader.name("in, out or inout")
+        nontemporal = reader.accept("nontemporal")
+        over: list[str] = []
+        if reader.accept("over"):
+            reader.expect("(")
+            over = reader.listed(lambda: reader.name("a buffer"), ")")
+        return Buffer(name, dtype, elements, access, tuple(over), nontemporal)
 
     # ---- parts ------------------------------------------------------------------------------
 

@@ -75,7 +75,9 @@ class _Printer:
         return "\n".join(self.lines) + "\n"
 
     def _buffer(self, buffer: Buffer) -> str:
-        return f"{buffer.name}: {buffer.dtype}[{self._dim(buffer.elements)}] {buffer.access}"
+        text = f"{buffer.name}: {buffer.dtype}[{self._dim(buffer.elements)}] {buffer.access}"
+        text += " nontemporal" if buffer.nontemporal else ""
+        return text + (f" over({', '.join(buffer.over)})" if buffer.over else "")
 
     def _symbol(self, symbol: Sym) -> str:
         name = self._symbols.get(symbol.name, symbol.name)

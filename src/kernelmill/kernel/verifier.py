@@ -9,6 +9,7 @@ from kernelmill.core.dim import Dim, Sym, symbols
 from kernelmill.core.dtype import BOOL, I32, I64, DType
 from kernelmill.core.errors import VerificationError
 from kernelmill.core.isa import TILE_ROW_BYTES, TILE_ROWS
+from kernelmill.kernel.in_place import overwritable
 from kernelmill.kernel.ir import (
     SCRATCH,
     STATUS,
@@ -69,6 +70,14 @@ class _Verifier:
         self._dims(kernel.tasks, kernel.scratch)
         self._bind(Sym(TASK))
         self._block(kernel.body)
+        if any(buffer.over for buffer in kernel.buffers):
+            self._over()
+
+    def _over(self) -> None:
+        known = overwritable(self._kernel)
+        for buffer in self._kernel.buffers:
+            wrong = sorted(set(buffer.over) - known.get(buffer.name, frozenset()))
+            require(not wrong, f"buffer {buffer.name} cannot lie over {', '.join(wrong)}")
 
     def _buffer(self, buffer: Buffer) -> None:
         name = buffer.name
@@ -76,6 +85,8 @@ class _Verifier:
         require(name != SCRATCH, f"{name!r} is no name for a buffer")
         require(buffer.access in _ACCESS, f"buffer {name}: access {buffer.access!r}")
         require(not buffer.dtype.is_opaque, f"buffer {name}: no kernel works on {buffer.dtype}")
+        marked = buffer.nontemporal or buffer.over
+        require(not marked or buffer.access == "out", f"buffer {name}: marks are for outputs")
         if name == STATUS:
             require(buffer.dtype == I64, f"buffer {name} must be i64, not {buffer.dtype}")
         self._dims(buffer.elements)

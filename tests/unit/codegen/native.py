@@ -30,7 +30,8 @@ NUMPY: dict[str, type[np.generic]] = {
 TARGETS = {
     level: NAMED[f"x86-64-v{level}"]
     for level in (2, 3, 4)
-    if host_isa().has_streaming and host_isa().vector_bits >= NAMED[f"x86-64-v{level}"].vector_bits
+    if host_isa().has_nontemporal
+    and host_isa().vector_bits >= NAMED[f"x86-64-v{level}"].vector_bits
 } or {0: host_isa()}
 """Every target that this machine can run, by psABI level."""
 

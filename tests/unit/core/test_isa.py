@@ -91,7 +91,7 @@ def test_unknown_machine_gets_its_baseline(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(isa.platform, "machine", lambda: "riscv64")
     found = machine_isa.__wrapped__()
     assert (found.triple, found.vector_bits) == ("riscv64-unknown-linux-gnu", 128)
-    assert not found.has_streaming and found.cpu_flags == ()
+    assert not found.has_nontemporal and found.cpu_flags == ()
 
 
 def test_tiles_are_there_where_all_of_their_units_are() -> None:

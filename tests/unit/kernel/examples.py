@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kernelmill.core.dim import Sym, maximum, minimum, of_atom
 from kernelmill.core.dtype import BF16, BOOL, F32, F64, I8, I32, I64, U8
@@ -65,6 +66,7 @@ def memory() -> Kernel:
     b.buffer("x", BF16, size * 64, "in")
     b.buffer("order", I64, 64, "in")
     b.buffer("y", BF16, size * 64, "inout")
+    b.buffer("w", BF16, 64, "in")
     base = b.task * 64
     order = b.load("order", 0, I64, 16, stride=4)
     mask = b.op("lane_mask", b.index(minimum(size, 16)), lanes=16)
@@ -74,6 +76,9 @@ def memory() -> Kernel:
     b.store("scratch", size - 1, b.op("cast", found, dtype=F32), mask)
     b.load("scratch", maximum(size - 4, 0) % 8, U8, 3)
     b.prefetch("x", base + 64)
+    b.buffer("z", BF16, 64, "out")
+    b.store("z", b.task, b.load("w", b.task, BF16))
+    b.kernel.buffers[-1] = replace(b.kernel.buffers[-1], over=("w",), nontemporal=True)
     return b.kernel
 
 

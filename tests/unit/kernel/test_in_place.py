@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kernelmill.core.errors import VerificationError
 from kernelmill.kernel.in_place import overwritable
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.parser import parse_kernel
@@ -30,6 +31,15 @@ SAME_PLACE = f"""{HEAD} {{
 
 def test_what_is_read_and_written_at_one_place() -> None:
     assert pairs(SAME_PLACE) == {"y": {"x"}}
+
+
+def test_a_mark_that_the_indices_do_not_bear_out_is_refused() -> None:
+    verify_kernel(parse_kernel(SAME_PLACE.replace("] out", "] out over(x)")))
+    wrong = SAME_PLACE.replace("] out", "] out over(x)").replace("load x[task*16+i]", "load x[0]")
+    with pytest.raises(VerificationError, match="buffer y cannot lie over x"):
+        verify_kernel(parse_kernel(wrong))
+    with pytest.raises(VerificationError, match="buffer y cannot lie over z"):
+        verify_kernel(parse_kernel(SAME_PLACE.replace("] out", "] out over(z)")))
 
 
 def test_writing_over_it_gives_the_same() -> None:

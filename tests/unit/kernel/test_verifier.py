@@ -203,6 +203,8 @@ def test_registers_are_defined_before_their_use_and_once() -> None:
         (Buffer("scratch", F32, 4, "in"), "'scratch' is no name for a buffer"),
         (Buffer("status", F32, 1, "out"), "buffer status must be i64, not f32"),
         (Buffer("y", F32, 4, "read"), "access 'read'"),
+        (Buffer("y", F32, 4, "inout", nontemporal=True), "buffer y: marks are for outputs"),
+        (Buffer("y", F32, 4, "in", over=("x",)), "buffer y: marks are for outputs"),
         (Buffer("y", BY_NAME["c64"], 4, "in"), "no kernel works on c64"),
     ],
 )

@@ -48,7 +48,7 @@ class Answers(Protocol):
         is none, and the C library's is called for each lane. `accuracy`: SLEEF's "u10", ..."""
         ...
 
-    def streaming_fence(self, code: Code) -> None:
+    def nontemporal_fence(self, code: Code) -> None:
         """Order stores past the caches before what tells other threads of them."""
         ...
 

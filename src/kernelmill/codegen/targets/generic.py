@@ -39,7 +39,7 @@ class Generic:
     def vector_function(self, name: str, dtype: DType, accuracy: str) -> tuple[str, int] | None:
         return None
 
-    def streaming_fence(self, code: Code) -> None:
+    def nontemporal_fence(self, code: Code) -> None:
         code.line("fence seq_cst")
 
     def spin_hint(self) -> tuple[str, str]:

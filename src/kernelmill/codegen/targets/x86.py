@@ -91,7 +91,7 @@ class X86(Generic):
         lanes = self.isa.vector_bits // dtype.bits
         return f"Sleef_{name}{'f' if dtype == F32 else 'd'}{lanes}_{accuracy}", lanes
 
-    def streaming_fence(self, code: Code) -> None:
+    def nontemporal_fence(self, code: Code) -> None:
         code.module.declare("llvm.x86.sse.sfence", "void", [])
         code.line("call void @llvm.x86.sse.sfence()")
 

@@ -14,6 +14,7 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.naming import kernel_type
 from kernelmill.lower.driver.signature import Signature, signature_of
 from kernelmill.lower.elements.emitter import Emitter, Location
+from kernelmill.lower.emit.buffer_marks import mark_buffers
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.groups import Group
@@ -99,6 +100,7 @@ class KernelMaker:
         if kept is None:
             emitter = context.emitter(packed)
             work = self._emit(context, template, binding, emitter, packed, candidate)
+            mark_buffers(emitter.builder.kernel, self.machine)
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
             kept = _Kept(emitter.builder.kernel, slots, work)
             self.cache.kernels[key] = kept

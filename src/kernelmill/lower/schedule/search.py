@@ -17,6 +17,7 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.strided import span
 from kernelmill.lower.elements.symbols import used_symbols
+from kernelmill.lower.emit.buffer_marks import mark_buffers
 from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.schedule.template import (
     STATUS_BUFFER,
@@ -108,6 +109,7 @@ def _draft(
     spec = binding.spec(emitter, packed)
     schedule = template.schedule(spec, machine, candidate)
     template.emit(emitter, spec, schedule)
+    mark_buffers(emitter.builder.kernel, machine)
     work = template.cost(spec, schedule, machine)
     return _Draft(emitter, template.candidates(spec, schedule), work)
 

@@ -1,22 +1,25 @@
-"""Large results are stored past the caches, wherever their memory is aligned for it."""
+"""What a kernel marks nontemporal is stored past the caches, where its memory is aligned for it."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from kernelmill import codegen
-from kernelmill.codegen.past_caches import MARK
+from kernelmill.codegen.nontemporal import MARK
+from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.isa import NAMED, STREAMING_BYTES
+from kernelmill.core.isa import NAMED, Isa
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.parser import parse_kernel
 from tests.compiled import graph, lowered, program
 from tests.unit.codegen.native import TARGETS, Native
 
-LARGE = STREAMING_BYTES // 4
+LARGE = Machine.shared_bytes // 4
 
 
-def double(count, access="out"):
+def double(count, access="out nontemporal"):
     return parse_kernel(
         f"""kernel double(x: f32[{count}] in, y: f32[{count}] {access}) tasks({count // 4096}) {{
           for i = 0 to 256 step 1 {{
@@ -28,12 +31,39 @@ def double(count, access="out"):
     )
 
 
+@pytest.mark.parametrize("count", [4096, LARGE])
 @pytest.mark.parametrize(
-    ("kernel", "large"),
-    [(double(LARGE), True), (double(LARGE - 4096), False), (double(LARGE, "inout"), False)],
+    ("access", "marked"), [("out nontemporal", True), ("out", False), ("inout", False)]
 )
-def test_only_what_is_large_and_only_written(kernel, large):
-    assert (MARK in codegen.llvm_ir(kernel, NAMED["x86-64-v4"])) == large
+def test_the_mark_decides_and_not_the_size(count, access, marked):
+    text = codegen.llvm_ir(double(count, access), NAMED["x86-64-v4"])
+    assert (MARK in text) == marked
+    assert ("sfence" in text) == marked
+
+
+@pytest.mark.parametrize(
+    ("bytes", "isa", "marked"),
+    [
+        (Machine.shared_bytes, NAMED["x86-64-v3"], True),
+        (Machine.shared_bytes - 4096, NAMED["x86-64-v3"], False),
+        (Machine.shared_bytes, Isa("aarch64-unknown-linux-gnu", "generic"), False),
+    ],
+    ids=str,
+)
+def test_lowering_marks_what_is_too_large_for_the_shared_cache(bytes, isa, marked):
+    built = graph(lambda b, x: b.emit("neg", x), (F32, (bytes // 4096, 1024)))
+    (kernel,) = lowered(built, Machine(isa)).kernels.values()
+    assert [buffer.nontemporal for buffer in kernel.buffers] == [False, marked]
+    smaller = replace(Machine(isa), shared_bytes=bytes // 2)
+    (kernel,) = lowered(built, smaller).kernels.values()
+    assert kernel.buffers[1].nontemporal == isa.has_nontemporal
+
+
+def test_what_is_updated_or_of_unknown_size_is_not_marked():
+    n = sym("n", 1 << 30, 1 << 40)
+    built = graph(lambda b, x: b.emit("neg", x), (F32, (n,)))
+    (kernel,) = lowered(built, Machine(NAMED["x86-64-v4"])).kernels.values()
+    assert not any(buffer.nontemporal for buffer in kernel.buffers)
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=str)
@@ -60,11 +90,11 @@ def test_parts_of_vectors_are_stored_as_ever():
 @pytest.mark.parametrize("dtype", [F32, BF16])
 def test_lowered_programs_use_them(dtype, target):
     """Where a register of the type that is computed in fills one that is stored."""
-    count = STREAMING_BYTES // dtype.bytes
+    count = Machine.shared_bytes // dtype.bytes
     built = graph(lambda b, x: b.emit("neg", x), (dtype, (count // 1024, 1024)))
     made = lowered(built, Machine(target))
     (kernel,) = made.kernels.values()
     text = codegen.llvm_ir(kernel, target)
-    assert (MARK in text) == (dtype == F32 and target.has_streaming)
+    assert (MARK in text) == (dtype == F32 and target.has_nontemporal)
     x = torch.randn(count // 1024, 1024).to(torch.float32 if dtype == F32 else torch.bfloat16)
     assert torch.equal(program(made, Machine(target))(x)[0], -x)

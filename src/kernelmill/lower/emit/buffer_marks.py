@@ -1,0 +1,28 @@
+"""What a kernel's text says of its buffers beyond how they are accessed, once its body is there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.in_place import overwritable
+from kernelmill.kernel.ir import Buffer, Kernel
+
+
+def mark_buffers(kernel: Kernel, machine: Machine) -> None:
+    """Mark the outputs that may lie over inputs, and those so large that no cache would hold them
+    when they are read."""
+    inputs = overwritable(kernel)
+
+    def marked(buffer: Buffer) -> Buffer:
+        over = tuple(sorted(inputs.get(buffer.name, ())))
+        return replace(buffer, over=over, nontemporal=_passes_caches(buffer, machine))
+
+    kernel.buffers[:] = map(marked, kernel.buffers)
+
+
+def _passes_caches(buffer: Buffer, machine: Machine) -> bool:
+    elements = buffer.elements
+    if buffer.access != "out" or not isinstance(elements, int) or not machine.isa.has_nontemporal:
+        return False
+    return elements * buffer.dtype.bytes >= machine.shared_bytes
