@@ -51,10 +51,18 @@ class _Kept:
 @dataclass(frozen=True)
 class KernelCache:
     """Kernels, and how constants are packed for them, by what decides them. Graphs without symbols
-    may share one: their groups' signatures have all sizes."""
+    may share one: their groups' signatures have all sizes.
 
+    A signature is a deep tuple, whose hash takes long: it is looked up once, for its number.
+    """
+
+    signatures: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
     kernels: dict[tuple[Hashable, ...], _Kept] = field(default_factory=dict)
-    packings: dict[tuple[Hashable, ...], Hashable] = field(default_factory=dict)
+    packings: dict[tuple[int, str], Hashable] = field(default_factory=dict)
+
+    def number(self, signature: Signature) -> int:
+        """The number of a signature, given out at first sight."""
+        return self.signatures.setdefault(signature.key, len(self.signatures))
 
 
 @dataclass(frozen=True)
@@ -89,13 +97,14 @@ class KernelMaker:
         context = self._context(group, targets)
         template = template_for(context)
         signature = signature_of(group, targets, context.stored)
+        number = self.cache.number(signature)
         candidate = None
         if self.search is not None:
-            candidate = self.search.settle(signature.key, template, context)
+            candidate = self.search.settle(number, template, context)
         binding = template.bind(context)
-        packed = self._packed(template, binding, signature, candidate)
-        numbers = tuple(signature.local(location.buffer) for location in packed.locations)
-        key = (*signature.key, template.name, packed.layout, numbers)
+        packed = self._packed(template, binding, number, candidate)
+        buffers = tuple(signature.local(location.buffer) for location in packed.locations)
+        key = (number, template.name, packed.layout, buffers)
         kept = self.cache.kernels.get(key)
         if kept is None:
             emitter = context.emitter(packed)
@@ -114,10 +123,10 @@ class KernelMaker:
         )  # fmt: skip
 
     def _packed(
-        self, template: Template[Any, Any], binding: Binding[Any], signature: Signature,
+        self, template: Template[Any, Any], binding: Binding[Any], signature: int,
         candidate: Candidate | None,
     ) -> PackedWeights:  # fmt: skip
-        key = (*signature.key, template.name)
+        key = (signature, template.name)
         if key not in self.cache.packings:
             self.cache.packings[key] = binding.packing(candidate)
         return binding.pack(self.cache.packings[key])
