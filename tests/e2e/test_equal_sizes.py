@@ -51,6 +51,17 @@ def chosen_rows(x, rows, values):
     return x.index_put((rows,), values) + 1
 
 
+def blocks(x, size):
+    """A size that is an integer argument: no range says that it is positive."""
+    y = x.view(x.shape[0], x.shape[1] // size, size, x.shape[2])
+    y = torch.cat([y[:, 0] + y[:, -1], y.flatten(1, 2)], 1)
+    return torch.roll(y, (-(size // 2), 1), (1, 2)) * (x.shape[1] // (size - 1))
+
+
+def remainders(x, index):
+    return x[index % (x.shape[0] - 2)] * 2
+
+
 def tensors(*shapes):
     return tuple(torch.randn(shape) for shape in shapes)
 
@@ -61,6 +72,10 @@ CALLS = {
     windows_of_a_size: [tensors((b, n, 5), (w,)) for b, n, w in ((2, 16, 4), (3, 36, 6))],
     scan_and_add: [tensors((b, n, 3)) for b, n in ((2, 8), (3, 16))],
     padded_or_cut: [tensors((2, n, 5), (m,)) for n, m in ((4, 9), (9, 4), (6, 6))],
+    blocks: [(torch.randn(2, n, 5), w) for n, w in ((16, 4), (36, 6), (18, 3))],
+    remainders: [
+        (torch.randn(n, 12), torch.randint(-99, 99, (k,))) for n, k in ((6, 9), (10, 3), (14, 5))
+    ],
     chosen_rows: [
         (torch.randn(9, k), torch.randperm(9)[:n], torch.randn(n, k)) for n, k in ((4, 5), (7, 3))
     ],
@@ -93,3 +108,16 @@ def test_sizes_that_have_to_be_equal_are_checked():
         chosen_rows(*wrong)
     with pytest.raises(InputError, match="takes them for equal"):
         compiled(*wrong)
+
+
+def test_what_a_traced_call_concludes_is_traced_anew_where_it_does_not_hold():
+    def scaled(x, size):
+        return x * (x.shape[0] // size)
+
+    torch._dynamo.reset()
+    backend = Backend()
+    compiled = torch.compile(scaled, backend=backend, dynamic=True)
+    for rows, size in ((12, 5), (16, 3), (16, -3), (20, -7), (30, 4)):
+        x = torch.randn(rows)
+        torch.testing.assert_close(compiled(x, size), scaled(x, size))
+    assert [bool(capture.refused) for capture in backend.captures] == [False, True]

@@ -35,7 +35,7 @@ class ImportContext:
     def __init__(self, name: str) -> None:
         self.builder = GraphBuilder(name)
         self.symbols = SymbolTable()
-        self.emitter = Emitter(self.builder, self.symbols.equal)
+        self.emitter = Emitter(self.builder, self.symbols)
         self.floats: dict[Any, Value] = {}
         self.scalars = ScalarReader(self.emitter, self.symbols, self.floats)
         self.env: dict[fx.Node, Any] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kernelmill.core.dim import Dim, Expr, bounds, product
@@ -11,6 +11,7 @@ from kernelmill.core.dtype import BOOL, DType
 from kernelmill.frontend.aten_call import emit_aten
 from kernelmill.frontend.promotion import Number, Operand, WeakFloat, default_float, promote
 from kernelmill.frontend.registry import NotTranslated
+from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Attr, TensorType, Value
 
@@ -20,12 +21,12 @@ _INT_RANGE = {"i64": (63, 1), "i32": (31, 1), "i16": (15, 1), "i8": (7, 1), "u8"
 class Emitter:
     """Appends to one graph. `out` are the traced types of the ATen node being translated, and
     `used` which of its results anybody reads; `strides` those its first operand was traced with,
-    if that is a tensor. `equal` knows more equal dims than equal text does.
+    if that is a tensor. `symbols` knows more about dims than their text says.
     """
 
-    def __init__(self, builder: GraphBuilder, equal: Callable[[Dim, Dim], bool]) -> None:
+    def __init__(self, builder: GraphBuilder, symbols: SymbolTable) -> None:
         self.builder = builder
-        self._equal = equal
+        self.symbols = symbols
         self.out: tuple[TensorType, ...] = ()
         self.used: tuple[bool, ...] = ()
         self.strides: tuple[Dim, ...] = ()
@@ -119,7 +120,7 @@ class Emitter:
         for d, (have, want) in enumerate(zip(x.shape, shape[max(lead, 0) :], strict=False)):
             if have in (1, want) or not _may_be_equal(have, want):
                 continue
-            if (bounds(have)[0] or 0) < 2 and not self._equal(have, want):
+            if (bounds(have)[0] or 0) < 2 and not self.symbols.equal(have, want):
                 raise NotTranslated(f"{have} may be 1 or {want}")
             sizes[d] = want
         x = self.respelled(x, sizes)

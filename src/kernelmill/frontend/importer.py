@@ -78,9 +78,16 @@ class _Importer:
     def run(self, roles: Sequence[str], names: Sequence[str]) -> ImportedGraph:
         graph = self.builder.graph
         placeholders = self.gm.graph.find_nodes(op="placeholder")
+        shape_env = self._shape_env(placeholders)
+        if shape_env is not None:
+            self.context.symbols.guards.follow(shape_env)
+            self.context.symbols.guards.divisors(self.gm.graph.nodes)
         for node, role, name in zip(placeholders, roles, names, strict=True):
             self._input(node, role, self._unique(name))
-        self._assume(placeholders)
+        if shape_env is not None:
+            # Guards hold whenever the program is called; their equations go along with it all the
+            # same, since nobody else sees what was concluded from them.
+            self.context.symbols.assume(shape_env, graph.symbols)
         for node in self.gm.graph.nodes:
             self.builder.origin = _line(node.stack_trace or "") or _module(node.meta)
             self.builder.mark = self._mark(node)
@@ -89,18 +96,20 @@ class _Importer:
             except (UnsupportedError, TypingError, NotTranslated) as error:
                 raise UnsupportedError(f"{error}{self._where()}") from None
         graph.equations += self.context.symbols.assumed()
+        self.context.symbols.guards.install()
         self._drop_unread_constants()
         self._keep_updated_unpacked()
         return ImportedGraph(graph, tuple(self.constants.values()))
 
-    def _assume(self, placeholders: Iterable[fx.Node]) -> None:
-        """Guards hold whenever the program is called; their equations go along with it all the
-        same, since nobody else sees what was concluded from them."""
+    def _shape_env(self, placeholders: Iterable[fx.Node]) -> Any:
+        """torch's record of what is known about the symbols; None where all sizes are numbers."""
         for node in placeholders:
-            mode = getattr(node.meta.get("val"), "fake_mode", None)
-            if mode is not None and mode.shape_env is not None:
-                self.context.symbols.assume(mode.shape_env, self.builder.graph.symbols)
-                return
+            traced = node.meta.get("val")
+            holder = traced.node if isinstance(traced, torch.SymInt) else None
+            holder = getattr(traced, "fake_mode", holder)
+            if holder is not None and holder.shape_env is not None:
+                return holder.shape_env
+        return None
 
     def _node(self, node: fx.Node) -> None:
         env, graph = self.context.env, self.builder.graph

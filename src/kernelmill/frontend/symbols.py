@@ -13,9 +13,21 @@ from torch.utils._sympy import functions as sf
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
-from kernelmill.core.dim import Dim, bounds, ceildiv, floordiv, maximum, minimum, mod, product, sym
+from kernelmill.core.dim import (
+    Dim,
+    bounds,
+    ceildiv,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    product,
+    provably_less,
+    sym,
+)
 from kernelmill.core.equations import Equations, Pair
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.frontend.size_guards import DIVISIONS, SizeGuards
 
 _NO_BOUND = 2**62  # torch writes "no upper bound" as int_oo or as a number about 2**63
 
@@ -23,15 +35,19 @@ _NO_BOUND = 2**62  # torch writes "no upper bound" as int_oo or as a number abou
 class SymbolTable:
     """The dims of one graph: each torch symbol is one symbol of ours, with its range.
 
-    Once `assume` was called, equal sizes that torch writes differently become one dim.
+    Once `assume` was called, equal sizes that torch writes differently become one dim. What is
+    concluded from the sizes of the traced call alone is in `guards`.
     """
 
     def __init__(self) -> None:
+        self.guards = SizeGuards()
         self._dims: dict[Any, Dim] = {}
         self._equations = Equations()
+        self._assuming = False
 
     def assume(self, shape_env: Any, known: Collection[str]) -> None:
         """Take for granted what torch's guards say is equal, over the symbols `known`."""
+        self._assuming = True
         parts = [part for guard in shape_env.guards for part in sympy.And.make_args(guard.expr)]
         for expr in parts:
             names = {str(symbol) for symbol in expr.free_symbols}
@@ -39,14 +55,25 @@ class SymbolTable:
                 with suppress(UnsupportedError):
                     left, right = (self.as_written(side, shape_env) for side in expr.args)
                     self._equations.add(left, right)
+        self._assuming = False
 
     def equal(self, a: Dim, b: Dim) -> bool:
-        """Whether two dims are known to be equal."""
-        return self._equations.equal(a, b)
+        """Whether two dims are known to be equal, or were in the traced call and not 1 there: a
+        trace that takes other sizes for equal has a guard, ours if not torch's."""
+        return self._equations.equal(a, b) or self.guards.equal(a, b)
+
+    def positive(self, dim: Dim) -> bool:
+        """Whether a dim is known to be at least 1, or was in the traced call."""
+        low = bounds(dim)[0]
+        return (low is not None and low >= 1) or self.guards.positive(dim)
+
+    def less(self, a: Dim, b: Dim) -> bool:
+        """Whether a < b is known, or was so in the traced call."""
+        return provably_less(a, b) or self.guards.positive(b - a)
 
     def assumed(self) -> list[Pair]:
         """The equations without which dims of this table would be others."""
-        return list(self._equations.used)
+        return list({**self._equations.used, **self.guards.pairs})
 
     def dim(self, size: int | torch.SymInt) -> Dim:
         """The dim that a size is. Raises UnsupportedError for what dims cannot express."""
@@ -85,11 +112,29 @@ class SymbolTable:
         if expr.is_Mul:
             above, below = sympy.fraction(expr)
             if below != 1:
-                return _divide(self.as_written(above, shape_env), self.as_written(below, shape_env))
+                return self._divide(
+                    self.as_written(above, shape_env), self.as_written(below, shape_env)
+                )
         convert = next((f for kind, f in _CONVERT if isinstance(expr, kind)), None)
         if convert is None:
             raise UnsupportedError(f"size {expr} has no form as a dim ({type(expr).__name__})")
-        return convert(*(self.as_written(arg, shape_env) for arg in expr.args))
+        args = [self.as_written(arg, shape_env) for arg in expr.args]
+        if isinstance(expr, DIVISIONS):
+            args[1:] = map(self._divisor, args[1:])
+        return convert(*args)
+
+    def _divide(self, a: Dim, b: Dim) -> Dim:
+        return floordiv(a, self._divisor(b))
+
+    def _divisor(self, dim: Dim) -> Dim:
+        """The divisor. A size that may be zero by its range is not where it divides: Python would
+        have raised in tracing, and for other sizes torch's guards do; `max` keeps that from the
+        arithmetic. One that may be negative has to have been positive in the traced call.
+        """
+        low = bounds(dim)[0]
+        if (low is None or low < 0) and (self._assuming or not self.guards.positive(dim)):
+            raise UnsupportedError(f"a size is divided by {dim}, which may be negative")
+        return maximum(dim, 1)
 
     def _rounded(self, expr: Any, shape_env: Any) -> Dim:
         """A size computed through a float: `int(n / 2)`, `int(n * 2.0)`."""
@@ -97,9 +142,9 @@ class SymbolTable:
         if isinstance(inner, sf.IntTrueDiv):
             above, below = (self.as_written(arg, shape_env) for arg in inner.args)
             if isinstance(expr, sf.CeilToInt):
-                return _divide(above + below - 1, below)
+                return self._divide(above + below - 1, below)
             if isinstance(expr, sf.FloorToInt) or (bounds(above)[0] or 0) >= 0:
-                return _divide(above, below)
+                return self._divide(above, below)
         if inner.is_Mul and all(_integral(arg) for arg in inner.args):
             return product(self.as_written(_unfloat(arg), shape_env) for arg in inner.args)
         if isinstance(inner, sf.ToFloat):
@@ -125,20 +170,6 @@ def _range(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
         return low, None
     high = None if found.upper in (int_oo, sympy.oo) else int(found.upper)
     return low, None if high is not None and high >= _NO_BOUND else high
-
-
-def _divide(a: Dim, b: Dim) -> Dim:
-    return floordiv(a, _positive(b))
-
-
-def _positive(divisor: Dim) -> Dim:
-    """The divisor. A size that may be zero by its range is not where it divides: Python would have
-    raised in tracing, and for other sizes torch's guards do; `max` keeps that from the arithmetic.
-    """
-    low = bounds(divisor)[0]
-    if low is None or low < 0:
-        raise UnsupportedError(f"a size is divided by {divisor}, which may be negative")
-    return maximum(divisor, 1)
 
 
 def _sum(*args: Dim) -> Dim:
@@ -168,10 +199,10 @@ _CONVERT: tuple[tuple[Any, Callable[..., Dim]], ...] = (
     (sympy.Add, _sum),
     (sympy.Mul, lambda *args: product(args)),
     ((sympy.Pow, sf.PowByNatural), _power),
-    (sf.FloorDiv, _divide),
-    ((sf.Mod, sf.PythonMod), lambda a, b: mod(a, _positive(b))),
-    (sf.ModularIndexing, lambda a, b, c: mod(_divide(a, b), _positive(c))),
-    (sf.CeilDiv, lambda a, b: ceildiv(a, _positive(b))),
+    (sf.FloorDiv, floordiv),
+    ((sf.Mod, sf.PythonMod), mod),
+    (sf.ModularIndexing, lambda a, b, c: mod(floordiv(a, b), c)),
+    (sf.CeilDiv, ceildiv),
     ((sf.Max, sympy.Max), _fold(maximum)),
     ((sf.Min, sympy.Min), _fold(minimum)),
     (sf.Identity, lambda a: a),

@@ -18,6 +18,7 @@ class Env:
     """As much of a ShapeEnv as the table asks for."""
 
     var_to_range = {S: ValueRanges(2, 100), T: ValueRanges(0, sympy.oo)}  # noqa: RUF012
+    guards = ()
 
 
 CONVERTED = {

@@ -108,15 +108,15 @@ def _division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
 
 def _integer_division(e: Emitter, op: str, a: Operand, b: Operand) -> Value:
     """Only by a divisor that cannot be zero: eager raises ZeroDivisionError."""
-    if not _never_zero(b):
+    if not _never_zero(e, b):
         raise NotTranslated("integer division by a tensor may have to raise")
     return e.pointwise(op, *_as_values(e, (a, b), e.dtype))
 
 
-def _never_zero(divisor: Operand) -> bool:
+def _never_zero(e: Emitter, divisor: Operand) -> bool:
     if isinstance(divisor, Expr):
-        low, high = bounds(divisor)
-        return (low is not None and low > 0) or (high is not None and high < 0)
+        high = bounds(divisor)[1]
+        return (high is not None and high < 0) or e.symbols.positive(divisor)
     if isinstance(divisor, Value):
         node = divisor.node
         return node is not None and node.op == "full" and node.attrs["value"] not in (0, False)

@@ -12,12 +12,18 @@ from kernelmill.graph.ir import Value
 
 def matmul(e: Emitter, a: Value, b: Value) -> Value:
     """(B..., M, K) x (B..., K, N); NotTranslated unless the dtypes are one type of numbers."""
-    return e.emit("matmul", *_numbers(a, b))
+    return e.emit("matmul", *_factors(e, a, b))
 
 
 def sums(e: Emitter, a: Value, b: Value) -> Value:
     """As `matmul`, the sums of half types not rounded."""
-    return e.emit("matmul", *_numbers(a, b), **_unrounded(a))
+    return e.emit("matmul", *_factors(e, a, b), **_unrounded(a))
+
+
+def _factors(e: Emitter, a: Value, b: Value) -> tuple[Value, Value]:
+    """Both, with the sizes of the second one that have to be equal written as in the first."""
+    a, b = _numbers(a, b)
+    return a, e.respelled(b, (*a.shape[:-2], a.shape[-1], b.shape[-1]))
 
 
 def _numbers(a: Value, b: Value) -> tuple[Value, Value]:
@@ -35,7 +41,7 @@ def _unrounded(a: Value) -> dict[str, DType]:
 def mm(e: Emitter, a: Value, b: Value) -> Value:
     narrow_a, narrow_b = _widened(a), _widened(b)
     if narrow_a is not None and narrow_b is not None:
-        return e.emit("matmul", narrow_a, narrow_b, dtype=I32)
+        return e.emit("matmul", *_factors(e, narrow_a, narrow_b), dtype=I32)
     return matmul(e, a, b)
 
 

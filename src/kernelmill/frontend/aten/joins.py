@@ -59,9 +59,7 @@ def roll(e: Emitter, x: Value, shifts: Sequence[Dim], dims: Sequence[int] = ()) 
 
 def _roll_one(e: Emitter, x: Value, shift: Dim, dim: int) -> Value:
     size = x.shape[dim]
-    if not isinstance(shift, int) or not isinstance(size, int):
-        raise NotTranslated("roll of a symbolic size")
-    cut = mod(size - shift, size)
+    cut = mod(size - shift, maximum(size, 1))
     if cut == 0:
         return x
     return concat(e, [e.slice(x, dim, cut, size), e.slice(x, dim, 0, cut)], dim)

@@ -107,7 +107,7 @@ def select(e: Emitter, x: Value, dim: int, index: Dim) -> Value:
     dim = wrap(dim, len(x.shape))
     if sign_known(index) < 0:
         index = x.shape[dim] + index
-    if not provably_less(index, x.shape[dim]):
+    if not e.symbols.less(index, x.shape[dim]):
         raise NotTranslated(f"select {index} of {x.shape[dim]} may be out of range")
     return e.select(x, dim, index)
 
@@ -167,13 +167,13 @@ def as_strided(
     e: Emitter, x: Value, size: Sequence[Dim], stride: Sequence[Dim], offset: Dim | None = None
 ) -> Value:
     """Of a tensor that was traced as row-major from the start of its memory."""
-    if x.node is None or not all(isinstance(n, int) for n in (*size, *stride, offset or 0)):
-        raise NotTranslated("a view of an argument's memory, or one of symbolic sizes")
+    if x.node is None:
+        raise NotTranslated("a view of an argument's memory")
     start = 0 if offset is None else offset
-    last = start + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    least = bounds(product(x.shape))[0]
-    assert isinstance(last, int)
-    if 0 not in size and (least is None or last >= least):
+    last = start
+    for n, step in zip(size, stride, strict=True):
+        last = last + (n - 1) * step
+    if 0 not in size and not provably_less(last, product(x.shape)):
         # ATen says so where a call's memory is too short.
         raise NotTranslated("a view that may reach beyond the memory")
     return e.emit("as_strided", x, shape=e.shape, strides=tuple(stride), offset=start)

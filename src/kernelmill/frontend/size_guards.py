@@ -1,0 +1,122 @@
+"""What is concluded about sizes from those of the traced call alone, and torch's guards for it.
+
+Where a rule needs an answer that no range and no guard gives (whether a size that is divided by is
+positive, whether two sizes are equal), the traced call has one. It is taken, and torch is told:
+Dynamo then traces calls with another answer anew. The program asks for it too, for where nobody
+guards (exported programs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import sympy
+import torch
+from torch import fx
+from torch.utils import _pytree as pytree
+from torch.utils._sympy import functions as sf
+
+from kernelmill.core.dim import Dim, Expr, Op, evaluate, maximum, symbols
+from kernelmill.core.equations import Pair
+
+DIVISIONS = (sf.FloorDiv, sf.CeilDiv, sf.Mod, sf.PythonMod, sf.ModularIndexing)
+"""torch's functions of integers whose arguments after the first are divisors."""
+
+
+class SizeGuards:
+    """`pairs` are the equations that were concluded. Nothing is before `follow` was called."""
+
+    def __init__(self) -> None:
+        self.pairs: dict[Pair, None] = {}
+        self._conditions: dict[Any, None] = {}
+        self._shape_env: Any = None
+        self._traced: dict[str, int] = {}
+        self._symbols: dict[str, Any] = {}
+
+    def follow(self, shape_env: Any) -> None:
+        """Take answers from the call that was traced with this ShapeEnv."""
+        self._shape_env = shape_env
+        for symbol, value in shape_env.backed_var_to_val.items():
+            if symbol.is_integer and value.is_Integer:
+                self._traced[str(symbol)] = int(value)
+                self._symbols[str(symbol)] = symbol
+
+    def equal(self, a: Dim, b: Dim) -> bool:
+        """Whether the dims were equal in the traced call, and not 1, which could be repeated."""
+        value = self._value(a)
+        if value in (None, 1) or value != self._value(b):
+            return False
+        self._conclude((a, b), sympy.Eq(self._expr(a), self._expr(b)))
+        return True
+
+    def positive(self, dim: Dim) -> bool:
+        """Whether the dim was at least 1 in the traced call."""
+        value = self._value(dim)
+        if value is None or value < 1:
+            return False
+        self._conclude((dim, maximum(dim, 1)), sympy.Ge(self._expr(dim), 1))
+        return True
+
+    def divisors(self, nodes: Iterable[fx.Node]) -> None:
+        """Guard that integer arguments are positive where the nodes' sizes are divided by them.
+
+        Before the first symbol of the graph is made: torch then narrows their ranges.
+        """
+        ranges = self._shape_env.var_to_range
+        signed = {
+            symbol
+            for name, symbol in self._symbols.items()
+            if self._traced[name] >= 1 and symbol in ranges and ranges[symbol].lower < 0
+        }
+        if signed:
+            sizes = {size.node.expr for node in nodes for size in _sizes(node)}
+            divisions = {each for size in sizes for each in size.atoms(*DIVISIONS)}
+            divisors = {divisor for each in divisions for divisor in each.args[1:]}
+            for symbol in sorted(signed & divisors, key=str):
+                self._guard(sympy.Ge(symbol, 1))
+
+    def install(self) -> None:
+        """Hand everything that was concluded to torch."""
+        for condition in self._conditions:
+            self._guard(condition)
+
+    def _guard(self, condition: Any) -> None:
+        if not self._shape_env.frozen:  # an exported program is guarded by nobody but itself
+            self._shape_env.evaluate_expr(condition)
+
+    def _conclude(self, pair: Pair, condition: Any) -> None:
+        self.pairs[pair] = None
+        self._conditions[condition] = None
+
+    def _value(self, dim: Dim) -> int | None:
+        """The dim in the traced call; None where that has none, as for what tensors contain."""
+        return evaluate(dim, self._traced) if symbols(dim).keys() <= self._traced.keys() else None
+
+    def _expr(self, dim: Dim) -> Any:
+        """torch's expression for a dim."""
+        if not isinstance(dim, Expr):
+            return sympy.Integer(dim)
+        return sympy.Add(*(c * sympy.Mul(*map(self._atom, atoms)) for atoms, c in dim.terms))
+
+    def _atom(self, atom: Any) -> Any:
+        if not isinstance(atom, Op):
+            return self._symbols[atom.name]
+        return _FUNCTIONS[atom.kind](self._expr(atom.a), self._expr(atom.b))
+
+
+_FUNCTIONS: dict[str, Any] = {
+    "div": sf.FloorDiv,
+    "mod": sf.PythonMod,
+    "min": sf.Min,
+    "max": sf.Max,
+}
+
+
+def _sizes(node: fx.Node) -> list[torch.SymInt]:
+    """The symbolic integers of what a node gives: sizes, strides, numbers."""
+    found: list[Any] = []
+    for value in pytree.tree_leaves(node.meta.get("val")):
+        strided = isinstance(value, torch.Tensor) and value.layout == torch.strided
+        found += (*value.shape, *value.stride()) if strided else (value,)
+    return [size for size in found if isinstance(size, torch.SymInt)]
