@@ -29,7 +29,8 @@ from kernelmill.kernel.numeric import numpy_dtype
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
-from kernelmill.lower.driver.program import Lowered, lower_graph
+from kernelmill.lower.driver.lowered import Lowered
+from kernelmill.lower.driver.program import lower_graph
 from kernelmill.plan.ir import BufferSpec, DimResult, Launch, SymbolInput, TensorResult
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan

@@ -28,7 +28,8 @@ from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
-from kernelmill.lower.driver.program import Lowered, lower_graph
+from kernelmill.lower.driver.lowered import Lowered
+from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import run_pipeline
 from kernelmill.plan.printer import print_plan
 from kernelmill.plan.verifier import verify_plan

@@ -22,8 +22,8 @@ from kernelmill.core.isa import host_isa
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Input
 from kernelmill.graph.printer import print_graph
+from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.operators import Operator
-from kernelmill.lower.driver.program import Lowered
 from kernelmill.plan.sizes import plan_at_sizes
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.entry import Compiled, Entry

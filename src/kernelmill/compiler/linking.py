@@ -18,7 +18,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.ir import Kernel
-from kernelmill.lower.driver.program import Lowered
+from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.arena import lifetimes, peak_bytes
 from kernelmill.plan.ir import Launch
 from kernelmill.plan.verifier import verify_plan

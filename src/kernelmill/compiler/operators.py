@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.linking import Draft, link
@@ -15,8 +15,10 @@ from kernelmill.core.isa import Isa
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
-from kernelmill.lower.driver.operators import Operator
-from kernelmill.lower.driver.program import Chosen, lower_graph
+from kernelmill.lower.driver.lowered import LoweredOperator
+from kernelmill.lower.driver.operators import Extracted, Operator
+from kernelmill.lower.driver.placement import Work
+from kernelmill.lower.driver.program import extract_operators, lower_operators
 from kernelmill.runtime.program import Program
 from kernelmill.store.store import Store
 
@@ -46,17 +48,19 @@ class Operators:
 
         Raises UnsupportedError for a graph that cannot be lowered.
         """
-        selection = _Selection(self)
         with report.stage("lower"):
-            lowered = lower_graph(graph, self.machine, True, selection.choose)
-        if self.build is not None and selection.found:
+            extracted = extract_operators(graph, self.machine)
+            selection = _Selection(self, extracted)
+            lowered = lower_operators(extracted, selection.chosen, self.machine)
+        static = {**selection.static}
+        if self.build is not None and static:
             with report.stage("static"):
-                for other in ahead:
-                    selection.note(operators_of(other))
-                self.build.run(graph.name, list(selection.found.values()), lowered.plan)
-            selection = _Selection(self)
+                for operator in (each for other in ahead for each in operators_of(other)):
+                    static.setdefault(_text(operator), operator)
+                self.build.run(graph.name, list(static.values()), lowered.plan)
             with report.stage("lower"):
-                lowered = lower_graph(graph, self.machine, True, selection.choose)
+                selection = _Selection(self, extracted)
+                lowered = lower_operators(extracted, selection.chosen, self.machine)
         draft = Draft(lowered, graph, report, selection.isas, self.automatic_ranges)
         program = link(draft, self.store, self.machine)
         note(program, graph, fused=False)
@@ -64,24 +68,24 @@ class Operators:
 
 
 class _Selection:
-    """Chooses kernels for one graph; `found` are its operators of known sizes by their text, and
-    `isas` those of kernels that are for another than this machine's."""
+    """Kernels chosen for the operators of one program: `chosen` for its work. `static` are those of
+    known sizes by their text, and `isas` those of kernels that are for another than this machine's.
+    """
 
-    def __init__(self, operators: Operators) -> None:
+    def __init__(self, operators: Operators, extracted: Extracted) -> None:
         self.operators = operators
-        self.found: dict[str, Operator] = {}
+        self.static: dict[str, Operator] = {}
         self.isas: dict[str, Isa] = {}
+        self.chosen: dict[Work, LoweredOperator] = {}
+        for work, operator in extracted.operators.items():
+            chosen = self._choose(operator)
+            if chosen is not None:
+                self.chosen[work] = chosen
 
-    def note(self, operators: Iterable[Operator]) -> None:
-        """Count these to what is found; their sizes must be numbers."""
-        for operator in operators:
-            assert operator.graph is not None
-            self.found.setdefault(print_graph(operator.graph, names=False), operator)
-
-    def choose(self, operator: Operator) -> Chosen | None:
+    def _choose(self, operator: Operator) -> LoweredOperator | None:
         choices = self.operators.choices
         if operator.graph is not None:
-            self.note([operator])
+            self.static.setdefault(_text(operator), operator)
             packaged = choices.packaged(operator)
             if packaged is not None:
                 form, choice, kernels = packaged
@@ -91,12 +95,17 @@ class _Selection:
                 return self._from(operator, known.kernel, choices.library)
         return choices.library.dynamic(operator)
 
-    def _from(self, operator: Operator, kernel: str, kernels: Library) -> Chosen | None:
+    def _from(self, operator: Operator, kernel: str, kernels: Library) -> LoweredOperator | None:
         if kernel == "static" and operator.graph is not None:
             lowered = kernels.lower(operator.graph)
-            chosen = None if lowered is None else Chosen(lowered, {})
+            chosen = None if lowered is None else LoweredOperator(lowered, {})
         else:
             chosen = kernels.dynamic(operator)
         if chosen is not None and kernels.machine.isa != self.operators.machine.isa:
             self.isas.update(dict.fromkeys(chosen.lowered.kernels, kernels.machine.isa))
         return chosen
+
+
+def _text(operator: Operator) -> str:
+    assert operator.graph is not None
+    return print_graph(operator.graph, names=False)

@@ -8,8 +8,9 @@ from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
+from kernelmill.lower.driver.lowered import Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Operator
-from kernelmill.lower.driver.program import Chosen, Lowered, lower_graph
+from kernelmill.lower.driver.program import lower_graph
 
 
 class Library:
@@ -19,12 +20,12 @@ class Library:
         self.machine = machine
         self._lowered: dict[str, Lowered | None] = {}
 
-    def dynamic(self, operator: Operator) -> Chosen | None:
+    def dynamic(self, operator: Operator) -> LoweredOperator | None:
         """Kernels for all sizes; None for an operator that has none."""
         if operator.general is None:
             return None
         lowered = self.lower(operator.general)
-        return None if lowered is None else Chosen(lowered, operator.values)
+        return None if lowered is None else LoweredOperator(lowered, operator.values)
 
     def lower(self, graph: Graph) -> Lowered | None:
         """The operator's plan and kernels; None when it has no lowering in this form."""

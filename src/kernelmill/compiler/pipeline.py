@@ -25,7 +25,8 @@ from kernelmill.core.machine import Machine
 from kernelmill.core.threads import quick_switches
 from kernelmill.graph.ir import Graph
 from kernelmill.lower.driver.kernels import KernelCache
-from kernelmill.lower.driver.program import NewKernel, lower_graph
+from kernelmill.lower.driver.lowered import NewKernel
+from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.runtime.program import Program

@@ -15,7 +15,6 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 from kernelmill.compiler.operator_documents import Document, to_document
-from kernelmill.compiler.operators_lowered import library
 from kernelmill.core import knobs
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.log import get_logger
@@ -24,7 +23,7 @@ from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.sizes import at_sizes
 from kernelmill.lower.driver.operators import Operator
-from kernelmill.lower.driver.program import Chosen, lower_graph
+from kernelmill.lower.driver.program import extract_operators
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.program import Program
 
@@ -105,13 +104,9 @@ def documents_of(graph: Graph, fused: bool, sizes: dict[str, int] | None = None)
 def operators_of(graph: Graph) -> list[Operator]:
     """The operators of a graph that have a form of their own, and sizes that are numbers."""
     found: dict[str, Operator] = {}
-
-    def choose(operator: Operator) -> Chosen | None:
+    for operator in extract_operators(graph, host()).operators.values():
         if operator.graph is not None:
             found.setdefault(print_graph(operator.graph, names=False), operator)
-        return library(host()).dynamic(operator)
-
-    lower_graph(graph, host(), True, choose)
     return list(found.values())
 
 

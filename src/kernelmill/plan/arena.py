@@ -88,14 +88,14 @@ def assign(buffers: Sequence[ArenaBuffer]) -> Arena:
     return Arena(tuple(offsets[i] for i in range(len(buffers))), end)
 
 
-def assign_with_heirs(lives: Mapping[int, ArenaBuffer], heirs: Mapping[int, int]) -> Arena:
-    """Offsets as `assign` gives them, in the order of `lives`, where an heir has the place of the
-    buffer that it is written over. That is of the same size, and used last where the heir is
-    written first."""
+def assign_with_donations(lives: Mapping[int, ArenaBuffer], donated: Mapping[int, int]) -> Arena:
+    """Offsets as `assign` gives them, in the order of `lives`, where a buffer has the place of the
+    one that is `donated` to it. That is of the same size, and used last where the other is written
+    first."""
     founder: dict[int, int] = {}
     together: dict[int, ArenaBuffer] = {}
     for number, buffer in sorted(lives.items(), key=lambda life: life[1].first):
-        first = founder[number] = founder[heirs[number]] if number in heirs else number
+        first = founder[number] = founder[donated[number]] if number in donated else number
         together[first] = replace(together.get(first, buffer), last=buffer.last)
     arena = assign(list(together.values()))
     offsets = dict(zip(together, arena.offsets, strict=True))
@@ -103,8 +103,8 @@ def assign_with_heirs(lives: Mapping[int, ArenaBuffer], heirs: Mapping[int, int]
 
 
 def peak_bytes(buffers: Sequence[ArenaBuffer], values: Mapping[str, int] | None = None) -> int:
-    """The largest sum of sizes alive at one step: no arena without heirs can be smaller. KeyError
-    names a symbol without a value."""
+    """The largest sum of sizes alive at one step: no arena without donations can be smaller.
+    KeyError names a symbol without a value."""
     events: dict[int, int] = {}
     for buffer in buffers:
         size = evaluate(_aligned(buffer.bytes), values or {})

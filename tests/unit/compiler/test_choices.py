@@ -10,15 +10,13 @@ from kernelmill.compiler.trial import example_arguments
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.errors import CodegenError, KernelmillError
 from kernelmill.core.machine import host, profile
-from kernelmill.lower.driver.program import lower_graph
+from kernelmill.lower.driver.program import extract_operators
 from kernelmill.store import Store
 from tests.compiled import graph
 
 
 def operators(build, *inputs):
-    found = []
-    lower_graph(graph(build, *inputs), host(), True, lambda operator: found.append(operator))
-    return found
+    return list(extract_operators(graph(build, *inputs), host()).operators.values())
 
 
 def matmul(rows=4):

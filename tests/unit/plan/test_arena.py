@@ -1,7 +1,7 @@
 """Arena planning on cases small enough to work out by hand."""
 
 from kernelmill.core.dim import sym
-from kernelmill.plan.arena import ArenaBuffer, assign, assign_with_heirs, peak_bytes
+from kernelmill.plan.arena import ArenaBuffer, assign, assign_with_donations, peak_bytes
 
 
 def chain(size: int, length: int) -> list[ArenaBuffer]:
@@ -49,12 +49,12 @@ def test_symbolic_buffers_share_slots_that_are_provably_large_enough() -> None:
     assert arena.bytes == s0 * 1024 + s1 * 64 + 128
 
 
-def test_heirs_have_the_place_of_what_they_are_written_over() -> None:
+def test_a_donated_buffer_is_written_over() -> None:
     lives = {7: ArenaBuffer(640, 0, 1), 3: ArenaBuffer(640, 1, 2), 5: ArenaBuffer(640, 2, 4),
              9: ArenaBuffer(128, 1, 3), 1: ArenaBuffer(640, 3, 4)}  # fmt: skip
-    arena = assign_with_heirs(lives, {3: 7, 5: 3})
+    arena = assign_with_donations(lives, {3: 7, 5: 3})
     offsets = dict(zip(lives, arena.offsets, strict=True))
     assert offsets[7] == offsets[3] == offsets[5]
     assert len({offsets[7], offsets[9], offsets[1]}) == 3
     assert arena.bytes == 640 + 128 + 640
-    assert assign_with_heirs(lives, {}) == assign(list(lives.values()))
+    assert assign_with_donations(lives, {}) == assign(list(lives.values()))

@@ -13,14 +13,14 @@ from kernelmill.plan.arena import ArenaBuffer
 from kernelmill.plan.ir import BufferSpec, Launch, Step
 
 
-def heirs(
+def donated_buffers(
     steps: Sequence[Step],
     kernels: Mapping[str, Kernel],
     lives: Mapping[int, ArenaBuffer],
     buffers: Sequence[BufferSpec],
 ) -> dict[int, int]:
-    """For arena buffers that may have the memory of another one: that one, each only once. `lives`
-    are the lifetimes of all arena buffers."""
+    """For arena buffers to which the memory of another one may be donated: that one, each only
+    once. `lives` are the lifetimes of all arena buffers."""
     found: dict[int, int] = {}
     for number, step in enumerate(steps):
         if not isinstance(step, Launch):

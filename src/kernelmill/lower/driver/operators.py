@@ -29,10 +29,11 @@ from kernelmill.graph.ir import Graph, Node, Value, row_major
 from kernelmill.graph.ops import OPS
 from kernelmill.graph.typing import TypingError
 from kernelmill.lower.driver.naming import kernel_type
+from kernelmill.lower.driver.placement import Placed, Work
 from kernelmill.lower.elements.axes import is_view
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.strided import Place, Stored, place_of, span
-from kernelmill.lower.fusion.groups import Group, GroupKind
+from kernelmill.lower.fusion.groups import GroupKind
 
 Form = TypeVar("Form", bound="_Exact")
 
@@ -60,26 +61,41 @@ class Operator:
     outputs: tuple[int, ...]
 
 
-def isolate(
-    group: Group,
-    nodes: Sequence[Node],
-    targets: Mapping[Value, Location],
-    stored: Stored,
-    is_constant: Callable[[int], bool],
-) -> Operator | None:
-    """The work of a group by itself; None for what has no such form.
+@dataclass(frozen=True)
+class Extracted:
+    """A program of one operator after the other: its work, and each that has a form by itself."""
 
-    Those are kernels that write into what they read, or into a piece of a buffer. `stored` gives
-    None for the group's own values. `is_constant` says of a buffer whether it is a parameter, which
-    kernels of one shape may pack once.
-    """
+    placed: Placed
+    operators: Mapping[Work, Operator]
+
+
+def extract(placed: Placed) -> Extracted:
+    """The operators of a program in which every one is a group of its own."""
+    found: dict[Work, Operator] = {}
+    for step in placed.steps:
+        operator = _isolate(step, placed) if isinstance(step, Work) else None
+        if isinstance(step, Work) and operator is not None:
+            found[step] = operator
+    return Extracted(placed, found)
+
+
+def _isolate(work: Work, placed: Placed) -> Operator | None:
+    """A group's work by itself; None for what has no such form: kernels that write into what they
+    read, or into a piece of a buffer. Parameters are told from other arguments, since kernels of
+    one shape may pack them once."""
+    group, nodes, targets = work.group, work.nodes, work.targets
+    own = {*group.internal, *group.roots}
+
+    def stored(value: Value) -> Location | None:
+        return None if value in own else placed.stored(value)
+
     if group.kind in (GroupKind.SCATTER, GroupKind.ATEN):
         return None
     if any(node.attrs.get("inplace") for node in nodes):
         return None
     if any(location.offset != 0 for location in targets.values()):
         return None
-    exact = _attempt(_Exact(targets, stored, is_constant))
+    exact = _attempt(_Exact(targets, stored, placed.is_parameter))
     if exact is None:
         return None
     general = _attempt(_General(targets, stored))

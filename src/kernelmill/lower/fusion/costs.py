@@ -37,13 +37,13 @@ _MOST_LEAVES = 8
 
 
 @dataclass(frozen=True)
-class Choice:
-    """Nanoseconds of the two ways: `again`, by every reader, or `stored` once by one of them.
-    `alone`: stored by a kernel of its own."""
+class Alternatives:
+    """Nanoseconds of a value's ways: every reader may `recompute` it, one of them `materialise` it
+    for all, or a `separate_kernel` do that."""
 
-    again: float
-    stored: float
-    alone: float
+    recompute: float
+    materialise: float
+    separate_kernel: float
 
 
 class Costs:
@@ -101,14 +101,14 @@ class Costs:
             for leaf in self._leaves.get(value, ())
         )
 
-    def choice(self, value: Value, times: float, readers: int) -> Choice:
-        """The two ways of a value that would be computed so many times by so many kernels."""
+    def alternatives(self, value: Value, times: float, readers: int) -> Alternatives:
+        """The ways of a value that would be computed so many times by so many kernels."""
         passing, reading = self._machine.passing(size(value)), self.reading(value)
         once = self.computing(value, elements(value)) + reading
-        return Choice(
-            again=self.computing(value, times) + readers * reading,
-            stored=once + readers * passing,
-            alone=once + (1 + readers) * passing + self._machine.launch_ns,
+        return Alternatives(
+            recompute=self.computing(value, times) + readers * reading,
+            materialise=once + readers * passing,
+            separate_kernel=once + (1 + readers) * passing + self._machine.launch_ns,
         )
 
     def keeps(self, value: Value, count: float, uses: int) -> bool:

@@ -36,7 +36,7 @@ from kernelmill.lower.elements.axes import (  # fmt: skip
 )
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion import growth
-from kernelmill.lower.fusion.costs import MOST_COPIES, Choice, Costs, elements, extent
+from kernelmill.lower.fusion.costs import MOST_COPIES, Alternatives, Costs, elements, extent
 from kernelmill.lower.fusion.groups import SEEDS, Group, GroupKind
 from kernelmill.lower.fusion.growth import Blocks
 from kernelmill.lower.fusion.reach import Reach
@@ -64,18 +64,18 @@ def fuse(
     costs: Costs,
     forced: Iterable[Value],
     separate: bool = False,
-    within: AbstractSet[Value] = frozenset(),
-    apart: AbstractSet[Value] = frozenset(),
-    shown: AbstractSet[Value] = frozenset(),
+    in_place: AbstractSet[Value] = frozenset(),
+    precomputed: AbstractSet[Value] = frozenset(),
+    aliases: AbstractSet[Value] = frozenset(),
 ) -> Fusion:
     """Group the nodes of `graph`, as its `costs` advise. `forced` values are stored whatever their
-    readers are: the program's results and updates, and what ATen reads. Those `within` their
-    readers never are; those `apart` are, each by a kernel of its own. Those `shown` are views in
-    the memory of what they are of.
+    readers are: the program's results and updates, and what ATen reads. Those that readers compute
+    `in_place` never are; those `precomputed` are, each by a kernel of its own. Those in `aliases`
+    are views in the memory of what they are of.
 
     With `separate` every operator that computes is a group of its own.
     """
-    return _Fuser(graph, costs, set(forced), separate, within, apart, shown).run()
+    return _Fuser(graph, costs, set(forced), separate, in_place, precomputed, aliases).run()
 
 
 class _Fuser:
@@ -85,15 +85,15 @@ class _Fuser:
         costs: Costs,
         forced: set[Value],
         separate: bool,
-        within: AbstractSet[Value],
-        apart: AbstractSet[Value],
-        shown: AbstractSet[Value],
+        in_place: AbstractSet[Value],
+        precomputed: AbstractSet[Value],
+        aliases: AbstractSet[Value],
     ) -> None:
-        self.apart = apart
-        self.shown = shown
+        self.precomputed = precomputed
+        self.aliases = aliases
         self.graph = graph
         self.separate = separate
-        self.within = within
+        self.in_place = in_place
         self.forced = forced
         self.reach = Reach(graph)
         self.costs = costs
@@ -128,7 +128,7 @@ class _Fuser:
             self.reach.add(node, group)
             self.groups.append(group)
             self.seeds[node] = group
-        elif kind is OpKind.POINTWISE and not self.separate and node.result not in self.apart:
+        elif kind is OpKind.POINTWISE and not self.separate and node.result not in self.precomputed:
             self._absorb(node)
 
     def _absorb(self, node: Node) -> None:
@@ -242,7 +242,7 @@ class _Fuser:
 
     def _place_view(self, node: Node) -> None:
         value = node.result
-        if not self._fits(node, self._readers(value)) and value not in self.shown | self.within:
+        if not self._fits(node, self._readers(value)) and value not in self.aliases | self.in_place:
             self.kept.add(value)
         if value in self.kept or value in self.forced:
             self._store_alone(node)
@@ -332,7 +332,7 @@ class _Fuser:
 
     def _store_unless_free(self, value: Value) -> None:
         """An operand of a contraction is stored unless reading it costs next to nothing."""
-        if value in self.within:
+        if value in self.in_place:
             return
         while value.node is not None and OPS[value.node.op].transparent:
             if value.node.op == "concat":
@@ -361,10 +361,10 @@ class _Fuser:
         forced = value in self.forced
         if not readers and not forced:
             return
-        if value in self.within:
+        if value in self.in_place:
             self._inline(node, readers)
             return
-        if self.separate or value in self.apart:
+        if self.separate or value in self.precomputed:
             self._store_alone(node)
             return
         fits = self._fits(node, readers)
@@ -391,20 +391,21 @@ class _Fuser:
             for group, indices in readers.items()
             for index in indices
         )
-        choice = self.costs.choice(value, times, len(readers))
-        found = choice.again <= choice.stored or (
-            choice.again <= choice.alone
+        ways = self.costs.alternatives(value, times, len(readers))
+        found = ways.recompute <= ways.materialise or (
+            ways.recompute <= ways.separate_kernel
             and not any(self._can_store_in(value, group) for group in self._candidates(readers))
         )
         if self.explain:
-            self._explain(value, choice, len(readers), found)
+            self._explain(value, ways, len(readers), found)
         return found
 
-    def _explain(self, value: Value, choice: Choice, readers: int, again: bool) -> None:
+    def _explain(self, value: Value, ways: Alternatives, readers: int, recomputed: bool) -> None:
         _log.debug(
-            "%s %s is %s: %d kernels read it; ns: again %.0f, stored by one %.0f, alone %.0f",
-            value.name, value.type, "computed where it is read" if again else "stored",
-            readers, choice.again, choice.stored, choice.alone,
+            "%s %s is %s: %d kernels read it; ns: recomputed %.0f, stored by one of them %.0f, "
+            "by a kernel of its own %.0f",
+            value.name, value.type, "computed where it is read" if recomputed else "stored",
+            readers, ways.recompute, ways.materialise, ways.separate_kernel,
         )  # fmt: skip
 
     def _times(self, value: Value, group: Group, index: Index | None) -> int:

@@ -16,7 +16,7 @@ from kernelmill.graph.ops import OPS
 _MOST_ELEMENTS = 2**16
 
 
-def lasting_values(graph: Graph, constants: Collection[Value]) -> set[Value]:
+def prepacked_constants(graph: Graph, constants: Collection[Value]) -> set[Value]:
     """Small pointwise values that come from `constants` and that pointwise operators read, at most
     through views, together with what does not. (Contractions pack what is constant.)"""
     lasting, plain = set(constants), set[Value]()

@@ -8,7 +8,8 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.kernels import KernelCache
-from kernelmill.lower.driver.program import NewKernel, lower_graph
+from kernelmill.lower.driver.lowered import NewKernel
+from kernelmill.lower.driver.program import lower_graph
 
 
 def graph(name: str) -> Graph:

@@ -11,7 +11,7 @@ from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32, DType
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.lower.driver.program import Lowered
+from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.ir import Launch
 from tests.compiled import check, graph, lowered
 

@@ -8,16 +8,15 @@ from kernelmill.core.machine import host
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.printer import print_graph
-from kernelmill.lower.driver.program import Chosen, lower_graph
+from kernelmill.lower.driver.lowered import LoweredOperator
+from kernelmill.lower.driver.program import extract_operators, lower_graph, lower_operators
 from tests.compiled import graph, program
 from tests.tolerances import mismatch
 
 
 def operators(made):
     """The operators that lowering finds in a graph."""
-    found = []
-    lower_graph(made, host(), True, lambda operator: found.append(operator))
-    return found
+    return list(extract_operators(made, host()).operators.values())
 
 
 def general(*made):
@@ -26,18 +25,22 @@ def general(*made):
     return {None if form is None else print_graph(form, names=False) for form in found}
 
 
+def generalised(made):
+    """The graph with the kernel for all sizes of each of its operators."""
+    extracted = extract_operators(made, host())
+    assert len(extracted.operators) == len(extracted.placed.steps) > 0
+    chosen = {}
+    for work, operator in extracted.operators.items():
+        assert operator.general is not None, print_graph(operator.graph)
+        chosen[work] = LoweredOperator(lower_graph(operator.general, host()), operator.values)
+    return lower_operators(extracted, chosen, host())
+
+
 def check_general(made, *inputs):
     """Every operator of the graph has a general form, and those compute what eager does."""
-    seen = []
-
-    def choose(operator):
-        assert operator.general is not None, print_graph(operator.graph)
-        chosen = Chosen(lower_graph(operator.general, host()), operator.values)
-        seen.append(all(kernel.dims for kernel in chosen.lowered.kernels.values()))
-        return chosen
-
-    lowered = lower_graph(made, host(), True, choose)
-    assert seen and all(seen)
+    lowered = generalised(made)
+    for kernel in lowered.kernels.values():
+        assert kernel.dims
     for mine, theirs in zip(program(lowered)(*inputs), run_graph(made, inputs), strict=True):
         assert mismatch(mine, theirs) is None
 
@@ -113,9 +116,7 @@ def test_an_index_outside_is_an_error_here_too():
 
     made = graph(rows, (F32, (5, 3)), (I64, (4,)))
     check_general(made, torch.randn(5, 3), torch.tensor([0, 4, 2, 1]))
-    lowered = lower_graph(
-        made, host(), True, lambda o: Chosen(lower_graph(o.general, host()), o.values)
-    )
+    lowered = generalised(made)
     with pytest.raises(IndexError, match="out of range"):
         program(lowered)(torch.randn(5, 3), torch.tensor([0, 5, 2, 1]))
 

@@ -9,7 +9,7 @@ from kernelmill.core.dtype import BF16, F32, I64, to_torch
 from kernelmill.core.machine import profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.lower.driver.program import Lowered
+from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.fusion.costs import Costs
 from kernelmill.lower.fusion.fuse import fuse
 from tests.compiled import check

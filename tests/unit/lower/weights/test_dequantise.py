@@ -12,7 +12,7 @@ from kernelmill.core.dtype import BF16, F32, I8, U8, DType, to_torch
 from kernelmill.core.machine import host, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
-from kernelmill.lower.driver.program import Lowered
+from kernelmill.lower.driver.lowered import Lowered
 from tests.compiled import check, lowered, run_compiled, whole
 
 TARGETS = (profile("x86-64-v2"), profile("x86-64-v3"), profile(host().isa.cpu))

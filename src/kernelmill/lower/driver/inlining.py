@@ -11,7 +11,7 @@ from kernelmill.core.errors import UnsupportedError
 from kernelmill.plan.ir import BufferSpec, Launch, Plan, Step, TensorInput, TensorResult
 
 
-class Splice:
+class InlinedPlan:
     """Renames what `plan` speaks of: symbols to `values`, arguments and results to buffers.
 
     `inputs` are the program's buffers for the plan's tensor arguments, in order, and `outputs`

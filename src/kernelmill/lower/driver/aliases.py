@@ -1,0 +1,139 @@
+"""Which values share memory with a view of them.
+
+A value that must exist in memory with a shape of its own (a result, an operand of ATen) is often a
+reshape or a permutation of something a kernel computes. Where the elements then lie in the same
+order, both share one buffer and nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, linear_part, recombine
+from kernelmill.graph.definition import OpKind
+from kernelmill.graph.ir import Graph, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.driver.layouts import last
+from kernelmill.lower.driver.prepare import Prepared
+from kernelmill.lower.elements import views
+from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.views import Index
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """stored_as  for a computed value that is stored in the shape of a view of it: that view
+    bases      the other way round: for a view, the computed value whose memory it is
+    tensors    what is stored as tensors of their own: results, and what ATen reads
+    """
+
+    stored_as: Mapping[Value, Value]
+    bases: Mapping[Value, Value]
+    tensors: frozenset[Value]
+
+
+def find_aliases(prepared: Prepared) -> Aliases:
+    """The aliases of a graph."""
+    graph = prepared.graph
+    wanted = [result for result in graph.results if isinstance(result, Value)]
+    for node in graph.nodes:
+        if OPS[node.op].kind is OpKind.ATEN:
+            wanted += node.operands
+    finder = AliasFinder(wanted)
+    for value in prepared.channels_last:
+        finder.reorder(value, last(value))
+    tensors = frozenset(finder.alias(value) for value in wanted if value.node is not None)
+    _store_as_read(graph, finder)
+    return Aliases(finder.stored_as, finder.bases, tensors)
+
+
+def _store_as_read(graph: Graph, finder: AliasFinder) -> None:
+    """What is read as a reshape of a permutation is stored in that order, so that reading it is one
+    step after the other."""
+    for node in graph.nodes:
+        if node.op == "reshape" and _permuted(node.operands[0]):
+            finder.alias(node.result)
+
+
+def _permuted(value: Value) -> bool:
+    while value.node is not None and OPS[value.node.op].rearranges:
+        if value.node.op == "permute":
+            return True
+        value = value.node.operands[0]
+    return False
+
+
+class AliasFinder:
+    """Collects aliases. What is in `own` needs memory of its own shape and shares it with nobody;
+    what is asked for first has its way."""
+
+    def __init__(self, own: Iterable[Value] = ()) -> None:
+        self.stored_as: dict[Value, Value] = {}
+        self.bases: dict[Value, Value] = {}
+        self._own = frozenset(own)
+
+    def alias(self, value: Value) -> Value:
+        """What to store so that `value` is in memory: itself, or what it shares memory with."""
+        if value in self.bases:
+            return self.bases[value]
+        base = base_of(value)
+        if base is value or base.node is None or base in self.stored_as or base in self._own:
+            return value
+        definition = OPS[base.node.op]
+        if definition.transparent or definition.kind in (OpKind.ATEN, OpKind.SOURCE):
+            return value
+        if own_strides(base, value) is None:
+            return value
+        self.stored_as[base] = value
+        self.bases[value] = base
+        return base
+
+    def reorder(self, value: Value, view: Value) -> None:
+        """Store a computed value in the order of a view of it, unless memory of its own shape is
+        asked of it."""
+        if value not in self._own and value not in self.stored_as:
+            self.stored_as[value] = view
+
+
+def base_of(value: Value) -> Value:
+    """What a chain of layouts, reshapes and permutes starts from."""
+    while value.node is not None and OPS[value.node.op].rearranges:
+        value = value.node.operands[0]
+    return value
+
+
+def own_strides(base: Value, view: Value) -> tuple[Dim, ...] | None:
+    """The strides of `base` in the memory of a view of it; None when it has none."""
+    axes, index = fresh_axes(base.shape, "x", {})
+    at = _forward(base, view, index)
+    address: Dim = 0
+    for position, stride in zip(at, view.type.memory_strides, strict=True):
+        address = address + position * stride
+    address = recombine(address)
+    found: dict[str, Dim] = {}
+    for axis in axes:
+        linear = linear_part(address, axis.name)
+        if linear is None:
+            return None
+        found[axis.name], address = linear
+    if address != 0:
+        return None
+    names = iter(axis.name for axis in axes)
+    return tuple(1 if size == 1 else found[next(names)] for size in base.shape)
+
+
+def _forward(base: Value, view: Value, index: Index) -> Index:
+    """Where the element `index` of `base` stands in a view made of layouts, reshapes, permutes."""
+    node = view.node
+    if view is base or node is None:
+        return index
+    operand = node.operands[0]
+    below = _forward(base, operand, index)
+    if node.op == "reshape":
+        return views.reshape_index(below, operand.shape, view.shape)
+    if node.op == "permute":
+        dims = node.attrs["dims"]
+        assert isinstance(dims, tuple)
+        return tuple(below[d] for d in dims if isinstance(d, int))
+    return below

@@ -1,0 +1,258 @@
+"""Kernels for the work of a program, each distinct one once, bound to its memory.
+
+What is placed stays where it is. Constants that kernels want in a layout of their own are packed
+into buffers behind those that were placed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from kernelmill.core.dim import of_atom
+from kernelmill.core.dtype import DType
+from kernelmill.core.machine import Machine
+from kernelmill.graph.definition import OpKind
+from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.printer import print_kernel
+from kernelmill.lower.driver.constants import Constants
+from kernelmill.lower.driver.inlining import InlinedPlan
+from kernelmill.lower.driver.kernels import KernelCache, KernelMaker
+from kernelmill.lower.driver.lowered import Announce, LoweredOperator, NewKernel
+from kernelmill.lower.driver.marks import launch_mark
+from kernelmill.lower.driver.operators import Operator
+from kernelmill.lower.driver.placement import Call, Placed, Work, buffer_of, storing
+from kernelmill.lower.elements.emitter import Location
+from kernelmill.lower.elements.symbols import used_symbols
+from kernelmill.lower.schedule.search import Pick, ScheduleSearch
+from kernelmill.lower.schedule.template import STATUS_BUFFER, UNNAMED
+from kernelmill.lower.weights.panel_copy import PanelCopy, panel_copy
+from kernelmill.lower.weights.panel_views import Rows
+from kernelmill.plan.ir import AtenCall, BufferSpec, KernelRef, Launch, Step
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The steps of a program, and those that pack its weights.
+
+    buffers  those that were placed, and behind them what packing and inlined plans have
+    checks   the user's lines that look at indices; None where no kernel does
+    """
+
+    buffers: tuple[BufferSpec, ...]
+    prepare: tuple[Launch, ...]
+    steps: tuple[Step, ...]
+    kernels: Mapping[str, Kernel]
+    refs: tuple[KernelRef, ...]
+    checks: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Making:
+    """How kernels are made.
+
+    pick      settles schedules in place of the cost model
+    cache     kernels of other programs lowered alike, to be shared
+    announce  is told of each new kernel, so that compiling it can begin
+    inlined   operators by themselves, and what they were lowered to, in place of kernels for work
+    """
+
+    machine: Machine
+    pick: Pick | None = None
+    cache: KernelCache | None = None
+    announce: Announce | None = None
+    inlined: Mapping[Work, tuple[Operator, LoweredOperator]] = field(
+        default_factory=dict[Work, tuple[Operator, LoweredOperator]]
+    )
+
+
+def bind(placed: Placed, making: Making) -> Bound:
+    """Make the kernels, and their launches. Raises UnsupportedError, naming the node, for what has
+    no template."""
+    return _Binder(placed, making).run()
+
+
+class _Binder:
+    """Goes through the steps once. Everything it collects only grows."""
+
+    def __init__(self, placed: Placed, making: Making) -> None:
+        self.placed = placed
+        self.making = making
+        self.graph = placed.prepared.graph
+        self.buffers = list(placed.buffers)
+        self.prepare: list[Launch] = []
+        self.steps: list[Step] = []
+        self.kernels: dict[str, Kernel] = {}
+        self.refs: dict[str, KernelRef] = {}
+        self.checks: set[str] | None = None
+        self.packed: dict[Value, Location] = {}
+        self.packed_structures: dict[tuple[object, ...], Location] = {}
+        self.constants = Constants(placed.prepared.constants, self.buffers, self._stored)
+        self.maker = self._maker()
+
+    def _maker(self) -> KernelMaker:
+        grouping, making = self.placed.grouping, self.making
+        order = {node: i for i, node in enumerate(self.graph.nodes)}
+        return KernelMaker(
+            making.machine,
+            self._stored,
+            lambda value: self.constants.decide([value]),
+            self._pack,
+            grouping.costs,
+            order,
+            grouping.dequantised_in_place,
+            None if making.pick is None else ScheduleSearch(making.pick),
+            making.cache or KernelCache(),
+        )
+
+    def run(self) -> Bound:
+        for step in self.placed.steps:
+            if isinstance(step, Call):
+                self.steps.append(self._call(step))
+            else:
+                launches = self._launches(step)
+                (self.prepare if step.constant else self.steps).extend(launches)
+        checks = None if self.checks is None else tuple(sorted(self.checks))
+        return Bound(
+            tuple(self.buffers), tuple(self.prepare), tuple(self.steps), self.kernels,
+            tuple(self.refs.values()), checks,
+        )  # fmt: skip
+
+    # ---- kernels ---------------------------------------------------------------------------------
+
+    def _launches(self, work: Work) -> list[Launch]:
+        """The launches that do it: those that were chosen, else one of a kernel made here."""
+        inlined = self.making.inlined.get(work)
+        return [self._kernel(work)] if inlined is None else self._inlined(work, *inlined)
+
+    def _kernel(self, work: Work) -> Launch:
+        made = self.maker.make(work.group, work.targets)
+        if STATUS_BUFFER in made.buffers:
+            self._note_check(work.nodes)
+        kernel = self._named(made.kernel, work.nodes, made.buffers)
+        dims = tuple(of_atom(symbol) for symbol in kernel.dims)
+        return Launch(
+            kernel.name, made.buffers, dims, kernel.tasks, kernel.scratch, made.work,
+            launch_mark(work.nodes),
+        )  # fmt: skip
+
+    def _inlined(self, work: Work, operator: Operator, chosen: LoweredOperator) -> list[Launch]:
+        plan = chosen.lowered.plan
+        inlined = InlinedPlan(plan, chosen.values, operator.inputs, operator.outputs)
+        self.buffers += inlined.buffers(len(self.buffers))
+        self.prepare += inlined.launches(plan.prepare)
+        launches = inlined.launches(plan.steps, launch_mark(work.nodes))
+        if any(STATUS_BUFFER in launch.buffers for launch in launches):
+            self._note_check(work.nodes)
+        for name, kernel in chosen.lowered.kernels.items():
+            self.kernels.setdefault(name, kernel)
+        for ref in plan.kernels:
+            self.refs.setdefault(ref.name, replace(ref, origin=_origin(work.nodes)))
+        return launches
+
+    def _note_check(self, nodes: Iterable[Node]) -> None:
+        checked = (OpKind.GATHER, OpKind.SCATTER, OpKind.CONTRACT)
+        origins = {n.origin for n in nodes if OPS[n.op].kind in checked and n.origin}
+        self.checks = origins if self.checks is None else self.checks | origins
+
+    def _named(self, kernel: Kernel, nodes: Sequence[Node], buffers: Iterable[int]) -> Kernel:
+        """The kernel under a name made of its text, so that equal kernels are one. Its own symbols
+        stay, for an equal kernel may be about other sizes. `buffers` are those of a launch."""
+        text = ""
+        if kernel.name == UNNAMED:
+            used = used_symbols(kernel)
+            kernel.dims = [s for name, s in sorted(self.graph.symbols.items()) if name in used]
+            text = print_kernel(kernel, name=False)
+            kernel.name = "km_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        if kernel.name not in self.kernels:
+            self.kernels[kernel.name] = kernel
+            operators = tuple(node.op for node in nodes)
+            ref = KernelRef(kernel.name, kernel.type, kernel.name, operators, _origin(nodes))
+            self.refs[kernel.name] = ref
+            if self.making.announce is not None:
+                shapes = tuple(self.buffers[n].shape if n >= 0 else (1,) for n in buffers)
+                self.making.announce(NewKernel(kernel, text, ref, shapes))
+        return kernel
+
+    # ---- constants in layouts of kernels ---------------------------------------------------------
+
+    def _stored(self, value: Value) -> Location | None:
+        if not self.placed.grouping.reads(value):
+            return None
+        return self._location(value)
+
+    def _location(self, value: Value) -> Location | None:
+        return self.packed.get(value) or self.placed.locations.get(value)
+
+    def _pack(self, view: Value, rows: Rows | None = None) -> Location | None:
+        """Store a view of constants once, in a buffer that outlives calls."""
+        known = self._location(view)
+        if known is not None:
+            return known
+        if not self.constants.decide([view]):
+            return None
+        key = _structure(view)
+        if key in self.packed_structures:
+            return self.packed_structures[key]
+        spec, location = buffer_of(view.type, "packed", len(self.buffers))
+        self.buffers.append(spec)
+        self.packed[view] = self.packed_structures[key] = location
+        copy = None if rows is None else panel_copy(rows, self._stored, self.making.machine)
+        if copy is None:
+            nodes = () if view.node is None else (view.node,)
+            launch = self._kernel(Work(storing(view), {view: location}, nodes))
+        else:
+            launch = self._panels(copy, location.buffer, view)
+        self.prepare.append(launch)
+        return location
+
+    def _panels(self, copy: PanelCopy, packed: int, view: Value) -> Launch:
+        nodes, buffers = (() if view.node is None else (view.node,)), (copy.source, packed)
+        kernel = self._named(copy.kernel, nodes, buffers)
+        return Launch(kernel.name, buffers, copy.dims, copy.tasks, copy.scratch, copy.work)
+
+    # ---- ATen ------------------------------------------------------------------------------------
+
+    def _call(self, call: Call) -> AtenCall:
+        node = call.node
+        attrs: dict[str, Any] = node.attrs
+        operands = [self.placed.locations[operand].buffer for operand in node.operands]
+        return AtenCall(
+            attrs["target"],
+            tuple(_argument(a, operands) for a in attrs["args"]),
+            tuple((name, _argument(a, operands)) for name, a in attrs["kwargs"]),
+            call.results,
+            attrs["binds"] or (),
+            node.origin,
+            launch_mark([node]),
+        )
+
+
+def _origin(nodes: Iterable[Node]) -> str:
+    return next((node.origin for node in nodes if node.origin), "")
+
+
+def _structure(value: Value) -> tuple[object, ...]:
+    """A key by which equal views of the same values are equal."""
+    node = value.node
+    if node is None or not OPS[node.op].transparent:
+        return (id(value),)
+    return (node.op, tuple(sorted(node.attrs.items(), key=str)), *map(_structure, node.operands))
+
+
+def _argument(argument: Any, operands: list[int]) -> Any:
+    """A node's ("tensor", operand number) arguments as ("tensor", buffer number)."""
+    if isinstance(argument, DType):
+        return ("dtype", argument.name)
+    if not isinstance(argument, tuple):
+        return ("dim", str(argument)) if not isinstance(argument, _PLAIN) else argument
+    if len(argument) == 2 and argument[0] == "tensor":
+        return ("tensor", operands[argument[1]])
+    return tuple(_argument(a, operands) for a in argument)
+
+
+_PLAIN = (bool, int, float, str, type(None))

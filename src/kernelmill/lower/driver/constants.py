@@ -1,0 +1,56 @@
+"""What parameters alone decide, so that computing it once is enough for all calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Expr, symbols
+from kernelmill.graph.ir import Value
+from kernelmill.lower.elements.emitter import Location
+from kernelmill.plan.ir import BufferSpec
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Tells such values. `parameters` never change, nor does what is packed from them; `stored`
+    says where a value is read, None for one that is computed; `buffers` may grow."""
+
+    parameters: Collection[Value]
+    buffers: Sequence[BufferSpec]
+    stored: Callable[[Value], Location | None]
+
+    def decide(self, values: Iterable[Value]) -> bool:
+        """Whether these values are made of parameters, and of nothing else."""
+        pending = list(values)
+        seen: set[Value] = set()
+        found = False
+        while pending:
+            value = pending.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            location, node = self.stored(value), value.node
+            if location is not None:
+                found = True
+                if not self._keeps(value, location):
+                    return False
+            elif node is None or any(map(_symbolic, (value.shape, *node.attrs.values()))):
+                return False
+            else:
+                pending += node.operands
+        return found
+
+    def _keeps(self, value: Value, location: Location) -> bool:
+        packed = self.buffers[location.buffer].kind == "packed"
+        return packed or (value in self.parameters and not symbols(location.elements))
+
+
+def _symbolic(attr: object) -> bool:
+    """Whether a symbol occurs in a shape or an attribute."""
+    if isinstance(attr, int):
+        return False
+    if isinstance(attr, tuple):
+        parts: tuple[object, ...] = attr
+        return any(map(_symbolic, parts))
+    return isinstance(attr, Expr)

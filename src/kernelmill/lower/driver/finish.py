@@ -1,0 +1,84 @@
+"""The plan of a program whose launches are known: arguments, results, the arena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernelmill.core.dim import Dim
+from kernelmill.graph.ir import DimInput, Input, Value
+from kernelmill.lower.driver.binding import Bound
+from kernelmill.lower.driver.donation import donated_buffers
+from kernelmill.lower.driver.lowered import Lowered
+from kernelmill.lower.driver.placement import Placed
+from kernelmill.plan.arena import assign_with_donations, lifetimes
+from kernelmill.plan.ir import (
+    BufferSpec,
+    DimResult,
+    Plan,
+    Result,
+    SymbolInput,
+    TensorInput,
+    TensorResult,
+)  # fmt: skip
+
+
+def finish(placed: Placed, bound: Bound) -> Lowered:
+    """The plan, with a place in the arena for what lives within a call."""
+    graph = placed.prepared.graph
+    buffers, arena_bytes = _in_arena(bound)
+    plan = Plan(
+        graph.name,
+        tuple(graph.symbols.values()),
+        tuple(_input(placed, entry) for entry in graph.inputs),
+        buffers,
+        bound.prepare,
+        bound.steps,
+        tuple(_result(placed, result) for result in graph.results),
+        bound.refs,
+        arena_bytes,
+        () if bound.checks is None else (_check_message(bound.checks),),
+        equations=tuple(graph.equations),
+    )
+    return Lowered(plan, bound.kernels)
+
+
+def _in_arena(bound: Bound) -> tuple[tuple[BufferSpec, ...], Dim]:
+    """The buffers with their offsets, and the arena's bytes."""
+    lives = lifetimes(bound.steps, bound.buffers)
+    donated = donated_buffers(bound.steps, bound.kernels, lives, bound.buffers)
+    arena = assign_with_donations(lives, donated)
+    offsets = dict(zip(lives, arena.offsets, strict=True))
+    buffers = tuple(
+        replace(spec, offset=offsets[number]) if number in offsets else spec
+        for number, spec in enumerate(bound.buffers)
+    )
+    return buffers, arena.bytes
+
+
+def _input(placed: Placed, entry: Input | DimInput) -> TensorInput | SymbolInput:
+    if isinstance(entry, DimInput):
+        return SymbolInput(entry.symbol.name)
+    kind = entry.value.type
+    updated = any(target is entry.value for target, _ in placed.prepared.graph.updates)
+    return TensorInput(
+        entry.value.name, kind.dtype, kind.shape, kind.memory_strides, entry.role, updated
+    )
+
+
+def _result(placed: Placed, result: object) -> Result:
+    if isinstance(result, Value):
+        location = placed.locations.get(result)
+        if location is None:
+            location = placed.locations[placed.aliases.bases[result]]
+        return TensorResult(location.buffer)
+    if result is None:
+        return None
+    dim: Any = result
+    return DimResult(dim)
+
+
+def _check_message(origins: Sequence[str]) -> str:
+    where = f" at {' or '.join(origins)}" if origins else ""
+    return f"index out of range{where}: an index tensor holds a value outside its dimension"

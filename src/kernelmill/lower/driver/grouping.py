@@ -1,0 +1,50 @@
+"""Which nodes become one kernel, and what of the graph is stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.machine import Machine
+from kernelmill.graph.ir import Value
+from kernelmill.lower.driver.aliases import Aliases
+from kernelmill.lower.driver.prepare import Prepared
+from kernelmill.lower.elements.axes import is_view
+from kernelmill.lower.fusion.costs import Costs
+from kernelmill.lower.fusion.fuse import fuse
+from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.prepacked import prepacked_constants
+from kernelmill.lower.weights.dequantise import dequantised
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """Groups in an order in which they can run.
+
+    stored_views         views that their readers take from memory; others are read through
+    dequantised_in_place values that products compute from smaller ones as they read them
+    costs                of the graph's values
+    """
+
+    groups: tuple[Group, ...]
+    stored_views: frozenset[Value]
+    dequantised_in_place: frozenset[Value]
+    costs: Costs
+
+    def reads(self, value: Value) -> bool:
+        """Whether kernels read this value from memory, where it is there."""
+        return not is_view(value) or value in self.stored_views
+
+
+def group_nodes(prepared: Prepared, aliases: Aliases, machine: Machine, separate: bool) -> Grouping:
+    """Decide for the machine what is computed together; with `separate` each operator alone."""
+    graph, constants = prepared.graph, prepared.constants
+    stored = aliases.tensors | set(prepared.update_sources)
+    costs = Costs(graph, machine)
+    in_place = precomputed = frozenset[Value]()
+    if not separate:
+        in_place = dequantised(graph, constants, stored | prepared.stored_views)
+        precomputed = frozenset(prepacked_constants(graph, constants) - in_place)
+    shared = aliases.bases.keys()
+    fusion = fuse(graph, costs, stored, separate, in_place, precomputed, shared)
+    views = prepared.stored_views | fusion.kept
+    return Grouping(tuple(fusion.groups), views, in_place, costs)

@@ -1,0 +1,40 @@
+"""What lowering makes: of a program, of an operator by itself, and each kernel on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from kernelmill.core.dim import Dim
+from kernelmill.kernel.ir import Kernel
+from kernelmill.plan.ir import KernelRef, Plan
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """The plan, and the kernels that it launches by name."""
+
+    plan: Plan
+    kernels: Mapping[str, Kernel] = field(default_factory=dict[str, Kernel])
+
+
+@dataclass(frozen=True)
+class LoweredOperator:
+    """What one of an operator's graphs was lowered to, and what its symbols are in the program."""
+
+    lowered: Lowered
+    values: Mapping[str, Dim]
+
+
+@dataclass(frozen=True)
+class NewKernel:
+    """A kernel as soon as it is known: its text, and the shapes of the tensors that it is first
+    launched with, in the order of its buffers. No text: the kernel was made for another program."""
+
+    kernel: Kernel
+    text: str
+    ref: KernelRef
+    shapes: tuple[tuple[Dim, ...], ...]
+
+
+Announce = Callable[[NewKernel], None]

@@ -1,0 +1,201 @@
+"""Where values live: a buffer for everything that is stored, and what is launched to fill it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from kernelmill.core.dim import symbols
+from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
+from kernelmill.lower.driver.aliases import Aliases, base_of, own_strides
+from kernelmill.lower.driver.constants import Constants
+from kernelmill.lower.driver.grouping import Grouping
+from kernelmill.lower.driver.prepare import Prepared, layout_of
+from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.emitter import Location
+from kernelmill.lower.elements.strided import span
+from kernelmill.lower.fusion.groups import Group, GroupKind
+from kernelmill.plan.ir import BufferSpec
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What one kernel does: a group, where its roots go, its nodes in program order. `constant`:
+    it is done when weights are packed, since parameters alone decide it."""
+
+    group: Group
+    targets: Mapping[Value, Location]
+    nodes: tuple[Node, ...]
+    constant: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """An operator that runs as itself, and the buffers of its results, -1 for what nobody reads."""
+
+    node: Node
+    results: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Everything that is done, in order, and where what it reads and writes lies.
+
+    locations  of each value that can be read from memory
+    """
+
+    prepared: Prepared
+    aliases: Aliases
+    grouping: Grouping
+    buffers: tuple[BufferSpec, ...]
+    locations: Mapping[Value, Location]
+    steps: tuple[Work | Call, ...]
+
+    def stored(self, value: Value) -> Location | None:
+        """Where kernels read this value. Views are read through, but for those that are kept."""
+        return self.locations.get(value) if self.grouping.reads(value) else None
+
+    def is_parameter(self, buffer: int) -> bool:
+        """Whether a buffer is a parameter that no update writes to."""
+        spec = self.buffers[buffer]
+        return spec.kind == "input" and spec.source in self.prepared.parameters
+
+
+def place(prepared: Prepared, aliases: Aliases, grouping: Grouping) -> Placed:
+    """Give memory to what the groups store."""
+    return _Placing(prepared, aliases, grouping).run()
+
+
+class _Placing:
+    def __init__(self, prepared: Prepared, aliases: Aliases, grouping: Grouping) -> None:
+        self.prepared, self.aliases, self.grouping = prepared, aliases, grouping
+        self.graph: Graph = prepared.graph
+        self.late = self.graph.late_symbols()
+        self.order = {node: i for i, node in enumerate(self.graph.nodes)}
+        self.read = {operand for node in self.graph.nodes for operand in node.operands}
+        self.read.update(value for value in self.graph.results if isinstance(value, Value))
+        self.read.update(source for _, source in self.graph.updates)
+        self.buffers: list[BufferSpec] = []
+        self.locations: dict[Value, Location] = {}
+        self.steps: list[Work | Call] = []
+        self.constants = Constants(prepared.constants, self.buffers, self._stored)
+
+    def run(self) -> Placed:
+        for position, entry in enumerate(self.graph.inputs):
+            if isinstance(entry, Input):
+                self._add(entry.value, "input", entry.value.type, position)
+        for group in self.grouping.groups:
+            if group.kind is GroupKind.ATEN:
+                self._call(group)
+            else:
+                self._group(group)
+        updates = zip(self.graph.updates, self.prepared.update_sources, strict=True)
+        for (target, _), source in updates:
+            self._write_back(target, source)
+        return Placed(
+            self.prepared, self.aliases, self.grouping, tuple(self.buffers), self.locations,
+            tuple(self.steps),
+        )  # fmt: skip
+
+    # ---- steps -----------------------------------------------------------------------------------
+
+    def _call(self, group: Group) -> None:
+        # What nobody reads is not kept, and need not be what torch traced.
+        assert group.seed is not None
+        results = (
+            self._add(value, "tensor", value.type).buffer if value in self.read else -1
+            for value in group.seed.results
+        )
+        self.steps.append(Call(group.seed, tuple(results)))
+
+    def _group(self, group: Group) -> None:
+        lasting = group.kind is GroupKind.NEST and self.aliases.tensors.isdisjoint(group.roots)
+        constant = lasting and self.constants.decide(group.roots)
+        for value in group.roots:
+            overwritten = _overwritten_input(value)
+            if overwritten is not None:
+                self.locations[value] = self.locations[overwritten]
+                continue
+            own = value in self.aliases.tensors or self._sized_late(value)
+            self._store(value, "tensor" if own else ("packed" if constant else "arena"))
+        targets = {value: self.locations[value] for value in group.roots}
+        if group.kind is GroupKind.SCATTER:
+            self._fill_before_scatter(group, targets)
+        self.steps.append(self._work(group, targets, constant))
+
+    def _work(
+        self, group: Group, targets: Mapping[Value, Location], constant: bool = False
+    ) -> Work:
+        nodes = sorted(group.nodes, key=lambda node: self.order.get(node, 0))
+        return Work(group, targets, tuple(nodes), constant)
+
+    def _fill_before_scatter(self, group: Group, targets: Mapping[Value, Location]) -> None:
+        """A scatter writes over its first operand: that must be in the target, unless it is."""
+        node = group.seed
+        assert node is not None
+        if _overwritten_input(node.result) is None:
+            self._copy(node.operands[0], targets[node.result])
+
+    def _write_back(self, target: Value, source: Value) -> None:
+        """Write an updated input, after everything that reads its old contents."""
+        where = self.locations[target]
+        if self.locations[source].buffer != where.buffer:
+            self._copy(source, where)
+
+    def _copy(self, source: Value, where: Location) -> None:
+        result = layout_of(source).result
+        self.steps.append(self._work(storing(result), {result: where}))
+
+    # ---- memory ----------------------------------------------------------------------------------
+
+    def _sized_late(self, value: Value) -> bool:
+        """Whether an operator finds the value's size: the arena is laid out before it runs."""
+        return any(self.late & symbols(dim).keys() for dim in value.shape)
+
+    def _stored(self, value: Value) -> Location | None:
+        return self.locations.get(value) if self.grouping.reads(value) else None
+
+    def _store(self, value: Value, kind: str) -> None:
+        """A buffer for a computed value, in the shape of the view that shares it, if any."""
+        view = self.aliases.stored_as.get(value)
+        if view is None:
+            self._add(value, kind, value.type)
+            return
+        strides = own_strides(value, view)
+        assert strides is not None
+        location = self._add(value, kind, view.type)
+        self.locations[view] = location
+        self.locations[value] = replace(location, strides=strides)
+
+    def _add(self, value: Value, kind: str, type: TensorType, source: int = -1) -> Location:
+        """A new buffer with this type's shape and strides, and the value in it."""
+        spec, location = buffer_of(type, kind, len(self.buffers), source)
+        self.buffers.append(spec)
+        self.locations[value] = location
+        return location
+
+
+def buffer_of(
+    type: TensorType, kind: str, number: int, source: int = -1
+) -> tuple[BufferSpec, Location]:
+    """A buffer of this number for a value of this type, and where the value lies in it."""
+    strides = type.memory_strides
+    spec = BufferSpec(kind, type.dtype, type.shape, strides, source)
+    return spec, Location(number, type.dtype, strides, span(type.shape, strides))
+
+
+def storing(value: Value) -> Group:
+    """A group that computes and stores one value by itself."""
+    group = Group(GroupKind.NEST)
+    group.outer, index = fresh_axes(value.shape, "d", group.extents)
+    group.roots[value] = index
+    return group
+
+
+def _overwritten_input(value: Value) -> Value | None:
+    """The input whose memory this value is written into, where a pass found that safe."""
+    node = value.node
+    if node is None or not node.attrs.get("inplace"):
+        return None
+    base = base_of(node.operands[0])
+    return base if base.node is None else None

@@ -1,0 +1,85 @@
+"""A graph made ready: whatever must be in memory in an order of its own is a value of the graph."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from kernelmill.graph.definition import OpKind
+from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.driver.layouts import choose_layouts
+from kernelmill.lower.elements.axes import is_view
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The program's graph with `layout` nodes for results and updates that need them.
+
+    constants       parameters that no update writes to
+    parameters      their positions among the inputs
+    channels_last   images that are stored with their channels last
+    update_sources  for each update the value that a kernel computes for it
+    stored_views    those of them that are views: they are read from memory, as they were before
+                    other updates
+    """
+
+    graph: Graph
+    constants: frozenset[Value]
+    parameters: frozenset[int]
+    channels_last: frozenset[Value]
+    update_sources: tuple[Value, ...]
+    stored_views: frozenset[Value]
+
+
+def prepare(graph: Graph, separate: bool) -> Prepared:
+    """Make a graph ready; the given one stays as it is. With `separate` every operator's result is
+    stored as the program has it, images too."""
+    made = replace(graph, nodes=list(graph.nodes), results=list(graph.results))
+    updated = {target for target, _ in graph.updates}
+    constants = frozenset(
+        entry.value
+        for entry in graph.tensor_inputs()
+        if entry.role != "user" and entry.value not in updated
+    )
+    parameters = frozenset(
+        position
+        for position, entry in enumerate(graph.inputs)
+        if isinstance(entry, Input) and entry.value in constants
+    )
+    images = frozenset[Value]()
+    if not separate:
+        images = frozenset(choose_layouts(made, constants).values)
+        _restore_order(made, images)
+    sources = tuple(_computed(made, value) for _, value in graph.updates)
+    own = frozenset(sources) - {value for _, value in graph.updates}
+    return Prepared(made, constants, parameters, images, sources, own)
+
+
+def _restore_order(graph: Graph, images: Collection[Value]) -> None:
+    """Images are stored channels last; results among them are copied into their own order."""
+    for number, result in enumerate(graph.results):
+        if isinstance(result, Value) and result in images and not is_view(result):
+            graph.results[number] = _add_layout(graph, result)
+
+
+def _computed(graph: Graph, value: Value) -> Value:
+    """A value that a kernel computes: others get a node of their own."""
+    node = value.node
+    if node is None or OPS[node.op].transparent or OPS[node.op].kind is OpKind.SOURCE:
+        return _add_layout(graph, value)
+    return value
+
+
+def _add_layout(graph: Graph, value: Value) -> Value:
+    node = layout_of(value)
+    graph.nodes.append(node)
+    return node.result
+
+
+def layout_of(value: Value) -> Node:
+    """A node that is the value itself, made a member of the program so that it can be stored."""
+    node = Node("layout", (value,), {"strides": value.type.memory_strides})
+    kind = TensorType(value.dtype, value.shape, value.type.strides)
+    node.results = (Value(f"{value.name}_stored", kind, node),)
+    return node
