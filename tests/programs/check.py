@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tempfile
 import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -40,17 +41,93 @@ class Verdict:
 
 def check(program: Program, mode: Mode) -> Verdict:
     """Runs the program in eager and compiled, call by call."""
-    with prepared(mode) as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        subject = Subject(program, load(program, folder), folder)
+    with Checker(program) as checker:
+        return checker.verdict(mode)
+
+
+class Checker:
+    """Checks one program in one mode after the other; what modes have in common is found once."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._folder = tempfile.TemporaryDirectory(prefix="kernelmill-program-")
+        self._outcomes: dict[Any, list[Outcome | Exception]] = {}
+        self._roundings: dict[tuple[int, int], _Rounding] = {}
+
+    def __enter__(self) -> Checker:
+        self._module = load(self.program, self._folder.name)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.modules.pop(self._module.__name__, None)
+        self._folder.cleanup()
+
+    def verdict(self, mode: Mode) -> Verdict:
+        """What the mode makes of the program."""
+        with prepared(mode), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._verdict(mode)
+
+    def _verdict(self, mode: Mode) -> Verdict:
+        eager = self._called(mode, None)
+        if isinstance(eager[0], Exception):
+            return Verdict(mode.name, "invalid", f"{type(eager[0]).__name__}: {eager[0]}")
+        subject = Subject(self.program, self._module, self._folder.name)
+        expected = [outcome for outcome in eager if isinstance(outcome, Outcome)]
+        found = self._difference(mode, self._calls(subject, mode, mode.make), expected)
+        fallback = bool(subject.uncaptured)
+        if found is None:
+            return Verdict(mode.name, "right", fallback=fallback)
+        if isinstance(found, KernelmillError) and mode.name in MAY_REFUSE:
+            return Verdict(mode.name, "refused", str(found))
+        torchs = self._difference(mode, self._called(mode, mode.reference), expected)
+        kind, detail = _described(found)
+        if _alike(found, torchs):
+            return Verdict(mode.name, "torch", detail, kind)
+        return Verdict(mode.name, "wrong", detail, kind, fallback)
+
+    def _called(self, mode: Mode, make: Any) -> list[Outcome | Exception]:
+        """The outcomes of a mode's calls of what is not ours (eager where `make` is None), up to
+        the first that raises."""
+        key = make, tuple(mode.calls(self.program)), mode.owns_memory
+        if key not in self._outcomes:
+            subject = Subject(self.program, self._module, self._folder.name)
+            self._outcomes[key] = list(self._calls(subject, mode, make or _eager))
+        return self._outcomes[key]
+
+    def _calls(
+        self, subject: Subject, mode: Mode, make: Callable[[Subject], Made]
+    ) -> Iterator[Outcome | Exception]:
+        """One outcome after the other, each call made when it is asked for; an exception is the
+        last. What was made for the sizes of its first call is not called with others."""
         try:
-            try:
-                eager = _Caller(subject, mode).all()
-            except Exception as error:
-                return Verdict(mode.name, "invalid", f"{type(error).__name__}: {error}")
-            return _Comparison(subject, mode, eager).verdict()
-        finally:
-            sys.modules.pop(subject.module.__name__, None)
+            holder, function = make(subject)
+            for size, seed in mode.calls(self.program):
+                if subject.fixed and size != self.program.sizes[0]:
+                    break
+                yield _one_call(subject, mode, holder, function, size, seed)
+        except Exception as error:
+            yield error
+
+    def _difference(
+        self,
+        mode: Mode,
+        outcomes: Iterable[Outcome | Exception],
+        eager: Sequence[Outcome],
+    ) -> Difference | Exception | None:
+        """How the first outcome that is not eager's differs from it."""
+        calls = mode.calls(self.program)
+        for expected, call_of, mine in zip(eager, calls, outcomes, strict=False):
+            if isinstance(mine, Exception):
+                return mine
+            if call_of not in self._roundings:
+                self._roundings[call_of] = _Rounding(self.program, *call_of)
+            rounding = self._roundings[call_of]
+            rules = Rules(rounding.is_exact, rounding.slack, mode.aliases)
+            found = difference(_known(mine, expected), expected, rules)
+            if found is not None:
+                return found
+        return None
 
 
 def load(program: Program, folder: str) -> Any:
@@ -67,75 +144,21 @@ def load(program: Program, folder: str) -> Any:
     return module
 
 
-class _Caller:
-    """Calls of one way to run a program."""
-
-    def __init__(self, subject: Subject, mode: Mode, made: Made | None = None) -> None:
-        self.subject, self.mode = subject, mode
-        if made is None:
-            model = subject.model()
-            made = model, model
-        self.holder, self.function = made
-
-    def one(self, size: int, seed: int) -> Outcome:
-        names = (*self.subject.program.buffers, *self.subject.program.parameters)
-        found: dict[str, Tensor] = {
-            **dict(self.holder.named_buffers()), **dict(self.holder.named_parameters())
-        }  # fmt: skip
-        held = {name: found[name] for name in names if name in found}
-        arguments = self.subject.arguments(size, seed)
-        gradient, beside = self.subject.program.gradient, not self.mode.owns_memory
-        return call(self.function, arguments, held, gradient, beside)
-
-    def all(self) -> list[Outcome]:
-        """The outcomes of a mode's calls, up to the first that raises."""
-        found: list[Outcome] = []
-        for size, seed in self.mode.calls(self.subject.program):
-            try:
-                found.append(self.one(size, seed))
-            except Exception:
-                if not found:
-                    raise
-                break
-        return found
+def _eager(subject: Subject) -> Made:
+    model = subject.model()
+    return model, model
 
 
-class _Comparison:
-    def __init__(self, subject: Subject, mode: Mode, eager: list[Outcome]) -> None:
-        self.subject, self.mode, self.eager = subject, mode, eager
-
-    def verdict(self) -> Verdict:
-        found = self._against(self.mode.make)
-        fallback = bool(self.subject.uncaptured)
-        if found is None:
-            return Verdict(self.mode.name, "right", fallback=fallback)
-        if isinstance(found, KernelmillError) and self.mode.name in MAY_REFUSE:
-            return Verdict(self.mode.name, "refused", str(found))
-        torchs = self._against(self.mode.reference)
-        kind, detail = _described(found)
-        if _alike(found, torchs):
-            return Verdict(self.mode.name, "torch", detail, kind)
-        return Verdict(self.mode.name, "wrong", detail, kind, fallback)
-
-    def _against(self, make: Any) -> Difference | Exception | None:
-        """How what is made differs from eager in the first call in which it does."""
-        try:
-            caller = _Caller(self.subject, self.mode, make(self.subject))
-        except Exception as error:
-            return error
-        for number, expected in enumerate(self.eager):
-            size, seed = self.mode.calls(self.subject.program)[number]
-            if self.subject.fixed and size != self.subject.program.sizes[0]:
-                continue
-            rounding = _Rounding(self.subject.program, size, seed, expected)
-            rules = Rules(rounding.is_exact, rounding.slack, self.mode.aliases)
-            try:
-                found = difference(_known(caller.one(size, seed), expected), expected, rules)
-            except Exception as error:
-                return error
-            if found is not None:
-                return found
-        return None
+def _one_call(
+    subject: Subject, mode: Mode, holder: Any, function: Any, size: int, seed: int
+) -> Outcome:
+    names = (*subject.program.buffers, *subject.program.parameters)
+    found: dict[str, Tensor] = {
+        **dict(holder.named_buffers()), **dict(holder.named_parameters())
+    }  # fmt: skip
+    held = {name: found[name] for name in names if name in found}
+    arguments = subject.arguments(size, seed)
+    return call(function, arguments, held, subject.program.gradient, not mode.owns_memory)
 
 
 def _known(mine: Outcome, theirs: Outcome) -> Outcome:
@@ -164,8 +187,8 @@ def _alike(ours: Difference | Exception, torchs: Difference | Exception | None) 
 class _Rounding:
     """What rounding may do to the results of one call."""
 
-    def __init__(self, program: Program, size: int, seed: int, eager: Outcome) -> None:
-        self.program, self.size, self.seed, self.eager = program, size, seed, eager
+    def __init__(self, program: Program, size: int, seed: int) -> None:
+        self.program, self.size, self.seed = program, size, seed
 
     @cached_property
     def _exact(self) -> frozenset[str]:

@@ -7,15 +7,17 @@ what differs from eager there in the same way is torch's own fault.
 from __future__ import annotations
 
 import os
-import tempfile
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
 from torch._dynamo import config as dynamo_config
+from torch._dynamo import guards
 
 import kernelmill
 from kernelmill import CompilerConfig, get_backend
@@ -27,7 +29,7 @@ Function = Callable[..., Any]
 
 @dataclass
 class Subject:
-    """A program in one mode: its text as a module, and the folder for what a mode writes.
+    """A program in one mode: its text as a module, and the folder for what modes write.
 
     `uncaptured` gets reasons why all of it ran in torch, `fixed` is set where it is compiled for
     the sizes of its first call although others could come.
@@ -157,13 +159,30 @@ def _with_gears(padded: bool) -> Callable[[Subject], Made]:
     return make
 
 
+def _traced_by_cache(subject: Subject) -> Made:
+    """The first call of a cached method, which traces. What it has written then is kept."""
+    model = subject.model()
+    folder = os.path.join(subject.folder, "cache-trace")
+    cached = model.cache(folder, dynamic=subject.program.varies)
+    entry = _entry_folder(subject)
+
+    def run(*args: Any) -> Any:
+        returned = cached(*args)
+        if os.path.exists(folder) and not os.path.exists(entry):
+            shutil.copytree(folder, entry)
+        return returned
+
+    return model, run
+
+
 def _cached(subject: Subject) -> Made:
-    """An entry that one object has traced, loaded by another one."""
-    folder, dynamic = os.path.join(subject.folder, "cache"), subject.program.varies
-    first = subject.model()
-    with torch.no_grad():
-        first.cache(folder, dynamic=dynamic)(*subject.arguments(subject.program.sizes[0], 0))
-    torch._dynamo.reset()
+    """An entry that one object has traced at its first call, loaded by another one."""
+    folder, dynamic = _entry_folder(subject), subject.program.varies
+    if not os.path.exists(folder):
+        first = subject.model()
+        with torch.no_grad():
+            first.cache(folder, dynamic=dynamic)(*subject.arguments(subject.program.sizes[0], 0))
+        torch._dynamo.reset()
     model = subject.model()
     cached = model.cache(folder, dynamic=dynamic)
 
@@ -176,11 +195,9 @@ def _cached(subject: Subject) -> Made:
     return model, run
 
 
-def _traced_by_cache(subject: Subject) -> Made:
-    """The first call of a cached method, which traces."""
-    model = subject.model()
-    folder = os.path.join(subject.folder, "cache")
-    return model, model.cache(folder, dynamic=subject.program.varies)
+def _entry_folder(subject: Subject) -> str:
+    """Where the entry lies that a first call has written, and nothing else."""
+    return os.path.join(subject.folder, "cache-load")
 
 
 def _export(subject: Subject) -> torch.export.ExportedProgram:
@@ -276,15 +293,17 @@ MODES: Sequence[Mode] = (
 
 
 @contextmanager
-def prepared(mode: Mode) -> Iterator[str]:
-    """Settings and a folder for one program in one mode."""
+def prepared(mode: Mode) -> Iterator[None]:
+    """Settings for one program in one mode."""
     threads = torch.get_num_threads()
-    with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kernelmill-program-"))
-        stack.enter_context(dynamo_config.patch(recompile_limit=64))
+    with (
+        dynamo_config.patch(recompile_limit=64),
+        # Torch measures each new guard, with a flush of the caches that takes 20 ms.
+        patch.object(guards, "profile_guard_manager", lambda *_: 0.0),
+    ):
         torch.set_num_threads(mode.threads)
         try:
-            yield folder
+            yield
         finally:
             torch.set_num_threads(threads)
             torch._dynamo.reset()
