@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Fault:
 
     seed: int
     revision: str
-    key: tuple[str, str]
+    key: str
     modes: list[str]
     text: str
 
@@ -98,7 +98,11 @@ class Record:
 
     def write(self) -> None:
         """Writes both files."""
-        DATA.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        kept = {
+            "runs": [vars(run) for run in self.runs],
+            "faults": [vars(fault) for fault in self.faults],
+        }
+        DATA.write_text(json.dumps(kept, indent=1) + "\n")
         RESULT.write_text(document(self))
 
 
@@ -116,7 +120,7 @@ def recorded() -> Record:
         for run in found["runs"]
     ]
     faults = [
-        Fault(one["seed"], one["revision"], tuple(one["key"]), one["modes"], one["text"])
+        Fault(one["seed"], one["revision"], one["key"], one["modes"], one["text"])
         for one in found["faults"]
     ]
     return Record(runs, faults)

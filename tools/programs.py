@@ -34,7 +34,7 @@ CHUNK = 40
 """After so many programs the documents are written again."""
 
 
-Known = Mapping[tuple[int, tuple[str, str]], Fault]
+Known = Mapping[tuple[int, str], Fault]
 """Faults by seed and key."""
 
 Checked = tuple[int, list[Verdict], list[Fault]]
@@ -79,11 +79,11 @@ class Search:
         worker = self._workers.get()
         try:
             verdicts = worker.check(seed, self.modes)
-            faults: dict[tuple[str, str], Fault] = {}
+            faults: dict[str, Fault] = {}
             for verdict in verdicts:
                 if verdict.status != "wrong":
                     continue
-                key = verdict.kind, verdict.detail.partition(":")[0]
+                key = verdict.kind + " " + verdict.detail.partition(":")[0]
                 if key not in faults:
                     old = known.get((seed, key))
                     text = _smallest(worker, seed, verdict) if old is None else old.text

@@ -17,7 +17,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch._dynamo import config as dynamo_config
-from torch._dynamo import guards
+from torch._dynamo import guards, mark_dynamic
 
 import kernelmill
 from kernelmill import CompilerConfig, get_backend
@@ -253,6 +253,21 @@ def _in_torch(dynamic: bool | None, whole: bool = False) -> Callable[[Subject], 
     return make
 
 
+def _in_torch_with_gears(subject: Subject) -> Made:
+    """The same trace as for gears, without us: dims that vary are marked, and no others."""
+    torch._dynamo.reset()
+    model = subject.model()
+    compiled = torch.compile(model, backend="aot_eager")
+    varying = subject.varying()
+
+    def run(*args: Any) -> Any:
+        for number, dims in varying.items():
+            mark_dynamic(args[number], list(dims))
+        return compiled(*args)
+
+    return model, run
+
+
 _EAGER_STATIC = _in_torch(False)
 _EAGER_DYNAMIC = _in_torch(True)
 _EAGER_WHOLE = _in_torch(None, whole=True)
@@ -268,11 +283,11 @@ MODES: Sequence[Mode] = (
         varies=True,
         needs_sizes=True,
     ),
-    Mode("gears", _with_gears(False), _EAGER_DYNAMIC, varies=True, needs_sizes=True),
+    Mode("gears", _with_gears(False), _in_torch_with_gears, varies=True, needs_sizes=True),
     Mode(
         "gears-padded",
         _with_gears(True),
-        _EAGER_DYNAMIC,
+        _in_torch_with_gears,
         varies=True,
         needs_sizes=True,
         gradients=False,

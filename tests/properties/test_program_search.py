@@ -80,7 +80,7 @@ def test_runs_add_up_and_a_fault_stays_until_its_seed_is_right(
     monkeypatch.setattr(program_record, "RESULT", tmp_path / "programs.md")
     right = counts_of([Verdict("default", "right", fallback=True), Verdict("aot", "right")])
     wrong = counts_of([Verdict("default", "wrong", "values"), Verdict("aot", "invalid")])
-    fault = Fault(30001, "one", ("values", "values of result 0"), ["default"], "what is wrong")
+    fault = Fault(30001, "one", "values of result 0", ["default"], "what is wrong")
     record = recorded()
     assert record.next_seed == program_record.FIRST_SEED
     for revision, seed, counts, faults in (

@@ -59,14 +59,14 @@ def argument_roles(
     return roles
 
 
-def shares_memory(placeholders: Sequence[fx.Node]) -> bool:
-    """Whether an argument stands for the memory below several of Dynamo's arguments.
+def shared_memory(placeholders: Sequence[fx.Node]) -> list[fx.Node]:
+    """The arguments that stand for the memory below several of Dynamo's arguments.
 
     AOTAutograd makes one where arguments overlap and one of them is written to. How large it is
     depends on what the caller cut them from, so no size that was traced can be relied on.
     """
     made = ("SyntheticBaseAOTInput", "ViewBaseAOTInput")
-    return any(type(node.meta.get("desc")).__name__ in made for node in placeholders)
+    return [node for node in placeholders if type(node.meta.get("desc")).__name__ in made]
 
 
 def in_order(placeholders: Sequence[fx.Node], count: int) -> bool:

@@ -28,7 +28,7 @@ from kernelmill.backend.arguments import (
     argument_roles,
     dynamo_sources,
     in_order,
-    shares_memory,
+    shared_memory,
 )
 from kernelmill.backend.gear_calls import GearedCall, geared_call
 from kernelmill.backend.gears import (
@@ -251,7 +251,13 @@ class _Compilation:
 
     def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:
         placeholders = _placeholders(gm)
-        if shares_memory(placeholders):
+        if shared := shared_memory(placeholders):
+            if self.gears is not None and any(_varies(node) for node in shared):
+                # Torch traces the sizes of their memory without a way to look at them in a call.
+                raise GearError(
+                    "gears are for arguments that do not share memory where one of them is written "
+                    "to: pass a clone of the others"
+                )
             raise UnsupportedError("arguments that share memory are written to")
         names = argument_names(placeholders, self.sources)
         roles = ["user"] * len(placeholders)
@@ -291,6 +297,11 @@ class _Compilation:
 
 def _placeholders(gm: fx.GraphModule) -> list[fx.Node]:
     return list(gm.graph.find_nodes(op="placeholder"))
+
+
+def _varies(placeholder: fx.Node) -> bool:
+    value: Any = placeholder.meta["val"]
+    return any(isinstance(size, torch.SymInt) for size in value.shape)
 
 
 def _results(gm: fx.GraphModule) -> Sequence[Any]:
