@@ -17,7 +17,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 from torch._dynamo import config as dynamo_config
-from torch._dynamo import guards, mark_dynamic
+from torch._dynamo import guards
 
 import kernelmill
 from kernelmill import CompilerConfig, get_backend
@@ -138,25 +138,30 @@ def _through_dynamo(
 
 def _with_gears(padded: bool) -> Callable[[Subject], Made]:
     def make(subject: Subject) -> Made:
-        sizes = subject.program.sizes[:2]
-        gears = sorted({size + 1 + size // 3 for size in sizes} if padded else set(sizes))
-        if len(gears) == 1:
-            gears.append(gears[0] + 1)
-        made = _through_dynamo(
+        model, compiled = _through_dynamo(
             None,
             inference_config__allow_small_gears=True,
             inference_config__gear_miss="pad" if padded else "error",
         )(subject)
-        varying = subject.varying()
-
-        def run(*args: Any) -> Any:
-            for number, dims in varying.items():
-                set_dim_gears(args[number], dict.fromkeys(dims, gears))
-            return made[1](*args)
-
-        return made[0], run
+        return model, _marked(subject, padded, compiled)
 
     return make
+
+
+def _marked(subject: Subject, padded: bool, compiled: Function) -> Function:
+    """Called with gears on the arguments: their sizes, or larger ones."""
+    sizes = subject.program.sizes[:2]
+    gears = sorted({size + 1 + size // 3 for size in sizes} if padded else set(sizes))
+    if len(gears) == 1:
+        gears.append(gears[0] + 1)
+    varying = subject.varying()
+
+    def run(*args: Any) -> Any:
+        for number, dims in varying.items():
+            set_dim_gears(args[number], dict.fromkeys(dims, gears))
+        return compiled(*args)
+
+    return run
 
 
 def _traced_by_cache(subject: Subject) -> Made:
@@ -253,21 +258,18 @@ def _in_torch(dynamic: bool | None, whole: bool = False) -> Callable[[Subject], 
     return make
 
 
-def _in_torch_with_gears(subject: Subject) -> Made:
-    """The same trace as for gears, without us: dims that vary are marked, and no others."""
-    torch._dynamo.reset()
-    model = subject.model()
-    compiled = torch.compile(model, backend="aot_eager")
-    varying = subject.varying()
+def _in_torch_with_gears(padded: bool) -> Callable[[Subject], Made]:
+    """The same trace as for gears, which mark dims for Dynamo, without us."""
 
-    def run(*args: Any) -> Any:
-        for number, dims in varying.items():
-            mark_dynamic(args[number], list(dims))
-        return compiled(*args)
+    def make(subject: Subject) -> Made:
+        torch._dynamo.reset()
+        model = subject.model()
+        return model, _marked(subject, padded, torch.compile(model, backend="aot_eager"))
 
-    return model, run
+    return make
 
 
+_EAGER_GEARS, _EAGER_PADDED = _in_torch_with_gears(False), _in_torch_with_gears(True)
 _EAGER_STATIC = _in_torch(False)
 _EAGER_DYNAMIC = _in_torch(True)
 _EAGER_WHOLE = _in_torch(None, whole=True)
@@ -283,11 +285,11 @@ MODES: Sequence[Mode] = (
         varies=True,
         needs_sizes=True,
     ),
-    Mode("gears", _with_gears(False), _in_torch_with_gears, varies=True, needs_sizes=True),
+    Mode("gears", _with_gears(False), _EAGER_GEARS, varies=True, needs_sizes=True),
     Mode(
         "gears-padded",
         _with_gears(True),
-        _in_torch_with_gears,
+        _EAGER_PADDED,
         varies=True,
         needs_sizes=True,
         gradients=False,

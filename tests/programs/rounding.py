@@ -40,7 +40,7 @@ class Exactness:
     def step(self, step: Step, found: dict[str, Any]) -> None:
         """Runs the step in eager and keeps whether what it wrote is exact."""
         read = [t for name in step.reads() for t in tensors_of(found.get(name))]
-        tainted = not all(map(self.is_exact, read))
+        tainted = not all(map(self.is_exact, read)) or _is_either_zero(step, found)
         wider = None if step.rounds or tainted else _in_double(step, found)
         run_step(step, found)
         written = _written(step, found)
@@ -48,6 +48,21 @@ class Exactness:
             tainted = any(t.is_floating_point() for t in written)
         if tainted:
             self._rounded.update({_memory(t): t.untyped_storage() for t in written})
+
+
+EITHER_ZERO = frozenset(
+    "torch.minimum torch.maximum torch.amin torch.amax torch.min torch.max".split()
+)
+"""Of zeros of both signs eager takes the first in its loops and another one in its vectors (or
+`max` takes the first and `amax` the last): which it is depends on where an element lies."""
+
+
+def _is_either_zero(step: Step, found: Mapping[str, Any]) -> bool:
+    if step.function not in EITHER_ZERO:
+        return False
+    read = [t for name in step.reads() for t in tensors_of(found[name]) if t.is_floating_point()]
+    signs = {sign for t in read for sign in torch.signbit(t.detach()[t.detach() == 0]).tolist()}
+    return len(signs) == 2
 
 
 def _memory(tensor: Tensor) -> int:
@@ -111,6 +126,8 @@ def noisy(steps: Iterable[Step], found: dict[str, Any], exact: Set[str], seed: i
         in_place = step.function.endswith("_") or not step.names
         for name in step.names or step.reads()[:1]:
             value = found[name]
+            if step.function in EITHER_ZERO and isinstance(value, Tensor):
+                value = found[name] = _with_any_zeros(value, generator)
             if name not in exact and isinstance(value, Tensor) and value.is_floating_point():
                 found[name] = _moved(value, generator, in_place)
 
@@ -130,6 +147,14 @@ def _replace(step: Step, found: dict[str, Any], wider: list[Tensor]) -> None:
 
 VIEWS: set[str] = set()
 """Functions that make no new numbers; the operators' table fills it."""
+
+
+def _with_any_zeros(value: Tensor, generator: torch.Generator) -> Tensor:
+    """The tensor, with zeros of random signs: what is divided by them may be any infinity."""
+    if not value.is_floating_point():
+        return value
+    sign = torch.randint(0, 2, value.shape, generator=generator).to(value.dtype) * 2 - 1
+    return torch.where(value == 0, torch.copysign(value, sign), value)
 
 
 def _moved(value: Tensor, generator: torch.Generator, in_place: bool) -> Tensor:

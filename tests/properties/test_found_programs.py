@@ -135,6 +135,38 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             [step("w", "torch.neg", A), step("v", "F.pad", W, (1, 1), value=-0.0)],
         ),
     ),
+    "a zero at a bound of zero": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", N, 33, fill="special")],
+            [
+                step("v", "torch.clamp", A, -0.0, 1),
+                step("w", "torch.clamp_max", A, -0.0),
+                step("x", "torch.relu", A),
+                step("y", "torch.reciprocal", Ref("x")),
+            ],
+            "v w x y",
+        ),
+    ),
+    "the smaller of two zeros": (
+        (*DYNAMO, "aot"),
+        program(
+            [
+                *(
+                    made(f"{x}{t}", N, 33, dtype=dtype, fill="special")
+                    for t, dtype in (("f", F32), ("h", torch.bfloat16))
+                    for x in ("a", "bb")
+                ),
+            ],
+            [
+                step("v", "torch.fmin", Ref("af"), Ref("bbf")),
+                step("w", "torch.fmax", Ref("af"), Ref("bbf")),
+                step("x", "torch.fmin", Ref("ah"), Ref("bbh")),
+                step("y", "torch.fmax", Ref("ah"), Ref("bbh")),
+            ],
+            "v w x y",
+        ),
+    ),
     "strides of slices where the size varies": (
         ("dynamic", "gears", "cache-load"),
         program(

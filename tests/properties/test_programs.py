@@ -16,6 +16,7 @@ from tests.programs.generator import generate
 from tests.programs.minimise import minimise, runs
 from tests.programs.modes import Made, Mode, Subject
 from tests.programs.program import Program, Ref, Seed, Step, module_text
+from tests.programs.rounding import EITHER_ZERO
 
 
 def program(
@@ -79,6 +80,37 @@ def test_rounding_is_no_fault_and_an_error_is() -> None:
         raise IndexError("planted")
 
     assert check(program(DOUBLED), spoiled(fails)).kind == "IndexError"
+
+
+@pytest.mark.parametrize("function", sorted(EITHER_ZERO))
+def test_eager_itself_takes_one_zero_here_and_another_there(function: str) -> None:
+    """Nobody can be asked for its zeros; for those of `torch.clamp` and `torch.fmin` one can."""
+    name = function.partition(".")[2]
+    signs: set[bool] = set()
+    if name in ("minimum", "maximum"):
+        one, other = torch.zeros(67), torch.full((67,), -0.0)
+        signs.update(torch.signbit(getattr(torch, name)(one, other)).tolist())
+    else:
+        plain = name.removeprefix("a")
+        for found in (getattr(torch, plain), getattr(torch, f"a{plain}")):
+            for length in (2, 99):
+                zeros = torch.full((1, length), -0.0)
+                zeros[0, 0] = 0.0
+                values = found(zeros, -1)
+                signs.add(bool(torch.signbit(values if isinstance(values, Tensor) else values[0])))
+    assert signs == {False, True}
+
+
+def test_zeros_that_eager_leaves_open_are_right_with_either_sign() -> None:
+    def either(function: str, turned: bool) -> str:
+        zeros = [Step((n,), "values.make", (torch.float32, (40,), "special", Seed(k)))
+                 for k, n in enumerate(("a0", "a1"))]  # fmt: skip
+        step = Step(("v0",), function, (Ref("a0"), Ref("a1")))
+        wanted = Program(tuple(zeros), ("a0", "a1"), (), (), (step,), ("v0",), (3, 5))
+        return check(wanted, spoiled(lambda t: torch.where(t == 0, -t, t) if turned else t)).status
+
+    assert either("torch.maximum", True) == "right"
+    assert either("torch.fmax", True) == "wrong" and either("torch.fmax", False) == "right"
 
 
 def test_a_failing_program_is_minimised() -> None:

@@ -77,9 +77,10 @@ class Emitter:
         return self.pointwise("where", condition, self.like(a, model), self.like(b, model))
 
     def clamp(self, x: Value, low: Value | Number | None, high: Value | Number | None) -> Value:
+        """x within bounds; of equals the second is taken, so that x keeps the sign of a zero."""
         if low is not None:
-            x = self.pointwise("maximum", x, self.like(low, x))
-        return x if high is None else self.pointwise("minimum", x, self.like(high, x))
+            x = self.pointwise("maximum", self.like(low, x), x)
+        return x if high is None else self.pointwise("minimum", self.like(high, x), x)
 
     # ---- constants --------------------------------------------------------------------------
 

@@ -100,7 +100,8 @@ _pointwise("isnan isinf", 1, rule.predicate, kernel_op=None)
 _pointwise("logical_not", 1, rule.predicate, kernel_op=None, kernel_op_bool="not")
 
 # div: true division on floats, truncating on integers; floordiv and mod round down (Python's);
-# rem has the sign of the dividend (C's fmod). maximum and minimum give NaN when either is NaN.
+# rem has the sign of the dividend (C's fmod). maximum and minimum give NaN when either is NaN,
+# and of equals the second (zeros have signs).
 # On integers a division by zero gives 0 (floordiv, mod and rem too), and so does INT_MIN div -1.
 # On bool add is or, sub is xor, mul is and.
 _pointwise("add", 2, rule.pointwise, kernel_op_bool="or", commutative=True, unpacks=True)

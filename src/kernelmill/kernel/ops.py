@@ -2,7 +2,8 @@
 
 arithmetic  add sub mul div neg abs min max fma sqrt floor ceil trunc round copysign rem
             Floats are IEEE, nothing reordered or contracted except `fma(a, b, c) = a*b + c` with
-            one rounding. min and max give NaN when either side is NaN. round is to nearest even.
+            one rounding. min and max give NaN when either side is NaN, and of equals the
+            second (zeros have signs). round is to nearest even.
             Integers wrap; div and rem truncate; shl and shr by the width or more give 0 (or the
             sign); division by zero and INT_MIN / -1 give 0 and never trap.
 dot         dot(a, b, sum){unit}: in each lane sum plus the products of the numbers that are packed

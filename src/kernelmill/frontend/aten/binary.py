@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.core.dim import Expr, bounds
-from kernelmill.core.dtype import BOOL, DType
+from kernelmill.core.dtype import BF16, BOOL, DType
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number, Operand, WeakFloat, promote
 from kernelmill.frontend.registry import NotTranslated, translates
@@ -209,7 +209,8 @@ def _ignoring_nan(
     e: Emitter, pick: Callable[[Emitter, Value, Value], Value], a: Value, b: Value
 ) -> Value:
     a, b = e.broadcast(*e.promoted(a, b))
-    result = pick(e, a, b)
+    # Of zeros of either sign eager takes the first, in bfloat16 the second.
+    result = pick(e, a, b) if e.dtype == BF16 else pick(e, b, a)
     if not e.dtype.is_float:
         return result
     result = e.where(e.emit("isnan", a), b, result)
@@ -278,8 +279,14 @@ def masked_fill(e: Emitter, x: Value, mask: Value, value: Operand) -> Value:
 def clamp(e: Emitter, x: Value, low: Operand | None = None, high: Operand | None = None) -> Value:
     x = e.cast(x, e.dtype)
     if low is not None:
-        x = e.pointwise("maximum", x, e.operand(low, e.dtype))
-    return x if high is None else e.pointwise("minimum", x, e.operand(high, e.dtype))
+        x = _within(e, "maximum", x, low)
+    return x if high is None else _within(e, "minimum", x, high)
+
+
+def _within(e: Emitter, op: str, x: Value, bound: Operand) -> Value:
+    """Of zeros of either sign eager takes x where the bound is a number, else the bound."""
+    pair = x, e.operand(bound, e.dtype)
+    return e.pointwise(op, *(pair if isinstance(bound, Value) else reversed(pair)))
 
 
 @translates("clamp_max")
