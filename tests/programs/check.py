@@ -21,6 +21,7 @@ from tests.programs.modes import MODES, Made, Mode, Subject, prepared
 from tests.programs.outcome import Difference, Outcome, Rules, call, difference
 from tests.programs.program import SEED, SIZE, Program, module_text, run
 from tests.programs.rounding import NOISY_RUNS, SLACK, exact_names, noisy
+from tests.programs.traced import traced_strides
 
 MAY_REFUSE = {"gears", "gears-padded", "cache-trace", "cache-load", "aot", "super-kernel"}
 """Modes that have rules for what they take, and errors of our own for what they don't."""
@@ -52,7 +53,7 @@ class Checker:
         self.program = program
         self._folder = tempfile.TemporaryDirectory(prefix="kernelmill-program-")
         self._outcomes: dict[Any, list[Outcome | Exception]] = {}
-        self._roundings: dict[tuple[int, int], _Rounding] = {}
+        self._leeways: dict[tuple[int, int], _Leeway] = {}
 
     def __enter__(self) -> Checker:
         self._module = load(self.program, self._folder.name)
@@ -80,8 +81,10 @@ class Checker:
             return Verdict(mode.name, "right", fallback=fallback)
         if isinstance(found, KernelmillError) and mode.name in MAY_REFUSE:
             return Verdict(mode.name, "refused", str(found))
-        torchs = self._difference(mode, self._called(mode, mode.reference), expected)
         kind, detail = _described(found)
+        if isinstance(found, Difference) and found.traced:
+            return Verdict(mode.name, "torch", detail, kind, fallback)
+        torchs = self._difference(mode, self._called(mode, mode.reference), expected)
         if _alike(found, torchs):
             return Verdict(mode.name, "torch", detail, kind)
         return Verdict(mode.name, "wrong", detail, kind, fallback)
@@ -117,17 +120,21 @@ class Checker:
     ) -> Difference | Exception | None:
         """How the first outcome that is not eager's differs from it."""
         calls = mode.calls(self.program)
+        traced: Difference | None = None
         for expected, call_of, mine in zip(eager, calls, outcomes, strict=False):
             if isinstance(mine, Exception):
                 return mine
-            if call_of not in self._roundings:
-                self._roundings[call_of] = _Rounding(self.program, *call_of)
-            rounding = self._roundings[call_of]
-            rules = Rules(rounding.is_exact, rounding.slack, mode.aliases)
+            if call_of not in self._leeways:
+                self._leeways[call_of] = _Leeway(self.program, *call_of)
+            leeway = self._leeways[call_of]
+            rules = Rules(
+                leeway.is_exact, leeway.slack, lambda one=leeway: one.traced, mode.aliases
+            )
             found = difference(_known(mine, expected), expected, rules)
-            if found is not None:
+            if found is not None and not found.traced:
                 return found
-        return None
+            traced = traced or found
+        return traced
 
 
 def load(program: Program, folder: str) -> Any:
@@ -184,11 +191,16 @@ def _alike(ours: Difference | Exception, torchs: Difference | Exception | None) 
     return isinstance(ours, Exception) and isinstance(torchs, Exception)
 
 
-class _Rounding:
-    """What rounding may do to the results of one call."""
+class _Leeway:
+    """What rounding may do to the results of one call, and torch's trace to their strides."""
 
     def __init__(self, program: Program, size: int, seed: int) -> None:
         self.program, self.size, self.seed = program, size, seed
+
+    @cached_property
+    def traced(self) -> Mapping[str, tuple[int, ...]]:
+        """The strides of results that torch traces."""
+        return traced_strides(self.program, self.size, self.seed)
 
     @cached_property
     def _exact(self) -> frozenset[str]:

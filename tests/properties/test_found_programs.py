@@ -167,6 +167,13 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             "v w x y",
         ),
     ),
+    "strides of an argument that is written to and returned": (
+        (*DYNAMO, "aot"),
+        program(
+            [made("a", 8), step("b", "torch.as_strided", A, (3,), (3,))],
+            [step("v", "Tensor.add_", B, B)],
+        ),
+    ),
     "strides of slices where the size varies": (
         ("dynamic", "gears", "cache-load"),
         program(
@@ -183,6 +190,18 @@ REFUSED: dict[str, tuple[str, Program]] = {
         program(
             [made("a", N, 2), step("b", "torch.select", A, 1, 0)],
             [step("v", "torch.neg", B)],
+        ),
+    ),
+    "arguments that share memory, with sizes that vary, and are written to": (
+        "gears",
+        program(
+            [made("a", N, 2, 2), step("b", "torch.squeeze", A, -1)],
+            [
+                step("w", "torch.select", A, -1, -1),
+                step("v", "Tensor.fill_", W, 0.5),
+                step("x", "torch.neg", B),
+            ],
+            "x",
         ),
     ),
 }

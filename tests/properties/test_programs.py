@@ -70,6 +70,16 @@ def test_what_is_planted_is_seen() -> None:
     assert kind(lambda t: t.add_(1).sub(1).t().contiguous().t(), view) == "mutation"
 
 
+def test_strides_that_torch_traces_are_torchs_and_others_are_wrong() -> None:
+    rows = Step(("v0",), "Tensor.unfold", (Ref("a0"), 0, 1, 1))
+    wanted = program(rows, Step(("v1",), "torch.nan_to_num", (Ref("v0"),)), results=("v1",))
+    flat = Step(("a0",), "values.make", (torch.float32, (1, 2), "whole", Seed(0)))
+    wanted = replace(wanted, inputs=(flat,))
+    assert check(wanted, by_name("default")).status == "torch"
+    other = spoiled(lambda t: t.as_strided(t.shape, (7, *t.stride()[1:])))
+    assert check(wanted, other).kind == "strides" and check(wanted, other).status == "wrong"
+
+
 def test_rounding_is_no_fault_and_an_error_is() -> None:
     rounded = Step(("v0",), "torch.exp", (Ref("a0"),), rounds=True)
     near = check(program(rounded), spoiled(lambda t: t * (1 + 1e-7)))

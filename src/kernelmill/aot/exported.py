@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from kernelmill.aot.manifest import Leaf, Parameter
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.frontend import decomposition_table, recurrent_decompositions
+from kernelmill.frontend import decomposition_table, keep_strides, recurrent_decompositions
 from kernelmill.saved.fingerprint import fingerprint
 from kernelmill.saved.results import Shape, Shaper
 
@@ -76,7 +76,19 @@ def decomposed(program: ExportedProgram, decompositions: Decompositions) -> Expo
     }
     ours = {**decomposition_table(), **recurrent_decompositions()}
     with torch.no_grad():
-        return program.run_decompositions({**table, **ours, **decompositions})
+        found = program.run_decompositions({**table, **ours, **decompositions})
+    for before, after in zip(_returned(program), _returned(found), strict=True):
+        traced: Any = getattr(before, "meta", {}).get("val")
+        if isinstance(traced, torch.Tensor) and isinstance(after, fx.Node):
+            keep_strides(after, traced)
+    return found
+
+
+def _returned(program: ExportedProgram) -> list[Any]:
+    """What the program returns to its caller, as nodes where these are."""
+    values: Any = program.graph.output_node().args[0]
+    specs = program.graph_signature.output_specs
+    return [v for v, s in zip(values, specs, strict=True) if s.kind == OutputKind.USER_OUTPUT]
 
 
 def read(program: ExportedProgram) -> Exported:

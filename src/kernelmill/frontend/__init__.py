@@ -3,12 +3,14 @@
 from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.frontend.importer import ImportedGraph, import_fx
 from kernelmill.frontend.recurrent import recurrent_decompositions, settle_recurrent
+from kernelmill.frontend.results import keep_strides
 from kernelmill.frontend.tensors import lies_row_major
 
 __all__ = [
     "ImportedGraph",
     "decomposition_table",
     "import_fx",
+    "keep_strides",
     "lies_row_major",
     "recurrent_decompositions",
     "settle_recurrent",

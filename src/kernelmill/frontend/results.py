@@ -24,11 +24,22 @@ from kernelmill.graph.ops import OPS
 Dims = tuple[Dim, ...]
 
 
+_STRIDES = "kernelmill_strides"
+
+
+def keep_strides(result: fx.Node, traced: torch.Tensor) -> None:
+    """Notes that a result lies as `traced`, which it was before its operators were decomposed."""
+    mine: Any = result.meta.get("val")
+    if isinstance(mine, torch.Tensor) and mine.layout == traced.layout == torch.strided:
+        result.meta[_STRIDES] = traced.stride()
+
+
 class ResultImporter:
     """Values are pure, memory is not: a clone must be a copy, and a view that is returned beside
     what it views (an argument or another result) must be a view.
 
-    A result has the strides that were traced, those of dims of size 1 and of empty tensors too.
+    A result has the strides that were traced, those of dims of size 1 and of empty tensors too
+    (before decompositions, where `keep_strides` has noted them).
     Results from `saved_from` on, which nobody but a backward graph sees, are dense.
     """
 
@@ -70,7 +81,8 @@ class ResultImporter:
     def _memory(self, node: fx.Node) -> tuple[Dims, Dims]:
         """The shape and strides that were traced."""
         tensor: torch.Tensor = node.meta["val"]
-        return self.context.symbols.dims(tensor.shape), self.context.symbols.dims(tensor.stride())
+        strides = node.meta.get(_STRIDES) or tensor.stride()
+        return self.context.symbols.dims(tensor.shape), self.context.symbols.dims(strides)
 
     def _own(self, node: fx.Node, value: Value, exact: bool = True) -> Value:
         """The value in memory that no argument and no other result has."""
