@@ -240,12 +240,12 @@ def _read(target: Isa) -> list[str]:
     ]  # fmt: skip
 
 
-def _copy(target: Isa, past_caches: bool) -> list[str]:
+def _copy(target: Isa, nontemporal: bool) -> list[str]:
     """Copies 256 bytes a turn."""
     bytes = target.vector_bits // 8
     vector = f"<{bytes // 4} x i32>"
     parts = range(256 // bytes)
-    mark = ", !nontemporal !{i32 1}" if past_caches else ""
+    mark = ", !nontemporal !{i32 1}" if nontemporal else ""
     return [
         "entry:",
         "br label %turn",

@@ -12,7 +12,7 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Union
 
-from kernelmill.codegen.spelling import constant, llvm_type, suffix
+from kernelmill.codegen.llvm_types import constant, llvm_type, suffix
 from kernelmill.core.dtype import BOOL, DType
 from kernelmill.core.isa import Isa
 from kernelmill.kernel.ir import VType

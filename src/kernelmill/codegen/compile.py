@@ -34,7 +34,7 @@ def assembly(kernel: Kernel, isa: Isa) -> str:
 
 
 def external_symbols(source: Union[Kernel, bytes], isa: Isa | None = None) -> tuple[str, ...]:
-    """Names of the outside functions that a kernel's object calls, sorted.
+    """Names of the library functions that a kernel's object calls, sorted.
 
     Takes the object, or the kernel and its ISA, which is then compiled first.
     """

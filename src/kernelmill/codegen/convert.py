@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.codegen.code import Reg
-from kernelmill.codegen.spelling import llvm_type, suffix
+from kernelmill.codegen.llvm_types import llvm_type, suffix
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.kernel.ir import VType

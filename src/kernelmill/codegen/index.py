@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.codegen.code import Code
-from kernelmill.codegen.spelling import in_memory
+from kernelmill.codegen.llvm_types import in_memory
 from kernelmill.core.dim import (
     Atom,
     Dim,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.spelling import vector
+from kernelmill.codegen.llvm_types import vector
 from kernelmill.codegen.vectors import shuffle, slice_lanes
 from kernelmill.core.dtype import BOOL, I64
 from kernelmill.kernel.ir import VType

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kernelmill.codegen import masks, nontemporal
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.spelling import in_memory, vector
+from kernelmill.codegen.llvm_types import in_memory, vector
 from kernelmill.codegen.vectors import shuffle, slice_lanes
 from kernelmill.core.dtype import BOOL, I64, U8, DType
 from kernelmill.kernel.ir import VType

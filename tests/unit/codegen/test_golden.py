@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from kernelmill import codegen
 from kernelmill.core.dim import Sym, of_atom
@@ -20,6 +21,7 @@ def test_map_with_a_masked_tail(golden: Golden) -> None:
     builder.kernel.dims.append(Sym("n", 1, None))
     builder.buffer("x", BF16, size, "in")
     builder.buffer("y", BF16, size, "out")
+    builder.kernel.buffers[-1] = replace(builder.kernel.buffers[-1], over=("x",))
     with builder.loop(0, size, 16) as loop:
         mask = builder.op("lane_mask", builder.index(size - loop.index), lanes=16)
         short = builder.load("x", loop.index, BF16, 16, mask)

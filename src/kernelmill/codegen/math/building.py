@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernelmill.codegen.code import Reg
-from kernelmill.codegen.spelling import llvm_type, round_f32
+from kernelmill.codegen.llvm_types import llvm_type, round_f32
 from kernelmill.codegen.targets import answers
 from kernelmill.codegen.vectors import reduce
 from kernelmill.core.dtype import F32, I32

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelmill.codegen.code import Reg
-from kernelmill.codegen.math import external
+from kernelmill.codegen.math import vector_libm
 from kernelmill.codegen.math.building import absolute, at_most, copysign, horner
 from kernelmill.codegen.math.coefficients import (
     ERF,
@@ -43,7 +43,7 @@ def _start(x: Reg, tail: tuple[float, ...], middle: float) -> Reg:
     a = absolute(x)
     near = a.compare("ole", 0.97)
     one_less = 1.0 - a
-    w = -external.call("log", [code.select(near, one_less * (a + 1.0), one_less)])
+    w = -vector_libm.call("log", [code.select(near, one_less * (a + 1.0), one_less)])
     inner = a * horner(w, ERFINV_MIDDLE)
     outer = horner(code.intrinsic("sqrt", w) - middle, tail)
     result = copysign(code.select(near, inner, outer), x)
@@ -55,10 +55,10 @@ def _halley(x: Reg, y: Reg) -> Reg:
     """One step towards erf(y) = x, on the side where the difference keeps its digits."""
     code = x.code
     a, b = absolute(x), absolute(y)
-    below = external.call("erf", [b]) - a
-    above = (1.0 - a) - external.call("erfc", [b])
+    below = vector_libm.call("erf", [b]) - a
+    above = (1.0 - a) - vector_libm.call("erfc", [b])
     difference = code.select(a.compare("olt", 0.5), below, above)
-    slope = external.call("exp", [-(b * b)]) * (2 / math.sqrt(math.pi))
+    slope = vector_libm.call("exp", [-(b * b)]) * (2 / math.sqrt(math.pi))
     step = difference / slope
     better = b - step / (1.0 + b * step)
     return copysign(better, x)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.math import error, exponential, gamma, logarithm, outside, trigonometry
-from kernelmill.codegen.spelling import llvm_type, suffix
+from kernelmill.codegen.llvm_types import llvm_type, suffix
+from kernelmill.codegen.math import error, exponential, gamma, libm_fixups, logarithm, trigonometry
 from kernelmill.core.dtype import F32, I32, I64
 
 Function = Callable[[Reg], Reg]
@@ -43,8 +43,8 @@ def apply(op: str, arguments: list[Reg]) -> Reg:
     if op in _INLINE_F32 and x.dtype == F32 and x.code.isa.has_fma:
         return _INLINE_F32[op](x)
     if op == "sigmoid":
-        return outside.sigmoid(x)
-    return outside.call(op, arguments)
+        return libm_fixups.sigmoid(x)
+    return libm_fixups.call(op, arguments)
 
 
 def _called(op: str, x: Reg, function: Function) -> Reg:

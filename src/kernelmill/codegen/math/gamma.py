@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from kernelmill.codegen.code import Reg
-from kernelmill.codegen.math import external
+from kernelmill.codegen.math import vector_libm
 from kernelmill.codegen.math.building import absolute, copysign, horner
 from kernelmill.core.dtype import F32, F64
 
@@ -27,7 +27,7 @@ def digamma(x: Reg) -> Reg:
     right = _of_positive(code.select(negative, 1.0 - x, x))
     # digamma(1 - x) - digamma(x) = pi / tan(pi x), with pi x taken after the whole turns are off.
     angle = (x - code.intrinsic("roundeven", x)) * math.pi
-    reflected = right - math.pi / external.call("tan", [angle])
+    reflected = right - math.pi / vector_libm.call("tan", [angle])
     result = code.select(negative, reflected, right)
     result = code.select(x.compare("oeq", 0.0), copysign(x.like(math.inf), -x), result)
     whole = x.compare("oeq", code.intrinsic("floor", x)) & negative
@@ -44,5 +44,5 @@ def _of_positive(x: Reg) -> Reg:
     inverse = 1.0 / x
     square = inverse * inverse
     tail = square * horner(square, _BERNOULLI)
-    finite = ((external.call("log", [x]) - inverse * 0.5) - tail) + total
+    finite = ((vector_libm.call("log", [x]) - inverse * 0.5) - tail) + total
     return code.select(absolute(x).compare("oeq", math.inf), x, finite)

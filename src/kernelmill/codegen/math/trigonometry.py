@@ -1,13 +1,13 @@
 """sin and cos of f32: x = k * pi/2 + r, and a polynomial in r for either of them.
 
 pi/2 in three f32 parts (Cody and Waite, 1980) is enough up to 2^15; larger arguments, which no
-model has, go to an outside function that knows more digits of pi.
+model has, go to a library function that knows more digits of pi.
 """
 
 from __future__ import annotations
 
 from kernelmill.codegen.code import Reg
-from kernelmill.codegen.math import external
+from kernelmill.codegen.math import vector_libm
 from kernelmill.codegen.math.building import absolute, horner, rarely, rounded
 from kernelmill.codegen.math.coefficients import COS, SIN
 from kernelmill.core.dtype import F32, I32
@@ -44,7 +44,7 @@ def sin(x: Reg) -> Reg:
     r, k = _reduced(a)
     sign = x.bits_as(I32) & -0x80000000
     usual = (_sine_or_cosine(r, k).bits_as(I32) ^ sign).bits_as(F32)
-    return rarely(a.compare("ogt", _LARGE), usual, lambda: external.call("sin", [x]))
+    return rarely(a.compare("ogt", _LARGE), usual, lambda: vector_libm.call("sin", [x]))
 
 
 def cos(x: Reg) -> Reg:
@@ -52,4 +52,4 @@ def cos(x: Reg) -> Reg:
     a = absolute(x)
     r, k = _reduced(a)
     usual = _sine_or_cosine(r, k + 1)
-    return rarely(a.compare("ogt", _LARGE), usual, lambda: external.call("cos", [x]))
+    return rarely(a.compare("ogt", _LARGE), usual, lambda: vector_libm.call("cos", [x]))

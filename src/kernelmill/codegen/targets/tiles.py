@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.codegen.code import Code, Module, Reg
-from kernelmill.codegen.spelling import element, llvm_type
+from kernelmill.codegen.llvm_types import element, llvm_type
 from kernelmill.codegen.targets import words
 from kernelmill.core.dtype import BOOL, I32, I64
 from kernelmill.core.isa import DotUnit, Sums

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from kernelmill.codegen import convert
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.spelling import llvm_type, vector
+from kernelmill.codegen.llvm_types import llvm_type, vector
 from kernelmill.codegen.targets import x86_amx
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import concat, slice_lanes

@@ -10,14 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import ArenaBuffer
-from kernelmill.plan.ir import BufferSpec, Launch, Step
+from kernelmill.plan.ir import Launch, Step
 
 
 def donated_buffers(
     steps: Sequence[Step],
     kernels: Mapping[str, Kernel],
     lives: Mapping[int, ArenaBuffer],
-    buffers: Sequence[BufferSpec],
 ) -> dict[int, int]:
     """For arena buffers to which the memory of another one may be donated: that one, each only
     once. `lives` are the lifetimes of all arena buffers."""

@@ -47,7 +47,7 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
 def _in_arena(bound: Bound) -> tuple[tuple[BufferSpec, ...], Dim]:
     """The buffers with their offsets, and the arena's bytes."""
     lives = lifetimes(bound.steps, bound.buffers)
-    donated = donated_buffers(bound.steps, bound.kernels, lives, bound.buffers)
+    donated = donated_buffers(bound.steps, bound.kernels, lives)
     arena = assign_with_donations(lives, donated)
     offsets = dict(zip(lives, arena.offsets, strict=True))
     buffers = tuple(

@@ -1,4 +1,4 @@
-"""How LLVM IR text spells our register types and constants.
+"""Register types and constants in LLVM IR text.
 
 f16 and bf16 live in registers as plain 16-bit integers: kernels only move and convert them, and
 LLVM's own half types would bring conversions that flush denormals. bool is i1.

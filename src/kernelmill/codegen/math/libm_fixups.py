@@ -1,4 +1,4 @@
-"""Functions from outside, with the places where they overflow, cancel or flush put right."""
+"""Functions of the C library and SLEEF, put right where they overflow, cancel or flush."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from kernelmill.codegen.code import Reg
-from kernelmill.codegen.math import external
+from kernelmill.codegen.math import vector_libm
 from kernelmill.codegen.math.building import absolute, copysign, rarely
 from kernelmill.core.dtype import F32, F64
 
@@ -34,7 +34,7 @@ def _far_from_one(x: Reg) -> Reg:
 
 def _log_of_double(x: Reg) -> Reg:
     """acosh and asinh of a large number: log(2 |x|), with the sign of x."""
-    return copysign(external.call("log", [absolute(x)]) + math.log(2), x)
+    return copysign(vector_libm.call("log", [absolute(x)]) + math.log(2), x)
 
 
 def _asinh_far_from_one(x: Reg) -> Reg:
@@ -50,9 +50,9 @@ _HARD_F64: dict[str, tuple[Function, Function]] = {
 
 
 def call(op: str, arguments: list[Reg]) -> Reg:
-    """`op` of registers of one type, f32 or f64, by a function from outside."""
-    x, usual = arguments[0], external.call(op, arguments)
-    if not external.has_vectors(x):
+    """`op` of registers of one type, f32 or f64, by a function of the C library or SLEEF."""
+    x, usual = arguments[0], vector_libm.call(op, arguments)
+    if not vector_libm.has_vectors(x):
         return usual
     if x.dtype == F32 and op in _HARD_F32:
         return rarely(_HARD_F32[op](x), usual, lambda: _through_f64(op, x))
@@ -67,10 +67,10 @@ def sigmoid(x: Reg) -> Reg:
     code = x.code
     if x.dtype == F32:
         return code.convert("fptrunc", sigmoid(code.convert("fpext", x, F64)), F32)
-    e = external.call("exp", [-absolute(x)])
+    e = vector_libm.call("exp", [-absolute(x)])
     return code.select(x.compare("olt", 0.0), e, 1.0) / (e + 1.0)
 
 
 def _through_f64(op: str, x: Reg) -> Reg:
-    wide = external.call(op, [x.code.convert("fpext", x, F64)])
+    wide = vector_libm.call(op, [x.code.convert("fpext", x, F64)])
     return x.code.convert("fptrunc", wide, F32)

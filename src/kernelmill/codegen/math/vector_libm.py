@@ -1,4 +1,4 @@
-"""Functions taken from outside: SLEEF's vector functions, or the C library one lane at a time.
+"""SLEEF's vector functions, or those of the C library one lane at a time.
 
 libtorch_cpu exports SLEEF's functions for 256 and 512-bit vectors. Every lane count goes through
 the same ones, in pieces padded with zeros, so that a value does not depend on where it stood.
@@ -7,7 +7,7 @@ the same ones, in pieces padded with zeros, so that a value does not depend on w
 from __future__ import annotations
 
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.spelling import llvm_type
+from kernelmill.codegen.llvm_types import llvm_type
 from kernelmill.codegen.targets import answers
 from kernelmill.codegen.vectors import concat, extract, shuffle, slice_lanes
 from kernelmill.core.dtype import F32, F64, I64
