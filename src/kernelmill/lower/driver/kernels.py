@@ -58,7 +58,7 @@ class KernelCache:
 
     signatures: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
     kernels: dict[tuple[Hashable, ...], _Kept] = field(default_factory=dict)
-    packings: dict[tuple[int, str], Hashable] = field(default_factory=dict)
+    packings: dict[Hashable, Hashable] = field(default_factory=dict)
 
     def number(self, signature: Signature) -> int:
         """The number of a signature, given out at first sight."""
@@ -98,13 +98,14 @@ class KernelMaker:
         template = template_for(context)
         signature = signature_of(group, targets, context.stored)
         number = self.cache.number(signature)
+        binding = template.bind(context)
+        kind = (number, template.name, binding.layout)
         candidate = None
         if self.search is not None:
-            candidate = self.search.settle(number, template, context)
-        binding = template.bind(context)
-        packed = self._packed(template, binding, number, candidate)
+            candidate = self.search.settle(kind, template, context)
+        packed = self._packed(binding, kind, candidate)
         buffers = tuple(signature.local(location.buffer) for location in packed.locations)
-        key = (number, template.name, packed.layout, buffers)
+        key = (*kind, packed.layout, buffers)
         kept = self.cache.kernels.get(key)
         if kept is None:
             emitter = context.emitter(packed)
@@ -123,13 +124,11 @@ class KernelMaker:
         )  # fmt: skip
 
     def _packed(
-        self, template: Template[Any, Any], binding: Binding[Any], signature: int,
-        candidate: Candidate | None,
-    ) -> PackedWeights:  # fmt: skip
-        key = (signature, template.name)
-        if key not in self.cache.packings:
-            self.cache.packings[key] = binding.packing(candidate)
-        return binding.pack(self.cache.packings[key])
+        self, binding: Binding[Any], kind: Hashable, candidate: Candidate | None
+    ) -> PackedWeights:
+        if kind not in self.cache.packings:
+            self.cache.packings[kind] = binding.packing(candidate)
+        return binding.pack(self.cache.packings[kind])
 
     def _emit(
         self, context: GroupContext, template: Template[Any, Any], binding: Binding[Any],

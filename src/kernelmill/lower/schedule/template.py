@@ -84,6 +84,11 @@ ScheduleT = TypeVar("ScheduleT")
 class Binding(Protocol[SpecT_co]):
     """One group in the terms of its template."""
 
+    @property
+    def layout(self) -> str:
+        """Which of the template's layouts it has, which groups of equal structure may differ in."""
+        ...
+
     def packing(self, candidate: Candidate | None) -> Hashable:
         """How constant operands are to be laid out: the same for groups of equal structure."""
         ...
@@ -133,6 +138,11 @@ class Template(Protocol[SpecT, ScheduleT]):
 
 class NothingPacked:
     """Of bindings that have no constant operands to pack."""
+
+    @property
+    def layout(self) -> str:
+        """The only one."""
+        return ""
 
     def packing(self, candidate: Candidate | None) -> None:
         """There is nothing to lay out."""

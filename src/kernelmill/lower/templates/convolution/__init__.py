@@ -1,1 +1,1 @@
-"""The convolution template for images stored channels last: vectors run along the channels."""
+"""The direct-convolution template, and its layouts."""

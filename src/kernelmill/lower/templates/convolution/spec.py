@@ -1,98 +1,16 @@
-"""What a convolution of images is, with channels as the vector axis of its results.
-
-Images have two spatial axes, the first of size 1 if need be. Where windows are single pixels that
-follow one another, `outputs` may be any other way to count them: see `Geometry.folded`.
-"""
+"""A convolution in the terms of one of its layouts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import DType
-from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.lane import Lane
-
-Pair = tuple[int, int]
-Place = tuple[Dim, Dim]
-"""A row and a column."""
-
-LoadPixel = Callable[[Dim, Dim, Place, Lane | None], Value]
-"""`load(image, channel, place, lane)`: one element, or the vector along the lane's symbol, which
-occurs in the channel or in the column. In the accumulator's dtype."""
-
-Expect = Callable[[Dim, Dim, Place], None]
-"""`expect(image, channel, place)`: have what the epilogue reads for this pixel of the result, from
-this channel on, brought near."""
-
-StorePixel = Callable[[Dim, Dim, Place, Lane, Value], None]
-"""`store(image, channel, place, lane, sums)`: the epilogue and the store of one vector of channels
-of an output pixel."""
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """All that a schedule depends on.
-
-    images            their number
-    groups            with `channels` input and `outs` output channels each
-    sizes, outputs    rows and columns of an input and an output image
-    kernel, stride, dilation, low   of the window, by axis; `low` is the padding before the image
-    planar            neighbours in memory are columns of the input, not channels
-    direct            reading an element is no more than a load
-    accumulate        the dtype of the sums
-    adds              the epilogue reads images as large as the result, such as a residual
-    """
-
-    images: Dim
-    groups: int
-    channels: int
-    outs: int
-    sizes: Pair
-    outputs: Pair
-    kernel: Pair
-    stride: Pair
-    dilation: Pair
-    low: Pair
-    planar: bool
-    direct: bool
-    accumulate: DType
-    adds: bool = False
-
-    @property
-    def taps(self) -> int:
-        """Pixels of a window."""
-        return self.kernel[0] * self.kernel[1]
-
-    @property
-    def depth(self) -> int:
-        """The number of products in each sum."""
-        return self.channels * self.taps
-
-    @property
-    def depthwise(self) -> bool:
-        """Whether every channel is convolved by itself."""
-        return self.groups > 1 and self.channels == self.outs == 1
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether windows are single pixels, all of them inside."""
-        return self.taps == 1 and self.low == (0, 0)
-
-    @property
-    def folded(self) -> bool:
-        """Whether output pixels are input pixels in the same order, so that rows do not matter."""
-        return self.pointwise and self.stride == (1, 1)
+from kernelmill.lower.schedule.template import Template
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A geometry with its operands: where pixels come from, the name of the buffer that holds the
-    packed weights (see schedule.py), where sums go, and what of `Geometry.adds` to expect."""
+    """What is to be computed, and the layout that knows how."""
 
-    geometry: Geometry
-    load: LoadPixel
-    weights: str
-    store: StorePixel
-    expect: Expect
+    layout: Template[Any, Any]
+    what: Any

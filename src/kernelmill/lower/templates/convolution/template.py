@@ -1,51 +1,48 @@
-"""The convolution template: constant weights, results channels last, vectors of channels."""
+"""The convolution template: each convolution in the layout that suits it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
-from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.convolution.bind import ConvolutionBinding, convolves_last
-from kernelmill.lower.templates.convolution.emit import emit_convolution
-from kernelmill.lower.templates.convolution.schedule import Schedule
+from kernelmill.lower.schedule.template import Candidate, GroupContext
+from kernelmill.lower.templates.convolution.bind import ConvolutionBinding
 from kernelmill.lower.templates.convolution.spec import Convolution
-from kernelmill.lower.templates.convolution.tiles import plan_convolution
-from kernelmill.lower.templates.convolution.tiling import ConvolutionTiling, convolution_tilings
 
 
 @dataclass(frozen=True)
 class ConvolutionTemplate:
-    """Convolutions of one or two axes, depthwise ones too."""
+    """Convolutions of any number of axes, whatever their layout. Schedules and candidates are those
+    of the layout."""
 
     name: str = "convolution"
 
     def matches(self, context: GroupContext) -> bool:
-        """Constant weights, and results whose channels lie side by side."""
-        return context.group.kind is GroupKind.CONTRACT and convolves_last(context)
+        """Any group around a convolution."""
+        seed = context.group.seed
+        return context.group.kind is GroupKind.CONTRACT and seed is not None and seed.op == "conv"
 
     def bind(self, context: GroupContext) -> ConvolutionBinding:
-        """The node's sizes, and how its image is read."""
+        """The group in the terms of its layout."""
         return ConvolutionBinding(context)
 
-    def schedule(
-        self, spec: Convolution, machine: Machine, candidate: ConvolutionTiling | None
-    ) -> Schedule:
+    def schedule(self, spec: Convolution, machine: Machine, candidate: Candidate | None) -> Any:
         """The cost model's schedule."""
-        return plan_convolution(spec.geometry, machine, candidate or ConvolutionTiling())
+        return spec.layout.schedule(spec.what, machine, candidate)
 
-    def candidates(self, spec: Convolution, schedule: Schedule) -> Sequence[ConvolutionTiling]:
+    def candidates(self, spec: Convolution, schedule: Any) -> Sequence[Candidate]:
         """Other register tiles, blocks of channels and tasks."""
-        return convolution_tilings(spec.geometry, schedule)
+        return spec.layout.candidates(spec.what, schedule)
 
-    def cost(self, spec: Convolution, schedule: Schedule, machine: Machine) -> Dim:
+    def cost(self, spec: Convolution, schedule: Any, machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
-        return schedule.work
+        return spec.layout.cost(spec.what, schedule, machine)
 
-    def emit(self, emitter: Emitter, spec: Convolution, schedule: Schedule) -> None:
+    def emit(self, emitter: Emitter, spec: Convolution, schedule: Any) -> None:
         """Write the kernel's body, its tasks and scratch."""
-        emit_convolution(emitter.builder, spec, schedule)
+        spec.layout.emit(emitter, spec.what, schedule)

@@ -1,4 +1,4 @@
-"""Products and planar convolutions as contractions.
+"""Products, and whatever else has their roles, as contractions.
 
 Operands are read through the element emitter, so views, casts and whatever fusion inlined are part
 of the kernel. Constant weights are packed into panels by a map kernel that runs once.
@@ -22,9 +22,9 @@ from kernelmill.core.dim import (
     product,
     sym,
 )
-from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
+from kernelmill.core.dtype import I8, I64
 from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
-from kernelmill.graph.ir import Value
+from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Let
 from kernelmill.kernel.ir import Value as Register
@@ -36,19 +36,14 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index, ravel
 from kernelmill.lower.emit.access import ElementAt, contiguity, converts
 from kernelmill.lower.emit.callbacks import ExpectElement
+from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.matmul.roles import (
-    Roles,
-    convolution_roles,
-    grouped_roles,
-    matmul_roles,
-    slides,
-)
-from kernelmill.lower.templates.matmul.spec import Contraction, Found, Operand, Window
-from kernelmill.lower.templates.matmul.tiles import plan_contraction
-from kernelmill.lower.templates.matmul.tiling import Tiling
+from kernelmill.lower.templates.matmul.candidates import Tiling
+from kernelmill.lower.templates.matmul.heuristics import plan_contraction
+from kernelmill.lower.templates.matmul.roles import Roles
+from kernelmill.lower.templates.matmul.spec import Contraction, Found, Operand
 from kernelmill.lower.weights.dequantise import (
     COLUMN,
     DEPTH,
@@ -65,13 +60,6 @@ _FEW_ROWS = 8
 """Up to so many rows a weight that is computed is multiplied as it is read, in f32."""
 
 
-def accumulator(dtype: DType) -> DType:
-    """The type in which products of this dtype are summed."""
-    if dtype.is_float:
-        return F64 if dtype == F64 else F32
-    return I64 if dtype == I64 else I32
-
-
 @dataclass(frozen=True)
 class PanelWidths:
     """How wide panels of B and of A would be, were they constant; None: B is not packed at all."""
@@ -80,34 +68,33 @@ class PanelWidths:
     a: int
 
 
-class MatmulBinding:
-    """A group around a matmul, a grouped matmul or a planar convolution.
+class ContractionBinding:
+    """A group around a node that is a contraction.
 
+    `roles_from` gives the roles with k as the operator has it, and rows counted from a first one.
     Nothing in it changes: what is found out about the operands is kept once it is known.
     """
 
-    def __init__(self, context: GroupContext) -> None:
+    layout = ""
+
+    def __init__(self, context: GroupContext, roles_from: Callable[[Node, Dim], Roles]) -> None:
         assert context.group.seed is not None
         self.context = context
         self.seed = context.group.seed
         self.grouped = self.seed.op == "grouped_matmul"
+        self._roles_from = roles_from
 
     # ---- what the operands are -------------------------------------------------------------------
 
     @cached_property
     def whole(self) -> Roles:
         """The roles with k as the operator has it; rows of a group are counted from 0."""
-        return self._whole_from(0)
-
-    def _whole_from(self, first: Dim) -> Roles:
-        if self.grouped:
-            return grouped_roles(self.seed, first)
-        return matmul_roles(self.seed) if self.seed.op == "matmul" else convolution_roles(self.seed)
+        return self._roles_from(self.seed, 0)
 
     def roles(self, first: Dim = 0) -> Roles:
         """The roles, with k cut into the groups of a weight that is computed. Of a grouped product
         `first` is the first row of a group."""
-        roles = self._whole_from(first) if self.grouped else self.whole
+        roles = self._roles_from(self.seed, first) if self.grouped else self.whole
         if not self.computes_b or self.unit.group > 1:
             return roles
         (size,) = roles.k
@@ -191,14 +178,7 @@ class MatmulBinding:
     def _pack(
         self, value: Value, at: ElementAt, outer: Dim, roles: Roles, width: int
     ) -> Location | None:
-        sizes = (outer, *roles.k, *(roles.batch if self.grouped else ()))
-        if not all(isinstance(size, int) for size in sizes):
-            return None
-        view = panel_view(
-            value, at, roles.batch, outer, roles.k, width, self.unit.group, self.seed.origin,
-            self.grouped,
-        )  # fmt: skip
-        return None if view is None else self.context.pack(*view)
+        return pack_panels(self.context, value, at, outer, roles, width, self.unit, self.grouped)
 
     def _pack_leaves(self, width: int) -> PackedWeights:
         instead, stored = dict[Value, Value](), dict[Value, Location]()
@@ -227,7 +207,7 @@ class MatmulBinding:
 class _Operands:
     """A binding's operands as code."""
 
-    def __init__(self, binding: MatmulBinding, emitter: Emitter) -> None:
+    def __init__(self, binding: ContractionBinding, emitter: Emitter) -> None:
         self.binding = binding
         self.e = emitter
         self.b: KernelBuilder = emitter.builder
@@ -259,12 +239,10 @@ class _Operands:
     def _loose(self, roles: Roles) -> tuple[Operand, Operand, Dims]:
         """Both operands, none of them packed, and k in what is multiplied at a time."""
         binding = self.binding
-        b = self._window()
-        if b is None:
-            b = self._operand(roles.b, roles.b_index, roles.batch, roles.n, roles.k)
+        b = read_operand(self.e, roles.b, roles.b_index, roles.batch, roles.n, roles.k)
         if binding.computes_b:
             b = self._computed(b, roles)
-        a = self._operand(roles.a, roles.a_index, roles.batch, roles.m, roles.k)
+        a = read_operand(self.e, roles.a, roles.a_index, roles.batch, roles.m, roles.k)
         if binding.unit.group == 1:
             return a, b, roles.k
         (k,) = roles.k
@@ -272,44 +250,13 @@ class _Operands:
         b = self._in_words(b, roles.b, roles.b_index, k, shifted=False)
         return a, b, (ceildiv(k, binding.unit.group),)
 
-    def _operand(self, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims) -> Operand:
-        dtype = accumulator(value.dtype)
-
-        def load(_: KernelBuilder, bi: Dims, oi: Dim, ki: Dims, lane: Lane | None) -> Register:
-            return self.e.read(value, at(bi, oi, ki), lane, dtype)
-
-        along, direct = contiguity(value, at, batch, outer, k, self.e.stored)
-        expect = self._expecting(value, at, batch, outer, k) if direct and along == "k" else None
-        return Operand(load, along, direct, expect)
-
-    def _expecting(
-        self, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims
-    ) -> ExpectElement | None:
-        """Of an operand that is read where it lies, if its rows follow one another."""
-
-        def first(bi: Dims, oi: Dim) -> Access:
-            (access,) = collect([(value, at(bi, oi, (0,) * len(k)))], self.e.stored, set())
-            return access
-
-        def expect(bi: Dims, oi: Dim, number: Dim) -> None:
-            access = first(bi, oi)
-            assert access.value is not None
-            location = self.e.stored(access.value)
-            assert location is not None
-            self.b.prefetch(self.e.param(location, "in"), access.expression + number)
-
-        _, index = fresh_axes((*batch, outer), "x", {})
-        row = as_sym(index[-1])
-        linear = row and linear_part(first(index[:-1], index[-1]).expression, row.name)
-        return expect if linear and linear[0] == product(k) else None
-
     def _computed(self, b: Operand, roles: Roles) -> Operand:
         """B that is computed, from panels."""
         b = replace(b, contiguous_along="outer", direct=False, panelled=True)
         if self.binding.unit.group > 1 or self.binding.factors is None:
             return b
         rest, scale = (
-            self._operand(value, roles.b_index, roles.batch, roles.n, roles.k).load
+            read_operand(self.e, value, roles.b_index, roles.batch, roles.n, roles.k).load
             for value in self.binding.factors
         )
         assert rest is not None and scale is not None
@@ -332,32 +279,6 @@ class _Operands:
             near(bi, oi, number * words.size)
 
         return replace(operand, load=words.loader, direct=direct, expect=near and expect)
-
-    def _window(self) -> Operand | None:
-        """B of a convolution that slides over its input; None for any other contraction."""
-        node = self.seed
-        if not slides(node):
-            return None
-        x, weight = node.operands
-        outputs, channels, dtype = node.result.shape[2:], weight.shape[1], accumulator(x.dtype)
-        line = len(outputs) == 1
-
-        def load(
-            _: KernelBuilder, bi: Dims, channel: Dim, position: tuple[Dim, Dim], lane: Lane
-        ) -> Register:
-            at = position[1:] if line else position
-            return self.e.read(x, (bi[0], bi[1] * channels + channel, *at), lane, dtype)
-
-        def both(name: str, missing: int) -> tuple[int, int]:
-            values = tuple(int(size) for size in node.attrs[name])  # type: ignore[union-attr]
-            return (missing, values[0]) if line else (values[0], values[1])
-
-        sizes = (1, x.shape[2]) if line else (x.shape[2], x.shape[3])
-        window = Window(
-            load, sizes, (1, outputs[0]) if line else (outputs[0], outputs[1]),
-            both("stride", 1), both("dilation", 1), both("padding", 0),
-        )  # fmt: skip
-        return Operand(None, "outer", direct=False, window=window)
 
     # ---- grouped products ------------------------------------------------------------------------
 
@@ -387,3 +308,57 @@ class _Operands:
         if isinstance(size, int) and isinstance(groups, int):
             return sym("rows", 0, max(1, -(-2 * size // groups)))
         return sym("rows", 0)
+
+
+# ---- one operand --------------------------------------------------------------------------------
+
+
+def pack_panels(
+    context: GroupContext, value: Value, at: ElementAt, outer: Dim, roles: Roles, width: int,
+    unit: DotUnit = MULTIPLY_ADD, each: bool = False,
+) -> Location | None:  # fmt: skip
+    """Have an operand packed into panels, of `each` batch index its own; None where it is not
+    constant, or not of known sizes, or not the same for every batch index."""
+    sizes = (outer, *roles.k, *(roles.batch if each else ()))
+    if not all(isinstance(size, int) for size in sizes):
+        return None
+    seed = context.group.seed
+    assert seed is not None
+    view = panel_view(value, at, roles.batch, outer, roles.k, width, unit.group, seed.origin, each)
+    return None if view is None else context.pack(*view)
+
+
+def read_operand(
+    emitter: Emitter, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims
+) -> Operand:
+    """An operand that is not packed."""
+    dtype = accumulator(value.dtype)
+
+    def load(_: KernelBuilder, bi: Dims, oi: Dim, ki: Dims, lane: Lane | None) -> Register:
+        return emitter.read(value, at(bi, oi, ki), lane, dtype)
+
+    along, direct = contiguity(value, at, batch, outer, k, emitter.stored)
+    expect = _expecting(emitter, value, at, batch, outer, k) if direct and along == "k" else None
+    return Operand(load, along, direct, expect)
+
+
+def _expecting(
+    emitter: Emitter, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims
+) -> ExpectElement | None:
+    """Of an operand that is read where it lies, if its rows follow one another."""
+
+    def first(bi: Dims, oi: Dim) -> Access:
+        (access,) = collect([(value, at(bi, oi, (0,) * len(k)))], emitter.stored, set())
+        return access
+
+    def expect(bi: Dims, oi: Dim, number: Dim) -> None:
+        access = first(bi, oi)
+        assert access.value is not None
+        location = emitter.stored(access.value)
+        assert location is not None
+        emitter.builder.prefetch(emitter.param(location, "in"), access.expression + number)
+
+    _, index = fresh_axes((*batch, outer), "x", {})
+    row = as_sym(index[-1])
+    linear = row and linear_part(first(index[:-1], index[-1]).expression, row.name)
+    return expect if linear and linear[0] == product(k) else None

@@ -14,9 +14,9 @@ from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
 from kernelmill.lower.templates.matmul.emit import emit_contraction, emit_task
+from kernelmill.lower.templates.matmul.heuristics import DOT_ROWS, plan_contraction
 from kernelmill.lower.templates.matmul.schedule import Schedule
 from kernelmill.lower.templates.matmul.spec import Contraction
-from kernelmill.lower.templates.matmul.tiles import DOT_ROWS, plan_contraction
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tup
     many rows as there are anyway."""
     rest = RowClass(None, schedule)
     packed = spec.b.packed is not None or spec.b.panelled
-    if isinstance(spec.m, int) or packed or spec.b.window is not None or spec.rows is not None:
+    if isinstance(spec.m, int) or packed or spec.b.source is not None or spec.rows is not None:
         return (rest,)
 
     def few(most: int, exact: bool) -> RowClass:

@@ -13,7 +13,8 @@ from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Tile
-from kernelmill.lower.templates.matmul.dot import sum_along_depth
+from kernelmill.lower.templates.matmul.context import ContractionContext
+from kernelmill.lower.templates.matmul.inner_product import sum_along_depth
 from kernelmill.lower.templates.matmul.operands import (
     copy_a,
     copy_b,
@@ -25,11 +26,7 @@ from kernelmill.lower.templates.matmul.operands import (
     vectors_of_b,
 )
 from kernelmill.lower.templates.matmul.schedule import Schedule
-from kernelmill.lower.templates.matmul.site import Site
-from kernelmill.lower.templates.matmul.slide import slide
-from kernelmill.lower.templates.matmul.spec import Contraction, FindRows, Found
-from kernelmill.lower.templates.matmul.strip import Strip
-from kernelmill.lower.templates.matmul.windows import copy_windows, fill_strip
+from kernelmill.lower.templates.matmul.spec import Contraction, FillPanel, FindRows, Found
 from kernelmill.lower.weights.words import WORD_OF_128
 
 
@@ -47,107 +44,113 @@ def emit_task(builder: KernelBuilder, spec: Contraction, schedule: Schedule, tas
     """Append the work of one of the schedule's tasks."""
     rows, columns = schedule.row_blocks(spec), schedule.column_blocks(spec)
     rest = floordiv(task, rows)
-    site = Site(
+    context = ContractionContext(
         builder,
+        Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes),
+        spec.accumulate,
         spec,
         schedule,
-        lane=Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes),
         batch=unravel(floordiv(rest, columns), spec.batch),
         row_block=mod(task, rows),
         column_block=mod(rest, columns),
     )
     if spec.rows is not None:
-        _found_rows(site, rest, spec.rows)
+        _found_rows(context, rest, spec.rows)
     else:
-        _task(site)
+        _task(context)
 
 
-def _found_rows(site: Site, rest: Dim, find: FindRows) -> None:
+def _found_rows(context: ContractionContext, rest: Dim, find: FindRows) -> None:
     """A task of a contraction that finds its rows: threads, which have neighbouring tasks, share
     the columns of a batch index and not the batch."""
-    builder, size = site.builder, product(site.spec.batch)
+    builder, size = context.builder, product(context.spec.batch)
     place = builder.let(builder.index(mod(rest, size)), 0, size - 1)
-    found = find(builder, unravel(place, site.spec.batch))
-    site = replace(
-        site,
-        spec=replace(site.spec, m=found.rows),
-        batch=unravel(place, site.spec.batch),
+    found = find(builder, unravel(place, context.spec.batch))
+    context = replace(
+        context,
+        spec=replace(context.spec, m=found.rows),
+        batch=unravel(place, context.spec.batch),
         column_block=floordiv(rest, size),
     )
-    first = builder.index(site.first_row_tile * site.schedule.rows)
+    first = builder.index(context.first_row_tile * context.schedule.rows)
     with builder.when(builder.op("gt", builder.index(found.rows), first)):
-        _task(site)
-    with builder.when(builder.op("eq", builder.index(site.row_block), 0)):
-        _sums_of_nothing(site, found)
+        _task(context)
+    with builder.when(builder.op("eq", builder.index(context.row_block), 0)):
+        _sums_of_nothing(context, found)
 
 
-def _sums_of_nothing(site: Site, found: Found) -> None:
+def _sums_of_nothing(context: ContractionContext, found: Found) -> None:
     """Zeros in the task's columns of the rows behind those that were found."""
-    schedule = site.schedule
+    schedule = context.schedule
     with (
-        site.builder.loop(found.rows, found.end, prefix="m") as row,
-        site.column_tiles() as tile,
+        context.builder.loop(found.rows, found.end, prefix="m") as row,
+        context.column_tiles() as tile,
     ):
-        vectors = ceildiv(site.spec.n, schedule.lanes)
+        vectors = ceildiv(context.spec.n, schedule.lanes)
         count = _at_most(schedule.vectors, vectors, tile * schedule.vectors)
-        with site.builder.loop(0, count, prefix="v") as v:
+        with context.builder.loop(0, count, prefix="v") as v:
             column = tile * schedule.width + v.index * schedule.lanes
-            _store(site, row.index, column, site.zeros())
+            _store(context, row.index, column, context.zeros())
 
 
-def _task(site: Site) -> None:
-    spec, schedule = site.spec, site.schedule
-    if schedule.slide_rows:
-        slide(site)
-        return
+def _task(context: ContractionContext) -> None:
+    spec, schedule = context.spec, context.schedule
     if not schedule.inline:
-        site.write(0, site.zeros())
+        context.write(0, context.zeros())
     if schedule.pack_a:
-        copy_a(site)
-    strip = None
-    if schedule.run_vectors and not schedule.depth_block:
-        begin = site.column_block * (schedule.column_tiles * schedule.width)
+        copy_a(context)
+    fill = None
+    if schedule.run and not schedule.depth_block:
+        begin = context.column_block * (schedule.column_tiles * schedule.width)
         end = minimum(spec.n, begin + schedule.column_tiles * schedule.width)
-        strip = fill_strip(site, Depth.whole(spec.k), begin, end)
-    with site.column_tiles() as tile:
-        _column_tile(site, tile, strip)
+        fill = _prepare(context, Depth.whole(spec.k), begin, end)
+    with context.column_tiles() as tile:
+        _column_tile(context, tile, fill)
 
 
-def _column_tile(site: Site, column: Dim, strip: Strip | None) -> None:
+def _prepare(context: ContractionContext, depth: Depth, begin: Dim, end: Dim) -> FillPanel:
+    """What fills panels of columns [begin, end)."""
+    kept = context.schedule.kept(context.spec)
+    assert kept is not None
+    return kept.prepare(context, context.batch, context.scratch.source, depth, begin, end)
+
+
+def _column_tile(context: ContractionContext, column: Dim, fill: FillPanel | None) -> None:
     """All of the task's tiles with these columns."""
-    spec, block = site.spec, site.schedule.depth_block
+    spec, block = context.spec, context.schedule.depth_block
     depth = Depth.whole(spec.k)
     if spec.bytewise:
-        _clear(site, site.scratch.shift, site.schedule.width)
+        _clear(context, context.scratch.shift, context.schedule.width)
     if not block:
-        _pack_b(site, depth, column, strip)
-        _add_shift(site, depth, column)
-        with site.row_tiles() as row:
-            _sum_tile(site, depth, row, column)
-            if not site.schedule.inline:
-                _finish_tile(site, row, column)
+        _pack_b(context, depth, column, fill)
+        _add_shift(context, depth, column)
+        with context.row_tiles() as row:
+            _sum_tile(context, depth, row, column)
+            if not context.schedule.inline:
+                _finish_tile(context, row, column)
         return
-    _clear_sums(site)
-    with site.builder.loop(0, spec.k[0], block, prefix="block") as start:
+    _clear_sums(context)
+    with context.builder.loop(0, spec.k[0], block, prefix="block") as start:
         part = Depth(spec.k, start.index, minimum(spec.k[0], start.index + block))
-        _pack_b(site, part, column, None)
-        _add_shift(site, part, column)
-        with site.row_tiles() as row:
-            _sum_tile(site, part, row, column)
-    with site.row_tiles() as row:
-        _finish_tile(site, row, column)
+        _pack_b(context, part, column, None)
+        _add_shift(context, part, column)
+        with context.row_tiles() as row:
+            _sum_tile(context, part, row, column)
+    with context.row_tiles() as row:
+        _finish_tile(context, row, column)
 
 
-def _pack_b(site: Site, depth: Depth, column: Dim, strip: Strip | None) -> None:
-    """Fill the panel of B in scratch, if it has one; from the task's strip, or the tile's own."""
-    schedule, n = site.schedule, site.spec.n
-    if schedule.run_vectors:
-        if strip is None:
-            begin = column * schedule.width
-            strip = fill_strip(site, depth, begin, minimum(n, begin + schedule.width))
-        copy_windows(site, strip, column)
+def _pack_b(context: ContractionContext, depth: Depth, column: Dim, fill: FillPanel | None) -> None:
+    """Fill the panel of B in scratch, if it has one; by what was prepared for the task, or anew."""
+    schedule = context.schedule
+    if schedule.run:
+        begin = column * schedule.width
+        end = minimum(context.spec.n, begin + schedule.width)
+        fill = fill or _prepare(context, depth, begin, end)
+        stride = schedule.panel_stride
+        fill(begin, end, context.scratch.b - depth.start * depth.inner * stride, stride)
     elif schedule.pack_b:
-        copy_b(site, depth, column)
+        copy_b(context, depth, column)
 
 
 # ---- sums -----------------------------------------------------------------------------------
@@ -167,32 +170,34 @@ def _choose(builder: KernelBuilder, choices: Sequence[Choice]) -> None:
         _choose(builder, others)
 
 
-def _sum_tile(site: Site, depth: Depth, row: Dim, column: Dim) -> None:
+def _sum_tile(context: ContractionContext, depth: Depth, row: Dim, column: Dim) -> None:
     """Sum one tile, with as many rows and vectors as there are at the edges."""
-    if site.schedule.dot:
-        sum_along_depth(site, depth, column)
+    if context.schedule.dot:
+        sum_along_depth(context, depth, column)
         return
 
     def with_vectors(vectors: int) -> Callable[[], None]:
-        return lambda: _choose(site.builder, _row_choices(site, depth, row, column, vectors))
+        return lambda: _choose(context.builder, _row_choices(context, depth, row, column, vectors))
 
-    spec, schedule = site.spec, site.schedule
+    spec, schedule = context.spec, context.schedule
     if isinstance(spec.n, int) and spec.n % schedule.width:
         full, rest = divmod(spec.n, schedule.width)
         last = part_count(rest, schedule.lanes)
         if last < schedule.vectors:
             narrow = with_vectors(last)
             choices = [(full - column, with_vectors(schedule.vectors)), (None, narrow)]
-            _choose(site.builder, choices if full else choices[1:])
+            _choose(context.builder, choices if full else choices[1:])
             return
     with_vectors(schedule.vectors)()
 
 
-def _row_choices(site: Site, depth: Depth, row: Dim, column: Dim, vectors: int) -> Sequence[Choice]:
-    m, rows = site.spec.m, site.schedule.rows
+def _row_choices(
+    context: ContractionContext, depth: Depth, row: Dim, column: Dim, vectors: int
+) -> Sequence[Choice]:
+    m, rows = context.spec.m, context.schedule.rows
 
     def with_rows(count: int) -> Callable[[], None]:
-        return lambda: _register_tile(site, depth, row, column, count, vectors)
+        return lambda: _register_tile(context, depth, row, column, count, vectors)
 
     if mod(m, rows) == 0:
         return [(None, with_rows(rows))]
@@ -207,88 +212,90 @@ def _row_choices(site: Site, depth: Depth, row: Dim, column: Dim, vectors: int) 
 
 
 def _register_tile(
-    site: Site, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int
+    context: ContractionContext, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int
 ) -> None:
-    builder, schedule = site.builder, site.schedule
+    builder, schedule = context.builder, context.schedule
     tile = Tile(
         rows,
         vectors,
         schedule.lanes,
-        site.dtype,
+        context.dtype,
         schedule.fused,
-        site.spec.unit,
-        site.spec.b.panelled,
+        context.spec.unit,
+        context.spec.b.panelled,
     )
-    if is_flat(site):
+    if is_flat(context):
         depth = depth.collapsed()
-    a = rows_of_a(site, depth, row)
-    b = vectors_of_b(site, depth, column, vectors)
+    a = rows_of_a(context, depth, row)
+    b = vectors_of_b(context, depth, column, vectors)
     if schedule.ahead:
-        b = fetching_ahead(site, b, depth, row, column)
+        b = fetching_ahead(context, b, depth, row, column)
     if schedule.rows_ahead:
-        a = expecting_rows(site, a, row)
+        a = expecting_rows(context, a, row)
     places = [
-        _sums(site, row) + i * schedule.width + v * schedule.lanes
+        _sums(context, row) + i * schedule.width + v * schedule.lanes
         for i in range(rows)
         for v in range(vectors)
     ]
     if schedule.inline:
-        initial = [site.zeros()] * len(places)
+        initial = [context.zeros()] * len(places)
     elif schedule.depth_block:
-        initial = [site.read(place, schedule.lanes) for place in places]
+        initial = [context.read(place, schedule.lanes) for place in places]
     else:
         # From memory, so that LLVM does not set these registers before it is known that this tile
         # is the one, at the cost of another tile's registers.
-        initial = [site.read(0, schedule.lanes)] * len(places)
-    factors = factors_of_b(site, column, vectors)
+        initial = [context.read(0, schedule.lanes)] * len(places)
+    factors = factors_of_b(context, column, vectors)
     sums = tile.sum_products(builder, depth, a, b, initial, factors)
     if schedule.inline:
         for v, value in enumerate(sums):
-            _store(site, row, column * schedule.width + v * schedule.lanes, value)
+            _store(context, row, column * schedule.width + v * schedule.lanes, value)
         return
     for place, value in zip(places, sums, strict=True):
-        site.write(place, value)
+        context.write(place, value)
 
 
-def _sums(site: Site, row: Dim) -> Dim:
+def _sums(context: ContractionContext, row: Dim) -> Dim:
     """Where scratch holds the sums of a tile."""
-    schedule = site.schedule
-    slot = row - site.first_row_tile if schedule.depth_block else 0
-    return site.scratch.sums + slot * (schedule.rows * schedule.width)
+    schedule = context.schedule
+    slot = row - context.first_row_tile if schedule.depth_block else 0
+    return context.scratch.sums + slot * (schedule.rows * schedule.width)
 
 
-def _clear_sums(site: Site) -> None:
-    schedule = site.schedule
-    _clear(site, site.scratch.sums, schedule.row_tiles * schedule.rows * schedule.width)
+def _clear_sums(context: ContractionContext) -> None:
+    schedule = context.schedule
+    _clear(context, context.scratch.sums, schedule.row_tiles * schedule.rows * schedule.width)
 
 
-def _clear(site: Site, start: int, size: int) -> None:
-    lanes, zeros = site.schedule.lanes, site.zeros()
-    with site.builder.loop(0, size // lanes, prefix="v") as loop:
-        site.write(start + loop.index * lanes, zeros)
+def _clear(context: ContractionContext, start: int, size: int) -> None:
+    lanes, zeros = context.schedule.lanes, context.zeros()
+    with context.builder.loop(0, size // lanes, prefix="v") as loop:
+        context.write(start + loop.index * lanes, zeros)
 
 
-def _add_shift(site: Site, depth: Depth, column: Dim) -> None:
+def _add_shift(context: ContractionContext, depth: Depth, column: Dim) -> None:
     """With bytes: 128 times the sums of the tile's columns, which A's bytes add to every row."""
-    if not site.spec.bytewise:
+    if not context.spec.bytewise:
         return
-    schedule, shift = site.schedule, site.scratch.shift
-    tile = Tile(1, schedule.vectors, schedule.lanes, site.dtype, schedule.fused, site.spec.unit)
-    b = vectors_of_b(site, depth, column, schedule.vectors)
+    schedule, shift = context.schedule, context.scratch.shift
+    tile = Tile(
+        1, schedule.vectors, schedule.lanes, context.dtype, schedule.fused, context.spec.unit
+    )
+    b = vectors_of_b(context, depth, column, schedule.vectors)
     places = [shift + v * schedule.lanes for v in range(schedule.vectors)]
-    known = [site.read(place, schedule.lanes) for place in places]
-    word = site.builder.op("splat", WORD_OF_128, dtype=site.dtype)
-    sums = tile.sum_products(site.builder, depth, lambda i, k: word, b, known)
+    known = [context.read(place, schedule.lanes) for place in places]
+    word = context.builder.op("splat", WORD_OF_128, dtype=context.dtype)
+    sums = tile.sum_products(context.builder, depth, lambda i, k: word, b, known)
     for place, value in zip(places, sums, strict=True):
-        site.write(place, value)
+        context.write(place, value)
 
 
 # ---- epilogue -------------------------------------------------------------------------------
 
 
-def _finish_tile(site: Site, row: Dim, column: Dim) -> None:
+def _finish_tile(context: ContractionContext, row: Dim, column: Dim) -> None:
     """Hand the sums of one tile to the caller's epilogue."""
-    spec, schedule, builder = site.spec, site.schedule, site.builder
+    spec, schedule, builder = context.spec, context.schedule, context.builder
     first = row * schedule.rows
     rows = _at_most(schedule.rows, spec.m, first)
     vectors = _at_most(schedule.vectors, ceildiv(spec.n, schedule.lanes), column * schedule.vectors)
@@ -296,12 +303,12 @@ def _finish_tile(site: Site, row: Dim, column: Dim) -> None:
         builder.loop(0, rows, prefix="m") as i,
         builder.loop(0, vectors, prefix="v") as v,
     ):
-        place = _sums(site, row) + i.index * schedule.width + v.index * schedule.lanes
-        value = site.read(place, schedule.lanes)
+        place = _sums(context, row) + i.index * schedule.width + v.index * schedule.lanes
+        value = context.read(place, schedule.lanes)
         if spec.bytewise:
-            shift = site.read(site.scratch.shift + v.index * schedule.lanes, schedule.lanes)
+            shift = context.read(context.scratch.shift + v.index * schedule.lanes, schedule.lanes)
             value = builder.op("sub", value, shift)
-        _store(site, first + i.index, column * schedule.width + v.index * schedule.lanes, value)
+        _store(context, first + i.index, column * schedule.width + v.index * schedule.lanes, value)
 
 
 def _at_most(count: int, size: Dim, start: Dim) -> Dim:
@@ -309,7 +316,7 @@ def _at_most(count: int, size: Dim, start: Dim) -> Dim:
     return count if mod(size, count) == 0 else minimum(count, size - start)
 
 
-def _store(site: Site, row: Dim, column: Dim, value: Value) -> None:
-    spec = site.spec
-    lane = site.lanes(spec.n - column, spec.n)
-    spec.store(site.builder, site.batch, row, column + site.lane.index, lane, value)
+def _store(context: ContractionContext, row: Dim, column: Dim, value: Value) -> None:
+    spec = context.spec
+    lane = context.masked(spec.n - column, spec.n)
+    spec.store(context.builder, context.batch, row, column + context.lane.index, lane, value)

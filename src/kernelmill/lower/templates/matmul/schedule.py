@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.templates.matmul.spec import Contraction
-from kernelmill.lower.templates.matmul.strip_shape import StripShape, strip_shape
-
-_LINE_BYTES = 64
+from kernelmill.lower.emit.context import LINE_BYTES
+from kernelmill.lower.templates.matmul.spec import Contraction, KeptInput
 
 
 @dataclass(frozen=True)
@@ -18,15 +16,14 @@ class ScratchLayout:
 
     sums    finished tiles, each `rows` x `width`; before them one vector of zeros
     shift   with bytes: for each column of a tile what A's bytes being 128 more adds to its sums
-    strip   of the image that B is a window over
+    source  what the source of B's panels keeps
     b       a panel of B: [k][`panel_stride`]
     a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
     """
 
     sums: int
     shift: int
-    strip: Dim
-    strip_shape: StripShape | None
+    source: Dim
     b: Dim
     a: Dim
     row_stride: int
@@ -39,10 +36,8 @@ class Schedule:
 
     lanes, rows, vectors    the register tile: `rows` x (`vectors` * `lanes`) sums
     pack_a, pack_b          copy that operand into scratch first
-    run_vectors             of a window: vectors copied for each run of positions; else 0
+    run                     vectors of the longest run that the source of B's panels writes; else 0
     dot                     sums run along k, and are added up across lanes at the end
-    slide_rows              of a window with few sums: output rows of a task, summed in the strip
-    slide_together          and so many of them at a time
     inline                  hand sums to `store` from registers, not by way of scratch
     fused                   the processor multiplies and adds in one instruction
     work                    estimated nanoseconds of all tasks on one core
@@ -57,10 +52,8 @@ class Schedule:
     vectors: int
     pack_a: bool
     pack_b: bool
-    run_vectors: int
+    run: int
     dot: bool
-    slide_rows: int
-    slide_together: int
     inline: bool
     fused: bool
     work: Dim
@@ -78,7 +71,7 @@ class Schedule:
     @property
     def panel_stride(self) -> int:
         """Elements between the rows of a panel of B in scratch."""
-        return self.lanes * (self.vectors + self.run_vectors)
+        return self.lanes * (self.vectors + self.run)
 
     def row_blocks(self, spec: Contraction) -> Dim:
         """Tasks along m."""
@@ -86,8 +79,6 @@ class Schedule:
 
     def column_blocks(self, spec: Contraction) -> Dim:
         """Tasks along n."""
-        if self.slide_rows and spec.b.window is not None:
-            return ceildiv(spec.b.window.outputs[0], self.slide_rows)
         return ceildiv(ceildiv(spec.n, self.width), self.column_tiles)
 
     def tasks(self, spec: Contraction) -> Dim:
@@ -96,35 +87,30 @@ class Schedule:
 
     def scratch(self, spec: Contraction) -> ScratchLayout:
         """The regions of a thread's scratch, each on a cache line of its own."""
-        line = _LINE_BYTES // spec.accumulate.bytes
+        line = LINE_BYTES // spec.accumulate.bytes
         tiles = self.row_tiles if self.depth_block else 1
         sums = 0 if self.inline else tiles * self.rows * self.width
         first_sum = part_count(self.lanes, line) * line
         shift = first_sum + part_count(sums, line) * line
-        strip = shift + (part_count(self.width, line) * line if spec.bytewise else 0)
-        shape = self.strip_shape(spec)
-        b = strip + (ceildiv(shape.elements, line) * line if shape is not None else 0)
+        source = shift + (part_count(self.width, line) * line if spec.bytewise else 0)
+        kept = self.kept(spec)
+        b = source + (0 if kept is None else ceildiv(kept.elements, line) * line)
         depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
         if spec.b.contiguous_along == "k":
             depth = depth + self.lanes - 1  # turned round in whole blocks
-        panel = depth * self.panel_stride if self.pack_b and not self.slide_rows else 0
+        panel = depth * self.panel_stride if self.pack_b else 0
         a = b + ceildiv(panel, line) * line
         rows = self.row_tiles * self.rows
         row_stride = part_count(rows, self.lanes) * self.lanes
         packed = spec.depth * row_stride if self.pack_a else 0
         end = a + ceildiv(packed, line) * line
         bytes = end * spec.accumulate.bytes
-        return ScratchLayout(first_sum, shift, strip, shape, b, a, row_stride, bytes)
+        return ScratchLayout(first_sum, shift, source, b, a, row_stride, bytes)
 
-    def strip_shape(self, spec: Contraction) -> StripShape | None:
-        """The strip for a task's columns, or a tile's with `depth_block`; None for no window."""
-        window = spec.b.window
-        if window is None or not self.run_vectors:
+    def kept(self, spec: Contraction) -> KeptInput | None:
+        """What the source of B's panels keeps, if it has one: for a task's columns, or with
+        `depth_block` for a tile's."""
+        if spec.b.source is None or not self.run:
             return None
-        positions: Dim = self.width * (1 if self.depth_block else self.column_tiles)
-        if self.slide_rows:
-            positions = (self.slide_rows - 1) * window.outputs[1] + 1
-        return strip_shape(
-            spec, window, self.depth_block or spec.k[0], positions, self.lanes,
-            slack=max(self.run_vectors, 2) * self.lanes,
-        )  # fmt: skip
+        columns = self.width * (1 if self.depth_block else self.column_tiles)
+        return spec.b.source.kept(self.depth_block or spec.k[0], columns, self.lanes, self.run)

@@ -1,7 +1,7 @@
 """What a contraction is: C[batch, m, n] = sum over k of A[batch, m, k] * B[batch, k, n].
 
-Operands are reached through callbacks only, so a view, a cast, a gather, a convolution's window or
-a fused prologue costs the template nothing. The vector axis is always n: a caller whose result is
+Operands are reached through callbacks only, so a view, a cast, a gather or a fused prologue costs
+the template nothing. The vector axis is always n: a caller whose result is
 contiguous along the other axis swaps the roles of A and B.
 """
 
@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dtype import I32, DType
 from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.callbacks import ExpectElement, LoadElement, StoreElement
-
-LoadImage = Callable[[KernelBuilder, Dims, Dim, tuple[Dim, Dim], Lane], Value]
-"""`load(builder, batch, channel, position, lane)`: elements of an image along its last axis, where
-the lane's symbol occurs times the window's stride. All lanes that the mask leaves are inside."""
+from kernelmill.lower.emit.context import EmitContext
+from kernelmill.lower.emit.depth import Depth
 
 
 @dataclass(frozen=True)
@@ -37,32 +34,54 @@ FindRows = Callable[[KernelBuilder, Dims], Found]
 """`rows(builder, batch)`: the rows that a batch index has. What it emits stays in scope."""
 
 
-@dataclass(frozen=True)
-class Window:
-    """B as a window over an image with two spatial axes, the first of size 1 if need be.
+FillPanel = Callable[[Dim, Dim, Dim, int], None]
+"""`fill(begin, end, start, stride)`: columns [begin, end) of all the k for which it was prepared,
+the row of k = 0 at `start` in scratch, each `stride` elements after the one before."""
 
-    With k = (channel, i, j) and n = x * outputs[1] + y, the element of B is the image's at
-    (channel, x * stride[0] + i * dilation[0] - low[0], y * stride[1] + j * dilation[1] - low[1]),
-    and zero where that is outside of `sizes`.
+
+class KeptInput(Protocol):
+    """What a source of panels keeps in scratch."""
+
+    @property
+    def elements(self) -> Dim:
+        """How much that is."""
+        ...
+
+    def prepare(
+        self, context: EmitContext, batch: Dims, start: Dim, depth: Depth, begin: Dim, end: Dim
+    ) -> FillPanel:
+        """Emit it, at `start` in scratch, for columns [begin, end)."""
+        ...
+
+
+class PanelSource(Protocol):
+    """Fills panels of B in scratch from some of its input, which it keeps there too.
+
+    It may write runs of vectors, of which the last in a row of a panel goes beyond its end.
     """
 
-    load: LoadImage
-    sizes: tuple[Dim, Dim]
-    outputs: tuple[Dim, Dim]
-    stride: tuple[int, int]
-    dilation: tuple[int, int]
-    low: tuple[int, int]
+    def run(self, lanes: int, vectors: int) -> int:
+        """Vectors of the longest run, in panels of so many."""
+        ...
+
+    def row_operations(self, width: int, run: int) -> int:
+        """Vector operations for each row of a panel of that width."""
+        ...
+
+    def kept(self, depth: Dim, columns: Dim, lanes: int, run: int) -> KeptInput:
+        """What it keeps for so many of the first k axis and so many neighbouring columns."""
+        ...
 
 
 @dataclass(frozen=True)
 class Operand:
     """One side of a contraction. `outer` is m for A and n for B.
 
-    load              reads elements; None when the operand is packed or a window.
+    load              reads elements; None when the operand is packed or has a source.
     contiguous_along  "outer" or "k": where neighbours are neighbours in memory, so that a vector
                       load is one load; None when along neither (a gather).
     direct            True when a load is little more than a memory access; False when it computes
-                      (a prologue, a window with padding) and is better done once than many times.
+                      (a prologue, padding) and is better done once than many times.
     expect            brings elements near; None unless they are read where they lie, the elements
                       of each `outer` together and after those of the one before.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
@@ -71,7 +90,7 @@ class Operand:
     panelled          for B only: what `load` computes comes from panels of `Schedule.width`.
     factored          of such a B, what `load` gives without a factor that all k with one index of
                       the first axis share, and that factor.
-    window            for B only: where its elements come from, which is faster than `load`.
+    source            for B only: what fills its panels in scratch.
     """
 
     load: LoadElement | None
@@ -81,7 +100,7 @@ class Operand:
     packed: str | None = None
     panelled: bool = False
     factored: tuple[LoadElement, LoadElement] | None = None
-    window: Window | None = None
+    source: PanelSource | None = None
 
 
 @dataclass(frozen=True)

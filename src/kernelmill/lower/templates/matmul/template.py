@@ -1,4 +1,4 @@
-"""The matmul template: products, grouped products and planar convolutions as contractions."""
+"""The matmul template: products and grouped products as contractions."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.matmul.bind import MatmulBinding
+from kernelmill.lower.templates.matmul.bind import ContractionBinding
+from kernelmill.lower.templates.matmul.candidates import Tiling, tilings
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
+from kernelmill.lower.templates.matmul.heuristics import plan_contraction
+from kernelmill.lower.templates.matmul.roles import product_roles
 from kernelmill.lower.templates.matmul.spec import Contraction
-from kernelmill.lower.templates.matmul.tiles import plan_contraction
-from kernelmill.lower.templates.matmul.tiling import Tiling, tilings
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,13 @@ class MatmulTemplate:
     name: str = "matmul"
 
     def matches(self, context: GroupContext) -> bool:
-        """Any group around a matmul, a grouped matmul or a convolution."""
-        return context.group.kind is GroupKind.CONTRACT
+        """Any group around a product or a grouped product."""
+        seed = context.group.seed
+        return context.group.kind is GroupKind.CONTRACT and seed is not None and seed.op != "conv"
 
-    def bind(self, context: GroupContext) -> MatmulBinding:
+    def bind(self, context: GroupContext) -> ContractionBinding:
         """The group as a contraction."""
-        return MatmulBinding(context)
+        return ContractionBinding(context, product_roles)
 
     def schedule(
         self, spec: Contraction, machine: Machine, candidate: Tiling | None

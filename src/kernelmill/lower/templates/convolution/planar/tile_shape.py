@@ -1,15 +1,15 @@
-"""How much of an image a strip holds, and in what order."""
+"""How much of an image the padded input tile holds, and in what order."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
-from kernelmill.lower.templates.matmul.spec import Contraction, Window
+from kernelmill.lower.templates.convolution.planar.spec import Window
 
 
 @dataclass(frozen=True)
-class StripShape:
+class TileShape:
     """Row-major [channel][row][phase][column]: a row's pixels are dealt out to as many phases as
     the window moves at a time, so that windows side by side read pixels side by side.
 
@@ -27,36 +27,37 @@ class StripShape:
 
     @property
     def row_stride(self) -> Dim:
+        """Elements from one row to the next."""
         return self.phases * self.columns
 
     @property
     def channel_stride(self) -> Dim:
+        """Elements from one channel to the next."""
         return self.rows * self.row_stride
 
     @property
     def elements(self) -> Dim:
+        """All of it."""
         return self.channels * self.channel_stride + self.slack
 
 
-def strip_shape(
-    spec: Contraction, window: Window, channels: Dim, positions: Dim, lanes: int, slack: int
-) -> StripShape:
-    """The strip for so many channels and for the windows at so many neighbouring positions."""
-    (height, width), (_, high, wide) = window.outputs, spec.k
+def tile_shape(window: Window, channels: Dim, positions: Dim, lanes: int, slack: int) -> TileShape:
+    """The tile for so many channels and for the windows at so many neighbouring positions."""
+    (height, width), (high, wide) = window.outputs, window.kernel
     spanned = minimum(height, floordiv(positions + width - 2, maximum(width, 1)) + 1)
-    row_step = window.stride[0] if _only_multiples(window, 0, high) else 1
+    row_step = window.stride[0] if _only_multiples(window, 0) else 1
     moved = (spanned - 1) * window.stride[0] + (high - 1) * window.dilation[0]
     reach = width + floordiv((wide - 1) * window.dilation[1], window.stride[1])
-    return StripShape(
+    return TileShape(
         channels,
         maximum(floordiv(moved, row_step) + 1, 0),
         row_step,
-        phases=1 if _only_multiples(window, 1, wide) else window.stride[1],
+        phases=1 if _only_multiples(window, 1) else window.stride[1],
         columns=ceildiv(reach, lanes) * lanes,
         slack=slack,
     )
 
 
-def _only_multiples(window: Window, axis: int, taps: Dim) -> bool:
+def _only_multiples(window: Window, axis: int) -> bool:
     """Whether the window looks at nothing between its first tap's pixels along this axis."""
-    return taps == 1 or window.dilation[axis] % window.stride[axis] == 0
+    return window.kernel[axis] == 1 or window.dilation[axis] % window.stride[axis] == 0

@@ -16,8 +16,8 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.layouts import choose_layouts
-from kernelmill.lower.templates.convolution.spec import Geometry
-from kernelmill.lower.templates.convolution.tiles import plan_convolution
+from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 from kernelmill.plan.ir import Plan
 from tests.compiled import check, lowered, program, whole
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.templates.convolution.schedule import Schedule
-from kernelmill.lower.templates.convolution.spec import Geometry
+from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 
 MOST = 12
 """Tilings offered for one convolution."""

@@ -1,4 +1,4 @@
-"""Where in a contraction code is being emitted: the task's place, scratch, lanes and masks."""
+"""Where in a contraction code is being emitted: the task's place, its tiles, and scratch."""
 
 from __future__ import annotations
 
@@ -7,44 +7,38 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
-from kernelmill.core.dim import Dim, ceildiv, minimum, mod
-from kernelmill.core.dtype import DType
-from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import SCRATCH, Value
-from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import ravel
+from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.panels import panel_index
 from kernelmill.lower.templates.matmul.schedule import Schedule, ScratchLayout
 from kernelmill.lower.templates.matmul.spec import Contraction
 
 
 @dataclass(frozen=True)
-class Site:
+class ContractionContext(EmitContext):
     """What every part of the template needs to emit code.
 
     `batch`, `row_block` and `column_block` are the task's place; tiles are numbered through the
     whole of C.
     """
 
-    builder: KernelBuilder
     spec: Contraction
     schedule: Schedule
-    lane: Lane
     batch: Dims
     row_block: Dim
     column_block: Dim
 
-    @property
-    def dtype(self) -> DType:
-        return self.spec.accumulate
-
     @cached_property
     def scratch(self) -> ScratchLayout:
+        """The regions of scratch."""
         return self.schedule.scratch(self.spec)
 
     @property
     def first_row_tile(self) -> Dim:
+        """The task's first tile along m."""
         return self.row_block * self.schedule.row_tiles
 
     def panel(self, tile: Dim, k: Dim) -> Dim:
@@ -77,30 +71,6 @@ class Site:
         with self.builder.loop(block * size, stop, prefix="tile") as loop:
             yield loop.index
 
-    def lanes(self, left: Dim, size: Dim) -> Lane:
-        """The lane where `left` elements of an axis are still to come.
-
-        It has a mask unless the axis's `size` is a multiple of the lanes, which all steps are.
-        """
-        count = self.lane.count
-        if mod(size, count) == 0:
-            return self.lane
-        mask = self.builder.op("lane_mask", self.builder.index(left), lanes=count)
-        return Lane(self.lane.symbol, count, mask)
-
-    def zeros(self) -> Value:
-        """A vector of zeros."""
-        zero = 0.0 if self.dtype.is_float else 0
-        return self.builder.op("splat", zero, dtype=self.dtype, lanes=self.schedule.lanes)
-
-    def read(self, offset: Dim, lanes: int = 1) -> Value:
-        """Sums from scratch."""
-        return self.builder.load(SCRATCH, offset, self.dtype, lanes)
-
-    def read_packed(self, offset: Dim, lanes: int = 1) -> Value:
-        """Elements of an operand from scratch."""
+    def read_copied(self, offset: Dim, lanes: int = 1) -> Value:
+        """Elements of an operand that was copied into scratch."""
         return self.builder.load(SCRATCH, offset, self.spec.element, lanes)
-
-    def write(self, offset: Dim, value: Value, stride: Dim = 1, mask: Value | None = None) -> None:
-        """Sums or packed elements into scratch."""
-        self.builder.store(SCRATCH, offset, value, mask, stride)

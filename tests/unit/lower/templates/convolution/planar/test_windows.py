@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.core.machine import profile
+from kernelmill.lower.templates.convolution.planar.schedule import DirectWindow
+from tests.unit.lower.templates.convolution.planar.convolution import Convolution
 from tests.unit.lower.templates.matmul.compiled import adjusted
-from tests.unit.lower.templates.matmul.convolution import Convolution
 
 CASES = [
     Convolution(1, 3, (9, 11), 20, (3, 3), padding=(1, 1)),
@@ -33,7 +34,7 @@ CASES = [
     Convolution(1, 2, (2, 17), 8, (1, 1), padding=(3, 3)),
 ]
 
-SLIDING = [
+FEW_SUMS = [
     Convolution(2, 1, (14, 14), 1, (3, 3), padding=(1, 1), groups=5),
     Convolution(1, 1, (56, 56), 1, (7, 7), padding=(3, 3), groups=3),
     Convolution(1, 1, (30, 31), 1, (3, 3), (2, 2), (1, 1), groups=4),
@@ -46,23 +47,23 @@ SLIDING = [
 
 
 @pytest.mark.parametrize("offset", [False, True])
-@pytest.mark.parametrize("case", CASES + SLIDING)
+@pytest.mark.parametrize("case", CASES + FEW_SUMS)
 def test_results(case: Convolution, offset: bool) -> None:
     replace(case, offset=offset).check()
 
 
-@pytest.mark.parametrize("case", [*SLIDING, CASES[0], CASES[5]])
+@pytest.mark.parametrize("case", [*FEW_SUMS, CASES[0], CASES[5]])
 def test_weights_where_they_lie(case: Convolution) -> None:
     replace(case, packed=False).check()
 
 
-@pytest.mark.parametrize("case", [CASES[i] for i in (0, 5, 8, 15)] + SLIDING[2:3])
+@pytest.mark.parametrize("case", [CASES[i] for i in (0, 5, 8, 15)] + FEW_SUMS[2:3])
 def test_every_access_is_inside(case: Convolution) -> None:
     torch.testing.assert_close(case.interpreted(), case.expected(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("level", [2, 3])
-@pytest.mark.parametrize("case", [CASES[i] for i in (0, 3, 7)] + SLIDING[:3])
+@pytest.mark.parametrize("case", [CASES[i] for i in (0, 3, 7)] + FEW_SUMS[:3])
 def test_narrower_vectors(case: Convolution, level: int) -> None:
     replace(case, target=profile(f"x86-64-v{level}")).check()
 
@@ -79,10 +80,11 @@ def test_any_split_into_tasks(column_tiles: int) -> None:
         replace(case, adjust=adjusted(row_tiles=1, column_tiles=column_tiles)).check()
 
 
-def test_few_sums_are_made_in_the_strip() -> None:
-    for case in SLIDING[:-1]:
-        assert case.schedule.slide_rows and not SLIDING[-1].schedule.slide_rows
-    assert not CASES[0].schedule.slide_rows
+def test_few_sums_are_made_in_the_padded_tile() -> None:
+    for case in FEW_SUMS[:-1]:
+        assert isinstance(case.schedule, DirectWindow)
+    for case in (FEW_SUMS[-1], CASES[0]):
+        assert not isinstance(case.schedule, DirectWindow)
 
 
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))

@@ -14,10 +14,10 @@ from kernelmill.core.isa import MULTIPLY_ADD
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
-from kernelmill.lower.templates.convolution.schedule import Schedule
-from kernelmill.lower.templates.convolution.spec import Geometry, Pair
-from kernelmill.lower.templates.convolution.tiling import ConvolutionTiling
-from kernelmill.lower.templates.matmul.tiles import tile_ns
+from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
+from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionTiling
+from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 
 _OPEN = ConvolutionTiling()
 
@@ -147,7 +147,7 @@ def _with_tasks(
     """Choose a task's rows and panels: the least time summed over several numbers of threads."""
     height, panels = tile.outputs[0], tile.panel_count(geometry)
     batch = size_hint(geometry.images) * geometry.groups
-    row_counts = [count * tile.down for count in _block_sizes(part_count(height, tile.down))]
+    row_counts = [count * tile.down for count in block_sizes(part_count(height, tile.down))]
 
     def task(cut: Pair) -> Schedule:
         return replace(tile, rows=min(cut[0], height), panels=cut[1])
@@ -158,7 +158,7 @@ def _with_tasks(
         one = _task_ns(geometry, schedule, machine)
         return sum(part_count(tasks, count) * count * one for count in threads)
 
-    panel_counts = [1] if geometry.depthwise else _block_sizes(panels)
+    panel_counts = [1] if geometry.depthwise else block_sizes(panels)
     cuts = list(pairs(row_counts, panel_counts))
     least = min(spent(cut, (1,)) for cut in cuts)
     threads = (1,) if least <= _SERIAL_NS else THREADS
@@ -185,11 +185,6 @@ def _looks_ahead(geometry: Geometry, schedule: Schedule, machine: Machine) -> bo
     """Whether weights come from far and each is read by few tiles."""
     bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
     return bytes > machine.l2_bytes // 4 and schedule.tiles <= _FEW_TILES
-
-
-def _block_sizes(count: int) -> list[int]:
-    """The sizes when `count` things are cut into 1, 2, ... blocks of nearly one size."""
-    return sorted({part_count(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
 
 
 def _task_ns(geometry: Geometry, schedule: Schedule, machine: Machine) -> float:

@@ -39,7 +39,7 @@ def tilings(spec: Contraction, schedule: Schedule) -> list[Tiling]:
     """What to try in place of the cost model's schedule, the likelier first; none where a size is
     symbolic."""
     sizes = (*spec.batch, spec.m, spec.n, *spec.k)
-    if not all(isinstance(size, int) and size > 0 for size in sizes) or schedule.slide_rows:
+    if not all(isinstance(size, int) and size > 0 for size in sizes):
         return []
     pairs = zip_longest(_shapes(spec, schedule), _blocks(spec, schedule))
     found = dict.fromkeys(one for pair in pairs for one in pair if one is not None)

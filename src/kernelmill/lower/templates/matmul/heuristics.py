@@ -14,14 +14,13 @@ from itertools import product as pairs
 from math import prod
 
 from kernelmill.core.dim import Dim, floordiv, minimum, product
-from kernelmill.core.isa import MULTIPLY_ADD
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
+from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
+from kernelmill.lower.templates.matmul.candidates import Tiling
 from kernelmill.lower.templates.matmul.schedule import Schedule
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
-from kernelmill.lower.templates.matmul.strip_shape import strip_shape
-from kernelmill.lower.templates.matmul.tiling import Tiling
 
 _OPEN = Tiling()
 
@@ -36,17 +35,6 @@ _DIRECT_ROWS = 8
 
 DOT_ROWS = 4
 """Most rows for which summing along k is cheaper than turning B round."""
-
-_SLIDE_SUMS = 4
-"""Most rows for which windows are summed where they lie in a strip."""
-
-_SLIDE_TAPS = 64
-_SLIDE_PRODUCTS = 400
-"""Most taps of such a window, and most products that are written out."""
-
-_SLIDE_PIXELS = 2**14
-_SLIDE_TASKS = 32
-"""Strips of that size, and that number of tasks, are aimed at."""
 
 _INLINE_DEPTH = 32
 """Up to this depth the sums' way through scratch would be felt."""
@@ -68,28 +56,25 @@ def plan_contraction(spec: Contraction, machine: Machine, given: Tiling = _OPEN)
         return replace(schedule, work=_grouped_work(spec, schedule.lanes, machine))
     lanes = machine.isa.lanes(spec.accumulate)
     dot = _sums_along_depth(spec)
-    slide_rows, slide_together = _choose_slide(spec, machine, lanes)
     vectors = 1 if dot else given.vectors or _choose_vectors(spec, machine, lanes)
     limit = min(_row_limit(spec.a, machine, vectors), given.rows or _MOST_ROWS)
-    rows = size_hint(spec.m) if dot or slide_rows else _choose_rows(spec.m, limit, vectors, machine)
+    rows = size_hint(spec.m) if dot else _choose_rows(spec.m, limit, vectors, machine)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
     schedule = Schedule(
         lanes=lanes,
         rows=rows,
         vectors=vectors,
-        pack_a=spec.a.packed is None and not spec.a.direct and not dot and not slide_rows,
+        pack_a=spec.a.packed is None and not spec.a.direct and not dot,
         pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, machine, one_tile),
-        run_vectors=_run_vectors(spec, lanes, vectors),
+        run=spec.b.source.run(lanes, vectors) if spec.b.source else 0,
         dot=dot,
-        slide_rows=slide_rows,
-        slide_together=slide_together,
         inline=rows == 1
         and one_tile
         and not dot
         and spec.words == 1
         and size_hint(spec.depth) <= _INLINE_DEPTH,
         fused=machine.isa.has_fma and spec.accumulate.is_float,
-        work=_work(spec, lanes, machine),
+        work=estimated_work(spec, lanes, machine),
     )
     if dot or one_tile:
         return _with_blocks(schedule, spec, machine, given)
@@ -111,36 +96,9 @@ def _sums_along_depth(spec: Contraction) -> bool:
     return few and loose and spec.b.contiguous_along == "k" and size_hint(spec.k[-1]) >= 16
 
 
-def _choose_slide(spec: Contraction, machine: Machine, lanes: int) -> tuple[int, int]:
-    """Output rows of a task, and how many at a time, where so few sums share a window that a panel
-    would not pay; else (0, 0)."""
-    window = spec.b.window
-    if window is None or not isinstance(spec.m, int) or not 0 < spec.m <= _SLIDE_SUMS:
-        return 0, 0
-    taps = size_hint(spec.k[1]) * size_hint(spec.k[2])
-    known = all(isinstance(size, int) for size in (*spec.k, *window.outputs))
-    if not known or taps > _SLIDE_TAPS or spec.n == 0:
-        return 0, 0
-    height, batch = size_hint(window.outputs[0]), prod(size_hint(size) for size in spec.batch)
-    one_row = strip_shape(spec, window, spec.k[0], 1, lanes, 0)
-    most = max(
-        _SLIDE_PIXELS // size_hint(one_row.elements), part_count(height * batch, _SLIDE_TASKS), 1
-    )
-    rows = max(count for count in range(1, min(most, height) + 1) if height % count == 0)
-    sums = min(machine.isa.vector_registers // 4, _SLIDE_PRODUCTS // taps)
-    together = max(1, sums // spec.m)
-    return rows, max(count for count in range(1, together + 1) if rows % count == 0)
-
-
 def _row_limit(a: Operand, machine: Machine, vectors: int) -> int:
     limit = _ROWS[machine.isa.vector_registers][vectors - 1]
     return limit if a.packed is not None else min(limit, _DIRECT_ROWS)
-
-
-def tile_ns(rows: int, vectors: int, machine: Machine) -> float:
-    """Of a register tile for each k: multiply-adds or loads, whichever take longer."""
-    sums = rows * vectors / machine.dot_rate(MULTIPLY_ADD)
-    return max(sums, machine.time(rows + vectors, {}))
 
 
 def _choose_vectors(spec: Contraction, machine: Machine, lanes: int) -> int:
@@ -189,7 +147,7 @@ def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
 
 def _must_pack_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
-    if spec.b.window is not None or spec.b.contiguous_along == "k" or spec.words > 1:
+    if spec.b.source is not None or spec.b.contiguous_along == "k" or spec.words > 1:
         return True
     if one_tile:
         return False
@@ -198,14 +156,6 @@ def _must_pack_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
     if not isinstance(spec.n, int) or not isinstance(spec.depth, int):
         return True
     return _bytes(spec, spec.n) > machine.l2_bytes // 4
-
-
-def _run_vectors(spec: Contraction, lanes: int, vectors: int) -> int:
-    """Vectors that hold any run of a tile's positions in one row of output."""
-    if spec.b.window is None:
-        return 0
-    width = spec.b.window.outputs[1]
-    return vectors if not isinstance(width, int) else min(vectors, part_count(width, lanes))
 
 
 def _looks_ahead(schedule: Schedule, spec: Contraction, machine: Machine) -> bool:
@@ -266,13 +216,8 @@ def _with_blocks(
         one = task_ns(*blocks)
         return sum(part_count(tasks, count) * count * one for count in threads)
 
-    best = min(pairs(_block_sizes(row_tiles), _block_sizes(column_tiles)), key=spent)
+    best = min(pairs(block_sizes(row_tiles), block_sizes(column_tiles)), key=spent)
     return replace(schedule, row_tiles=best[0], column_tiles=best[1])
-
-
-def _block_sizes(count: int) -> list[int]:
-    """The sizes when `count` tiles are cut into 1, 2, ... blocks of nearly one size."""
-    return sorted({part_count(count, cuts) for cuts in range(1, min(count, 64) + 1)}, reverse=True)
 
 
 def _task_ns(
@@ -288,8 +233,8 @@ def _task_ns(
         """Of streaming B in, and of making its panels."""
         elements = column_tiles * schedule.width * depth
         streamed = machine.streaming(elements * spec.accumulate.bytes)
-        if schedule.run_vectors:
-            made = _window_operations(replace(schedule, column_tiles=column_tiles), spec)
+        if schedule.run:
+            made = _source_operations(replace(schedule, column_tiles=column_tiles), spec)
             return streamed, machine.time(made, {})
         if schedule.pack_b:
             made = elements * _copying(spec.b, ("outer",), schedule.lanes)
@@ -305,14 +250,14 @@ def _task_ns(
     return spent
 
 
-def _window_operations(schedule: Schedule, spec: Contraction) -> float:
-    """Vector operations that a task's strip and its panels take."""
-    shape, window = schedule.strip_shape(spec), spec.b.window
-    assert shape is not None and window is not None
-    runs = part_count(schedule.width, size_hint(window.outputs[1])) + 1
-    vectors = schedule.column_tiles * size_hint(spec.depth) * runs * schedule.run_vectors
-    strips = schedule.column_tiles if schedule.depth_block else 1
-    return 5 * vectors + 10 * strips * size_hint(shape.elements) / schedule.lanes
+def _source_operations(schedule: Schedule, spec: Contraction) -> float:
+    """Vector operations for what the source of a task's panels keeps, and for the panels."""
+    source, kept = spec.b.source, schedule.kept(spec)
+    assert source is not None and kept is not None
+    rows = schedule.column_tiles * size_hint(spec.depth)
+    times = schedule.column_tiles if schedule.depth_block else 1
+    filled = 10 * times * size_hint(kept.elements) / schedule.lanes
+    return rows * source.row_operations(schedule.width, schedule.run) + filled
 
 
 def _copying(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
@@ -331,7 +276,7 @@ def _grouped_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
     return sums + floordiv(bytes, machine.stream_bytes)
 
 
-def _work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
+def estimated_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
     """Nanoseconds on one core: the multiply-adds, and streaming in both operands once."""
     batch, depth = product(spec.batch), spec.depth
     sums = floordiv(batch * spec.m * spec.n * depth, machine.products(lanes))

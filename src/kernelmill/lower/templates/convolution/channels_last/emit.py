@@ -5,11 +5,11 @@ from __future__ import annotations
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.tasks import task_index
-from kernelmill.lower.templates.convolution.dense import convolve
-from kernelmill.lower.templates.convolution.depthwise import convolve_depthwise
-from kernelmill.lower.templates.convolution.schedule import Schedule
-from kernelmill.lower.templates.convolution.site import Site
-from kernelmill.lower.templates.convolution.spec import Convolution
+from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
+from kernelmill.lower.templates.convolution.channels_last.dense import convolve
+from kernelmill.lower.templates.convolution.channels_last.depthwise import convolve_depthwise
+from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
 
 
 def emit_convolution(builder: KernelBuilder, spec: Convolution, schedule: Schedule) -> None:
@@ -24,9 +24,11 @@ def emit_convolution(builder: KernelBuilder, spec: Convolution, schedule: Schedu
     builder.set_tasks(tasks)
     image, group, row_block, panel_block = task_index(builder, grid)
     lane = Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes)
-    site = Site(builder, spec, schedule, lane, image, group, row_block, panel_block)
-    builder.kernel.scratch = site.scratch_bytes()
+    context = ConvolutionContext(
+        builder, lane, geometry.accumulate, spec, schedule, image, group, row_block, panel_block
+    )
+    builder.kernel.scratch = context.scratch_bytes()
     if geometry.depthwise:
-        convolve_depthwise(site)
+        convolve_depthwise(context)
     else:
-        convolve(site)
+        convolve(context)

@@ -1,4 +1,4 @@
-"""A convolution as a contraction over a window, compiled and run on torch tensors."""
+"""A planar convolution, compiled and run on torch tensors."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from kernelmill.kernel.ir import Kernel, Value
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.templates.matmul import (
-    Contraction,
-    Operand,
+from kernelmill.lower.emit.panels import panel_shape
+from kernelmill.lower.templates.convolution.planar.emit import emit_planar
+from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
+from kernelmill.lower.templates.convolution.planar.schedule import (
+    DirectWindow,
     Schedule,
-    Window,
-    emit_contraction,
-    panel_shape,
-    plan_contraction,
+    plan_planar,
 )
+from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
+from kernelmill.lower.templates.matmul import Contraction, Operand
 from tests.unit.codegen.native import link
 
 
@@ -83,10 +84,12 @@ class Convolution:
         return shape[2], shape[3]
 
     @cached_property
-    def spec(self) -> Contraction:
+    def spec(self) -> PlanarConvolution:
         """What is to be computed: batch is (image, group)."""
         channels, (high, wide) = self.channels, self.kernel
-        window = Window(self._image, self.size, self.out, self.stride, self.dilation, self.padding)
+        window = Window(
+            self._image, self.size, self.out, self.kernel, self.stride, self.dilation, self.padding
+        )
         depth = channels * high * wide
 
         def weight(b: KernelBuilder, batch: Dims, m: Dim, k: Dims, _: Lane | None) -> Value:
@@ -99,11 +102,12 @@ class Convolution:
             assert linear is not None and linear[0] == 1
             b.store("c", linear[1], value, lane.mask)
 
-        return Contraction(
+        contraction = Contraction(
             (self.images, self.groups), self.outputs, product(self.out), (channels, high, wide),
             Operand(None if self.packed else weight, "k", packed="a" if self.packed else None),
-            Operand(None, "outer", direct=False, window=window), F32, store,
+            Operand(None, "outer", direct=False, source=WindowPanels(window)), F32, store,
         )  # fmt: skip
+        return PlanarConvolution(contraction, window)
 
     def _image(
         self, b: KernelBuilder, batch: Dims, channel: Dim, position: tuple[Dim, Dim], lane: Lane
@@ -118,18 +122,24 @@ class Convolution:
     @cached_property
     def schedule(self) -> Schedule:
         """How it is planned."""
-        planned = plan_contraction(self.spec, self.target or host())
+        planned = plan_planar(self.spec, self.target or host(), None)
         return self.adjust(planned) if callable(self.adjust) else planned
+
+    @property
+    def rows(self) -> int:
+        """Rows of a panel of weights."""
+        schedule = self.schedule
+        return schedule.sums if isinstance(schedule, DirectWindow) else schedule.rows
 
     @cached_property
     def kernel_ir(self) -> Kernel:
         """The verified kernel."""
         builder = KernelBuilder("convolution", "Conv2D")
-        panels = product(panel_shape(self.outputs, self.spec.depth, self.schedule.rows))
+        panels = product(panel_shape(self.outputs, self.spec.contraction.depth, self.rows))
         builder.buffer("a", F32, panels if self.packed else self.weight.numel(), "in")
         builder.buffer("b", F32, self.image.numel(), "in")
         builder.buffer("c", F32, self.expected().numel(), "out")
-        emit_contraction(builder, self.spec, self.schedule)
+        emit_planar(builder, self.spec, self.schedule)
         verify_kernel(builder.kernel)
         return builder.kernel
 
@@ -137,7 +147,7 @@ class Convolution:
         """The kernel's buffers."""
         weight = self.weight.flatten(1)
         if self.packed:
-            rows = self.schedule.rows
+            rows = self.rows
             panels = -(-self.outputs // rows)
             weight = torch.nn.functional.pad(weight, (0, 0, 0, panels * rows - self.outputs))
             weight = weight.reshape(panels, rows, -1).transpose(1, 2)

@@ -1,4 +1,4 @@
-"""A strip: some rows of an image in scratch, padded with zeros, so that windows are plain loads."""
+"""The padded input tile: rows of an image in scratch, with zeros around them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,39 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
+from kernelmill.core.dim import Dim, ceildiv, floordiv, mod
 from kernelmill.core.dtype import I32, I64
 from kernelmill.kernel.ir import SCRATCH, Value
 from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.templates.matmul.site import Site
-from kernelmill.lower.templates.matmul.spec import Window
-from kernelmill.lower.templates.matmul.strip_shape import StripShape
+from kernelmill.lower.templates.convolution.planar.spec import Window
+from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape
+from kernelmill.lower.templates.convolution.rows_inside import rows_inside
+
+
+def fill_tile(
+    context: EmitContext, window: Window, shape: TileShape, batch: Dims, start: Dim, depth: Depth,
+    positions: tuple[Dim, Dim],
+) -> PaddedTile:  # fmt: skip
+    """Emit the tile for the windows at positions [begin, end)."""
+    begin, end = positions
+    width = window.outputs[1]
+    first, last = floordiv(begin, width), floordiv(end - 1, width)
+    tile = PaddedTile(context, window, shape, batch, start, depth, first, last)
+    tile.fill()
+    return tile
 
 
 @dataclass(frozen=True)
-class Strip:
-    """A strip in scratch at `start`, for `depth`'s channels and output rows [first, last]."""
+class PaddedTile:
+    """A tile in scratch at `start`, for `depth`'s channels and output rows [first, last]."""
 
-    site: Site
+    context: EmitContext
     window: Window
-    shape: StripShape
+    shape: TileShape
+    batch: Dims
     start: Dim
     depth: Depth
     first: Dim
@@ -36,8 +52,8 @@ class Strip:
         return self._row(channel, floordiv(down, shape.row_step)) + column
 
     def vector(self, place: Dim) -> Value:
-        """A vector of the strip."""
-        return self.site.read(place, self.site.schedule.lanes)
+        """A vector of the tile."""
+        return self.context.read(place, self.context.lane.count)
 
     def _row(self, channel: Dim, local: Dim) -> Dim:
         shape = self.shape
@@ -47,19 +63,18 @@ class Strip:
     # ---- filling ----------------------------------------------------------------------------
 
     def fill(self) -> None:
-        """Read the image into the strip."""
-        window, shape, high = self.window, self.shape, self.site.spec.k[1]
+        """Read the image into the tile."""
+        window, shape, high = self.window, self.shape, self.window.kernel[0]
         top = self.first * window.stride[0] - window.low[0]
         moved = (self.last - self.first) * window.stride[0] + (high - 1) * window.dilation[0]
         count = floordiv(moved, shape.row_step) + 1
-        begin = minimum(count, maximum(0, ceildiv(0 - top, shape.row_step)))
-        end = maximum(begin, minimum(count, ceildiv(window.sizes[0] - top, shape.row_step)))
+        begin, end = rows_inside(top, count, window.sizes[0], shape.row_step)
         self._clear(0, begin)
         self._clear(end, count)
-        lanes = self.site.schedule.lanes
-        with self.site.builder.loop(0, floordiv(shape.columns, lanes), prefix="v") as vector:
+        lanes = self.context.lane.count
+        with self.context.builder.loop(0, floordiv(shape.columns, lanes), prefix="v") as vector:
             column = vector.index * lanes
-            if window.stride[1] == 2 and self.site.dtype.bytes == 4:
+            if window.stride[1] == 2 and self.context.dtype.bytes == 4:
                 self._fill_both(column, top, (begin, end))
                 return
             for phase in range(shape.phases):
@@ -71,41 +86,41 @@ class Strip:
 
     def _fill_both(self, column: Dim, top: Dim, rows: tuple[Dim, Dim]) -> None:
         """For a window that moves by 2: two vectors of pixels become the even and the odd ones."""
-        site, lanes = self.site, self.site.schedule.lanes
+        context, lanes = self.context, self.context.lane.count
         starts = (column * 2, column * 2 + lanes)
         inside = [self._inside(start, 1) for start in starts]
         aside = self.start + self.shape.elements - self.shape.slack
         with self._rows(top, *rows) as (channel, local, row):
             for start, lane, place in zip(starts, inside, (0, lanes), strict=True):
-                site.write(aside + place, self._pixels(channel, row, start, 1, lane))
+                context.write(aside + place, self._pixels(channel, row, start, 1, lane))
             halves = [
-                site.builder.load(SCRATCH, floordiv(aside + place, 2), I64, lanes // 2)
+                context.builder.load(SCRATCH, floordiv(aside + place, 2), I64, lanes // 2)
                 for place in (0, lanes)
             ]
             for phase in range(self.shape.phases):
                 if phase:
-                    halves = [site.builder.op("shr", half, 32) for half in halves]
-                low = [site.builder.op("cast", half, dtype=I32) for half in halves]
-                value = site.builder.op(
-                    "bitcast", site.builder.op("concat2", *low), dtype=site.dtype
+                    halves = [context.builder.op("shr", half, 32) for half in halves]
+                low = [context.builder.op("cast", half, dtype=I32) for half in halves]
+                value = context.builder.op(
+                    "bitcast", context.builder.op("concat2", *low), dtype=context.dtype
                 )
                 self._keep(channel, local, phase, column, value)
 
     def _pixels(self, channel: Dim, row: Dim, first: Dim, step: int, lane: Lane) -> Value:
         """Pixels `first`, `first + step`, ... of a padded row; zero where the image has none."""
-        site, mask = self.site, lane.mask
+        context, mask = self.context, lane.mask
         assert mask is not None
         x = first + lane.index * step - self.window.low[1]
-        value = self.window.load(site.builder, site.batch, channel, (row, x), lane)
-        return site.builder.op("select", mask, value, site.zeros())
+        value = self.window.load(context.builder, self.batch, channel, (row, x), lane)
+        return context.builder.op("select", mask, value, context.zeros())
 
     def _keep(self, channel: Dim, local: Dim, phase: int, column: Dim, value: Value) -> None:
         place = self._row(channel, local) + phase * self.shape.columns + column
-        self.site.write(place, value)
+        self.context.write(place, value)
 
     def _inside(self, first: Dim, step: int) -> Lane:
         """The lanes l for which the image has pixel `first + l * step` of a padded row."""
-        builder, window, lane = self.site.builder, self.window, self.site.lane
+        builder, window, lane = self.context.builder, self.window, self.context.lane
         stop = builder.index(ceildiv(window.sizes[1] + window.low[1] - first, step))
         mask = builder.op("lane_mask", stop, lanes=lane.count)
         if window.low[1] > 0:
@@ -115,18 +130,18 @@ class Strip:
         return Lane(lane.symbol, lane.count, mask)
 
     def _clear(self, begin: Dim, end: Dim) -> None:
-        site, lanes = self.site, self.site.schedule.lanes
-        zeros = site.zeros()
+        context, lanes = self.context, self.context.lane.count
+        zeros = context.zeros()
         with (
             self._rows(0, begin, end) as (channel, local, _),
-            site.builder.loop(0, floordiv(self.shape.row_stride, lanes), prefix="v") as vector,
+            context.builder.loop(0, floordiv(self.shape.row_stride, lanes), prefix="v") as vector,
         ):
-            site.write(self._row(channel, local) + vector.index * lanes, zeros)
+            context.write(self._row(channel, local) + vector.index * lanes, zeros)
 
     @contextmanager
     def _rows(self, top: Dim, begin: Dim, end: Dim) -> Generator[tuple[Dim, Dim, Dim]]:
-        """Every channel with every row [begin, end) of the strip, and that row of the image."""
-        builder = self.site.builder
+        """Every channel with every row [begin, end) of the tile, and that row of the image."""
+        builder = self.context.builder
         with (
             builder.loop(self.depth.start, self.depth.stop, prefix="c") as channel,
             builder.loop(begin, end, prefix="row") as local,

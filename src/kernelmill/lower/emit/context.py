@@ -1,0 +1,76 @@
+"""What templates emit code with: the kernel's builder, its lanes and masks, and scratch."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, mod
+from kernelmill.core.dtype import F32, F64, I32, I64, DType
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import SCRATCH, Value
+from kernelmill.lower.elements.lane import Lane
+
+LINE_BYTES = 64
+"""Regions of scratch begin on cache lines of their own."""
+
+
+def accumulator(dtype: DType) -> DType:
+    """The type in which products of this dtype are summed."""
+    if dtype.is_float:
+        return F64 if dtype == F64 else F32
+    return I64 if dtype == I64 else I32
+
+
+@dataclass(frozen=True)
+class EmitContext:
+    """The kernel under construction, the lane that its vectors run along, and the dtype of its
+    sums, which scratch is made of."""
+
+    builder: KernelBuilder
+    lane: Lane
+    dtype: DType
+
+    def masked(self, left: Dim, size: Dim) -> Lane:
+        """The lane where `left` elements of an axis are still to come.
+
+        It has a mask unless the axis's `size` is a multiple of the lanes, which all steps are.
+        """
+        count = self.lane.count
+        if mod(size, count) == 0:
+            return self.lane
+        mask = self.builder.op("lane_mask", self.builder.index(left), lanes=count)
+        return Lane(self.lane.symbol, count, mask)
+
+    def zeros(self) -> Value:
+        """A vector of zeros."""
+        zero = 0.0 if self.dtype.is_float else 0
+        return self.builder.op("splat", zero, dtype=self.dtype, lanes=self.lane.count)
+
+    def read(self, offset: Dim, lanes: int = 1) -> Value:
+        """Elements of scratch."""
+        return self.builder.load(SCRATCH, offset, self.dtype, lanes)
+
+    def write(self, offset: Dim, value: Value, mask: Value | None = None) -> None:
+        """Elements into scratch."""
+        self.builder.store(SCRATCH, offset, value, mask)
+
+    def read_packed(self, name: str, offset: Dim, lanes: int = 1) -> Value:
+        """Elements of a packed operand, in the dtype of the sums."""
+        dtype = self.packed_dtype(name)
+        value = self.builder.load(name, offset, dtype, lanes)
+        return value if dtype == self.dtype else self.builder.op("cast", value, dtype=self.dtype)
+
+    def packed_dtype(self, name: str) -> DType:
+        """What a packed operand's buffer holds."""
+        return next(one.dtype for one in self.builder.kernel.buffers if one.name == name)
+
+    @contextmanager
+    def counted(self, start: Dim, stop: Dim, step: int = 1, prefix: str = "i") -> Generator[Dim]:
+        """A loop, or nothing but the index where there is one pass."""
+        if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
+            yield start
+            return
+        with self.builder.loop(start, stop, step, prefix=prefix) as loop:
+            yield loop.index

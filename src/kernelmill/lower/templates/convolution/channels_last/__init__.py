@@ -1,0 +1,1 @@
+"""Convolutions whose results lie channels last: vectors run along the channels."""

@@ -1,0 +1,207 @@
+"""Convolutions whose results are stored channels last in the terms of their template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernelmill.core.dim import Dim, product
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Node, Value
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.axes import fresh_axes
+from kernelmill.lower.elements.domain import Access, collect
+from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.views import Index
+from kernelmill.lower.emit.access import computes, steps_by_one
+from kernelmill.lower.emit.context import accumulator
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.schedule.epilogue import Epilogue
+from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionTiling
+from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
+from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.spec import (
+    Convolution,
+    Geometry,
+    Pair,
+    Place,
+)
+
+
+def convolves_last(context: GroupContext) -> bool:
+    """Whether this is a convolution with constant weights, all of whose results have their channels
+    side by side."""
+    node, targets = context.group.seed, context.targets
+    if node is None or not blockable(node) or product(node.result.shape) == 0:
+        return False
+    shape = node.result.shape
+    last = all(v.shape == shape and location.strides[1] == 1 for v, location in targets.items())
+    return last and context.is_constant(node.operands[1])
+
+
+def blockable(node: Node) -> bool:
+    """Whether the template can compute this: a convolution of known sizes (but for the number of
+    images) whose groups are single channels or hold some vectors of them."""
+    if node.op != "conv" or len(node.result.shape) not in (3, 4):
+        return False
+    x, weight = node.operands
+    known = (*x.shape[1:], *weight.shape, *node.result.shape[1:])
+    groups = node.attrs["groups"]
+    if not all(isinstance(size, int) for size in known) or not isinstance(groups, int):
+        return False
+    if not x.dtype.is_float or product(known) == 0:
+        return False
+    outs, channels = weight.shape[0], weight.shape[1]
+    assert isinstance(outs, int)
+    depthwise = outs == groups and channels == 1
+    return groups == 1 or depthwise or outs // groups >= FEW_OUTS
+
+
+FEW_OUTS = 12
+"""Fewer output channels than these fill a vector badly."""
+
+
+class ChannelsLastBinding:
+    """A group around a convolution, with vectors of channels."""
+
+    layout = ""
+
+    def __init__(self, context: GroupContext) -> None:
+        assert context.group.seed is not None
+        self.context = context
+        self.seed = context.group.seed
+
+    def packing(self, candidate: ConvolutionTiling | None) -> Schedule:
+        """Weights are laid out as the schedule reads them."""
+        return plan_convolution(
+            self.geometry, self.context.machine, candidate or ConvolutionTiling()
+        )
+
+    def pack(self, packing: Schedule) -> PackedWeights:
+        """The weights, in panels."""
+        if self.geometry.depthwise:
+            location = self.context.pack(_depthwise_view(self.seed, self.geometry, packing))
+        else:
+            location = self.context.pack(*_panel_view(self.seed, self.geometry, packing))
+        assert location is not None, "the weights are constant"
+        return PackedWeights(b=location)
+
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> Convolution:
+        """What is computed."""
+        assert packed.b is not None
+        elements = _Elements(
+            emitter, self.seed, Epilogue(emitter, self.context.group, self.context.targets)
+        )
+        return Convolution(
+            self.geometry, elements.pixel, emitter.param(packed.b, "in"), elements.keep,
+            elements.expect,
+        )  # fmt: skip
+
+    @cached_property
+    def geometry(self) -> Geometry:
+        """Sizes, and how the image is read."""
+        node = self.seed
+        x, weight = node.operands
+        groups, channels = node.attrs["groups"], weight.shape[1]
+        outs = weight.shape[0]
+        assert isinstance(groups, int) and isinstance(channels, int) and isinstance(outs, int)
+        planar, direct = self._reading(x)
+        depthwise = groups > 1 and channels == 1 and outs == groups
+        return Geometry(
+            x.shape[0], groups, channels, outs // groups,
+            _pair(x.shape[2:], 1), _pair(node.result.shape[2:], 1), _pair(weight.shape[2:], 1),
+            _pair(node.attrs["stride"], 1), _pair(node.attrs["dilation"], 1),
+            _pair(node.attrs["padding"], 0), planar and not depthwise,
+            direct and x.dtype == accumulator(x.dtype), accumulator(x.dtype),
+            bool(self._images_read()),
+        )  # fmt: skip
+
+    def _images_read(self) -> list[Access]:
+        epilogue = Epilogue(
+            self.context.emitter(PackedWeights()), self.context.group, self.context.targets
+        )
+        return epilogue.images_read((0,) * len(self.seed.result.shape))
+
+    def _reading(self, x: Value) -> tuple[bool, bool]:
+        """Whether neighbours in memory are columns of the image, not channels; and whether reading
+        an element is no more than a load."""
+        _, index = fresh_axes(x.shape, "x", {})
+        stored = self.context.stored
+        accesses = collect([(x, index)], stored, set())
+        loads = [access.expression for access in accesses if access.kind == "load"]
+        direct = len(loads) == len(accesses) == 1 and not computes(x, stored)
+        last = index[1] != 0 and all(steps_by_one(load, index[1]) for load in loads)
+        line = index[-1] != 0 and all(steps_by_one(load, index[-1]) for load in loads)
+        return line and not last, direct and last
+
+
+@dataclass(frozen=True)
+class _Elements:
+    """The callbacks of a convolution's spec."""
+
+    emitter: Emitter
+    seed: Node
+    epilogue: Epilogue
+
+    def pixel(self, image: Dim, channel: Dim, place: Place, lane: Lane | None) -> Register:
+        x = self.seed.operands[0]
+        index = self._at(image, channel, place)
+        index = tuple(0 if size == 1 else i for size, i in zip(x.shape, index, strict=True))
+        return self.emitter.read(x, index, lane, accumulator(x.dtype))
+
+    def keep(self, image: Dim, channel: Dim, place: Place, lane: Lane, sums: Register) -> None:
+        self.epilogue.store(self._at(image, channel, place), lane, sums)
+
+    def expect(self, image: Dim, channel: Dim, place: Place) -> None:
+        for access in self.epilogue.images_read(self._at(image, channel, place)):
+            assert access.value is not None
+            location = self.emitter.stored(access.value)
+            assert location is not None
+            self.emitter.builder.prefetch(self.emitter.param(location, "in"), access.expression)
+
+    def _at(self, image: Dim, channel: Dim, place: Place) -> Index:
+        line = len(self.seed.result.shape) == 3
+        return (image, channel, place[1]) if line else (image, channel, *place)
+
+
+def _pair(values: object, missing: int) -> Pair:
+    """Two sizes as they are; one with the missing one before it."""
+    assert isinstance(values, tuple)
+    sizes = [size for size in values if isinstance(size, int)]
+    return (missing, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
+
+
+def _panel_view(node: Node, geometry: Geometry, schedule: Schedule) -> tuple[Value, Rows]:
+    """The weights as a view in the order of schedule.py, and the rows that it copies."""
+    weight = node.operands[1]
+    builder = GraphBuilder("panels")
+    builder.origin = node.origin
+    groups, outs, channels = geometry.groups, geometry.outs, geometry.channels
+    panels, block = schedule.panel_count(geometry), schedule.block
+    high, wide = geometry.kernel
+    taps = 1 if geometry.planar else high * wide
+    shape = (groups, outs, channels * high * wide // taps, taps)
+    rows = Rows(builder.emit("reshape", weight, shape=shape), schedule.width, block)
+    view = builder.emit("reshape", weight, shape=(groups, outs, channels, high, wide))
+    missing = panels * schedule.width - outs
+    if missing:
+        view = builder.emit("pad", view, low=(0,) * 5, high=(0, missing, 0, 0, 0), value=0)
+    blocks = (groups, panels, schedule.width, channels // block, block, high, wide)
+    view = builder.emit("reshape", view, shape=blocks)
+    inner = (4, 5, 6) if geometry.planar else (5, 6, 4)
+    return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
+
+
+def _depthwise_view(node: Node, geometry: Geometry, schedule: Schedule) -> Value:
+    """The same for depthwise weights, with whole vectors of channels."""
+    builder = GraphBuilder("panels")
+    builder.origin = node.origin
+    size = geometry.groups
+    view = builder.emit("reshape", node.operands[1], shape=(size, *geometry.kernel))
+    missing = -size % schedule.lanes
+    if missing:
+        view = builder.emit("pad", view, low=(0, 0, 0), high=(missing, 0, 0), value=0)
+    return builder.emit("permute", view, dims=(1, 2, 0))

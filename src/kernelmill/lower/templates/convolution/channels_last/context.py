@@ -1,0 +1,76 @@
+"""Where in a convolution code is being emitted: the task's place, its scratch, lanes and masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, minimum
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.context import EmitContext
+from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry
+
+_LINE_ELEMENTS = 16
+
+
+@dataclass(frozen=True)
+class ConvolutionContext(EmitContext):
+    """A task's place: the image, the group, the block of output rows and the block of panels.
+
+    In scratch a vector of zeros comes first, then the sums of finished tiles, then the strip.
+    """
+
+    spec: Convolution
+    schedule: Schedule
+    image: Dim
+    group: Dim
+    row_block: Dim
+    panel_block: Dim
+
+    @property
+    def geometry(self) -> Geometry:
+        return self.spec.geometry
+
+    @property
+    def first(self) -> Dim:
+        """The first output row."""
+        return self.row_block * self.schedule.rows
+
+    @property
+    def last(self) -> Dim:
+        """One more than the last output row."""
+        return minimum(self.schedule.outputs[0], self.first + self.schedule.rows)
+
+    @property
+    def sums(self) -> int:
+        """Where the sums are."""
+        return max(self.schedule.lanes, _LINE_ELEMENTS)
+
+    @property
+    def strip(self) -> int:
+        """Where the strip is."""
+        return self.sums + part_count(self._sums_elements(), _LINE_ELEMENTS) * _LINE_ELEMENTS
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a tile is summed in several steps."""
+        return self.schedule.block < self.geometry.channels
+
+    def scratch_bytes(self) -> int:
+        """All of it."""
+        elements = self.strip + self.schedule.strip_elements(self.geometry)
+        return elements * self.geometry.accumulate.bytes
+
+    def _sums_elements(self) -> int:
+        schedule = self.schedule
+        if self.geometry.depthwise:
+            return 0
+        rows, columns = schedule.down, schedule.across
+        if self.blocked:
+            rows, columns = schedule.rows, schedule.outputs[1]
+        return rows * columns * schedule.width
+
+    def weights(self, offset: Dim) -> Value:
+        """A vector of packed weights."""
+        return self.read_packed(self.spec.weights, offset, self.schedule.lanes)

@@ -1,0 +1,56 @@
+"""The layout with vectors of channels: constant weights, and results that lie channels last."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.convolution.channels_last.bind import (
+    ChannelsLastBinding,
+    convolves_last,
+)
+from kernelmill.lower.templates.convolution.channels_last.candidates import (
+    ConvolutionTiling,
+    convolution_tilings,
+)
+from kernelmill.lower.templates.convolution.channels_last.emit import emit_convolution
+from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
+from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
+
+
+@dataclass(frozen=True)
+class ChannelsLast:
+    """Convolutions of one or two axes, depthwise ones too."""
+
+    name: str = "channels last"
+
+    def matches(self, context: GroupContext) -> bool:
+        """Constant weights, and results whose channels lie side by side."""
+        return convolves_last(context)
+
+    def bind(self, context: GroupContext) -> ChannelsLastBinding:
+        """The node's sizes, and how its image is read."""
+        return ChannelsLastBinding(context)
+
+    def schedule(
+        self, spec: Convolution, machine: Machine, candidate: ConvolutionTiling | None
+    ) -> Schedule:
+        """The cost model's schedule."""
+        return plan_convolution(spec.geometry, machine, candidate or ConvolutionTiling())
+
+    def candidates(self, spec: Convolution, schedule: Schedule) -> Sequence[ConvolutionTiling]:
+        """Other register tiles, blocks of channels and tasks."""
+        return convolution_tilings(spec.geometry, schedule)
+
+    def cost(self, spec: Convolution, schedule: Schedule, machine: Machine) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        return schedule.work
+
+    def emit(self, emitter: Emitter, spec: Convolution, schedule: Schedule) -> None:
+        """Write the kernel's body, its tasks and scratch."""
+        emit_convolution(emitter.builder, spec, schedule)

@@ -1,0 +1,1 @@
+"""Convolutions whose vectors run along the pixels of an image."""

@@ -1,0 +1,148 @@
+"""Windows with few sums each, as in a depthwise convolution, summed in a padded input tile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.elements.views import unravel
+from kernelmill.lower.emit.context import EmitContext
+from kernelmill.lower.emit.depth import Depth, for_each_k
+from kernelmill.lower.emit.microkernel import Fetch, Tile
+from kernelmill.lower.templates.convolution.planar.padded_tile import PaddedTile, fill_tile
+from kernelmill.lower.templates.convolution.planar.schedule import DirectWindow
+from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
+from kernelmill.lower.templates.matmul.operands import elements_of_a
+
+_HELD = 16
+"""Most elements of A that stay in registers for the whole task."""
+
+
+@dataclass(frozen=True)
+class _DirectContext(EmitContext):
+    """A task's image and group, and its block of output rows."""
+
+    spec: PlanarConvolution
+    schedule: DirectWindow
+    batch: Dims
+    row_block: Dim
+
+
+def emit_direct_window(
+    builder: KernelBuilder, spec: PlanarConvolution, schedule: DirectWindow
+) -> None:
+    """Write the kernel's body, and set its `tasks` and `scratch`. The builder must be empty but for
+    buffers, which the callbacks and packed weights name."""
+    dtype, tasks = spec.contraction.accumulate, schedule.tasks(spec)
+    builder.set_tasks(tasks)
+    builder.kernel.scratch = schedule.shape(spec).elements * dtype.bytes
+    if tasks == 0:
+        return
+    blocks = schedule.row_blocks(spec)
+    lane = Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes)
+    batch = unravel(floordiv(builder.task, blocks), spec.contraction.batch)
+    _sum_rows(
+        _DirectContext(builder, lane, dtype, spec, schedule, batch, mod(builder.task, blocks))
+    )
+
+
+def _sum_rows(context: _DirectContext) -> None:
+    """All of the task's output rows, some rows of one vector of positions at a time."""
+    schedule, builder, spec = context.schedule, context.builder, context.spec
+    window, depth = spec.window, Depth.whole(spec.contraction.k)
+    height, width = window.outputs
+    begin = context.row_block * schedule.rows
+    end = minimum(height, begin + schedule.rows)
+    tile = fill_tile(
+        context, window, schedule.shape(spec), context.batch, 0, depth, (begin * width, end * width)
+    )
+    weights = _weights(context, depth)
+    with (
+        builder.loop(begin, end, schedule.together, prefix="row") as row,
+        builder.loop(0, ceildiv(width, schedule.lanes), prefix="v") as vector,
+    ):
+        column = vector.index * schedule.lanes
+        sums = _sums(context, tile, weights, row.index, column)
+        lane = context.masked(width - column, width)
+        for (r, m), value in sums.items():
+            n = (row.index + r) * width + column + context.lane.index
+            spec.contraction.store(builder, context.batch, m, n, lane, value)
+
+
+def _weights(context: _DirectContext, depth: Depth) -> Fetch:
+    """Elements of A as vectors; few enough are read once, here."""
+    schedule, spec = context.schedule, context.spec.contraction
+    element = elements_of_a(context, spec, context.batch, depth, 0, schedule.sums)
+
+    def fetch(i: int, k: Dims) -> Value:
+        return context.builder.op("splat", element(i, k), lanes=schedule.lanes)
+
+    sizes = [size_hint(size) for size in depth.axes]
+    if sizes[0] != 1 or sizes[1] * sizes[2] * schedule.sums > _HELD:
+        return fetch
+    every = product(range(schedule.sums), *map(range, sizes))
+    held: dict[tuple[int, Dims], Value] = {
+        (i, k): fetch(i, k) for i, *at in every for k in [tuple(at)]
+    }
+    return lambda i, k: held[i, (0, *k[1:])]
+
+
+Sums = dict[tuple[int, int], Value]
+"""By output row, counted from the first of those summed together, and row of C."""
+
+
+def _sums(context: _DirectContext, tile: PaddedTile, weights: Fetch, row: Dim, column: Dim) -> Sums:
+    """The sums of one vector of positions of some output rows."""
+    schedule, depth = context.schedule, tile.depth
+    places = list(product(range(schedule.together), range(schedule.sums)))
+
+    def add(k: Dims, values: list[Value]) -> list[Value]:
+        sums = dict(zip(places, values, strict=True))
+        _add_channel(context, tile, weights, k[0], (row, column), sums)
+        return list(sums.values())
+
+    zeros = [context.zeros()] * len(places)
+    channels = Depth((depth.axes[0],), depth.start, depth.stop)
+    values = (
+        add((0,), zeros)
+        if depth.axes[0] == 1
+        else for_each_k(context.builder, channels, zeros, add)
+    )
+    return dict(zip(places, values, strict=True))
+
+
+def _add_channel(
+    context: _DirectContext,
+    tile: PaddedTile,
+    weights: Fetch,
+    channel: Dim,
+    at: tuple[Dim, Dim],
+    sums: Sums,
+) -> None:
+    """Add one channel's products: each vector of pixels is loaded once for all that want it."""
+    schedule, window = context.schedule, tile.window
+    registers = Tile(schedule.sums, 1, schedule.lanes, context.dtype, schedule.use_fma)
+    row, column = at
+    for down, taps in _by_line(context, window).items():
+        for j in range(size_hint(window.kernel[1])):
+            place = tile.place(channel, row, down, j * window.dilation[1])
+            pixels = tile.vector(place + column)
+            for r, i in taps:
+                for m in range(schedule.sums):
+                    weight, sum = weights(m, (channel, i, j)), sums[r, m]
+                    sums[r, m] = registers.multiply_add(context.builder, weight, pixels, sum)
+
+
+def _by_line(context: _DirectContext, window: Window) -> dict[int, list[tuple[int, int]]]:
+    """For each line of pixels the (output row, tap row) pairs that look at it."""
+    lines: dict[int, list[tuple[int, int]]] = {}
+    for r in range(context.schedule.together):
+        for i in range(size_hint(window.kernel[0])):
+            down = r * window.stride[0] + i * window.dilation[0]
+            lines.setdefault(down, []).append((r, i))
+    return dict(sorted(lines.items()))

@@ -1,0 +1,75 @@
+"""The layouts with vectors of pixels: windows from a padded input tile, or any convolution as a
+product."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.convolution.planar.bind import PlanarBinding
+from kernelmill.lower.templates.convolution.planar.emit import emit_planar
+from kernelmill.lower.templates.convolution.planar.roles import pixel_roles, slides
+from kernelmill.lower.templates.convolution.planar.schedule import (
+    DirectWindow,
+    Schedule,
+    plan_planar,
+)
+from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
+from kernelmill.lower.templates.matmul.bind import ContractionBinding
+from kernelmill.lower.templates.matmul.candidates import Tiling, tilings
+from kernelmill.lower.templates.matmul.template import MatmulTemplate
+
+
+@dataclass(frozen=True)
+class Planar:
+    """Windows over images of one or two axes."""
+
+    name: str = "planar"
+
+    def matches(self, context: GroupContext) -> bool:
+        """Windows of several pixels, or at other places than the image's pixels."""
+        assert context.group.seed is not None
+        return slides(context.group.seed)
+
+    def bind(self, context: GroupContext) -> PlanarBinding:
+        """The node's windows, and how its image is read."""
+        return PlanarBinding(context)
+
+    def schedule(
+        self, spec: PlanarConvolution, machine: Machine, candidate: Tiling | None
+    ) -> Schedule:
+        """The cost model's schedule."""
+        return plan_planar(spec, machine, candidate)
+
+    def candidates(self, spec: PlanarConvolution, schedule: Schedule) -> Sequence[Tiling]:
+        """Other register tiles and tasks of panels."""
+        if isinstance(schedule, DirectWindow):
+            return ()
+        return tilings(spec.contraction, schedule)
+
+    def cost(self, spec: PlanarConvolution, schedule: Schedule, machine: Machine) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        return schedule.work
+
+    def emit(self, emitter: Emitter, spec: PlanarConvolution, schedule: Schedule) -> None:
+        """Write the kernel's body, its tasks and scratch."""
+        emit_planar(emitter.builder, spec, schedule)
+
+
+@dataclass(frozen=True)
+class Pixels(MatmulTemplate):
+    """Any convolution as a product, such as one whose windows are the image's pixels."""
+
+    name: str = "pixels"
+
+    def matches(self, context: GroupContext) -> bool:
+        """Every convolution."""
+        return True
+
+    def bind(self, context: GroupContext) -> ContractionBinding:
+        """The product."""
+        return ContractionBinding(context, pixel_roles)

@@ -1,0 +1,82 @@
+"""What convolutions are as a contraction: output channels are the rows, and columns are output
+pixels."""
+
+from __future__ import annotations
+
+from kernelmill.core.dim import Dim, product
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Node, Value
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.views import Index, unravel
+from kernelmill.lower.templates.matmul.roles import Roles
+
+
+def window_roles(node: Node) -> Roles:
+    """The roles of a convolution whose windows come from a padded input tile. The index of B is
+    that of the window's first tap where the window neither moves by more than one nor is padded."""
+    x, weight = node.operands
+    groups, outputs = node.attrs["groups"], node.result.shape[2:]
+    assert isinstance(groups, int)
+    per_group, channels = weight.shape[0] // groups, weight.shape[1]
+    missing = (1,) * (4 - len(weight.shape))
+    return Roles(
+        (x.shape[0], groups), per_group, product(outputs),
+        (channels, *missing, *weight.shape[2:]), weight, x,
+        lambda bi, mi, ki: (bi[1] * per_group + mi, ki[0], *ki[1 + len(missing) :]),
+        lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *unravel(ni, outputs)),
+        lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *unravel(ni, outputs)),
+    )  # fmt: skip
+
+
+def pixel_roles(node: Node, _: Dim) -> Roles:
+    """The roles of any convolution as a product: columns are the output pixels of one row of the
+    image, or of the whole image where rows are short or the input's pixels are read one after
+    another."""
+    x, weight = node.operands
+    groups = node.attrs["groups"]
+    assert isinstance(groups, int)
+    outputs = node.result.shape[2:]
+    per_group, channels = weight.shape[0] // groups, weight.shape[1]
+    plain = all(size == 1 for size in weight.shape[2:]) and outputs == x.shape[2:]
+    flat = plain or len(outputs) == 1 or _short(outputs[-1])
+    split = 0 if flat else len(outputs) - 1
+    rows = outputs[:split]
+    columns = product(outputs[split:])
+
+    def place(bi: Dims, ni: Dim) -> Index:
+        return (*bi[2:], *unravel(ni, outputs[split:]))
+
+    return Roles(
+        (x.shape[0], groups, *rows), per_group, columns, (channels, *weight.shape[2:]),
+        weight, _windows(node),
+        lambda bi, mi, ki: (bi[1] * per_group + mi, *ki),
+        lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *place(bi, ni), *ki[1:]),
+        lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *place(bi, ni)),
+    )  # fmt: skip
+
+
+def slides(node: Node) -> bool:
+    """Whether this is a convolution of one or two axes whose windows are worth a padded input
+    tile."""
+    if len(node.result.shape) > 4:
+        return False
+    x, weight = node.operands
+    same = node.result.shape[2:] == x.shape[2:]
+    return not (same and all(size == 1 for size in weight.shape[2:]))
+
+
+def _short(width: Dim) -> bool:
+    """Whether vectors along one image row would waste more lanes than gathering costs."""
+    return isinstance(width, int) and width < 24 and width % 16 != 0
+
+
+def _windows(node: Node) -> Value:
+    """The input of a convolution as windows: (N, C, out..., kernel...)."""
+    x, weight = node.operands
+    builder = GraphBuilder("window")
+    dims = tuple(range(2, len(x.shape)))
+    padding = node.attrs["padding"]
+    return builder.emit(
+        "window", x, dims=dims, size=weight.shape[2:], stride=node.attrs["stride"],
+        dilation=node.attrs["dilation"], low=padding, high=padding, value=0.0,
+    )  # fmt: skip
