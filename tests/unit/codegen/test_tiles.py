@@ -137,6 +137,21 @@ def test_tiles_are_configured_once_for_all_tasks_and_released() -> None:
     assert "tileloadd" not in before and not re.search(r"^\.LBB\S+:", before, re.MULTILINE)
 
 
+def test_after_a_library_call_tiles_are_configured_anew() -> None:
+    kernel = two_by_two(2)
+    b = KernelBuilder("calls", "MatMul", tasks=4)
+    b.kernel = kernel
+    with b.reopen(kernel.body):
+        b.store("y", b.task, b.op("lgamma", b.op("splat", 0.5, dtype=F32, lanes=1)))
+        b.tile_store("y", b.task * 1024, b.tile_zero(VType(F32, 16, 16)), 32)
+    text = assembly(kernel, AMX)
+    before, *behind = re.split(r"\tcall", text)
+    assert behind and "ldtilecfg" in before
+    for part in behind:
+        first = re.search(r"\t(tile(?:zero|loadd|stored)|tdpbf16ps|ldtilecfg)\t", part)
+        assert first is None or first[1] == "ldtilecfg"
+
+
 def test_two_by_two_tiles_are_right_without_the_unit() -> None:
     kernel = two_by_two(3)
     memory = arrays(kernel)
