@@ -81,9 +81,10 @@ _FINITE, _NONNEGATIVE = Image.FINITE, Image.NONNEGATIVE
 _DIVISOR, _ALL = ZeroSign.DIVISOR, ZeroSign.ALL
 
 _pointwise(
-    "exp exp2 log log1p log2 log10 tan asin acos acosh atanh erfinv lgamma digamma",
+    "exp exp2 log log1p log2 log10 tan asin acos acosh atanh erfinv lgamma",
     1, rule.float_pointwise, Cost.FUNCTION,
 )  # fmt: skip
+_pointwise("digamma", 1, rule.float_pointwise, Cost.FUNCTION, zero_sign=_ALL)
 _pointwise(
     "expm1 sin cos atan sinh tanh asinh erf", 1, rule.float_pointwise, Cost.FUNCTION, image=_FINITE
 )
@@ -114,7 +115,8 @@ _pointwise(
     "minimum", 2, rule.pointwise, kernel_op="min", kernel_op_bool="and", exact=True,
     commutative=True,
 )  # fmt: skip
-_pointwise("div rem", 2, rule.number_pointwise, Cost.DIVISION, zero_sign=_DIVISOR)
+_pointwise("div", 2, rule.number_pointwise, Cost.DIVISION, zero_sign=_DIVISOR)
+_pointwise("rem", 2, rule.number_pointwise, Cost.DIVISION, exact=True, zero_sign=_DIVISOR)
 _pointwise(
     "floordiv", 2, rule.number_pointwise, Cost.DIVISION, title="FloorDiv", kernel_op=None,
     zero_sign=_DIVISOR,

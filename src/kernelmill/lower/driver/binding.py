@@ -25,9 +25,10 @@ from kernelmill.lower.driver.kernels import KernelCache, KernelMaker
 from kernelmill.lower.driver.lowered import Announce, LoweredOperator, NewKernel
 from kernelmill.lower.driver.marks import launch_mark
 from kernelmill.lower.driver.operators import Operator
-from kernelmill.lower.driver.placement import Call, Placed, Work, buffer_of, storing
+from kernelmill.lower.driver.placement import Call, Placed, Work, buffer_of
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.symbols import used_symbols
+from kernelmill.lower.fusion.groups import storing
 from kernelmill.lower.schedule.search import Pick, ScheduleSearch
 from kernelmill.lower.schedule.template import STATUS_BUFFER, UNNAMED
 from kernelmill.lower.weights.panel_copy import PanelCopy, panel_copy

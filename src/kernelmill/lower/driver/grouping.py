@@ -47,4 +47,4 @@ def group_nodes(prepared: Prepared, aliases: Aliases, machine: Machine, separate
     shared = aliases.bases.keys()
     fusion = fuse(graph, costs, stored, separate, in_place, precomputed, shared)
     views = prepared.stored_views | fusion.kept
-    return Grouping(tuple(fusion.groups), views, in_place, costs)
+    return Grouping(fusion.groups, views, in_place, costs)

@@ -11,10 +11,9 @@ from kernelmill.lower.driver.aliases import Aliases, base_of, own_strides
 from kernelmill.lower.driver.constants import Constants
 from kernelmill.lower.driver.grouping import Grouping
 from kernelmill.lower.driver.prepare import Prepared, layout_of
-from kernelmill.lower.elements.axes import fresh_axes
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.strided import span
-from kernelmill.lower.fusion.groups import Group, GroupKind
+from kernelmill.lower.fusion.groups import Group, GroupKind, storing
 from kernelmill.plan.ir import BufferSpec
 
 
@@ -182,14 +181,6 @@ def buffer_of(
     strides = type.memory_strides
     spec = BufferSpec(kind, type.dtype, type.shape, strides, source)
     return spec, Location(number, type.dtype, strides, span(type.shape, strides))
-
-
-def storing(value: Value) -> Group:
-    """A group that computes and stores one value by itself."""
-    group = Group(GroupKind.NEST)
-    group.outer, index = fresh_axes(value.shape, "d", group.extents)
-    group.roots[value] = index
-    return group
 
 
 def _overwritten_input(value: Value) -> Value | None:

@@ -37,7 +37,7 @@ from kernelmill.lower.elements.axes import (  # fmt: skip
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.fusion import growth
 from kernelmill.lower.fusion.costs import MOST_COPIES, Alternatives, Costs, elements, extent
-from kernelmill.lower.fusion.groups import SEEDS, Group, GroupKind
+from kernelmill.lower.fusion.groups import SEEDS, Group, GroupKind, OpenGroup
 from kernelmill.lower.fusion.growth import Blocks
 from kernelmill.lower.fusion.reach import Reach
 
@@ -46,15 +46,15 @@ _log = get_logger("lower")
 _MOST_CANDIDATES = 8
 """Readers of a value that are asked whether they can store it."""
 
-Readers = Mapping[Group, list[Index | None]]
+Readers = Mapping[OpenGroup, list[Index | None]]
 """The groups that read a value, with the indices at which they do; None for any index."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Fusion:
     """The outcome: kernels in an order in which they can run."""
 
-    groups: list[Group]
+    groups: tuple[Group, ...]
     kept: frozenset[Value]
     """Stored views that their readers take from memory; all others are read through."""
 
@@ -98,14 +98,14 @@ class _Fuser:
         self.reach = Reach(graph)
         self.costs = costs
         self.explain = _log.isEnabledFor(logging.DEBUG)
-        self.seeds: dict[Node, Group] = {}
-        self.groups: list[Group] = []
-        self.home: dict[Value, Group] = {}
-        self.accesses: dict[Value, dict[Group, list[Index | None]]] = {}
+        self.seeds: dict[Node, OpenGroup] = {}
+        self.groups: list[OpenGroup] = []
+        self.home: dict[Value, OpenGroup] = {}
+        self.accesses: dict[Value, dict[OpenGroup, list[Index | None]]] = {}
         self.blocks = Blocks()
         self.depth: dict[Value, int] = {}
-        self.within_blocks: dict[tuple[Value, Group], dict[Index | None, set[int]]] = {}
-        self.epilogue: dict[Node, Group] = {}
+        self.within_blocks: dict[tuple[Value, OpenGroup], dict[Index | None, set[int]]] = {}
+        self.epilogue: dict[Node, OpenGroup] = {}
         self.kept: set[Value] = set()
 
     def run(self) -> Fusion:
@@ -113,14 +113,15 @@ class _Fuser:
             self._seed_or_absorb(node)
         for node in reversed(self.graph.nodes):
             self._place(node)
-        return Fusion(self._ordered(), frozenset(self.kept))
+        groups = tuple(group.closed() for group in self._ordered())
+        return Fusion(groups, frozenset(self.kept))
 
     # ---- epilogues, in program order -----------------------------------------------------------
 
     def _seed_or_absorb(self, node: Node) -> None:
         kind = OPS[node.op].kind
         if kind in SEEDS:
-            group = Group(SEEDS[kind], node)
+            group = OpenGroup(SEEDS[kind], node)
             if group.kind.is_product:
                 group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
                 group.internal[node.result] = index
@@ -133,7 +134,7 @@ class _Fuser:
 
     def _absorb(self, node: Node) -> None:
         """Make a pointwise node part of the epilogue of the last contraction it follows."""
-        found: tuple[Group, Index] | None = None
+        found: tuple[OpenGroup, Index] | None = None
         for operand in node.operands:
             forward = self._follow(operand)
             if forward is None:
@@ -156,11 +157,11 @@ class _Fuser:
         self.epilogue[node] = group
         self.reach.add(node, group)
 
-    def _position(self, group: Group) -> int:
+    def _position(self, group: OpenGroup) -> int:
         assert group.seed is not None
         return self.reach.bit[group.seed]
 
-    def _follow(self, value: Value) -> tuple[Group, Index] | None:
+    def _follow(self, value: Value) -> tuple[OpenGroup, Index] | None:
         """The epilogue group `value` belongs to through reshapes and permutes, and its index."""
         node = value.node
         if node is None:
@@ -180,7 +181,7 @@ class _Fuser:
         assert isinstance(dims, tuple)
         return group, tuple(index[d] for d in dims if isinstance(d, int))
 
-    def _only_through(self, group: Group, node: Node, index: Index) -> bool:
+    def _only_through(self, group: OpenGroup, node: Node, index: Index) -> bool:
         """Whether all that `node` reads of the group is its own element of members."""
         pending: list[tuple[Value, Index]] = [(operand, index) for operand in node.operands]
         assert group.seed is not None
@@ -222,7 +223,7 @@ class _Fuser:
         return self.accesses.get(value, {})
 
     def _access(
-        self, value: Value, group: Group, index: Index | None, blocks: Iterable[int] = (0,)
+        self, value: Value, group: OpenGroup, index: Index | None, blocks: Iterable[int] = (0,)
     ) -> None:
         indices = self.accesses.setdefault(value, {}).setdefault(group, [])
         if index is None or index not in indices:
@@ -236,7 +237,7 @@ class _Fuser:
         for operand in operands:
             self.depth[operand] = max(below, self.depth.get(operand, 0))
 
-    def _times_written(self, value: Value, group: Group) -> int:
+    def _times_written(self, value: Value, group: OpenGroup) -> int:
         """How often a group's code would have the value: in each block anew, at each index."""
         return sum(map(len, self.within_blocks[value, group].values()))
 
@@ -253,7 +254,7 @@ class _Fuser:
         """Whether all these groups have room to compute the node."""
         return all(self._fits_in(node, group) for group in readers)
 
-    def _fits_in(self, node: Node, group: Group) -> bool:
+    def _fits_in(self, node: Node, group: OpenGroup) -> bool:
         if self.depth.get(node.result, 0) > growth.MOST_DEPTH:
             return False
         times = self._times_written(node.result, group)
@@ -267,7 +268,7 @@ class _Fuser:
                 self._propagate(node, group, index, blocks)
 
     def _propagate(
-        self, node: Node, group: Group, index: Index | None, blocks: Collection[int] = (0,)
+        self, node: Node, group: OpenGroup, index: Index | None, blocks: Collection[int] = (0,)
     ) -> None:
         """`group` computes the element `index` of this node, in these blocks of its code: note what
         it reads for that."""
@@ -285,7 +286,7 @@ class _Fuser:
             self._propagate_view(found, group, blocks)
 
     def _propagate_view(
-        self, found: Sequence[views.Source], group: Group, blocks: Collection[int]
+        self, found: Sequence[views.Source], group: OpenGroup, blocks: Collection[int]
     ) -> None:
         """Of several places that an element may come from each has a block; that without conditions
         is looked at first, for all of them."""
@@ -299,7 +300,7 @@ class _Fuser:
                 self._access(source.operand, group, source.index, blocks)
 
     def _propagate_gather(
-        self, node: Node, group: Group, index: Index | None, blocks: Collection[int]
+        self, node: Node, group: OpenGroup, index: Index | None, blocks: Collection[int]
     ) -> None:
         self._access(node.operands[0], group, None, blocks)
         inner = index
@@ -343,7 +344,7 @@ class _Fuser:
         if node is not None and OPS[node.op].kind is not OpKind.SOURCE and node.op != "cast":
             self.forced.add(value)
 
-    def _place_absorbed(self, node: Node, group: Group) -> None:
+    def _place_absorbed(self, node: Node, group: OpenGroup) -> None:
         value = node.result
         index = group.internal[value]
         outside = any(reader is not group for reader in self._readers(value))
@@ -377,7 +378,7 @@ class _Fuser:
                 return
         self._store_alone(node)
 
-    def _candidates(self, readers: Readers) -> list[Group]:
+    def _candidates(self, readers: Readers) -> list[OpenGroup]:
         """The readers that may compute a value for all others: some of those that come first."""
         return nsmallest(_MOST_CANDIDATES, readers, key=lambda g: g.member_bits & -g.member_bits)
 
@@ -408,7 +409,7 @@ class _Fuser:
             readers, ways.recompute, ways.materialise, ways.separate_kernel,
         )  # fmt: skip
 
-    def _times(self, value: Value, group: Group, index: Index | None) -> int:
+    def _times(self, value: Value, group: OpenGroup, index: Index | None) -> int:
         """How many elements of the value the group's loops compute at this index.
 
         What does not depend on the last axis is a scalar beside vectors, once for each row.
@@ -425,7 +426,7 @@ class _Fuser:
             axes = axes[:-1]
         return extent([group.extents[axis.name] for axis in axes])
 
-    def _row_level(self, group: Group, indices: list[Index | None]) -> bool:
+    def _row_level(self, group: OpenGroup, indices: list[Index | None]) -> bool:
         inner = {axis.name for axis in group.inner}
         return bool(inner) and all(i is not None and not used_axes(i) & inner for i in indices)
 
@@ -437,7 +438,7 @@ class _Fuser:
                 group.internal[node.result] = indices[0]
                 self.reach.add(node, group)
 
-    def _can_store_in(self, value: Value, group: Group) -> bool:
+    def _can_store_in(self, value: Value, group: OpenGroup) -> bool:
         """Whether `group` may compute and store this value besides what it does already."""
         if group.kind is not GroupKind.NEST:
             return False
@@ -450,13 +451,13 @@ class _Fuser:
             return False
         return not self._cuts_through(value, group)
 
-    def _cuts_through(self, value: Value, group: Group) -> bool:
+    def _cuts_through(self, value: Value, group: OpenGroup) -> bool:
         """Whether another kernel would stand between this value and `group`, which reads it. It
         would have to read the value too."""
         assert value.node is not None
         return len(self._readers(value)) > 1 and self.reach.makes_cycle(value.node, group)
 
-    def _join(self, node: Node, group: Group) -> None:
+    def _join(self, node: Node, group: OpenGroup) -> None:
         index = self._readers(node.result)[group][0]
         assert index is not None
         group.internal[node.result] = index
@@ -476,7 +477,7 @@ class _Fuser:
             )
 
     def _store_alone(self, node: Node) -> None:
-        group = Group(GroupKind.NEST)
+        group = OpenGroup(GroupKind.NEST)
         group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
         group.roots[node.result] = index
         self.home[node.result] = group
@@ -495,7 +496,7 @@ class _Fuser:
             if self._fits_in(node, group) and self._can_reduce_in(node, group):
                 self._join(node, group)
                 return
-        group = Group(GroupKind.NEST)
+        group = OpenGroup(GroupKind.NEST)
         operand = node.operands[0].shape
         reduced = reduced_dims(node)
         group.outer, index = fresh_axes(node.result.shape, "d", group.extents)
@@ -508,7 +509,7 @@ class _Fuser:
         group.code += growth.code(node)
         self._access(node.operands[0], group, operand_index(node, index, group.inner))
 
-    def _can_reduce_in(self, node: Node, group: Group) -> bool:
+    def _can_reduce_in(self, node: Node, group: OpenGroup) -> bool:
         if group.kind is not GroupKind.NEST or self.separate:
             return False
         indices = self._readers(node.result)[group]
@@ -523,7 +524,7 @@ class _Fuser:
         if group.inner:
             outer = group.outer
             inner = group.inner
-        elif group.reductions():
+        elif group.reduces():
             # Their axes have size 1: they would become part of a loop over the inner axes.
             return False
         else:
@@ -541,9 +542,9 @@ class _Fuser:
 
     # ---- order ---------------------------------------------------------------------------------
 
-    def _ordered(self) -> list[Group]:
+    def _ordered(self) -> list[OpenGroup]:
         """Groups so that each comes after those whose stored values it reads."""
-        reads: dict[Group, set[Group]] = {group: set() for group in self.groups}
+        reads: dict[OpenGroup, set[OpenGroup]] = {group: set() for group in self.groups}
         for value, readers in self.accesses.items():
             home = self.home.get(value)
             if home is None or (is_view(value) and value not in self.kept):
@@ -553,14 +554,14 @@ class _Fuser:
                     reads[group].add(home)
         alive = [group for group in self.groups if group.roots or group.kind is GroupKind.ATEN]
         alive.sort(key=lambda group: group.member_bits)
-        done: dict[Group, None] = {}
+        done: dict[OpenGroup, None] = {}
         for group in alive:
             self._visit(group, reads, done, set())
         return list(done)
 
     def _visit(
-        self, group: Group, reads: dict[Group, set[Group]], done: dict[Group, None],
-        path: set[Group],
+        self, group: OpenGroup, reads: dict[OpenGroup, set[OpenGroup]], done: dict[OpenGroup, None],
+        path: set[OpenGroup],
     ) -> None:  # fmt: skip
         if group in done:
             return

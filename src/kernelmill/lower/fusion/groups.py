@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
-from kernelmill.lower.elements.axes import is_reduction
+from kernelmill.lower.elements.axes import fresh_axes, is_reduction
 from kernelmill.lower.elements.views import Index
 
 
@@ -41,7 +41,7 @@ SEEDS = {
 """Operators that begin a group of their own, and of which kind."""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Group:
     """Nodes that become one kernel (or one ATen call).
 
@@ -52,7 +52,37 @@ class Group:
     extents   size of each axis by symbol name
     internal  values computed inside, with the domain index of each use
     roots     values computed inside and stored, with their index in the domain
-    code      what its kernel computes so far, as growth.py counts
+    """
+
+    kind: GroupKind
+    seed: Node | None
+    outer: tuple[Sym, ...]
+    inner: tuple[Sym, ...]
+    extents: Mapping[str, Dim]
+    internal: Mapping[Value, Index]
+    roots: Mapping[Value, Index]
+
+    @property
+    def nodes(self) -> list[Node]:
+        """The operators in it, each once (for reports)."""
+        values: Iterable[Value] = (*self.internal, *self.roots)
+        found = {value.node for value in values if value.node is not None}
+        if self.seed is not None:
+            found.add(self.seed)
+        return list(found)
+
+    def reductions(self) -> dict[Value, Index]:
+        """The reductions in it with their index, which uses outer axes only."""
+        return _reductions({**self.internal, **self.roots})
+
+
+@dataclass(eq=False)
+class OpenGroup:
+    """A group while fusion makes it, as `Group`.
+
+    code             what its kernel computes so far, as growth.py counts
+    member_bits      its nodes, as reach.py numbers them
+    descendant_bits  those that come after one of its nodes
     """
 
     kind: GroupKind
@@ -66,20 +96,28 @@ class Group:
     member_bits: int = 0
     descendant_bits: int = 0
 
-    @property
-    def nodes(self) -> list[Node]:
-        """The operators in it, each once (for reports)."""
-        values: Iterable[Value] = (*self.internal, *self.roots)
-        found = {value.node for value in values if value.node is not None}
-        if self.seed is not None:
-            found.add(self.seed)
-        return list(found)
+    def reduces(self) -> bool:
+        """Whether there are reductions in it."""
+        return bool(_reductions({**self.internal, **self.roots}))
 
-    def reductions(self) -> dict[Value, Index]:
-        """The reductions in it with their index, which uses outer axes only."""
-        both = {**self.internal, **self.roots}
-        return {
-            value: index
-            for value, index in both.items()
-            if value.node is not None and is_reduction(value.node)
-        }
+    def closed(self) -> Group:
+        """The group as it is."""
+        return Group(
+            self.kind, self.seed, tuple(self.outer), tuple(self.inner), self.extents,
+            self.internal, self.roots,
+        )  # fmt: skip
+
+
+def storing(value: Value) -> Group:
+    """A group that computes and stores one value by itself."""
+    extents: dict[str, Dim] = {}
+    axes, index = fresh_axes(value.shape, "d", extents)
+    return Group(GroupKind.NEST, None, tuple(axes), (), extents, {}, {value: index})
+
+
+def _reductions(values: Mapping[Value, Index]) -> dict[Value, Index]:
+    return {
+        value: index
+        for value, index in values.items()
+        if value.node is not None and is_reduction(value.node)
+    }

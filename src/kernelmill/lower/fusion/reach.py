@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kernelmill.graph.ir import Graph, Node
-from kernelmill.lower.fusion.groups import Group
+from kernelmill.lower.fusion.groups import OpenGroup
 
 
 class Reach:
@@ -20,7 +20,7 @@ class Reach:
         self.ancestors: dict[Node, int] = {}
         self.descendants: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
         self.grouped = 0
-        self._groups: dict[int, Group] = {}
+        self._groups: dict[int, OpenGroup] = {}
         self._spans = _Spans(len(graph.nodes) + 1)
         for node in graph.nodes:
             bits = 0
@@ -33,7 +33,7 @@ class Reach:
                 if operand.node is not None:
                     self.descendants[operand.node] |= self.descendants[node] | self.bit[node]
 
-    def add(self, node: Node, group: Group) -> None:
+    def add(self, node: Node, group: OpenGroup) -> None:
         """Note that `group` computes the node."""
         bit = self.bit[node]
         number, before = bit.bit_length(), group.member_bits or bit
@@ -44,7 +44,7 @@ class Reach:
         self._spans.add(group, number, _first(before))
         self._spans.add(group, _last(before), number)
 
-    def makes_cycle(self, node: Node, group: Group) -> bool:
+    def makes_cycle(self, node: Node, group: OpenGroup) -> bool:
         """Whether another kernel would run both after and before `group` if that computed `node`.
 
         What comes after the two together also comes after everything that shares its kernel.
@@ -62,7 +62,7 @@ class Reach:
             for other in reached:
                 after |= other.descendant_bits
 
-    def _around(self, both: int) -> list[Group]:
+    def _around(self, both: int) -> list[OpenGroup]:
         """The groups with nodes between the first and the last of these, or as far as groups reach
         that have nodes on either side of an end: from beyond there is no way back."""
         low, high = _first(both), _last(both)
@@ -85,9 +85,9 @@ class _Spans:
 
     def __init__(self, places: int) -> None:
         self._places = places
-        self._groups: dict[int, set[Group]] = {}
+        self._groups: dict[int, set[OpenGroup]] = {}
 
-    def add(self, group: Group, first: int, last: int) -> None:
+    def add(self, group: OpenGroup, first: int, last: int) -> None:
         """The group has the nodes with these numbers, so that it is across what lies between."""
         low, high = first + self._places, last + self._places
         while low < high:
@@ -99,7 +99,7 @@ class _Spans:
                 self._groups.setdefault(high, set()).add(group)
             low, high = low >> 1, high >> 1
 
-    def across(self, number: int) -> Iterator[Group]:
+    def across(self, number: int) -> Iterator[OpenGroup]:
         """The groups that have nodes up to this number and behind it."""
         place = number + self._places
         while place:

@@ -113,4 +113,4 @@ def test_the_log_has_the_reason(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, "kernelmill.lower"):
         stored(graph)
     (line,) = [record.message for record in caplog.records]
-    assert "is stored: 2 kernels read it; ns: again" in line
+    assert "is stored: 2 kernels read it; ns: recomputed" in line
