@@ -22,7 +22,7 @@ from torch.fx.proxy import _register_stack_trace_anchor
 from torch.utils import _pytree as pytree
 
 from kernelmill import codegen
-from kernelmill.aot.compiled import CompiledGraph, compiled
+from kernelmill.aot.compiled import CompiledGraph, check_target, compiled
 from kernelmill.aot.exported import Decompositions, Exported, decomposed, read
 from kernelmill.aot.file import AOT
 from kernelmill.aot.manifest import Limit, Manifest, Packed
@@ -32,7 +32,7 @@ from kernelmill.backend.guards import conditions_of
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Expr, Sym, as_sym, linear_part, of_atom, symbols
 from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
-from kernelmill.core.isa import host_isa
+from kernelmill.core.isa import Isa
 from kernelmill.core.version import ABI_VERSION, VERSION
 from kernelmill.frontend import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
@@ -60,8 +60,8 @@ def compile(
     custom_decompositions: Decompositions | None = None,
     mmap_packed_weights: bool = False,
 ) -> str:
-    """Compile for this machine, and write all that is needed to run into one file; returns its
-    path.
+    """Compile for this machine, or what `config.target` names, and write all that is needed to run
+    into one file; returns its path.
 
     program         an ExportedProgram, a module, or a function or method of tensors
     args, kwargs    arguments to trace a module or function with
@@ -74,11 +74,13 @@ def compile(
 
     The file holds the weights too. It is for inference. Raises what torch.export does for code that
     it cannot trace, UnsupportedError for what no file can hold, InputError and ConfigTypeError for
-    arguments of the wrong kind, OSError when the file cannot be written.
+    arguments of the wrong kind, ConfigError for options that run what this machine cannot, OSError
+    when the file cannot be written.
     """
     config = CompilerConfig() if config is None else config
     if not isinstance(config, CompilerConfig):  # type: ignore[reportUnnecessaryIsInstance]
         raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
+    check_target(config, mmap_packed_weights)
     name = _name_of(program)
     file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
     _check_folder(os.path.dirname(file))
@@ -291,7 +293,7 @@ class _Content:
             conditions=_conditions(exported, plan),
             objects=tuple(zip(self.made.objects, starts, sizes, strict=False)),
             options=_options(self.config),
-            ingredients=_ingredients(),
+            ingredients=_ingredients(self.made.isa),
             updates=tuple(self.inputs[number] for number in sorted(exported.written)),
             packed=tuple(packed),
         )
@@ -341,12 +343,12 @@ def _options(config: CompilerConfig) -> dict[str, Any]:
     }
 
 
-def _ingredients() -> dict[str, str]:
+def _ingredients(isa: Isa) -> dict[str, str]:
     return {
         "kernelmill": VERSION,
         "torch": torch.__version__,
         "python": ".".join(map(str, sys.version_info[:3])),
-        "kernel.isa": str(host_isa()),
+        "kernel.isa": str(isa),
         "kernel.generator": codegen.GENERATOR_VERSION,
         "kernel.llvm": codegen.llvm_version(),
         "kernel.abi": ABI_VERSION,

@@ -1,5 +1,5 @@
-"""A compiled file as something to call. Nothing here traces or compiles on the machine that the
-file was made for."""
+"""A compiled file as something to call. Nothing here traces or compiles on a machine that has all
+that the file's code needs."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from kernelmill.aot.shortcut import quick_way
 from kernelmill.aot.sizes import size_check
 from kernelmill.aot.weights import tensors_over
 from kernelmill.config.compiler_config import CompilerConfig
+from kernelmill.core import knobs
 from kernelmill.core.errors import InputError, KernelmillError, StoreError, UnsupportedError
-from kernelmill.core.isa import host_isa
+from kernelmill.core.isa import host_isa, machine_isa, parse_isa, why_not_here
 from kernelmill.core.log import get_logger
 from kernelmill.core.version import ABI_VERSION
 from kernelmill.plan.parser import parse_plan
@@ -35,17 +36,13 @@ from kernelmill.store.sealed import SealedFile
 _log = get_logger("aot")
 
 
-_SAID = {"kernel.isa": "instruction set", "kernel.abi": "calling convention"}
-"""What a machine must have as a file was made for, in words."""
-
-
 def load(
     path: str | os.PathLike[str], *, rebuild: bool = True, check_weights: bool = True
 ) -> AotProgram:
     """The program in a file of `kernelmill.aot.compile`, ready to call.
 
-    rebuild        on another processor than the file was made for, compile its graph for this one
-                   (seconds); False: UnsupportedError says how they differ
+    rebuild        on a processor that cannot run the file's code, compile its graph for this one
+                   (seconds); False: UnsupportedError says what it lacks
     check_weights  compare the checksum of the weights too, which reads them all
 
     FileNotFoundError when there is no such file. StoreError when it is damaged, of a format that
@@ -99,13 +96,22 @@ def _in_order(manifest: Manifest, weights: Sequence[torch.Tensor]) -> list[torch
 
 
 def _other_machine(ingredients: Mapping[str, str]) -> str:
-    """How this machine differs from the one that the objects were made for; empty when not."""
-    here = {"kernel.isa": str(host_isa()), "kernel.abi": ABI_VERSION}
-    differing = [name for name in here if ingredients.get(name) != here[name]]
-    return "; ".join(
-        f"its {_SAID[name]} is {ingredients.get(name)}, this one's {here[name]}"
-        for name in differing
-    )
+    """Why this process cannot run the objects; empty where it can. What KERNELMILL_TARGET names
+    bounds it, as it does what is compiled."""
+    made_for, abi = ingredients.get("kernel.isa", ""), ingredients.get("kernel.abi")
+    host, reasons = host_isa(), list[str]()
+    if abi != ABI_VERSION:
+        reasons.append(f"its calling convention is {abi}, this one's {ABI_VERSION}")
+    try:
+        isa = parse_isa(made_for)
+    except ValueError as error:
+        return "; ".join((f"its instruction set: {error}", *reasons))
+    reason = why_not_here(isa)
+    if not reason and host != machine_isa() and not host.runs(isa):
+        reason = f"{knobs.TARGET.name} is {knobs.TARGET.get()}"
+    if reason:
+        reasons.insert(0, f"its instruction set is {isa}, and {reason}")
+    return "; ".join(reasons)
 
 
 class AotProgram:

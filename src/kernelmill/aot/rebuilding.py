@@ -15,7 +15,8 @@ from kernelmill.store.sealed import SealedFile
 def rebuilt(file: SealedFile, manifest: Manifest) -> Program:
     """The program of the file's graph, for this machine. Kernels come from the kernel folder, or
     are compiled into it."""
-    config = configured(CompilerConfig(), options=manifest.options)
+    options = {name: value for name, value in manifest.options.items() if name != "target"}
+    config = configured(CompilerConfig(), options=options)
     made = compiled(parse_graph(file.text("graph")), config)
     plan = made.draft.lowered.plan
     program = load(plan, made.objects, check_sizes=size_check(manifest, plan))

@@ -51,6 +51,7 @@ class Explanation:
         kernels = [kernel for report in self.reports for kernel in report.kernels]
         return {
             "captures": [asdict(capture) for capture in self.captures],
+            "isa": [report.isa for report in self.reports],
             "graph_breaks": self.graph_breaks,
             "advice": list(self.advice),
             "graph_nodes_before": sum(report.nodes_before for report in self.reports),
@@ -100,7 +101,7 @@ def _describe(report: CompileReport) -> list[str]:
         f"{report.name}: {report.nodes_before} nodes, {report.nodes_after} after passes; "
         f"{len(report.kernels)} kernels ({report.compiled} compiled, {report.reused} reused, "
         f"{report.fused} fused); arena {report.arena_bytes} bytes{_sums(report)}",
-        f"  {stages}",
+        f"  for {report.isa}; {stages}",
     ]
     if report.tuned:
         lines.append(

@@ -28,7 +28,7 @@ from kernelmill.compiler.drivers import driver_text, driver_type
 from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.isa import host_isa
+from kernelmill.core.isa import Isa, target_isa
 from kernelmill.core.version import ABI_VERSION
 from kernelmill.graph.printer import print_graph
 from kernelmill.kernel.printer import print_kernel
@@ -227,7 +227,7 @@ class _Writer:
         trace = self.trace
         if trace.output is None:
             raise UnsupportedError("it computes nothing with tensors")
-        traced = self._whole()
+        traced, isa = self._whole(), target_isa(trace.config.target)
         codes = list(trace.output.tracing_context.traced_code)
         names = names_in(codes)
         reader = self.trace.reader()
@@ -244,7 +244,7 @@ class _Writer:
             exact=self.exact,
             names=tuple(sorted(names)),
             state=state(),
-            ingredients={**self.ingredients, **_kernel_parts()},
+            ingredients={**self.ingredients, **_kernel_parts(isa)},
             plans=len(trace.drafts),
             constants=_layouts(traced.imported.constants),
             gears=self._gears(),
@@ -255,7 +255,7 @@ class _Writer:
             read_manifest(manifest.text()),
             "".join(print_plan(draft.lowered.plan) for draft in trace.drafts),
             "".join(print_graph(draft.graph, own_symbols=True) for draft in trace.drafts),
-            tuple(_kernels(trace.drafts)),
+            tuple(_kernels(trace.drafts, isa)),
             b"".join(_bytes(constant) for constant in traced.imported.constants),
             executor_object()[1],
         )
@@ -439,26 +439,26 @@ def _view(tensors: Mapping[Path, Any], entry: Any, result: Any) -> View:
     return base, tuple(result.shape), tuple(result.stride()), offset
 
 
-def _kernel_parts() -> dict[str, str]:
+def _kernel_parts(isa: Isa) -> dict[str, str]:
     return {
-        "kernel.isa": str(host_isa()),
+        "kernel.isa": str(isa),
         "kernel.generator": codegen.GENERATOR_VERSION,
         "kernel.llvm": codegen.llvm_version(),
         "kernel.abi": ABI_VERSION,
     }
 
 
-def _kernels(drafts: Sequence[Draft]) -> list[SavedKernel]:
+def _kernels(drafts: Sequence[Draft], isa: Isa) -> list[SavedKernel]:
     found: dict[str, SavedKernel] = {}
     for number, draft in enumerate(drafts):
         plan = draft.lowered.plan
         for ref in plan.kernels:
             text = print_kernel(draft.lowered.kernels[ref.name], name=False)
-            isa = str(draft.others.get(ref.name, ""))
-            found[ref.name] = SavedKernel(ref.name, ref.type, text, isa)
+            other = str(draft.others.get(ref.name, ""))
+            found[ref.name] = SavedKernel(ref.name, ref.type, text, other)
         for super_kernel in plan.supers:
             name = f"{DRIVER}{number} {super_kernel.name}"
-            text = driver_text(plan, super_kernel, host_isa())
+            text = driver_text(plan, super_kernel, isa)
             found[name] = SavedKernel(name, driver_type(super_kernel), text)
         if plan.symbols:
             dims = ", ".join(map(str, dims_needed(plan)))

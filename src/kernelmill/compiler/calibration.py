@@ -23,12 +23,11 @@ import torch
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
-from kernelmill.core import knobs
 from kernelmill.core.digest import Key
 from kernelmill.core.dtype import F32, F64, I32
 from kernelmill.core.isa import DotUnit, processor_name
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import LEVELS, Level, Machine, Rates, host
+from kernelmill.core.machine import LEVELS, Level, Machine, Rates, host, is_own, target_machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel, Value, VType
 from kernelmill.kernel.verifier import verify_kernel
@@ -68,14 +67,16 @@ UNITS: Mapping[str, str] = {
 """What each of `figures` counts."""
 
 
-def machine_for(store: Store, measure: bool = False) -> Machine:
-    """The machine that programs are compiled for, with the figures that the store has of it.
+def machine_for(store: Store, target: str | None = None, measure: bool = False) -> Machine:
+    """The machine that programs with this `config.target` are compiled for, with the figures that
+    the store has of it.
 
     `measure`: where it has none they are measured now, which takes some seconds. With an ISA named
-    by KERNELMILL_TARGET the committed ones serve, so that lowering is the same everywhere.
+    by `target` or KERNELMILL_TARGET the committed ones serve, so that lowering is the same
+    everywhere.
     """
-    machine = host()
-    if knobs.TARGET.get() not in ("", "native"):
+    machine = target_machine(target)
+    if not is_own(target):
         return machine
     key = calibration_key(machine)
     entry = store.get(key, TYPE)

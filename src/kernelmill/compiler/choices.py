@@ -60,20 +60,28 @@ def choice_key(operator: Operator, machine: Machine) -> Key:
 
 
 class Choices:
-    """Choices for one machine, in one store."""
+    """Choices for one machine, in one store.
 
-    def __init__(self, store: Store, machine: Machine) -> None:
+    `runs_here`: its programs are to be called on this machine, so that kernels can be measured;
+    None: where it is the one that programs are compiled for here.
+    """
+
+    def __init__(self, store: Store, machine: Machine, runs_here: bool | None = None) -> None:
         self.store = store
         self.machine = machine
+        self.runs_here = machine.isa == host_isa() if runs_here is None else runs_here
         self.library = library(machine)
 
     def packaged(self, operator: Operator) -> tuple[Operator, Choice, Library] | None:
-        """What an installed package has chosen, and the kernels of its machine.
+        """What an installed package has chosen, and the kernels of its machine. Packages whose code
+        the machine of these programs lacks instructions for are passed over.
 
         The operator that comes with it is the one asked for, or the same with its parameters taken
         for ordinary arguments: who recorded it may not have known better.
         """
         for package in self.store.packages:
+            if not self.machine.isa.runs(package.machine.isa):
+                continue
             for form in _forms(operator):
                 entry = self.store.packaged(package, choice_key(form, package.machine), TYPE)
                 if entry is not None:
@@ -153,7 +161,7 @@ class Choices:
 
     def _choose(self, operator: Operator) -> Choice:
         dynamic = self._dynamic(operator)
-        if dynamic is not None and self.machine.isa == host_isa():
+        if dynamic is not None and self.runs_here:
             return self._measured(operator, dynamic)
         return Choice("static", 0, 0)
 

@@ -92,6 +92,7 @@ def link_all(
     programs: list[Program] = []
     for draft, entries in zip(made, obtained, strict=True):
         programs.append(_load(draft, entries, store, machine, pool))
+        draft.report.isa = str(machine.isa)
         _fill(draft, entries, store)
         publish(draft.report)
     collected = _drafts.get()

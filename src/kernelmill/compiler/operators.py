@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.linking import Draft, link
@@ -55,7 +56,8 @@ class Operators:
         static = {**selection.static}
         if self.build is not None and static:
             with report.stage("static"):
-                for operator in (each for other in ahead for each in operators_of(other)):
+                found = (operators_of(other, self.machine) for other in ahead)
+                for operator in chain.from_iterable(found):
                     static.setdefault(_text(operator), operator)
                 self.build.run(graph.name, list(static.values()), lowered.plan)
             with report.stage("lower"):

@@ -20,6 +20,7 @@ from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.config.super_kernel_marks import RangeOptions, options_of
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.garbage import collection_paused
+from kernelmill.core.isa import target_isa, why_not_here
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine
 from kernelmill.core.threads import quick_switches
@@ -36,23 +37,28 @@ _log = get_logger("compiler")
 
 
 @collection_paused()
-def compile_graph(graph: Graph, config: CompilerConfig) -> Program | CapturedProgram:
-    """A program that computes what the graph says.
+def compile_graph(
+    graph: Graph, config: CompilerConfig, to_run: bool = True
+) -> Program | CapturedProgram:
+    """A program that computes what the graph says. One that is not `to_run` here may be for an ISA
+    that this machine lacks, and must not be called then.
 
     Raises UnsupportedError when a node has no lowering, VerificationError when a stage broke the
-    program (a fault of kernelmill), StoreError when the kernel folder cannot be trusted.
+    program (a fault of kernelmill), StoreError when the kernel folder cannot be trusted,
+    ConfigError for a target that this machine cannot run.
     """
-    (program,) = compile_graphs([graph], config)
+    (program,) = compile_graphs([graph], config, to_run)
     return program
 
 
 def compile_graphs(
-    graphs: Sequence[Graph], config: CompilerConfig
+    graphs: Sequence[Graph], config: CompilerConfig, to_run: bool = True
 ) -> Sequence[Program | CapturedProgram]:
     """A program for each graph; they share the memory of their calls. All kernels are compiled
     together, in parallel. Raises what `compile_graph` does."""
+    target_isa(config.target, to_run)
     store = open_store(config.experimental_config.kernel_meta_dir)
-    machine = machine_for(store, measure=config.aoe_config.aoe_mode is not None)
+    machine = machine_for(store, config.target, measure=config.aoe_config.aoe_mode is not None)
     optimised = (_optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
         operators = _operators(config, store, machine)
@@ -107,7 +113,7 @@ def recaptured(program: Program, graph: Graph, config: CompilerConfig) -> Progra
     """What serves calls in mode reduce-overhead, of a program for all sizes that was loaded.
     `graph` is what it was lowered from."""
     store = open_store(config.experimental_config.kernel_meta_dir)
-    operators = _operators(config, store, machine_for(store))
+    operators = _operators(config, store, machine_for(store, config.target))
     report = CompileReport(graph.name, nodes_before=len(graph.nodes))
     return _captures(config, operators, graph, report).around(program)
 
@@ -161,7 +167,8 @@ def _static_build(config: CompilerConfig, store: Store, machine: Machine) -> Sta
     folder = build_folder(option._aclnn_static_shape_kernel_build_dir)
     symbol = option._aclnn_static_shape_kernel_sym_index
     assert symbol is not None
-    return StaticBuild(Choices(store, machine), folder, symbol, sizes)
+    choices = Choices(store, machine, runs_here=not why_not_here(machine.isa))
+    return StaticBuild(choices, folder, symbol, sizes)
 
 
 def _passes(config: CompilerConfig) -> Sequence[Pass]:

@@ -18,7 +18,7 @@ from kernelmill.compiler.operator_documents import Document, to_document
 from kernelmill.core import knobs
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.log import get_logger
-from kernelmill.core.machine import host
+from kernelmill.core.machine import Machine, host
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.sizes import at_sizes
@@ -94,17 +94,17 @@ def _documents(engines: Iterable[Engine]) -> list[Document]:
 def documents_of(graph: Graph, fused: bool, sizes: dict[str, int] | None = None) -> list[Document]:
     """The documents of a graph's operators at these sizes, and with `fused` one of the graph."""
     exact = at_sizes(graph, sizes or {}) if graph.symbols else graph
-    documents = [to_document(each) for each in operators_of(exact)]
+    documents = [to_document(each) for each in operators_of(exact, host())]
     if fused:
         name = f"{graph.name}_program"
         documents.append({"type": "Program", "name": name, "program": print_graph(graph, False)})
     return documents
 
 
-def operators_of(graph: Graph) -> list[Operator]:
+def operators_of(graph: Graph, machine: Machine) -> list[Operator]:
     """The operators of a graph that have a form of their own, and sizes that are numbers."""
     found: dict[str, Operator] = {}
-    for operator in extract_operators(graph, host()).operators.values():
+    for operator in extract_operators(graph, machine).operators.values():
         if operator.graph is not None:
             found.setdefault(print_graph(operator.graph, names=False), operator)
     return list(found.values())

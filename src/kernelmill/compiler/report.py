@@ -41,6 +41,7 @@ class KernelReport:
 class CompileReport:
     """One compiled graph. Times are in seconds by stage, sizes in bytes.
 
+    isa        the instruction set that its code is for
     fallbacks  (ATen operator, reason, user's line), one for each call in the program
     arena_bytes     of all that lives within a call; `live_bytes` is the most that is alive at one
                step, below which no arena can be, `tensor_bytes` the sum without any sharing; both
@@ -51,6 +52,7 @@ class CompileReport:
     """
 
     name: str
+    isa: str = ""
     nodes_before: int = 0
     nodes_after: int = 0
     kernels: list[KernelReport] = field(default_factory=list[KernelReport])

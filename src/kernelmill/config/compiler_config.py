@@ -19,6 +19,7 @@ from kernelmill.config.tree import (
     InferenceConfig,
     hook,
 )
+from kernelmill.core.isa import NAMED
 
 CheckWeights = Literal["auto", "full", "samples"]
 
@@ -46,6 +47,14 @@ class CompilerConfig(Group):
         ("auto", "full", "samples"),
         "How writes to packed weights are found: auto asks the system for written pages, or "
         "compares pieces where it refuses; full compares everything; samples compares pieces.",
+    )
+    target = Choice[str | None](
+        None,
+        (None, "native", *NAMED),
+        "Instruction set to compile for, with common cache sizes; native is all that this machine "
+        "has, None is that or what KERNELMILL_TARGET names. To be called here it must be one that "
+        "this machine can run; kernelmill.aot.compile takes any.",
+        in_key=True,
     )
     debug = Sub(Debug)
     dump_config = Sub(DumpConfig)

@@ -234,6 +234,10 @@ class Isa:
             return first
         return first + tuple(unit for unit in _UNITS if self.dot_unit(unit.b) == unit)
 
+    def runs(self, other: Isa) -> bool:
+        """Whether a machine that is known to have this has all that code for the other needs."""
+        return self.family == other.family and set(other.cpu_flags) <= set(self.cpu_flags)
+
     @property
     def cpu_flags(self) -> tuple[str, ...]:
         """The flags of /proc/cpuinfo that a machine must have to run its code, sorted."""
@@ -288,11 +292,37 @@ def _forced(name: str) -> Isa:
         found = named_isa(name)
     except ValueError as error:
         raise ConfigError(f"{setting}: {error}") from None
-    missing = sorted(set(found.cpu_flags) - cpuinfo_flags())
-    if missing or platform.machine() != found.family:
-        lacks = f", which lacks {', '.join(missing)}" if missing else ""
-        raise ConfigError(f"{setting}: this machine is {machine_isa().cpu}{lacks}")
-    return found
+    return _checked(found, setting)
+
+
+def target_isa(target: str | None, to_run: bool = True) -> Isa:
+    """What `config.target` stands for: None is `host_isa`; "native" all that this machine has,
+    whatever KERNELMILL_TARGET names; else one of `NAMED`.
+
+    ConfigError says what this machine lacks of one that is `to_run` here.
+    """
+    if target is None:
+        return host_isa()
+    if target == "native":
+        return machine_isa()
+    return _checked(NAMED[target], f"config.target={target!r}") if to_run else NAMED[target]
+
+
+def _checked(isa: Isa, setting: str) -> Isa:
+    reason = why_not_here(isa)
+    if reason:
+        raise ConfigError(f"{setting}: {reason}")
+    return isa
+
+
+def why_not_here(isa: Isa) -> str:
+    """Why this machine cannot run code for an ISA, in words; "" where it can."""
+    if platform.machine() != isa.family:
+        return f"this machine is {platform.machine()}"
+    missing = sorted(set(isa.cpu_flags) - cpuinfo_flags())
+    return (
+        f"this machine is {machine_isa().cpu}, which lacks {', '.join(missing)}" if missing else ""
+    )
 
 
 @cache

@@ -26,6 +26,7 @@ from kernelmill.core.isa import (
     DotUnit,
     Isa,
     host_isa,
+    machine_isa,
     named_isa,
     parse_isa,
 )
@@ -166,7 +167,21 @@ def host() -> Machine:
     Its caches are this machine's own unless KERNELMILL_TARGET names an ISA: then lowering is the
     same everywhere. ConfigError as `host_isa`.
     """
-    return _host(host_isa(), knobs.TARGET.get() in ("", "native"))
+    return _host(host_isa(), is_own(None))
+
+
+def target_machine(target: str | None) -> Machine:
+    """The machine that programs with this `config.target` are compiled for, which need not be able
+    to run here (`core.isa.target_isa`): a named one has the committed figures."""
+    if target is None:
+        return host()
+    return _host(machine_isa(), True) if target == "native" else PROFILES[target]
+
+
+def is_own(target: str | None) -> bool:
+    """Whether that is this machine itself, with its own caches."""
+    forced = knobs.TARGET.get() not in ("", "native")
+    return target == "native" or (target is None and not forced)
 
 
 @cache

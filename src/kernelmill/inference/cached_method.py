@@ -21,6 +21,7 @@ from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
+from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
 from kernelmill.inference.cache_places import Ranks, class_folder
 from kernelmill.runtime.packed_files import PackedFiles
@@ -144,7 +145,7 @@ class CachedMethod:
 
     def _find_ingredients(self) -> dict[str, str]:
         return {
-            **versions(),
+            **versions(target_isa(self._config.target)),
             **dict(self._config.ingredients()),
             "class": name_of(type(getattr(self._function, "__self__", None))),
             "dynamic": str(self._dynamic),

@@ -1,4 +1,4 @@
-"""What every saved program depends on besides its own code: versions and the processor."""
+"""What every saved program depends on besides its own code: versions, and what it is for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import llvmlite
 import torch
 
 from kernelmill.core.digest import DIGEST_BYTES
-from kernelmill.core.isa import host_isa
+from kernelmill.core.isa import Isa
 from kernelmill.core.version import VERSION
 from kernelmill.saved.fingerprint import fingerprint
 
 
-def versions() -> Mapping[str, str]:
-    """Versions and the processor, by name."""
-    return {**_versions(), "isa": str(host_isa())}
+def versions(isa: Isa) -> Mapping[str, str]:
+    """Versions and the instruction set, by name."""
+    return {**_versions(), "isa": str(isa)}
 
 
 @cache

@@ -15,7 +15,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import InputError
-from kernelmill.core.isa import host_isa
+from kernelmill.core.isa import Isa, parse_isa
 from kernelmill.plan.ir import Plan
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.dims import dims_needed
@@ -186,12 +186,13 @@ def _objects(saved: Saved, plans: Sequence[Plan], stores: Sequence[Store]) -> di
         else:
             objects[kernel.name] = entry.object
     if missing:
-        objects.update(_compiled(missing, plans, stores[-1]))
+        isa = parse_isa(saved.manifest.ingredients["kernel.isa"])
+        objects.update(_compiled(missing, plans, stores[-1], isa))
     return objects
 
 
 def _compiled(
-    missing: Sequence[SavedKernel], plans: Sequence[Plan], store: Store
+    missing: Sequence[SavedKernel], plans: Sequence[Plan], store: Store, isa: Isa
 ) -> dict[str, bytes]:
     # Imported here: most loads find all kernels and need no code generator.
     from kernelmill.compiler.drivers import obtain_drivers
@@ -200,22 +201,25 @@ def _compiled(
 
     objects: dict[str, bytes] = {}
     requests: list[Request] = []
+    others: dict[str, Isa] = {}
     refs = {ref.name: ref for plan in plans for ref in plan.kernels}
     for saved in missing:
         if saved.type == "Dims":
             plan = plans[int(saved.name.removeprefix(DIMS_OBJECT))]
-            entry = obtain_dims(plan.symbols, dims_needed(plan), store, host_isa())
+            entry = obtain_dims(plan.symbols, dims_needed(plan), store, isa)
             objects[saved.name] = entry.object
             continue
         if saved.ingredient == "driver":
             number, _, name = saved.name.removeprefix(DRIVER).partition(" ")
-            objects[saved.name] = obtain_drivers(plans[int(number)], store, host_isa())[name]
+            objects[saved.name] = obtain_drivers(plans[int(number)], store, isa)[name]
             continue
         kernel = parse_kernel(saved.text.replace("kernel _(", f"kernel {saved.name}(", 1))
         kernel.type = saved.type
         ref = refs[saved.name]
         requests.append(Request(kernel, ref.operators, ref.origin))
-    found = obtain(requests, store, host_isa()) if requests else {}
+        if saved.isa:
+            others[saved.name] = parse_isa(saved.isa)
+    found = obtain(requests, store, isa, others) if requests else {}
     return {**objects, **{name: entry.object for name, entry in found.items()}}
 
 

@@ -63,8 +63,12 @@ def test_tuning_measures_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_named_isa_has_the_committed_figures(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    keep(store, json.dumps(figures(replace(host(), launch_ns=123.0))))
+    assert machine_for(store, "x86-64-v3", measure=True) == PROFILES["x86-64-v3"]
+    assert machine_for(store, "native").launch_ns == 123.0
     monkeypatch.setenv("KERNELMILL_TARGET", "x86-64-v2")
     assert machine_for(store, measure=True) == PROFILES["x86-64-v2"]
+    assert machine_for(store, "native").launch_ns == 123.0
 
 
 @pytest.mark.parametrize("wrong", [None, -1.0, 0, 1e12, "8", True])

@@ -67,6 +67,13 @@ def test_another_target_is_not_measured(tmp_path, monkeypatch):
     assert choices.known(matmul()).kernel == "static"
 
 
+def test_another_target_is_measured_where_its_programs_run_here(tmp_path, monkeypatch):
+    times(monkeypatch, 3, 2)
+    choices = Choices(Store(tmp_path), profile("x86-64-v2"), runs_here=True)
+    choices.make([matmul()], 1)
+    assert choices.known(matmul()).kernel == "dynamic"
+
+
 def test_one_failure_stops_nothing(choices, monkeypatch):
     times(monkeypatch, 1, 2)
     compile_kernel = module.obtain

@@ -58,6 +58,8 @@ def test_unknown_names_are_refused_nearest_first(config):
     [
         ("mode", "fast", ValueError),
         ("mode", 1, TypeError),
+        ("target", "x86-64-v9", ValueError),
+        ("target", 4, TypeError),
         ("debug.graph_dump.type", "svg", ValueError),
         ("debug.graph_dump.type", 3, TypeError),
         ("debug.graph_dump.path", "/no/such/folder", FileNotFoundError),
@@ -85,6 +87,11 @@ def test_bad_values_are_refused_where_they_are_set(config, dotted, value, error)
         set_option(config, dotted, value)
     assert isinstance(caught.value, ConfigError)
     assert config.as_dict() == before
+
+
+def test_a_target_that_is_none_is_refused_with_those_there_are(config):
+    with pytest.raises(ConfigError, match="one of None, 'native', 'x86-64-v2', 'x86-64-v3'"):
+        config.target = "skylake"
 
 
 def test_every_option_takes_its_default_without_a_word(config):
@@ -130,7 +137,11 @@ def test_ingredients_hold_what_changes_the_code_and_nothing_else(config, tmp_pat
     config.experimental_config.kernel_meta_dir = str(tmp_path)
     assert config.ingredients() == ()
     config.experimental_config.remove_noop_ops = False
-    assert config.ingredients() == (("config.experimental_config.remove_noop_ops", "False"),)
+    config.target = "x86-64-v3"
+    assert config.ingredients() == (
+        ("config.target", "'x86-64-v3'"),
+        ("config.experimental_config.remove_noop_ops", "False"),
+    )
 
 
 def test_configs_are_independent_and_can_be_copied(config):

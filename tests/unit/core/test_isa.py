@@ -20,6 +20,7 @@ from kernelmill.core.isa import (
     machine_isa,
     named_isa,
     parse_isa,
+    target_isa,
 )
 
 ARM = Isa("aarch64-unknown-linux-gnu", "generic")
@@ -164,6 +165,28 @@ def test_a_level_above_the_machine_is_refused_with_what_is_missing(
     monkeypatch.setattr(isa.platform, "machine", lambda: "riscv64")
     with pytest.raises(ConfigError, match="this machine is"):
         host_isa()
+
+
+def test_a_config_names_what_this_machine_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    flags = frozenset(NAMED["x86-64-v3"].cpu_flags)
+    monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
+    monkeypatch.setattr(isa, "machine_isa", lambda: NAMED["x86-64-v3"])
+    isa._forced.cache_clear()
+    monkeypatch.setenv("KERNELMILL_TARGET", "x86-64-v2")
+    assert target_isa(None) == NAMED["x86-64-v2"]
+    assert target_isa("native") == target_isa("x86-64-v3") == NAMED["x86-64-v3"]
+    text = "config.target='x86-64-v3-vnni': this machine is x86-64-v3, which lacks avx_vnni"
+    with pytest.raises(ConfigError, match=text):
+        target_isa("x86-64-v3-vnni")
+    assert target_isa("x86-64-v3-vnni", to_run=False) == NAMED["x86-64-v3-vnni"]
+    isa._forced.cache_clear()
+
+
+def test_an_isa_runs_what_needs_no_more() -> None:
+    low, high, bf16 = (NAMED[f"x86-64-{name}"] for name in ("v2", "v4", "v4-bf16"))
+    assert bf16.runs(bf16) and bf16.runs(high) and high.runs(low)
+    assert not low.runs(high) and not high.runs(bf16) and not high.runs(ARM)
 
 
 def test_an_isa_without_a_name_is_refused_with_the_names(monkeypatch: pytest.MonkeyPatch) -> None:

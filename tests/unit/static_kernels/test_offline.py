@@ -15,7 +15,7 @@ from kernelmill import static_kernels
 from kernelmill.cli.main import main
 from kernelmill.compiler import choices
 from kernelmill.core.errors import ConfigError, KernelmillError
-from kernelmill.core.machine import host
+from kernelmill.core.machine import host, profile
 from kernelmill.store import Store, packages
 
 
@@ -163,6 +163,17 @@ def test_another_target(recorded, tmp_path):
     operator = choices_of(log)
     form, choice, kernels = found.packaged(operator)
     assert (form, choice.kernel, kernels.machine) == (operator, "static", package.machine)
+
+
+def test_a_package_is_passed_over_where_programs_are_for_less(recorded, tmp_path):
+    built = static_kernels.build(recorded, tmp_path, name="new", target="x86-64-v4")
+    with zipfile.ZipFile(built.path) as archive:
+        archive.extractall(tmp_path)
+    package = packages.Package("new", str(tmp_path / "kernels"), profile("x86-64-v4"))
+    log = [json.loads(line) for line in recorded.read_text().splitlines()]
+    store = Store(tmp_path / "empty", packages=[package])
+    assert choices.Choices(store, profile("x86-64-v4-bf16")).packaged(choices_of(log)) is not None
+    assert choices.Choices(store, profile("x86-64-v3")).packaged(choices_of(log)) is None
 
 
 def choices_of(log):
