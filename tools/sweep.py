@@ -68,14 +68,16 @@ class Worker:
 
 
 def revision() -> str:
-    """The commit that is checked out; a + behind it says that files are changed."""
+    """The commit that is checked out; a + behind it says that files besides documents are changed."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(
             ["git", *arguments], capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    return git("rev-parse", "--short=10", "HEAD") + "+" * bool(git("diff", "HEAD", "--name-only"))
+    return git("rev-parse", "--short=10", "HEAD") + "+" * bool(
+        git("diff", "HEAD", "--name-only", "--", ":!docs")
+    )
 
 
 def recorded(path: Path) -> dict[tuple[str, str], Outcome]:

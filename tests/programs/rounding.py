@@ -136,13 +136,25 @@ def _replace(step: Step, found: dict[str, Any], wider: list[Tensor]) -> None:
     """What a step made, from what it makes in float64."""
     for name, exact in zip(step.names, wider, strict=False):
         made = found[name]
-        if not made.is_floating_point() or made.requires_grad or made.shape != exact.shape:
+        if not made.is_floating_point() or made.shape != exact.shape:
             continue
-        if step.function.endswith("_"):
+        if not step.function.endswith("_"):
+            found[name] = _InPlaceOf.apply(made, exact.to(made.dtype))
+        elif not made.requires_grad:
             with suppress(RuntimeError):  # several elements in one place
                 made.data.copy_(exact)
-        else:
-            found[name] = exact.to(made.dtype)
+
+
+class _InPlaceOf(torch.autograd.Function):
+    """Other numbers with the gradient of those in whose place they are."""
+
+    @staticmethod
+    def forward(ctx: Any, made: Tensor, exact: Tensor) -> Tensor:
+        return exact
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None]:
+        return grads[0], None
 
 
 VIEWS: set[str] = set()

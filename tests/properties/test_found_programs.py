@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.programs.check import by_name, check
-from tests.programs.program import Program, Ref, Seed, SizeOf, Step, module_text
+from tests.programs.program import Program, Ref, Seed, SizeOf, Slice, Step, module_text
 
 F32, F64, I32, I64 = torch.float32, torch.float64, torch.int32, torch.int64
 
@@ -100,6 +100,18 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
                 step("x", "torch.add", A, 1),
             ],
             "v w x",
+        ),
+    ),
+    "an empty result, and a product of no elements": (
+        ("default", "aot"),
+        program(
+            [made("a", 2, 0)],
+            [
+                step("x", "torch.remainder", A, 7),
+                step("w", "torch.prod", Ref("x"), -1),
+                step("v", "torch.unsqueeze", Ref("x"), -2),
+            ],
+            "v w",
         ),
     ),
     "a write into elements that share memory": (
@@ -194,6 +206,14 @@ REFUSED: dict[str, tuple[str, Program]] = {
         program(
             [made("a", N, 2), step("b", "torch.select", A, 1, 0)],
             [step("v", "torch.neg", B)],
+        ),
+    ),
+    "the size of what an argument is a view of": (
+        "gears-padded",
+        program(
+            [made("a", N, 0, 0), step("b", "operator.getitem", A, (Slice(None, None, 2),))],
+            [step("v", "torch.round", A)],
+            "b",
         ),
     ),
     "arguments that share memory, with sizes that vary, and are written to": (

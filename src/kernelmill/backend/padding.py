@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelmill.backend.gears import CaptureGears
+from kernelmill.core.dim import symbols
 from kernelmill.core.errors import PaddingError
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.passes.padding import padding_of
@@ -29,4 +30,8 @@ def padded_calls(
     ]
     # The sizes of a call are held against the trace, those of gears were.
     fixed = next(iter(gears.values.values()))
+    known = fixed.keys() | set(program.symbols)
+    for symbol in sorted({s for _, shape in tensors for dim in shape for s in symbols(dim)}):
+        if symbol not in known:  # the size of what arguments are views of, which torch may trace
+            raise PaddingError(f'gear_miss="pad": no argument has the size {symbol}')
     return PaddedCalls(padding, program, fixed, tensors, gears.broken_guard)

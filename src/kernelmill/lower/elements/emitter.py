@@ -170,9 +170,12 @@ class Emitter:
 
     def store(self, location: Location, index: Index, register: Register) -> None:
         """Write one element (or vector) of a value in register form."""
+        buffer = self.param(location, "out")
+        if location.elements == 0:
+            return  # an empty tensor's dims need not have an address each
         value = pointwise.to_memory(self.builder, register, location.dtype)
         address = self._address(location.strides, location.offset, index)
-        self._store(self.param(location, "out"), address, value)
+        self._store(buffer, address, value)
 
     def store_scratch(self, location: ScratchLocation, index: Index, register: Register) -> None:
         """Keep an element in scratch for later loops of the same task."""
