@@ -68,7 +68,7 @@ class Worker:
 
 
 def revision() -> str:
-    """The commit that is checked out; a + behind it says that files besides documents are changed."""
+    """The commit that is checked out; a + behind it says that files outside of docs are changed."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(
