@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,8 +67,9 @@ def transposed(draw: st.DrawFn) -> tuple[nn.Module, Tensor, bool]:
     )  # fmt: skip
     x = torch.randint(-2, 3, (draw(st.integers(1, 2)), module.in_channels, *sizes))
     divides = all(k % s == 0 for k, s in zip(taps, stride, strict=True))
+    few = math.prod(stride) <= 4 and all(k >= s for k, s in zip(taps, stride, strict=True))
     mixes = any(s > 1 and (d > 1 or groups > 1) for s, d in zip(stride, dilation, strict=True))
-    return _whole(module), x.float(), divides and not mixes
+    return _whole(module), x.float(), (divides or few) and not mixes
 
 
 @settings(max_examples=12)
@@ -76,6 +78,27 @@ def test_transposed_convolutions(case: tuple[nn.Module, Tensor, bool], dtype: to
     module, x, ours = case
     fallbacks = agree(module.to(dtype), x.to(dtype))
     assert bool(fallbacks) == (not ours), fallbacks
+
+
+@pytest.mark.parametrize(
+    ("taps", "stride", "padding", "more"),
+    [((3,), (2,), 1, 1), ((5,), (3,), 2, 0), ((3, 3), (2, 2), 1, 1), ((5, 3), (2, 2), 0, 0),
+     ((4, 3), (1, 2), 2, 0), ((3, 1, 3), (2, 1, 2), 0, 1)],
+)  # fmt: skip
+def test_strides_that_do_not_divide_the_window(
+    taps: tuple[int, ...], stride: tuple[int, ...], padding: int, more: int
+) -> None:
+    more_per_axis = [more if s > 1 else 0 for s in stride]
+    kind = TRANSPOSED[len(taps)]
+    for channels, bias in ((3, True), (16, False)):
+        module = _whole(kind(channels, 8, taps, stride, padding, more_per_axis, bias=bias))
+        x = torch.randint(-2, 3, (2, channels, *(5, 6, 4)[: len(taps)])).float()
+        assert agree(module, x) == []
+
+
+@pytest.mark.parametrize(("taps", "stride"), [(2, 3), (4, 3)])
+def test_many_phases_with_different_taps_are_left_to_aten(taps: int, stride: int) -> None:
+    assert len(agree(nn.ConvTranspose2d(3, 4, taps, stride), torch.randn(1, 3, 5, 5))) == 1
 
 
 @st.composite

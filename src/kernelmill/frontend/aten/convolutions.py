@@ -5,14 +5,15 @@ Three axes: the taps of the depth are input channels, the places of the depth ar
 Transposed: with stride s, output o and tap k meet where o + padding = s * q + r and k = s * j + r.
 So the outputs of each phase r < s are a convolution of stride 1 with every s-th tap, turned round.
 Where s divides the number of taps all phases are output channels of one convolution, whose pixels
-then take turns. Elsewhere phases have more or fewer taps: taps of zero would make infinities NaN,
-and joining several convolutions takes longer than ATen's own kernel.
+then take turns. Elsewhere phases have more or fewer taps, and each is a convolution by itself: taps
+of zero would make infinities NaN.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelmill.core.dim import product
@@ -45,9 +46,11 @@ def convolution(
     if transposed or spatial > 2:
         _require_known(e, x, weight, "transposed" if transposed else f"{spatial}d")
     if transposed:
-        result = _transposed(e, x, weight, window, _sizes(e.shape[2:]))
-    else:
-        result = _convolved(e, x, weight, window)
+        return _transposed(e, x, weight, bias, window, _sizes(e.shape[2:]))
+    return _plus(e, _convolved(e, x, weight, window), bias)
+
+
+def _plus(e: Emitter, result: Value, bias: Value | None) -> Value:
     if bias is None:
         return result
     return e.cast(e.add(result, e.align(e.wide(bias), len(result.shape), 1)), e.dtype)
@@ -141,6 +144,15 @@ def _of_depth(e: Emitter, x: Value, weight: Value, window: _Window) -> Value:
 
 
 @dataclass(frozen=True)
+class _Phase:
+    """Every so many outputs of an axis: `tap` is the first one that they meet, `border` how far
+    the windows reach beyond both ends of the input."""
+
+    tap: int
+    border: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class _Axis:
     """One axis of a transposed convolution; places `first` to `last` of each phase are needed."""
 
@@ -165,9 +177,25 @@ class _Axis:
         reach = self.dilation * (self.taps // self.stride - 1)
         return reach - self.first, self.last - (self.size - 1)
 
+    def phases(self) -> list[_Phase]:
+        """The phases in the order in which their outputs take turns. All of them have as many
+        places: those after the last output are cut off."""
+        count = -(-self.output // self.stride)
+        found: list[_Phase] = []
+        for output in range(self.stride):
+            first, tap = divmod(output + self.padding, self.stride)
+            reach = self.dilation * (-(-(self.taps - tap) // self.stride) - 1)
+            found.append(_Phase(tap, (reach - first, first + count - self.size)))
+        return found
+
 
 def _transposed(
-    e: Emitter, x: Value, weight: Value, window: _Window, outputs: tuple[int, ...]
+    e: Emitter,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    window: _Window,
+    outputs: tuple[int, ...],
 ) -> Value:
     axes = [
         _Axis(*numbers)
@@ -176,22 +204,72 @@ def _transposed(
             _sizes(x.shape[2:]), outputs, strict=True,
         )
     ]  # fmt: skip
-    if any(axis.taps % axis.stride for axis in axes):
-        raise NotTranslated("transposed convolution whose stride does not divide its window")
     if any(axis.stride > 1 and axis.dilation > 1 for axis in axes):
         raise NotTranslated("transposed convolution with stride and dilation")
     if window.groups > 1 and any(axis.stride > 1 for axis in axes):
         raise NotTranslated("transposed convolution with stride and groups")
+    weight = _turned(e, weight, window.groups)
+    if any(axis.taps % axis.stride for axis in axes):
+        return _phase_by_phase(e, x, weight, bias, window, axes)
+    borders = [axis.border for axis in axes]
+    result = _bordered(e, x, _taps(e, weight, axes), window, borders)
+    return _plus(e, _interleaved(e, result, axes), bias)
+
+
+def _bordered(
+    e: Emitter, x: Value, taps: Value, window: _Window, borders: Sequence[tuple[int, int]]
+) -> Value:
+    """The convolution of stride 1 whose windows reach so far beyond both ends of the input."""
     inside, low, high = list[int](), [0, 0], [0, 0]
-    for d, axis in enumerate(axes, 2):
-        before, after = axis.border
-        x = e.slice(x, d, max(0, -before), axis.size - max(0, -after))
+    for d, (before, after) in enumerate(borders, 2):
+        x = e.slice(x, d, max(0, -before), int(str(x.shape[d])) - max(0, -after))
         inside.append(max(0, min(before, after)))
         low.append(max(0, before) - inside[-1])
         high.append(max(0, after) - inside[-1])
-    plain = _Window((1,) * len(axes), tuple(inside), window.dilation, window.groups, window.sums)
-    taps = _taps(e, _turned(e, weight, window.groups), axes)
-    return _interleaved(e, _convolved(e, e.pad(x, low, high, 0.0), taps, plain), axes)
+    plain = replace(window, stride=(1,) * len(borders), padding=tuple(inside))
+    return _convolved(e, e.pad(x, low, high, 0.0), taps, plain)
+
+
+_MOST_PHASES = 4
+"""So many convolutions are joined; more of them take longer than ATen's own kernel."""
+
+
+def _phase_by_phase(
+    e: Emitter,
+    x: Value,
+    weight: Value,
+    bias: Value | None,
+    window: _Window,
+    axes: list[_Axis],
+) -> Value:
+    """A convolution for each phase along each axis. `weight` is (O, I, taps...)."""
+    if product(axis.stride for axis in axes) > _MOST_PHASES:
+        raise NotTranslated("transposed convolution of many phases with different taps")
+    if any(axis.taps < axis.stride for axis in axes):
+        raise NotTranslated("transposed convolution whose window is smaller than its stride")
+    results: list[Value] = []
+    for phases in itertools.product(*(axis.phases() for axis in axes)):
+        taps = weight
+        for d, (axis, phase) in enumerate(zip(axes, phases, strict=True), 2):
+            taps = e.slice(taps, d, phase.tap, axis.taps, axis.stride)
+        turned = e.emit("flip", taps, dims=tuple(range(2, 2 + len(axes))))
+        image = _bordered(e, x, turned, window, [phase.border for phase in phases])
+        results.append(_plus(e, image, bias))
+    for d in reversed(range(2, 2 + len(axes))):
+        results = _take_turns(e, results, d, axes[d - 2])
+    return results[0]
+
+
+def _take_turns(e: Emitter, images: list[Value], dim: int, axis: _Axis) -> list[Value]:
+    """Neighbouring images joined so that their places along `dim` take turns."""
+    joined: list[Value] = []
+    for first in range(0, len(images), axis.stride):
+        turns = [e.unsqueeze(image, dim + 1) for image in images[first : first + axis.stride]]
+        image = turns[0] if len(turns) == 1 else e.emit("concat", *turns, dim=dim + 1)
+        *outer, places, _ = image.shape[: dim + 2]
+        flat = e.reshape(image, (*outer, places * axis.stride, *image.shape[dim + 2 :]))
+        joined.append(e.slice(flat, dim, 0, axis.output))
+    return joined
 
 
 def _turned(e: Emitter, weight: Value, groups: int) -> Value:
