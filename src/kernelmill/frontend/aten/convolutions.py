@@ -12,6 +12,7 @@ of zero would make infinities NaN.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -243,7 +244,7 @@ def _phase_by_phase(
     axes: list[_Axis],
 ) -> Value:
     """A convolution for each phase along each axis. `weight` is (O, I, taps...)."""
-    if product(axis.stride for axis in axes) > _MOST_PHASES:
+    if math.prod(axis.stride for axis in axes) > _MOST_PHASES:
         raise NotTranslated("transposed convolution of many phases with different taps")
     if any(axis.taps < axis.stride for axis in axes):
         raise NotTranslated("transposed convolution whose window is smaller than its stride")
