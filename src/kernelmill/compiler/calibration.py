@@ -31,7 +31,7 @@ from kernelmill.core.machine import LEVELS, Level, Machine, Rates, host, is_own,
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel, Value, VType
 from kernelmill.kernel.verifier import verify_kernel
-from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, Plan, TensorInput
+from kernelmill.plan.ir import BufferKind, BufferSpec, KernelRef, Launch, Plan, TensorInput
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.entry import Compiled
 from kernelmill.store.store import Store
@@ -275,7 +275,7 @@ def _program(kernel: Kernel, image: bytes, work: int, launches: int) -> Program:
     buffers: list[BufferSpec] = []
     for number, buffer in enumerate(kernel.buffers):
         shape = (buffer.elements,)
-        buffers.append(BufferSpec("input", buffer.dtype, shape, (1,), number))
+        buffers.append(BufferSpec(BufferKind.INPUT, buffer.dtype, shape, (1,), number))
         updated = buffer.access != "in"
         inputs.append(TensorInput(buffer.name, buffer.dtype, shape, (1,), updated=updated))
     step = Launch(kernel.name, tuple(range(len(buffers))), (), kernel.tasks, kernel.scratch, work)

@@ -29,7 +29,7 @@ from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.schedule.search import BY_MODEL, Tunable
-from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, Plan, TensorInput
+from kernelmill.plan.ir import BufferKind, BufferSpec, KernelRef, Launch, Plan, TensorInput
 from kernelmill.runtime.program import Program, load
 from kernelmill.store.entry import Compiled
 from kernelmill.store.store import Store
@@ -168,7 +168,7 @@ def _program(kernel: Kernel, image: bytes, tunable: Tunable, launches: int) -> P
             launch.append(len(buffers))
             shape = (_number(buffer.elements),)
             name = f"{buffer.name}_{len(inputs)}"
-            buffers.append(BufferSpec("input", buffer.dtype, shape, (1,), len(inputs)))
+            buffers.append(BufferSpec(BufferKind.INPUT, buffer.dtype, shape, (1,), len(inputs)))
             written = buffer.access != "in"
             inputs.append(TensorInput(name, buffer.dtype, shape, (1,), updated=written))
     steps = tuple(

@@ -24,7 +24,7 @@ from kernelmill.core.dim import (
     provably_nonnegative,
     symbols,
 )
-from kernelmill.plan.ir import BufferSpec, Launch, Step
+from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Step
 
 ALIGNMENT = 64
 """Bytes: a cache line, and the widest vector register."""
@@ -63,12 +63,12 @@ class _Slot:
 
 
 def lifetimes(steps: Sequence[Step], buffers: Sequence[BufferSpec]) -> dict[int, ArenaBuffer]:
-    """From the first launch to the last that has it, for each buffer of kind "arena" by number."""
+    """From the first launch to the last that has it, for each buffer in the arena by number."""
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for number, step in enumerate(steps):
         for buffer in step.buffers if isinstance(step, Launch) else ():
-            if buffer >= 0 and buffers[buffer].kind == "arena":
+            if buffer >= 0 and buffers[buffer].kind == BufferKind.ARENA:
                 first.setdefault(buffer, number)
                 last[buffer] = number
     sizes = {b: product(buffers[b].shape) * buffers[b].dtype.bytes for b in first}

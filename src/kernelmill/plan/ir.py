@@ -7,6 +7,7 @@ Sizes are dims: integers, or expressions over the plan's symbols that are evalua
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Union
 
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
@@ -37,17 +38,21 @@ class SymbolInput:
     symbol: str
 
 
+class BufferKind(StrEnum):
+    """Whose a piece of memory is."""
+
+    INPUT = "input"  # an argument's
+    TENSOR = "tensor"  # a torch tensor's: a result, or what goes into or comes out of ATen
+    ARENA = "arena"  # the call's
+    PACKED = "packed"  # made from arguments by the `prepare` steps, kept until those change
+
+
 @dataclass(frozen=True)
 class BufferSpec:
-    """A piece of memory that steps read or write, by its place in `Plan.buffers`.
+    """A piece of memory that steps read or write, by its place in `Plan.buffers`. `source` is the
+    number of the argument, `offset` a place in the arena in bytes, 64-byte aligned."""
 
-    kind "input":   argument number `source`.
-    kind "tensor":  a torch tensor of its own: a result, or what goes into or comes out of ATen.
-    kind "arena":   in the arena of the call; `offset` in bytes, 64-byte aligned.
-    kind "packed":  made from arguments by the `prepare` steps, kept until those change.
-    """
-
-    kind: str
+    kind: BufferKind
     dtype: DType
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]

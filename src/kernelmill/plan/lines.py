@@ -16,7 +16,7 @@ from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
 from kernelmill.core.dim import Dim, read_dim
 from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.text import Reader
-from kernelmill.plan.ir import BufferSpec, Launch, Plan, SymbolInput, TensorInput
+from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Plan, SymbolInput, TensorInput
 
 T = TypeVar("T")
 Scope = Mapping[str, Dim]
@@ -89,9 +89,10 @@ class Lines:
         return TensorInput(json.loads(name), *kind, role or "user", updated is not None)
 
     def _buffer(self, row: re.Match[str]) -> BufferSpec:
-        _, kind, place, *of = row.groups()
-        source = int(place) if kind == "input" else -1
-        offset = self._dim(place) if kind == "arena" else 0
+        _, name, place, *of = row.groups()
+        kind = BufferKind(name)
+        source = int(place) if kind == BufferKind.INPUT else -1
+        offset = self._dim(place) if kind == BufferKind.ARENA else 0
         return BufferSpec(kind, *self._type(*of), source, offset)
 
     def _launch(self, row: re.Match[str]) -> Launch:
@@ -137,5 +138,5 @@ def _sound(row: re.Match[str]) -> bool:
     if row.re is not _BUFFER:
         return True
     place = row[3]
-    right = (place is None) == (row[2] in ("tensor", "packed"))
+    right = (place is None) == (row[2] in (BufferKind.TENSOR, BufferKind.PACKED))
     return right and row[4] in BY_NAME and (row[2] != "input" or place.isdecimal())

@@ -11,6 +11,7 @@ from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.text import Reader
 from kernelmill.plan.ir import (
     AtenCall,
+    BufferKind,
     BufferSpec,
     DimResult,
     KernelRef,
@@ -172,9 +173,12 @@ class _Parser:
         reader = self._reader
         self._number()
         reader.expect("=")
-        kind = reader.name("input, arena, tensor or packed")
-        source = self._bracketed(reader.integer) if kind == "input" else -1
-        offset = self._bracketed(self._dim) if kind == "arena" else 0
+        name = reader.name("input, arena, tensor or packed")
+        if name not in tuple(BufferKind):
+            reader.fail_before(f"a kind of buffer, not {name!r}")
+        kind = BufferKind(name)
+        source = self._bracketed(reader.integer) if kind == BufferKind.INPUT else -1
+        offset = self._bracketed(self._dim) if kind == BufferKind.ARENA else 0
         reader.expect(":")
         dtype, shape, strides = self._type()
         return BufferSpec(kind, dtype, shape, strides, source, offset)

@@ -39,6 +39,7 @@ from kernelmill.core.dtype import DType
 from kernelmill.core.text import number_text, string_text
 from kernelmill.plan.ir import (
     AtenCall,
+    BufferKind,
     BufferSpec,
     DimResult,
     KernelRef,
@@ -122,9 +123,9 @@ def _kernel(kernel: KernelRef) -> str:
 
 def _buffer(buffer: BufferSpec) -> str:
     place = buffer.kind
-    if buffer.kind == "input":
+    if buffer.kind == BufferKind.INPUT:
         place += f"({buffer.source})"
-    elif buffer.kind == "arena":
+    elif buffer.kind == BufferKind.ARENA:
         place += f"({buffer.offset})"
     return f"{place}: {_type(buffer.dtype, buffer.shape, buffer.strides)}"
 

@@ -16,6 +16,7 @@ from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import (
     TEAM_PARTS,
     AtenCall,
+    BufferKind,
     BufferSpec,
     DimResult,
     Launch,
@@ -30,7 +31,6 @@ from kernelmill.plan.literals import buffers_in, dims_in
 from kernelmill.plan.printer import print_step
 
 ROLES = ("user", "param", "buffer")
-KINDS = ("input", "tensor", "arena", "packed")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -100,15 +100,15 @@ class _Verifier:
             yield f"symbol {min(unknown)} is not one of the plan's"
 
     def _buffer(self, buffer: BufferSpec) -> Iterator[str]:
-        if buffer.kind not in KINDS:
-            yield f"kind {buffer.kind!r} is none of {', '.join(KINDS)}"
+        if buffer.kind not in tuple(BufferKind):
+            yield f"kind {buffer.kind!r} is none of {', '.join(BufferKind)}"
         if len(buffer.shape) != len(buffer.strides):
             yield "it has not one stride for each size"
-        if buffer.kind == "input" and not isinstance(self._argument(buffer), TensorInput):
+        if buffer.kind == BufferKind.INPUT and not isinstance(self._argument(buffer), TensorInput):
             yield f"argument {buffer.source} is no tensor"
-        if buffer.kind == "packed" and _names_in((*buffer.shape, *buffer.strides)):
+        if buffer.kind == BufferKind.PACKED and _names_in((*buffer.shape, *buffer.strides)):
             yield "a packed buffer has a constant shape"
-        if buffer.kind == "arena":
+        if buffer.kind == BufferKind.ARENA:
             yield from self._place(buffer)
 
     def _argument(self, buffer: BufferSpec) -> object:
@@ -135,13 +135,15 @@ class _Verifier:
         yield from self._operands(launch)
         if _names_in((*launch.dims, launch.tasks, launch.scratch, launch.work)):
             yield "it runs before symbols have values"
-        packed = {n for n in launch.buffers if n >= 0 and self.plan.buffers[n].kind == "packed"}
+        packed = {
+            n for n in launch.buffers if n >= 0 and self.plan.buffers[n].kind == BufferKind.PACKED
+        }
         if not packed:
             yield "it makes no packed buffer"
         self.touched |= packed
         for number in set(launch.buffers) - packed - {-1}:
             buffer = self.plan.buffers[number]
-            if buffer.kind != "input":
+            if buffer.kind != BufferKind.INPUT:
                 yield f"%{number} is neither an argument nor a packed buffer"
                 continue
             source = self._argument(buffer)
@@ -156,9 +158,9 @@ class _Verifier:
             if number < 0:
                 continue
             buffer = self.plan.buffers[number]
-            if buffer.kind == "packed" and number not in self.touched:
+            if buffer.kind == BufferKind.PACKED and number not in self.touched:
                 yield f"%{number} is made by no prepare step"
-            if buffer.kind == "tensor":
+            if buffer.kind == BufferKind.TENSOR:
                 yield from self._dims((*buffer.shape, *buffer.strides))
                 self.touched.add(number)
 
@@ -188,7 +190,7 @@ class _Verifier:
             if not 0 <= number < len(self.plan.buffers):
                 yield f"there is no buffer %{number}"
             buffer = self.plan.buffers[number]
-            if buffer.kind != "tensor":
+            if buffer.kind != BufferKind.TENSOR:
                 yield f"its result %{number} is no tensor of its own"
             yield from self._dims((*buffer.shape, *buffer.strides))
             self.touched.add(number)
@@ -197,9 +199,9 @@ class _Verifier:
         if not 0 <= number < len(self.plan.buffers):
             yield f"there is no buffer %{number}"
         kind = self.plan.buffers[number].kind
-        if kind == "arena":
+        if kind == BufferKind.ARENA:
             yield f"%{number} is in the arena: ATen takes tensors of their own"
-        elif kind != "input" and number not in self.touched:
+        elif kind != BufferKind.INPUT and number not in self.touched:
             yield f"%{number} has no contents yet"
 
     def _supers(self) -> Iterator[str]:
@@ -240,9 +242,9 @@ class _Verifier:
             if not 0 <= result.buffer < len(self.plan.buffers):
                 yield f"there is no buffer %{result.buffer}"
             kind = self.plan.buffers[result.buffer].kind
-            if kind not in ("input", "tensor"):
+            if kind not in (BufferKind.INPUT, BufferKind.TENSOR):
                 yield f"%{result.buffer} is neither an argument nor a tensor of its own"
-            if kind == "tensor" and result.buffer not in self.touched:
+            if kind == BufferKind.TENSOR and result.buffer not in self.touched:
                 yield f"no step writes %{result.buffer}"
 
 

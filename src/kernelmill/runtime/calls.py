@@ -10,7 +10,7 @@ from typing import Any, Union
 from torch import Tensor
 from torch.nn import Parameter
 
-from kernelmill.plan.ir import DimResult, Result, TensorInput, TensorResult
+from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorInput, TensorResult
 from kernelmill.runtime.engine import Admitted, Engine
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Sizes
@@ -34,7 +34,7 @@ def _result_reader(engine: Engine, result: Result, places: Sequence[int]) -> Rea
     if not isinstance(result, TensorResult):
         return lambda tensors, args, sizes: None
     buffer = engine.plan.buffers[result.buffer]
-    if buffer.kind == "input":
+    if buffer.kind == BufferKind.INPUT:
         return lambda tensors, args, sizes: args[buffer.source]
     place = places.index(result.buffer)
     return lambda tensors, args, sizes: tensors[place]

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 from kernelmill.core.digest import DIGEST_BYTES
-from kernelmill.plan.ir import Plan
+from kernelmill.plan.ir import BufferKind, Plan
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,9 @@ def components(plan: Plan) -> tuple[Component, ...]:
     parts: dict[int, tuple[set[int], set[int]]] = {}  # launches and packed buffers, by any of them
     for number, launch in enumerate(plan.prepare):
         launches = {number}
-        buffers = {b for b in launch.buffers if b >= 0 and plan.buffers[b].kind == "packed"}
+        buffers = {
+            b for b in launch.buffers if b >= 0 and plan.buffers[b].kind == BufferKind.PACKED
+        }
         for part in [parts[b] for b in buffers if b in parts]:
             launches |= part[0]
             buffers |= part[1]
@@ -43,7 +45,7 @@ def _sources(plan: Plan, launches: set[int]) -> frozenset[int]:
         plan.buffers[buffer].source
         for launch in launches
         for buffer in plan.prepare[launch].buffers
-        if buffer >= 0 and plan.buffers[buffer].kind == "input"
+        if buffer >= 0 and plan.buffers[buffer].kind == BufferKind.INPUT
     )
 
 

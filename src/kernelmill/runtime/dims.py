@@ -13,6 +13,7 @@ from kernelmill.core.dim import Dim, Expr, evaluate, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import (
     AtenCall,
+    BufferKind,
     BufferSpec,
     DimResult,
     Launch,
@@ -42,9 +43,9 @@ def plan_dims(plan: Plan) -> Iterator[Dim]:
             yield from entry.shape
             yield from entry.strides
     for buffer in plan.buffers:
-        if buffer.kind == "arena":
+        if buffer.kind == BufferKind.ARENA:
             yield buffer.offset
-        elif buffer.kind != "input":
+        elif buffer.kind != BufferKind.INPUT:
             yield from buffer.shape
             yield from buffer.strides
     for step in (*plan.steps, *plan.prepare):

@@ -9,7 +9,7 @@ import torch
 
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.plan.ir import BufferSpec, Launch, Plan, Step
+from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Plan, Step
 from kernelmill.runtime.allocation import Allocate, elements_of, empty_strided
 from kernelmill.runtime.dims import DimTable, Values
 from kernelmill.runtime.results import LARGE_BYTES, result_tensor
@@ -40,7 +40,7 @@ def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int], table: int)
     outputs = {
         number: output_of(buffer, dims, values)
         for number, buffer in enumerate(plan.buffers)
-        if buffer.kind == "tensor" and not dims.is_late((*buffer.shape, *buffer.strides))
+        if buffer.kind == BufferKind.TENSOR and not dims.is_late((*buffer.shape, *buffer.strides))
     }
     arena = values[dims.number(plan.arena_bytes)]
     # Calls that stream (streaming.py) prepare in their own scratch.

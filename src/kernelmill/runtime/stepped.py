@@ -9,7 +9,7 @@ from typing import Any, Union
 
 import torch
 
-from kernelmill.plan.ir import AtenCall, Launch, Plan, TensorResult
+from kernelmill.plan.ir import AtenCall, BufferKind, Launch, Plan, TensorResult
 from kernelmill.plan.literals import buffers_in
 from kernelmill.runtime.admission import PLAIN_TENSORS
 from kernelmill.runtime.aten import AtenStep, Running
@@ -89,7 +89,7 @@ def _unwritten(plan: Plan) -> list[int]:
     written = {b for launch in plan.prepare for b in launch.buffers}
     for step in plan.steps:
         written.update(step.results if isinstance(step, AtenCall) else step.buffers)
-    kinds = ("tensor", "packed")
+    kinds = (BufferKind.TENSOR, BufferKind.PACKED)
     return [n for n, b in enumerate(plan.buffers) if b.kind in kinds and n not in written]
 
 
@@ -99,7 +99,7 @@ def _touched(plan: Plan, group: list[Launch] | AtenCall) -> set[int]:
         numbers = {*group.results, *buffers_in((group.args, group.kwargs))}
     else:
         numbers = {buffer for launch in group for buffer in launch.buffers}
-    return {n for n in numbers if n >= 0 and plan.buffers[n].kind == "tensor"}
+    return {n for n in numbers if n >= 0 and plan.buffers[n].kind == BufferKind.TENSOR}
 
 
 def stepped_call(engine: Engine) -> Call:
@@ -156,7 +156,7 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running | St
     gives arguments to begin with instead, when some lie askew."""
     plan = engine.plan
     pick = argument_picker(engine.tables.tensor_arguments)
-    inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == "input"]
+    inputs = [(n, b.source) for n, b in enumerate(plan.buffers) if b.kind == BufferKind.INPUT]
     unwritten = _unwritten(plan)
     look = _quick_look(engine)
     late, count = engine.late, len(plan.buffers)

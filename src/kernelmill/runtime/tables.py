@@ -9,7 +9,7 @@ from typing import Any
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 from kernelmill.core.machine import host
-from kernelmill.plan.ir import Launch, Plan, TensorInput
+from kernelmill.plan.ir import BufferKind, Launch, Plan, TensorInput
 from kernelmill.plan.supers import LINES_BUFFER, whole_launch
 from kernelmill.runtime.dims import DimTable
 from kernelmill.runtime.layout import (
@@ -51,19 +51,19 @@ class NativeTables:
         tensors = [(i, e) for i, e in enumerate(plan.inputs) if isinstance(e, TensorInput)]
         self.cell_arguments = tuple(i for i, entry in tensors if is_cell(entry))
         self.tensor_arguments = tuple(i for i, entry in tensors if not is_cell(entry))
-        self.outputs = tuple(i for i, b in enumerate(plan.buffers) if b.kind == "tensor")
+        self.outputs = tuple(i for i, b in enumerate(plan.buffers) if b.kind == BufferKind.TENSOR)
         # One more for arguments that no step reads; -1 is the status word and stays itself.
         self.slots = len(plan.buffers) + 1
         self._argument_places = _argument_places(plan)
         self._places = {-1: -1, LINES_BUFFER: LINES_BUFFER}
         for i, buffer in enumerate(plan.buffers):
-            shared = buffer.kind == "input"
+            shared = buffer.kind == BufferKind.INPUT
             self._places[i] = self._argument_places[buffer.source] if shared else i
         launches = [step for step in plan.steps if isinstance(step, Launch)]
         self.first_prepare = len(launches)
         launches += plan.prepare
         self._supers = _supers_by_launch(plan)
-        arena = [i for i, buffer in enumerate(plan.buffers) if buffer.kind == "arena"]
+        arena = [i for i, buffer in enumerate(plan.buffers) if buffer.kind == BufferKind.ARENA]
         table = Table(
             input_count=len(self.tensor_arguments),
             inputs=self._records(
@@ -161,6 +161,6 @@ def _argument_places(plan: Plan) -> dict[int, int]:
     """For each argument with a buffer the first one: several views of it share its address."""
     places: dict[int, int] = {}
     for i, buffer in enumerate(plan.buffers):
-        if buffer.kind == "input":
+        if buffer.kind == BufferKind.INPUT:
             places.setdefault(buffer.source, i)
     return places

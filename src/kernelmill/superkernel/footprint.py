@@ -40,7 +40,7 @@ from kernelmill.kernel.ir import (
     TileStore,
     Value,
 )
-from kernelmill.plan.ir import Launch, Plan
+from kernelmill.plan.ir import BufferKind, Launch, Plan
 
 Memory = tuple[str, int]
 
@@ -114,9 +114,9 @@ def _events(launch: Launch) -> list[Footprint]:
 
 def _memory(plan: Plan, number: int) -> tuple[Memory, int]:
     buffer = plan.buffers[number]
-    if buffer.kind == "input":
+    if buffer.kind == BufferKind.INPUT:
         return ("input", buffer.source), 0
-    if buffer.kind == "arena":
+    if buffer.kind == BufferKind.ARENA:
         return ("arena", 0), evaluate(buffer.offset, {})
     return (buffer.kind, number), 0
 

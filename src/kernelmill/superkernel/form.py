@@ -13,7 +13,7 @@ from kernelmill.core.dim import evaluate, product
 from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.ir import Kernel
 from kernelmill.plan.arena import ArenaBuffer, assign
-from kernelmill.plan.ir import WHOLE_TEAM, Launch, Part, Plan, SuperKernel
+from kernelmill.plan.ir import WHOLE_TEAM, BufferKind, Launch, Part, Plan, SuperKernel
 from kernelmill.superkernel.footprint import Footprints
 from kernelmill.superkernel.ranges import (
     AUTOMATIC,
@@ -227,7 +227,7 @@ def _needs(
 
 def _identity(plan: Plan, buffer: int) -> object:
     spec = plan.buffers[buffer]
-    return ("input", spec.source) if spec.kind == "input" else buffer
+    return ("input", spec.source) if spec.kind == BufferKind.INPUT else buffer
 
 
 def _beside(segment: Segment, parts: Sequence[Part]) -> list[Segment]:
@@ -251,7 +251,7 @@ def _placed_apart(plan: Plan, runs: Sequence[Segment]) -> Plan:
     for number, step in enumerate(plan.steps):
         begin, end = extent.get(number, (number, number))
         for buffer in step.buffers if isinstance(step, Launch) else ():
-            if buffer >= 0 and plan.buffers[buffer].kind == "arena":
+            if buffer >= 0 and plan.buffers[buffer].kind == BufferKind.ARENA:
                 first.setdefault(buffer, begin)
                 last[buffer] = end
     arena = assign([

@@ -33,7 +33,7 @@ from kernelmill.lower.schedule.search import Pick, ScheduleSearch
 from kernelmill.lower.schedule.template import STATUS_BUFFER, UNNAMED
 from kernelmill.lower.weights.panel_copy import PanelCopy, panel_copy
 from kernelmill.lower.weights.panel_views import Rows
-from kernelmill.plan.ir import AtenCall, BufferSpec, KernelRef, Launch, Step
+from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, KernelRef, Launch, Step
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class _Binder:
         key = _structure(view)
         if key in self.packed_structures:
             return self.packed_structures[key]
-        spec, location = buffer_of(view.type, "packed", len(self.buffers))
+        spec, location = buffer_of(view.type, BufferKind.PACKED, len(self.buffers))
         self.buffers.append(spec)
         self.packed[view] = self.packed_structures[key] = location
         copy = None if rows is None else panel_copy(rows, self._stored, self.making.machine)

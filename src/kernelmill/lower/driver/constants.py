@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Expr, symbols
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.emitter import Location
-from kernelmill.plan.ir import BufferSpec
+from kernelmill.plan.ir import BufferKind, BufferSpec
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Constants:
         return found
 
     def _keeps(self, value: Value, location: Location) -> bool:
-        packed = self.buffers[location.buffer].kind == "packed"
+        packed = self.buffers[location.buffer].kind == BufferKind.PACKED
         return packed or (value in self.parameters and not symbols(location.elements))
 
 

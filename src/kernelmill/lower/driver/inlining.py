@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Dim, substitute
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.plan.ir import BufferSpec, Launch, Plan, Step, TensorInput, TensorResult
+from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Plan, Step, TensorInput, TensorResult
 
 
 class InlinedPlan:
@@ -27,7 +27,7 @@ class InlinedPlan:
         sources = dict(zip(arguments, inputs, strict=True))
         self.numbers = {-1: -1}
         for number, buffer in enumerate(plan.buffers):
-            if buffer.kind == "input":
+            if buffer.kind == BufferKind.INPUT:
                 self.numbers[number] = sources[buffer.source]
         for result, output in zip(plan.results, outputs, strict=True):
             if not isinstance(result, TensorResult) or result.buffer in self.numbers:

@@ -14,7 +14,7 @@ from kernelmill.lower.driver.prepare import Prepared, layout_of
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.strided import span
 from kernelmill.lower.fusion.groups import Group, GroupKind, storing
-from kernelmill.plan.ir import BufferSpec
+from kernelmill.plan.ir import BufferKind, BufferSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Placed:
     def is_parameter(self, buffer: int) -> bool:
         """Whether a buffer is a parameter that no update writes to."""
         spec = self.buffers[buffer]
-        return spec.kind == "input" and spec.source in self.prepared.parameters
+        return spec.kind == BufferKind.INPUT and spec.source in self.prepared.parameters
 
 
 def place(prepared: Prepared, aliases: Aliases, grouping: Grouping) -> Placed:
@@ -82,7 +82,7 @@ class _Placing:
     def run(self) -> Placed:
         for position, entry in enumerate(self.graph.inputs):
             if isinstance(entry, Input):
-                self._add(entry.value, "input", entry.value.type, position)
+                self._add(entry.value, BufferKind.INPUT, entry.value.type, position)
         for group in self.grouping.groups:
             if group.kind is GroupKind.ATEN:
                 self._call(group)
@@ -102,7 +102,7 @@ class _Placing:
         # What nobody reads is not kept, and need not be what torch traced.
         assert group.seed is not None
         results = (
-            self._add(value, "tensor", value.type).buffer if value in self.read else -1
+            self._add(value, BufferKind.TENSOR, value.type).buffer if value in self.read else -1
             for value in group.seed.results
         )
         self.steps.append(Call(group.seed, tuple(results)))
@@ -116,7 +116,8 @@ class _Placing:
                 self.locations[value] = self.locations[overwritten]
                 continue
             own = value in self.aliases.tensors or self._sized_late(value)
-            self._store(value, "tensor" if own else ("packed" if constant else "arena"))
+            kind = BufferKind.PACKED if constant else BufferKind.ARENA
+            self._store(value, BufferKind.TENSOR if own else kind)
         targets = {value: self.locations[value] for value in group.roots}
         if group.kind is GroupKind.SCATTER:
             self._fill_before_scatter(group, targets)
@@ -154,7 +155,7 @@ class _Placing:
     def _stored(self, value: Value) -> Location | None:
         return self.locations.get(value) if self.grouping.reads(value) else None
 
-    def _store(self, value: Value, kind: str) -> None:
+    def _store(self, value: Value, kind: BufferKind) -> None:
         """A buffer for a computed value, in the shape of the view that shares it, if any."""
         view = self.aliases.stored_as.get(value)
         if view is None:
@@ -166,7 +167,7 @@ class _Placing:
         self.locations[view] = location
         self.locations[value] = replace(location, strides=strides)
 
-    def _add(self, value: Value, kind: str, type: TensorType, source: int = -1) -> Location:
+    def _add(self, value: Value, kind: BufferKind, type: TensorType, source: int = -1) -> Location:
         """A new buffer with this type's shape and strides, and the value in it."""
         spec, location = buffer_of(type, kind, len(self.buffers), source)
         self.buffers.append(spec)
@@ -175,7 +176,7 @@ class _Placing:
 
 
 def buffer_of(
-    type: TensorType, kind: str, number: int, source: int = -1
+    type: TensorType, kind: BufferKind, number: int, source: int = -1
 ) -> tuple[BufferSpec, Location]:
     """A buffer of this number for a value of this type, and where the value lies in it."""
     strides = type.memory_strides
