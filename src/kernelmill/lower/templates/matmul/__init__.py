@@ -3,8 +3,7 @@
 from kernelmill.lower.emit.panels import panel_shape
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
 from kernelmill.lower.templates.matmul.emit import emit_contraction
-from kernelmill.lower.templates.matmul.heuristics import plan_contraction
-from kernelmill.lower.templates.matmul.schedule import Schedule
+from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 
 __all__ = [

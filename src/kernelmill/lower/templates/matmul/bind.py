@@ -41,7 +41,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.candidates import Tiling
-from kernelmill.lower.templates.matmul.heuristics import plan_contraction
+from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Found, Operand
 from kernelmill.lower.weights.dequantise import (
@@ -62,9 +62,9 @@ _FEW_ROWS = 8
 
 @dataclass(frozen=True)
 class PanelWidths:
-    """How wide panels of B and of A would be, were they constant; None: B is not packed at all."""
+    """How wide panels of B and of A would be, were they constant."""
 
-    b: int | None
+    b: int
     a: int
 
 
@@ -158,19 +158,16 @@ class ContractionBinding:
         """The widths of the panels that the cost model would want of constant operands."""
         emitter, machine = self.context.emitter(PackedWeights()), self.context.machine
         loose, given = self.spec(emitter, PackedWeights()), candidate or Tiling()
-        b = plan_contraction(replace(loose, b=replace(loose.b, packed="b")), machine, given)
-        a = plan_contraction(replace(loose, a=replace(loose.a, packed="a")), machine, given)
-        return PanelWidths(None if b.dot else b.width, a.rows)
+        b = plan_blocked(replace(loose, b=replace(loose.b, packed="b")), machine, given)
+        a = plan_blocked(replace(loose, a=replace(loose.a, packed="a")), machine, given)
+        return PanelWidths(b.width, a.rows)
 
     def pack(self, packing: PanelWidths) -> PackedWeights:
         """Pack an operand that is constant, and the same for every batch index."""
         roles = self.roles()
         if self.computes_b:
-            assert packing.b is not None
             return self._pack_leaves(packing.b)
-        b = None
-        if packing.b is not None:
-            b = self._pack(roles.b, roles.b_index, roles.n, roles, packing.b)
+        b = self._pack(roles.b, roles.b_index, roles.n, roles, packing.b)
         if b is not None or self.unit.group == 4 or self.grouped:
             return PackedWeights(b=b)
         return PackedWeights(a=self._pack(roles.a, roles.a_index, roles.m, roles, packing.a))

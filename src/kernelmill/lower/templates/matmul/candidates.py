@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from kernelmill.lower.elements.sizes import part_count, size_hint
-from kernelmill.lower.templates.matmul.schedule import Schedule
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.context import TileGrid
 from kernelmill.lower.templates.matmul.spec import Contraction
 
 MOST = 12
@@ -21,7 +22,7 @@ _WIDEST = 4
 
 @dataclass(frozen=True)
 class Tiling:
-    """Fields of `Schedule`; None: the cost model decides. `row_tiles` and `column_tiles` are only
+    """Fields of a schedule; None: the cost model decides. `row_tiles` and `column_tiles` are only
     looked at together."""
 
     vectors: int | None = None
@@ -35,21 +36,14 @@ class Tiling:
         return " ".join(f"{name}={value}" for name, value in fields if value is not None)
 
 
-def tilings(spec: Contraction, schedule: Schedule) -> list[Tiling]:
-    """What to try in place of the cost model's schedule, the likelier first; none where a size is
-    symbolic."""
-    sizes = (*spec.batch, spec.m, spec.n, *spec.k)
-    if not all(isinstance(size, int) and size > 0 for size in sizes):
-        return []
-    pairs = zip_longest(_shapes(spec, schedule), _blocks(spec, schedule))
-    found = dict.fromkeys(one for pair in pairs for one in pair if one is not None)
+def first_of(*kinds: Iterator[Tiling]) -> list[Tiling]:
+    """Tilings of each kind in turn, each once, and not too many."""
+    found = dict.fromkeys(one for some in zip_longest(*kinds) for one in some if one is not None)
     return list(found)[:MOST]
 
 
-def _shapes(spec: Contraction, schedule: Schedule) -> Iterator[Tiling]:
+def register_tiles(spec: Contraction, schedule: Blocked) -> Iterator[Tiling]:
     """Other register tiles, and with them other blocks along k."""
-    if schedule.dot:
-        return
     count = part_count(size_hint(spec.n), schedule.lanes)
     for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - schedule.vectors)):
         if vectors != schedule.vectors and vectors <= count:
@@ -65,7 +59,7 @@ def _shapes(spec: Contraction, schedule: Schedule) -> Iterator[Tiling]:
             yield Tiling(rows=rows)
 
 
-def _blocks(spec: Contraction, schedule: Schedule) -> Iterator[Tiling]:
+def task_sizes(spec: Contraction, schedule: TileGrid) -> Iterator[Tiling]:
     """Tasks of other sizes, with the cost model's register tile."""
     rows, columns = schedule.row_tiles, schedule.column_tiles
     most_rows = part_count(size_hint(spec.m), schedule.rows)

@@ -13,9 +13,11 @@ from kernelmill.core.dim import Dim, bounds, maximum
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
+from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.emit import emit_contraction, emit_task
-from kernelmill.lower.templates.matmul.heuristics import DOT_ROWS, plan_contraction
-from kernelmill.lower.templates.matmul.schedule import Schedule
+from kernelmill.lower.templates.matmul.heuristics import plan_blocked
+from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS, InnerProduct
+from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction
 
 
@@ -42,18 +44,22 @@ def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tup
     if isinstance(spec.m, int) or packed or spec.b.source is not None or spec.rows is not None:
         return (rest,)
 
-    def few(most: int, exact: bool) -> RowClass:
-        return RowClass(most, plan_contraction(replace(spec, m=most), machine), exact)
-
-    smaller = [few(rows, True) for rows in range(1, DOT_ROWS + 1)]
-    if not smaller[0].schedule.dot:
-        one = few(rest.schedule.rows, False)
-        smaller = [replace(one, schedule=replace(one.schedule, inline=False))]
+    smaller = [
+        RowClass(rows, plan_contraction(replace(spec, m=rows), machine), exact=True)
+        for rows in range(1, MOST_ROWS + 1)
+    ]
+    if not isinstance(smaller[0].schedule, InnerProduct):
+        few = plan_blocked(replace(spec, m=schedule.rows), machine)
+        smaller = [RowClass(schedule.rows, replace(few, store_from_registers=False))]
     least = bounds(spec.m)[0] or 0
     kept = [one for one in smaller if one.most is not None and one.most >= least]
-    if all(one.schedule.pack_b == rest.schedule.pack_b for one in kept):
+    if all(_copies_b(one.schedule) == _copies_b(schedule) for one in kept):
         return (rest,)
     return (*kept, rest)
+
+
+def _copies_b(schedule: Schedule) -> bool:
+    return isinstance(schedule, Blocked) and schedule.pack_b
 
 
 def emit_classes(builder: KernelBuilder, spec: Contraction, classes: Sequence[RowClass]) -> None:
@@ -69,7 +75,7 @@ def emit_classes(builder: KernelBuilder, spec: Contraction, classes: Sequence[Ro
 
     scratch: Dim = 0
     for one in classes:
-        scratch = maximum(scratch, one.schedule.scratch(spec).bytes)
+        scratch = maximum(scratch, one.schedule.scratch_bytes(spec))
     builder.kernel.scratch = scratch
     sized = [SizeClass(one.most, one.tasks(spec), one) for one in classes]
     emit_by_size(builder, spec.m, sized, body)

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, Protocol, TypeVar
 
 from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import SCRATCH, Value
@@ -13,40 +14,65 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import ravel
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.panels import panel_index
-from kernelmill.lower.templates.matmul.schedule import Schedule, ScratchLayout
+from kernelmill.lower.templates.matmul.blocked import Blocked, ScratchLayout
 from kernelmill.lower.templates.matmul.spec import Contraction
 
 
+class TileGrid(Protocol):
+    """What all schedules of a contraction have: tiles of C, some of which are a task."""
+
+    @property
+    def lanes(self) -> int:
+        """Elements of a vector."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        ...
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of columns of a tile."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """Columns of a tile."""
+        ...
+
+    @property
+    def row_tiles(self) -> int:
+        """A task's tiles along m."""
+        ...
+
+    @property
+    def column_tiles(self) -> int:
+        """A task's tiles along n."""
+        ...
+
+
+ScheduleT = TypeVar("ScheduleT", bound=TileGrid)
+
+
 @dataclass(frozen=True)
-class ContractionContext(EmitContext):
-    """What every part of the template needs to emit code.
+class ContractionContext(EmitContext, Generic[ScheduleT]):
+    """What every emitter of the template needs.
 
     `batch`, `row_block` and `column_block` are the task's place; tiles are numbered through the
     whole of C.
     """
 
     spec: Contraction
-    schedule: Schedule
+    schedule: ScheduleT
     batch: Dims
     row_block: Dim
     column_block: Dim
-
-    @cached_property
-    def scratch(self) -> ScratchLayout:
-        """The regions of scratch."""
-        return self.schedule.scratch(self.spec)
 
     @property
     def first_row_tile(self) -> Dim:
         """The task's first tile along m."""
         return self.row_block * self.schedule.row_tiles
-
-    def panel(self, tile: Dim, k: Dim) -> Dim:
-        """Where the packed B has column tile number `tile` at `k`."""
-        spec, width = self.spec, self.schedule.width
-        if spec.rows is not None:
-            tile = ravel(self.batch, spec.batch) * ceildiv(spec.n, width) + tile
-        return panel_index(tile, k, spec.depth, width)
 
     @contextmanager
     def row_tiles(self) -> Generator[Dim]:
@@ -70,6 +96,22 @@ class ContractionContext(EmitContext):
         stop = minimum(count, block * size + size)
         with self.builder.loop(block * size, stop, prefix="tile") as loop:
             yield loop.index
+
+
+class BlockedContext(ContractionContext[Blocked]):
+    """The same under a blocked schedule."""
+
+    @cached_property
+    def scratch(self) -> ScratchLayout:
+        """The regions of scratch."""
+        return self.schedule.scratch(self.spec)
+
+    def panel(self, tile: Dim, k: Dim) -> Dim:
+        """Where the packed B has column tile number `tile` at `k`."""
+        spec, width = self.spec, self.schedule.width
+        if spec.rows is not None:
+            tile = ravel(self.batch, spec.batch) * ceildiv(spec.n, width) + tile
+        return panel_index(tile, k, spec.depth, width)
 
     def read_copied(self, offset: Dim, lanes: int = 1) -> Value:
         """Elements of an operand that was copied into scratch."""

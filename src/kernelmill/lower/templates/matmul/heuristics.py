@@ -1,4 +1,4 @@
-"""The rules that choose a schedule.
+"""The rules that choose a blocked schedule.
 
 All follow from the processor's vectors and caches, and from the sizes where those are known.
 Costs are nanoseconds of one core by the rates of core/machine.py; moving elements about is counted
@@ -18,8 +18,8 @@ from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
+from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.candidates import Tiling
-from kernelmill.lower.templates.matmul.schedule import Schedule
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 
 _OPEN = Tiling()
@@ -33,10 +33,7 @@ _MOST_ROWS = max(_ROWS[32])
 _DIRECT_ROWS = 8
 """Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
 
-DOT_ROWS = 4
-"""Most rows for which summing along k is cheaper than turning B round."""
-
-_INLINE_DEPTH = 32
+_SHALLOW = 32
 """Up to this depth the sums' way through scratch would be felt."""
 
 _STRIDED_DEPTH = 1024
@@ -46,54 +43,42 @@ _SERIAL_NS = 1000
 """Contractions below this are one task: less is not worth meeting for, even in a super kernel."""
 
 
-def plan_contraction(spec: Contraction, machine: Machine, given: Tiling = _OPEN) -> Schedule:
+def plan_blocked(spec: Contraction, machine: Machine, given: Tiling = _OPEN) -> Blocked:
     """The schedule for this contraction on this processor, with what is given. Depends on nothing
     else."""
     if spec.rows is not None:
         # As for one batch index, whose tasks all threads share.
         one = replace(spec, rows=None, batch=(), m=spec.likely)
-        schedule = plan_contraction(one, machine, given)
+        schedule = plan_blocked(one, machine, given)
         return replace(schedule, work=_grouped_work(spec, schedule.lanes, machine))
     lanes = machine.isa.lanes(spec.accumulate)
-    dot = _sums_along_depth(spec)
-    vectors = 1 if dot else given.vectors or _choose_vectors(spec, machine, lanes)
+    vectors = given.vectors or _choose_vectors(spec, machine, lanes)
     limit = min(_row_limit(spec.a, machine, vectors), given.rows or _MOST_ROWS)
-    rows = size_hint(spec.m) if dot else _choose_rows(spec.m, limit, vectors, machine)
+    rows = _choose_rows(spec.m, limit, vectors, machine)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
-    schedule = Schedule(
+    shallow = spec.group == 1 and size_hint(spec.depth) <= _SHALLOW
+    schedule = Blocked(
         lanes=lanes,
         rows=rows,
         vectors=vectors,
-        pack_a=spec.a.packed is None and not spec.a.direct and not dot,
-        pack_b=spec.b.packed is None and not dot and _must_pack_b(spec, machine, one_tile),
-        run=spec.b.source.run(lanes, vectors) if spec.b.source else 0,
-        dot=dot,
-        inline=rows == 1
-        and one_tile
-        and not dot
-        and spec.words == 1
-        and size_hint(spec.depth) <= _INLINE_DEPTH,
-        fused=machine.isa.has_fma and spec.accumulate.is_float,
+        pack_a=spec.a.packed is None and not spec.a.direct,
+        pack_b=spec.b.packed is None and _must_pack_b(spec, machine, one_tile),
+        store_from_registers=rows == 1 and one_tile and shallow,
+        use_fma=machine.isa.has_fma and spec.accumulate.is_float,
         work=estimated_work(spec, lanes, machine),
     )
-    if dot or one_tile:
-        return _with_blocks(schedule, spec, machine, given)
-    block = given.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride)
-    schedule = _with_blocks(replace(schedule, depth_block=block), spec, machine, given)
+    if one_tile:
+        return _with_tasks(schedule, spec, machine, given)
+    block = given.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride(spec))
+    schedule = _with_tasks(replace(schedule, depth_block=block), spec, machine, given)
     return replace(
         schedule,
-        ahead=_looks_ahead(schedule, spec, machine),
-        rows_ahead=_expects_rows(schedule, spec, machine),
+        prefetch_b=_prefetches_b(schedule, spec, machine),
+        prefetch_a=_prefetches_a(schedule, spec, machine),
     )
 
 
 # ---- the register tile ----------------------------------------------------------------------
-
-
-def _sums_along_depth(spec: Contraction) -> bool:
-    few = isinstance(spec.m, int) and not spec.bytewise and 0 < spec.m <= DOT_ROWS
-    loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled
-    return few and loose and spec.b.contiguous_along == "k" and size_hint(spec.k[-1]) >= 16
 
 
 def _row_limit(a: Operand, machine: Machine, vectors: int) -> int:
@@ -147,7 +132,7 @@ def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
 
 def _must_pack_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
-    if spec.b.source is not None or spec.b.contiguous_along == "k" or spec.words > 1:
+    if spec.b.source is not None or spec.b.contiguous_along == "k" or spec.group > 1:
         return True
     if one_tile:
         return False
@@ -158,13 +143,13 @@ def _must_pack_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
     return _bytes(spec, spec.n) > machine.l2_bytes // 4
 
 
-def _looks_ahead(schedule: Schedule, spec: Contraction, machine: Machine) -> bool:
+def _prefetches_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
     """Whether panels of constants come from far, each to be read by several tiles at a time."""
     whole = spec.b.packed is not None and not schedule.depth_block and schedule.row_tiles > 1
     return whole and _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
 
 
-def _expects_rows(schedule: Schedule, spec: Contraction, machine: Machine) -> bool:
+def _prefetches_a(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
     """Whether rows of A come from far, each tile's anew."""
     in_place = spec.a.expect is not None and not schedule.pack_a and len(spec.k) == 1
     again = schedule.row_tiles > 1 and not schedule.depth_block
@@ -198,16 +183,22 @@ def _bytes(spec: Contraction, outer: int) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _with_blocks(
-    schedule: Schedule, spec: Contraction, machine: Machine, given: Tiling
-) -> Schedule:
-    """Choose a task's tiles: the least time summed over several numbers of threads."""
-    if given.row_tiles and given.column_tiles:
-        return replace(schedule, row_tiles=given.row_tiles, column_tiles=given.column_tiles)
-    row_tiles = part_count(size_hint(spec.m), schedule.rows)
-    column_tiles = part_count(size_hint(spec.n), schedule.width)
-    batch = prod(size_hint(size) for size in spec.batch)
+def _with_tasks(schedule: Blocked, spec: Contraction, machine: Machine, given: Tiling) -> Blocked:
     task_ns = _task_ns(schedule, spec, machine)
+    rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, given)
+    return replace(schedule, row_tiles=rows, column_tiles=columns)
+
+
+def choose_tasks(
+    spec: Contraction, tile: tuple[int, int], task_ns: Callable[[int, int], float], given: Tiling
+) -> tuple[int, int]:
+    """A task's tiles along m and along n: the least time summed over several numbers of threads.
+    `task_ns` is that of a task by its tiles."""
+    if given.row_tiles and given.column_tiles:
+        return given.row_tiles, given.column_tiles
+    row_tiles = part_count(size_hint(spec.m), tile[0])
+    column_tiles = part_count(size_hint(spec.n), tile[1])
+    batch = prod(size_hint(size) for size in spec.batch)
     serial = batch * task_ns(row_tiles, column_tiles) <= _SERIAL_NS
     threads = (1,) if serial else THREADS
 
@@ -216,13 +207,10 @@ def _with_blocks(
         one = task_ns(*blocks)
         return sum(part_count(tasks, count) * count * one for count in threads)
 
-    best = min(pairs(block_sizes(row_tiles), block_sizes(column_tiles)), key=spent)
-    return replace(schedule, row_tiles=best[0], column_tiles=best[1])
+    return min(pairs(block_sizes(row_tiles), block_sizes(column_tiles)), key=spent)
 
 
-def _task_ns(
-    schedule: Schedule, spec: Contraction, machine: Machine
-) -> Callable[[int, int], float]:
+def _task_ns(schedule: Blocked, spec: Contraction, machine: Machine) -> Callable[[int, int], float]:
     """Nanoseconds of a task by its row tiles and column tiles."""
     depth = size_hint(spec.depth)
     tile = tile_ns(schedule.rows, schedule.vectors, machine)
@@ -233,7 +221,7 @@ def _task_ns(
         """Of streaming B in, and of making its panels."""
         elements = column_tiles * schedule.width * depth
         streamed = machine.streaming(elements * spec.accumulate.bytes)
-        if schedule.run:
+        if spec.b.source is not None:
             made = _source_operations(replace(schedule, column_tiles=column_tiles), spec)
             return streamed, machine.time(made, {})
         if schedule.pack_b:
@@ -250,14 +238,14 @@ def _task_ns(
     return spent
 
 
-def _source_operations(schedule: Schedule, spec: Contraction) -> float:
+def _source_operations(schedule: Blocked, spec: Contraction) -> float:
     """Vector operations for what the source of a task's panels keeps, and for the panels."""
     source, kept = spec.b.source, schedule.kept(spec)
     assert source is not None and kept is not None
     rows = schedule.column_tiles * size_hint(spec.depth)
     times = schedule.column_tiles if schedule.depth_block else 1
     filled = 10 * times * size_hint(kept.elements) / schedule.lanes
-    return rows * source.row_operations(schedule.width, schedule.run) + filled
+    return rows * source.row_operations(schedule.width, schedule.run(spec)) + filled
 
 
 def _copying(operand: Operand, along: tuple[str, ...], lanes: int) -> float:

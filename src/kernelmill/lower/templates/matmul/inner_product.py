@@ -2,16 +2,115 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dim import Dim, minimum
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, ceildiv, minimum, product
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
+from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import CHAINS, Tile
+from kernelmill.lower.schedule.tile_cost import tile_ns
+from kernelmill.lower.templates.matmul.candidates import Tiling
 from kernelmill.lower.templates.matmul.context import ContractionContext
+from kernelmill.lower.templates.matmul.heuristics import choose_tasks, estimated_work
 from kernelmill.lower.templates.matmul.operands import loader
+from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.store import store_tile
+
+MOST_ROWS = 4
+"""Most rows for which summing along k is cheaper than turning B round."""
+
+_LEAST_DEPTH = 16
 
 
-def sum_along_depth(context: ContractionContext, depth: Depth, column: Dim) -> None:
+@dataclass(frozen=True)
+class InnerProduct:
+    """All rows of C by one vector of columns at a time; no operand is copied.
+
+    lanes         elements of a vector, along k in the sums and along n in results
+    rows          all of m
+    use_fma       the processor multiplies and adds in one instruction
+    work          estimated nanoseconds of all tasks on one core
+    column_tiles  vectors of columns that one task computes
+    """
+
+    lanes: int
+    rows: int
+    use_fma: bool
+    work: Dim
+    column_tiles: int = 1
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of columns of a tile."""
+        return 1
+
+    @property
+    def width(self) -> int:
+        """Columns of a tile."""
+        return self.lanes
+
+    @property
+    def row_tiles(self) -> int:
+        """A task's tiles along m."""
+        return 1
+
+    def row_blocks(self, spec: Contraction) -> Dim:
+        """Tasks along m."""
+        return 1
+
+    def column_blocks(self, spec: Contraction) -> Dim:
+        """Tasks along n."""
+        return ceildiv(ceildiv(spec.n, self.lanes), self.column_tiles)
+
+    def tasks(self, spec: Contraction) -> Dim:
+        """The number of tasks; zero when there is nothing to compute."""
+        return product(spec.batch) * self.column_blocks(spec)
+
+    def scratch_bytes(self, spec: Contraction) -> Dim:
+        """A thread's scratch: one tile of sums."""
+        return part_count(self.rows * self.lanes * spec.accumulate.bytes, LINE_BYTES) * LINE_BYTES
+
+
+def plan_inner_product(spec: Contraction, machine: Machine, given: Tiling) -> InnerProduct | None:
+    """The schedule where there are few rows, and both operands are read where they lie, B along
+    k."""
+    rows = spec.m
+    special = spec.rows is not None or spec.dot_i8
+    if special or not isinstance(rows, int) or not 0 < rows <= MOST_ROWS:
+        return None
+    loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled
+    long = size_hint(spec.k[-1]) >= _LEAST_DEPTH
+    if not loose or spec.b.contiguous_along != "k" or not long:
+        return None
+    lanes, depth = machine.isa.lanes(spec.accumulate), size_hint(spec.depth)
+    tile = tile_ns(rows, 1, machine)
+
+    def task_ns(row_tiles: int, column_tiles: int) -> float:
+        bytes = column_tiles * lanes * depth * spec.accumulate.bytes
+        sums = row_tiles * column_tiles * depth * tile + machine.task_ns
+        return sums + machine.streaming(bytes)
+
+    _, column_tiles = choose_tasks(spec, (rows, lanes), task_ns, given)
+    use_fma = machine.isa.has_fma and spec.accumulate.is_float
+    work = estimated_work(spec, lanes, machine)
+    return InnerProduct(lanes, rows, use_fma, work, column_tiles)
+
+
+InnerProductContext = ContractionContext[InnerProduct]
+
+
+def emit_inner_products(context: InnerProductContext) -> None:
+    """All of a task's tiles."""
+    depth = Depth.whole(context.spec.k)
+    with context.column_tiles() as column:
+        _sum_tile(context, depth, column)
+        store_tile(context, 0, column, 0)
+
+
+def _sum_tile(context: InnerProductContext, depth: Depth, column: Dim) -> None:
     """One tile of sums, all of C's rows by one vector of columns, into scratch."""
     schedule, spec = context.schedule, context.spec
     together = max(1, CHAINS // schedule.rows)
@@ -22,14 +121,14 @@ def sum_along_depth(context: ContractionContext, depth: Depth, column: Dim) -> N
         sums = _dot_products(context, depth, columns)
         for number, value in enumerate(sums):
             row, c = divmod(number, together)
-            context.write(context.scratch.sums + row * schedule.width + group.index + c, value)
+            context.write(row * schedule.width + group.index + c, value)
 
 
-def _dot_products(context: ContractionContext, depth: Depth, columns: list[Dim]) -> list[Value]:
+def _dot_products(context: InnerProductContext, depth: Depth, columns: list[Dim]) -> list[Value]:
     """Sums of every row with each of these columns."""
     builder, schedule, spec = context.builder, context.schedule, context.spec
     tile = Tile(
-        schedule.rows, len(columns), schedule.lanes, context.dtype, schedule.fused, spec.unit
+        schedule.rows, len(columns), schedule.lanes, context.dtype, schedule.use_fma, spec.unit
     )
     load_a, load_b = loader(spec.a), loader(spec.b)
     size = depth.axes[-1]

@@ -11,11 +11,11 @@ from kernelmill.lower.emit.depth import Depth, for_each_k, visit_each_k
 from kernelmill.lower.emit.microkernel import Fetch
 from kernelmill.lower.emit.panels import panel_index
 from kernelmill.lower.emit.transpose import transpose
-from kernelmill.lower.templates.matmul.context import ContractionContext
+from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 
 
-def rows_of_a(context: ContractionContext, depth: Depth, tile: Dim) -> Fetch:
+def rows_of_a(context: BlockedContext, depth: Depth, tile: Dim) -> Fetch:
     """Elements of A in tile number `tile`."""
     spec, rows = context.spec, context.schedule.rows
     if context.schedule.pack_a and spec.a.packed is None:
@@ -38,7 +38,7 @@ def elements_of_a(
     return lambda i, k: load(context.builder, batch, tile * rows + i, k, None)
 
 
-def vectors_of_b(context: ContractionContext, depth: Depth, tile: Dim, vectors: int) -> Fetch:
+def vectors_of_b(context: BlockedContext, depth: Depth, tile: Dim, vectors: int) -> Fetch:
     """Vectors of B in tile number `tile`."""
     spec, schedule = context.spec, context.schedule
     lanes = schedule.lanes
@@ -48,7 +48,7 @@ def vectors_of_b(context: ContractionContext, depth: Depth, tile: Dim, vectors: 
             context, spec, name, context.panel(tile, depth.number(k)) + v * lanes, lanes
         )
     if schedule.pack_b:
-        stride = schedule.panel_stride
+        stride = schedule.panel_stride(spec)
         first = context.scratch.b - depth.start * depth.inner * stride
         return lambda v, k: context.read_copied(first + depth.number(k) * stride + v * lanes, lanes)
     return _vectors(
@@ -56,9 +56,7 @@ def vectors_of_b(context: ContractionContext, depth: Depth, tile: Dim, vectors: 
     )
 
 
-def fetching_ahead(
-    context: ContractionContext, b: Fetch, depth: Depth, row: Dim, column: Dim
-) -> Fetch:
+def prefetching_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
     """`b`, and with its products the row tile's share of the next panel brought near: all row tiles
     together ask for each line a few times at most."""
     spec, schedule, name = context.spec, context.schedule, context.spec.b.packed
@@ -73,13 +71,13 @@ def fetching_ahead(
     def fetch(v: int, k: Dims) -> Value:
         for line in range(lines if v == 0 else 0):
             place = first + depth.number(k) * step + line * lanes
-            context.builder.prefetch(name, place * spec.words)
+            context.builder.prefetch(name, place * spec.group)
         return b(v, k)
 
     return fetch
 
 
-def expecting_rows(context: ContractionContext, a: Fetch, tile: Dim) -> Fetch:
+def prefetching_a(context: BlockedContext, a: Fetch, tile: Dim) -> Fetch:
     """`a`, read where it lies, and with its products the rows of the next tile brought near.
 
     Each row is a stream of its own, which a processor would have to find out about in every tile.
@@ -100,7 +98,7 @@ def _power_of_two(count: int) -> int:
     return 1 << max(count, 1).bit_length() - 1
 
 
-def factors_of_b(context: ContractionContext, tile: Dim, vectors: int) -> Fetch | None:
+def factors_of_b(context: BlockedContext, tile: Dim, vectors: int) -> Fetch | None:
     """What the sums of each index of the first k axis are multiplied with, for each vector."""
     b = context.spec.b
     if b.factored is None or context.schedule.pack_b:
@@ -108,7 +106,7 @@ def factors_of_b(context: ContractionContext, tile: Dim, vectors: int) -> Fetch 
     return _vectors(context, b.factored[1], tile, vectors)
 
 
-def _vectors(context: ContractionContext, load: LoadElement, tile: Dim, vectors: int) -> Fetch:
+def _vectors(context: BlockedContext, load: LoadElement, tile: Dim, vectors: int) -> Fetch:
     n, lanes = context.spec.n, context.schedule.lanes
     starts = [tile * context.schedule.width + v * lanes for v in range(vectors)]
     masked = [context.masked(n - start, n) for start in starts]
@@ -117,7 +115,7 @@ def _vectors(context: ContractionContext, load: LoadElement, tile: Dim, vectors:
     )
 
 
-def is_flat(context: ContractionContext) -> bool:
+def is_flat(context: BlockedContext) -> bool:
     """Whether k may run as one axis, since neither operand is read where it lies."""
     spec, schedule = context.spec, context.schedule
     return (spec.a.packed is not None or schedule.pack_a) and (
@@ -135,17 +133,17 @@ def loader(operand: Operand) -> LoadElement:
 def _read_packed(
     context: EmitContext, spec: Contraction, name: str, index: Dim, lanes: int
 ) -> Value:
-    words = spec.words
-    if words == 1:
+    group = spec.group
+    if group == 1:
         return context.read_packed(name, index, lanes)
-    value = context.builder.load(name, index * words, context.packed_dtype(name), lanes * words)
+    value = context.builder.load(name, index * group, context.packed_dtype(name), lanes * group)
     return context.builder.op("bitcast", value, dtype=spec.element, lanes=lanes)
 
 
 # ---- copies into scratch --------------------------------------------------------------------
 
 
-def copy_b(context: ContractionContext, depth: Depth, tile: Dim) -> None:
+def copy_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
     """A panel of B, for all of `depth`, into scratch."""
     lanes, width = context.schedule.lanes, context.schedule.width
     if context.spec.b.contiguous_along == "k":
@@ -159,7 +157,7 @@ def copy_b(context: ContractionContext, depth: Depth, tile: Dim) -> None:
             _copy_columns(context, depth, tile, [vector.index * lanes])
 
 
-def _copy_columns(context: ContractionContext, depth: Depth, tile: Dim, columns: list[Dim]) -> None:
+def _copy_columns(context: BlockedContext, depth: Depth, tile: Dim, columns: list[Dim]) -> None:
     spec, width = context.spec, context.schedule.width
     load = loader(spec.b)
     starts = [tile * width + column for column in columns]
@@ -175,7 +173,7 @@ def _copy_columns(context: ContractionContext, depth: Depth, tile: Dim, columns:
     visit_each_k(context.builder, depth, copy)
 
 
-def _turn_b(context: ContractionContext, depth: Depth, tile: Dim) -> None:
+def _turn_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
     """Square blocks, vectors along k of neighbouring columns, are turned round in registers.
 
     A block at the end of the last k axis fills rows of the panel that are written after it, or are
@@ -204,7 +202,7 @@ def _turn_b(context: ContractionContext, depth: Depth, tile: Dim) -> None:
     for_each_k(context.builder, depth, [], copy, lanes)
 
 
-def copy_a(context: ContractionContext) -> None:
+def copy_a(context: BlockedContext) -> None:
     """The task's rows of A, for all k, into scratch."""
     spec, schedule = context.spec, context.schedule
     start = context.first_row_tile * schedule.rows
@@ -218,7 +216,7 @@ def copy_a(context: ContractionContext) -> None:
         _copy_row(context, depth, start + row.index, row.index)
 
 
-def _copy_rows(context: ContractionContext, depth: Depth, start: Dim, row: Dim, count: Dim) -> None:
+def _copy_rows(context: BlockedContext, depth: Depth, start: Dim, row: Dim, count: Dim) -> None:
     load = loader(context.spec.a)
     lane = context.masked(count - row, count)
 
@@ -229,7 +227,7 @@ def _copy_rows(context: ContractionContext, depth: Depth, start: Dim, row: Dim, 
     visit_each_k(context.builder, depth, copy)
 
 
-def _copy_row(context: ContractionContext, depth: Depth, row: Dim, local: Dim) -> None:
+def _copy_row(context: BlockedContext, depth: Depth, row: Dim, local: Dim) -> None:
     load = loader(context.spec.a)
     size = depth.axes[-1]
 
@@ -243,7 +241,7 @@ def _copy_row(context: ContractionContext, depth: Depth, row: Dim, local: Dim) -
     for_each_k(context.builder, depth, [], copy, context.schedule.lanes)
 
 
-def _scratch_a(context: ContractionContext, row: Dim, k: Dim) -> Dim:
+def _scratch_a(context: BlockedContext, row: Dim, k: Dim) -> Dim:
     """Where scratch holds an element of A; `row` counts from the task's first."""
     layout = context.scratch
     if context.spec.a.contiguous_along == "outer":

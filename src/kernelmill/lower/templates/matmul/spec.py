@@ -87,7 +87,7 @@ class Operand:
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
                       the same for every batch index unless the contraction finds its rows: then
                       those of each follow one another. The kernel must declare the buffer.
-    panelled          for B only: what `load` computes comes from panels of `Schedule.width`.
+    panelled          for B only: what `load` computes comes from panels of `Blocked.width`.
     factored          of such a B, what `load` gives without a factor that all k with one index of
                       the first axis share, and that factor.
     source            for B only: what fills its panels in scratch.
@@ -137,16 +137,16 @@ class Contraction:
         return product(self.k)
 
     @property
-    def words(self) -> int:
-        """How many neighbours along k are one element."""
+    def group(self) -> int:
+        """How many neighbours along k are one element, of a packed dot operand."""
         return self.unit.group
 
     @property
-    def bytewise(self) -> bool:
-        """Whether the words are of bytes, which shifts the sums."""
-        return self.words == 4
+    def dot_i8(self) -> bool:
+        """Whether those are bytes, which shifts the sums."""
+        return self.group == 4
 
     @property
     def element(self) -> DType:
         """What operands are in registers and in scratch."""
-        return self.accumulate if self.words == 1 else I32
+        return self.accumulate if self.group == 1 else I32

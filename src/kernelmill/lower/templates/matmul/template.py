@@ -11,10 +11,10 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.candidates import Tiling, tilings
+from kernelmill.lower.templates.matmul.candidates import Tiling
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
-from kernelmill.lower.templates.matmul.heuristics import plan_contraction
 from kernelmill.lower.templates.matmul.roles import product_roles
+from kernelmill.lower.templates.matmul.schedule import plan_contraction, tilings
 from kernelmill.lower.templates.matmul.spec import Contraction
 
 

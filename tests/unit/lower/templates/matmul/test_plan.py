@@ -13,6 +13,8 @@ from kernelmill.core.dtype import F32, F64, I64
 from kernelmill.core.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.templates.matmul import Contraction, Schedule, plan_contraction
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.inner_product import InnerProduct
 from tests.unit.codegen.native import TARGETS
 from tests.unit.lower.templates.matmul.compiled import FLAVOURS, Case, adjusted
 
@@ -20,14 +22,20 @@ AVX2, AVX512 = profile("x86-64-v3"), profile("x86-64-v4")
 HERE = Machine(list(TARGETS.values())[-1])
 
 
-def plan(case: Case, target: Machine = AVX512) -> Schedule:
+def schedule_of(case: Case, target: Machine = AVX512) -> Schedule:
     return replace(case, target=target).schedule
+
+
+def plan(case: Case, target: Machine = AVX512) -> Blocked:
+    schedule = schedule_of(case, target)
+    assert isinstance(schedule, Blocked)
+    return schedule
 
 
 @pytest.mark.parametrize(("target", "registers"), [(AVX2, 16), (AVX512, 32)])
 def test_tile_fits_the_registers(target: Machine, registers: int) -> None:
     for m, n, a, b in product((1, 3, 8, 50, 128), (1, 16, 40, 48, 64, 768), FLAVOURS, FLAVOURS):
-        schedule = plan(Case(m, n, (64,), a=a, b=b), target)
+        schedule = schedule_of(Case(m, n, (64,), a=a, b=b), target)
         assert schedule.rows * schedule.vectors + schedule.vectors + 1 <= registers
 
 
@@ -83,13 +91,13 @@ def test_what_is_packed() -> None:
 
 
 def test_few_rows_by_columns_of_contiguous_k_are_dot_products() -> None:
-    assert plan(Case(1, 768, (768,), b="k")).dot
-    assert not plan(Case(64, 768, (768,), b="k")).dot
-    assert not plan(Case(1, 768, (768,), b="packed")).dot
+    assert isinstance(schedule_of(Case(1, 768, (768,), b="k")), InnerProduct)
+    assert isinstance(schedule_of(Case(64, 768, (768,), b="k")), Blocked)
+    assert isinstance(schedule_of(Case(1, 768, (768,), b="packed")), Blocked)
 
 
 def scratch(case: Case, **values: int) -> int:
-    return evaluate(plan(case).scratch(case.spec).bytes, values)
+    return evaluate(plan(case).scratch_bytes(case.spec), values)
 
 
 def test_scratch_stays_within_the_second_cache() -> None:
@@ -129,28 +137,28 @@ def test_work_grows_with_the_contraction() -> None:
 
 
 def test_panels_of_constants_that_several_tiles_read_are_fetched_ahead() -> None:
-    assert plan(Case(128, 768, (768,))).ahead
-    assert not plan(Case(5, 768, (768,))).ahead  # read once
-    assert not plan(Case(128, 64, (64,))).ahead  # near enough
-    assert not plan(Case(128, 768, (768,), b="outer")).ahead
+    assert plan(Case(128, 768, (768,))).prefetch_b
+    assert not plan(Case(5, 768, (768,))).prefetch_b  # read once
+    assert not plan(Case(128, 64, (64,))).prefetch_b  # near enough
+    assert not plan(Case(128, 768, (768,), b="outer")).prefetch_b
     for m in (33, 100):
         case = Case(m, 210, (600,), target=HERE)
-        assert case.schedule.ahead
+        assert plan(case, HERE).prefetch_b
         case.check()
 
 
 def test_rows_that_come_from_far_are_brought_near_a_tile_ahead() -> None:
-    assert plan(Case(1024, 768, (768,))).rows_ahead
-    assert plan(Case(1024, 96, (256,), b="outer")).rows_ahead
-    assert not plan(Case(64, 768, (768,))).rows_ahead  # near enough
-    assert not plan(Case(8, 768, (20_000,))).rows_ahead  # one tile
+    assert plan(Case(1024, 768, (768,))).prefetch_a
+    assert plan(Case(1024, 96, (256,), b="outer")).prefetch_a
+    assert not plan(Case(64, 768, (768,))).prefetch_a  # near enough
+    assert not plan(Case(8, 768, (20_000,))).prefetch_a  # one tile
     for a in ("outer", "strided", "packed", "computed k"):
-        assert not plan(Case(1024, 768, (768,), a=a)).rows_ahead
+        assert not plan(Case(1024, 768, (768,), a=a)).prefetch_a
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 3, 40])
 def test_the_row_tiles_of_a_task_ask_for_the_whole_next_panel(tiles: int) -> None:
-    given = Case(8 * tiles, 96, (64,), adjust=adjusted(ahead=True, rows=8, row_tiles=tiles))
+    given = Case(8 * tiles, 96, (64,), adjust=adjusted(prefetch_b=True, rows=8, row_tiles=tiles))
     case = replace(given, target=AVX512)
     panel = 64 * case.schedule.width
     asked = {index // 16 for index in _prefetched(case, "b") if index < 2 * panel}
@@ -159,7 +167,7 @@ def test_the_row_tiles_of_a_task_ask_for_the_whole_next_panel(tiles: int) -> Non
 
 @pytest.mark.parametrize("m", [24, 21])
 def test_each_row_tile_asks_for_the_rows_of_the_next(m: int) -> None:
-    case = Case(m, 48, (32,), adjust=adjusted(rows_ahead=True, rows=8, row_tiles=3))
+    case = Case(m, 48, (32,), adjust=adjusted(prefetch_a=True, rows=8, row_tiles=3))
     asked = _prefetched(replace(case, target=AVX512), "a")
     assert {index // 16 for index in asked} == set(range(8 * 32 // 16, 4 * 8 * 32 // 16))
 

@@ -20,7 +20,9 @@ from kernelmill.lower.templates.convolution.planar.schedule import (
 )
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.candidates import Tiling, tilings
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.candidates import Tiling
+from kernelmill.lower.templates.matmul.schedule import tilings
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
 
 
@@ -47,9 +49,11 @@ class Planar:
 
     def candidates(self, spec: PlanarConvolution, schedule: Schedule) -> Sequence[Tiling]:
         """Other register tiles and tasks of panels."""
-        if isinstance(schedule, DirectWindow):
-            return ()
-        return tilings(spec.contraction, schedule)
+        match schedule:
+            case Blocked():
+                return tilings(spec.contraction, schedule)
+            case DirectWindow():
+                return ()
 
     def cost(self, spec: PlanarConvolution, schedule: Schedule, machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""

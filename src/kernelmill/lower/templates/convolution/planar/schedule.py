@@ -11,9 +11,9 @@ from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape, tile_shape
+from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.candidates import Tiling
-from kernelmill.lower.templates.matmul.heuristics import estimated_work, plan_contraction
-from kernelmill.lower.templates.matmul.schedule import Schedule as Panels
+from kernelmill.lower.templates.matmul.heuristics import estimated_work, plan_blocked
 
 _MOST_SUMS = 4
 """Most rows for which windows are summed where they lie in the tile."""
@@ -63,14 +63,14 @@ class DirectWindow:
         )
 
 
-Schedule = Panels | DirectWindow
+Schedule = Blocked | DirectWindow
 
 
 def plan_planar(spec: PlanarConvolution, machine: Machine, given: Tiling | None) -> Schedule:
     """The schedule for this convolution on this processor, with what is given. Depends on nothing
     else."""
     direct = _direct_window(spec, machine)
-    return direct or plan_contraction(spec.contraction, machine, given or Tiling())
+    return direct or plan_blocked(spec.contraction, machine, given or Tiling())
 
 
 def _direct_window(planar: PlanarConvolution, machine: Machine) -> DirectWindow | None:

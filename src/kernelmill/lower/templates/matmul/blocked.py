@@ -1,0 +1,120 @@
+"""The blocked schedule: register tiles, blocks along k, and what is packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.context import LINE_BYTES
+from kernelmill.lower.templates.matmul.spec import Contraction, KeptInput
+
+
+@dataclass(frozen=True)
+class ScratchLayout:
+    """Where things are in a thread's scratch, in elements of the accumulator's dtype.
+
+    sums    finished tiles, each `rows` x `width`; before them one vector of zeros
+    shift   for dot_i8: for each column of a tile what A's bytes being 128 more adds to its sums
+    source  what the source of B's panels keeps
+    b       a panel of B: [k][`panel_stride`]
+    a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
+    end     how much there is
+    """
+
+    sums: int
+    shift: int
+    source: Dim
+    b: Dim
+    a: Dim
+    row_stride: int
+    end: Dim
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """Sums of a register tile stay in registers while k runs.
+
+    lanes, rows, vectors    the register tile: `rows` x (`vectors` * `lanes`) sums
+    pack_a, pack_b          copy that operand into scratch first
+    store_from_registers    hand sums to `store` from registers, not by way of scratch
+    use_fma                 the processor multiplies and adds in one instruction
+    work                    estimated nanoseconds of all tasks on one core
+    depth_block             so many of the first k axis at a time, 0 for all of it
+    prefetch_b              a packed B's next panel is brought near while the row tiles are summed
+    prefetch_a              A is read where it lies, the next tile's rows brought near meanwhile
+    row_tiles, column_tiles tiles that one task computes
+    """
+
+    lanes: int
+    rows: int
+    vectors: int
+    pack_a: bool
+    pack_b: bool
+    store_from_registers: bool
+    use_fma: bool
+    work: Dim
+    depth_block: int = 0
+    prefetch_b: bool = False
+    prefetch_a: bool = False
+    row_tiles: int = 1
+    column_tiles: int = 1
+
+    @property
+    def width(self) -> int:
+        """Columns of the register tile, and of a panel of B."""
+        return self.lanes * self.vectors
+
+    def run(self, spec: Contraction) -> int:
+        """Vectors of the longest run that the source of B's panels writes; 0 without one."""
+        source = spec.b.source
+        return 0 if source is None else source.run(self.lanes, self.vectors)
+
+    def panel_stride(self, spec: Contraction) -> int:
+        """Elements between the rows of a panel of B in scratch."""
+        return self.lanes * (self.vectors + self.run(spec))
+
+    def row_blocks(self, spec: Contraction) -> Dim:
+        """Tasks along m."""
+        return ceildiv(ceildiv(spec.m, self.rows), self.row_tiles)
+
+    def column_blocks(self, spec: Contraction) -> Dim:
+        """Tasks along n."""
+        return ceildiv(ceildiv(spec.n, self.width), self.column_tiles)
+
+    def tasks(self, spec: Contraction) -> Dim:
+        """The number of tasks; zero when there is nothing to compute."""
+        return product(spec.batch) * self.row_blocks(spec) * self.column_blocks(spec)
+
+    def scratch(self, spec: Contraction) -> ScratchLayout:
+        """The regions of a thread's scratch, each on a cache line of its own."""
+        line = LINE_BYTES // spec.accumulate.bytes
+        tiles = self.row_tiles if self.depth_block else 1
+        sums = 0 if self.store_from_registers else tiles * self.rows * self.width
+        first_sum = part_count(self.lanes, line) * line
+        shift = first_sum + part_count(sums, line) * line
+        source = shift + (part_count(self.width, line) * line if spec.dot_i8 else 0)
+        kept = self.kept(spec)
+        b = source + (0 if kept is None else ceildiv(kept.elements, line) * line)
+        depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
+        if spec.b.contiguous_along == "k":
+            depth = depth + self.lanes - 1  # turned round in whole blocks
+        panel = depth * self.panel_stride(spec) if self.pack_b else 0
+        a = b + ceildiv(panel, line) * line
+        rows = self.row_tiles * self.rows
+        row_stride = part_count(rows, self.lanes) * self.lanes
+        packed = spec.depth * row_stride if self.pack_a else 0
+        end = a + ceildiv(packed, line) * line
+        return ScratchLayout(first_sum, shift, source, b, a, row_stride, end)
+
+    def scratch_bytes(self, spec: Contraction) -> Dim:
+        """All of a thread's scratch."""
+        return self.scratch(spec).end * spec.accumulate.bytes
+
+    def kept(self, spec: Contraction) -> KeptInput | None:
+        """What the source of B's panels keeps, if it has one: for a task's columns, or with
+        `depth_block` for a tile's."""
+        if spec.b.source is None:
+            return None
+        columns, depth = self.width * (1 if self.depth_block else self.column_tiles), spec.k[0]
+        return spec.b.source.kept(self.depth_block or depth, columns, self.lanes, self.run(spec))

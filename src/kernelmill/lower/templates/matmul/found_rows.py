@@ -1,0 +1,45 @@
+"""Emits a task of a contraction that finds its rows while it runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmill.core.dim import Dim, ceildiv, floordiv, mod, product
+from kernelmill.lower.elements.views import unravel
+from kernelmill.lower.templates.matmul.context import BlockedContext
+from kernelmill.lower.templates.matmul.emit_blocked import emit_blocked
+from kernelmill.lower.templates.matmul.spec import FindRows, Found
+from kernelmill.lower.templates.matmul.store import at_most, store_vector
+
+
+def emit_found_rows(context: BlockedContext, rest: Dim, find: FindRows) -> None:
+    """A task of a contraction that finds its rows: threads, which have neighbouring tasks, share
+    the columns of a batch index and not the batch."""
+    builder, size = context.builder, product(context.spec.batch)
+    place = builder.let(builder.index(mod(rest, size)), 0, size - 1)
+    found = find(builder, unravel(place, context.spec.batch))
+    context = replace(
+        context,
+        spec=replace(context.spec, m=found.rows),
+        batch=unravel(place, context.spec.batch),
+        column_block=floordiv(rest, size),
+    )
+    first = builder.index(context.first_row_tile * context.schedule.rows)
+    with builder.when(builder.op("gt", builder.index(found.rows), first)):
+        emit_blocked(context)
+    with builder.when(builder.op("eq", builder.index(context.row_block), 0)):
+        _sums_of_nothing(context, found)
+
+
+def _sums_of_nothing(context: BlockedContext, found: Found) -> None:
+    """Zeros in the task's columns of the rows behind those that were found."""
+    schedule = context.schedule
+    with (
+        context.builder.loop(found.rows, found.end, prefix="m") as row,
+        context.column_tiles() as tile,
+    ):
+        vectors = ceildiv(context.spec.n, schedule.lanes)
+        count = at_most(schedule.vectors, vectors, tile * schedule.vectors)
+        with context.builder.loop(0, count, prefix="v") as v:
+            column = tile * schedule.width + v.index * schedule.lanes
+            store_vector(context, row.index, column, context.zeros())
