@@ -168,6 +168,7 @@ MPMATH: dict[str, Callable[..., mpmath.mpf]] = {
     "cosh": mpmath.cosh, "tanh": mpmath.tanh, "asinh": mpmath.asinh, "acosh": mpmath.acosh,
     "atanh": mpmath.atanh, "erf": mpmath.erf, "erfc": mpmath.erfc, "erfinv": mpmath.erfinv,
     "lgamma": lambda x: mpmath.log(abs(mpmath.gamma(x))), "digamma": mpmath.digamma,
+    "i0": lambda x: mpmath.besseli(0, x),
     "sigmoid": lambda x: 1 / (1 + mpmath.exp(-x)), "rsqrt": lambda x: 1 / mpmath.sqrt(x),
 }  # fmt: skip
 

@@ -81,7 +81,7 @@ _FINITE, _NONNEGATIVE = Image.FINITE, Image.NONNEGATIVE
 _DIVISOR, _ALL = ZeroSign.DIVISOR, ZeroSign.ALL
 
 _pointwise(
-    "exp exp2 log log1p log2 log10 tan asin acos acosh atanh erfinv lgamma",
+    "exp exp2 log log1p log2 log10 tan asin acos acosh atanh erfinv lgamma i0",
     1, rule.float_pointwise, Cost.FUNCTION,
 )  # fmt: skip
 _pointwise("digamma", 1, rule.float_pointwise, Cost.FUNCTION, zero_sign=_ALL)

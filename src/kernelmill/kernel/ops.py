@@ -30,8 +30,8 @@ vectors     splat(x); iota() -> 0, 1, 2...; extract(v, lane); lane_mask(n) -> la
             middle one waits a round); concat2(a, b), slice(v){start};
             interleave(a, b){half}: the lower (0) or upper (1) half of a0, b0, a1, b1, ...
 math        exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh
-            acosh atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt
-            on f32 and f64, within 2 ulp of the correctly rounded value in f32
+            acosh atanh erf erfc erfinv lgamma digamma i0 pow atan2 hypot nextafter sigmoid
+            rsqrt, on f32 and f64, within 2 ulp of the correctly rounded value in f32
 check       check(cond) -> bool: passes cond on, and when any lane is false sets status[0] to 1
             (`code` attr); used to report an index out of range after the kernel has run
 """
@@ -47,7 +47,7 @@ REDUCE = frozenset("reduce_add reduce_mul reduce_max reduce_min reduce_and reduc
 VECTOR = frozenset("splat iota extract lane_mask concat2 interleave slice".split()) | REDUCE
 MATH = frozenset(
     "exp exp2 expm1 log log1p log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh "
-    "atanh erf erfc erfinv lgamma digamma pow atan2 hypot nextafter sigmoid rsqrt".split()
+    "atanh erf erfc erfinv lgamma digamma i0 pow atan2 hypot nextafter sigmoid rsqrt".split()
 )
 MATH_BINARY = frozenset("pow atan2 hypot nextafter".split())
 TILE = frozenset("tile_zero tile_dot".split())

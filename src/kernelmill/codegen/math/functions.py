@@ -6,7 +6,15 @@ from collections.abc import Callable
 
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.llvm_types import llvm_type, suffix
-from kernelmill.codegen.math import error, exponential, gamma, libm_fixups, logarithm, trigonometry
+from kernelmill.codegen.math import (
+    bessel,
+    error,
+    exponential,
+    gamma,
+    libm_fixups,
+    logarithm,
+    trigonometry,
+)
 from kernelmill.core.dtype import F32, I32, I64
 
 Function = Callable[[Reg], Reg]
@@ -27,7 +35,9 @@ _INLINE_F32: dict[str, Function] = {
 }
 """Written out where they are used, because models spend their time in them."""
 
-_OWN: dict[str, Function] = {"erfinv": error.erfinv, "digamma": gamma.digamma}
+_OWN: dict[str, Function] = {
+    "erfinv": error.erfinv, "digamma": gamma.digamma, "i0": bessel.i0,
+}  # fmt: skip
 """Made here for f32 and f64 because no library at hand has them; called, being long."""
 
 
