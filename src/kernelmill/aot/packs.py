@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import torch
 
 from kernelmill.aot.manifest import Packed
+from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.samples import memory_of
-
-ALIGNMENT = 64
 
 
 class PackCollector:

@@ -10,10 +10,8 @@ import torch
 
 from kernelmill.aot.manifest import Weight
 from kernelmill.core.errors import StoreError, UnsupportedError
+from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.samples import span_of
-
-ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector."""
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 

@@ -138,6 +138,7 @@ class Isa:
     vector_registers  how many there are
     outside           what its conversions make of floats that an integer type does not hold: the
                       "lowest" integer or the "nearest" (kernel/ops.py)
+    line_bytes        how many bytes the caches keep and move together
     has_fma           a*b + c with one rounding is one instruction
     has_half          conversions between f16 and f32 are instructions
     has_tiles         all units that work on tiles are there
@@ -178,6 +179,10 @@ class Isa:
     @property
     def outside(self) -> str:
         return "lowest" if self._is_x86 else "nearest"
+
+    @property
+    def line_bytes(self) -> int:
+        return 64
 
     @property
     def has_fma(self) -> bool:

@@ -27,7 +27,8 @@ from kernelmill.core.dim import (
 from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Step
 
 ALIGNMENT = 64
-"""Bytes: a cache line, and the widest vector register."""
+"""Of all memory, in bytes: a cache line, and the widest vector register. Threads that write at the
+same time write to parts of that size."""
 
 _SAMPLE = 1024
 """What a symbol is taken to be when symbolic sizes are put in order."""

@@ -21,13 +21,13 @@ from typing import Any
 
 import torch
 
+from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime import behind
 from kernelmill.runtime.allocation import alias, elements_of, empty_strided
 
 PAGE_BYTES = 2 << 20
 """A large page. Less than that is memory as any other."""
 
-_LINE_BYTES = 64
 _ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)
 _COLLAPSE = 25
 """MADV_COLLAPSE, of Linux 6.1: put large pages under what is written already (madvise(2))."""
@@ -114,7 +114,7 @@ class Shelf:
 
 def _aligned_elements(layout: Layout) -> int:
     shape, strides, dtype = layout
-    line = _LINE_BYTES // dtype.itemsize
+    line = ALIGNMENT // dtype.itemsize
     return -(-elements_of(shape, strides) // line) * line
 
 

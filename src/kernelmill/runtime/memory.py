@@ -10,12 +10,11 @@ from collections import deque
 import torch
 
 from kernelmill.core.after_fork import RenewedLock
+from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.large_pages import room
 from kernelmill.runtime.layout import FrameHeader, word
 from kernelmill.runtime.sizes import Sizes
-
-_CACHE_LINE = 64
 
 MOST_IDLE = max(4, os.cpu_count() or 1)
 """So many frames are kept for the next callers: more calls at once than there are processors gain
@@ -105,7 +104,7 @@ class Frame:
         self._arena_bytes = 0
         self._header = FrameHeader.from_buffer(self._words)
         self._header.threads = _most_threads() if threaded else 1
-        self._lines = empty_bytes(_CACHE_LINE * self._header.threads)
+        self._lines = empty_bytes(ALIGNMENT * self._header.threads)
         self._header.lines = self._lines.data_ptr()
         self._header.status_address = self.address + FrameHeader.status.offset
 

@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import evaluate
+from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import TEAM_PARTS, Launch, Part, SuperKernel
-
-LINE = 64
-"""Bytes of a cache line: threads write to lines of their own."""
 
 EAGER_SPINS = 64
 """So often a waiting thread looks without a pause: pausing takes a good part of a short wait."""
@@ -29,7 +27,7 @@ entry:
   br label %each
 each:
   %thread = phi i64 [ %first, %entry ], [ %next, %done ]
-  %offset = mul i64 %thread, {LINE}
+  %offset = mul i64 %thread, {ALIGNMENT}
   %line = getelementptr i8, ptr %lines, i64 %offset
   br label %look
 look:
@@ -88,7 +86,7 @@ class _Driver:
             self._bound(part)
         for part, tasks in dict.fromkeys(map(self._split, range(len(self.launches)))):
             self._share(part, tasks)
-        own = ["%own.offset = mul i64 %thread, " + str(LINE),
+        own = ["%own.offset = mul i64 %thread, " + str(ALIGNMENT),
                "%own = getelementptr i8, ptr %lines, i64 %own.offset",
                "br label %sub0"]  # fmt: skip
         self.lines += own

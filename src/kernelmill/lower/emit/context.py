@@ -11,8 +11,9 @@ from kernelmill.core.dtype import F32, F64, I32, I64, DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value
 from kernelmill.lower.elements.lane import Lane
+from kernelmill.plan.arena import ALIGNMENT
 
-LINE_BYTES = 64
+LINE_BYTES = ALIGNMENT
 """Regions of scratch begin on cache lines of their own."""
 
 

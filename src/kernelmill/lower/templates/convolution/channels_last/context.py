@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.emit.context import EmitContext
+from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry
-
-_LINE_ELEMENTS = 16
 
 
 @dataclass(frozen=True)
@@ -45,12 +43,12 @@ class ConvolutionContext(EmitContext):
     @property
     def sums(self) -> int:
         """Where the sums are."""
-        return max(self.schedule.lanes, _LINE_ELEMENTS)
+        return max(self.schedule.lanes, self._line)
 
     @property
     def strip(self) -> int:
         """Where the strip is."""
-        return self.sums + part_count(self._sums_elements(), _LINE_ELEMENTS) * _LINE_ELEMENTS
+        return self.sums + part_count(self._sums_elements(), self._line) * self._line
 
     @property
     def blocked(self) -> bool:
@@ -61,6 +59,11 @@ class ConvolutionContext(EmitContext):
         """All of it."""
         elements = self.strip + self.schedule.strip_elements(self.geometry)
         return elements * self.geometry.accumulate.bytes
+
+    @property
+    def _line(self) -> int:
+        """Elements of a cache line."""
+        return LINE_BYTES // self.geometry.accumulate.bytes
 
     def _sums_elements(self) -> int:
         schedule = self.schedule

@@ -28,7 +28,6 @@ _FEW_WAYS = 8
 _PAGE = 4096
 """Pixels a multiple of a page apart share a cache set of 8 to 12 ways."""
 
-_LINE_ELEMENTS = 16
 _DEPTHWISE_COLUMNS = 8
 _DEPTHWISE_VECTORS = 4
 _UNROLLED_TAPS = 25
@@ -66,7 +65,7 @@ def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Schedul
     apart = geometry.groups * geometry.channels * geometry.stride[1] * bytes
     pixel = 1 if geometry.planar else geometry.channels
     if not geometry.planar and pixel * bytes * geometry.stride[1] % (_PAGE // 4) == 0:
-        pixel += _LINE_ELEMENTS
+        pixel += machine.isa.line_bytes // bytes
     for vectors in range(1, 5):
         if lanes * (vectors - 1) >= geometry.outs and vectors > 1:
             break

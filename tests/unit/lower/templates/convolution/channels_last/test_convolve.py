@@ -98,7 +98,7 @@ def test_the_interpreter_and_older_processors_agree(name: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [F64, BF16, F16], ids=str)
-@pytest.mark.parametrize("name", ["pixels", "3x3, strided", "depthwise"])
+@pytest.mark.parametrize("name", ["pixels", "3x3, strided", "in blocks", "depthwise"])
 def test_other_dtypes(name: str, dtype: DType) -> None:
     graph, (image, kernel) = one(name, dtype=dtype)
     check(
@@ -289,6 +289,15 @@ def test_the_tiles_of_common_sizes_waste_nothing(size: int, window: int) -> None
     assert rows * columns == size * size
     assert columns % schedule.across == 0
     assert schedule.panel_count(made) * schedule.width == 256
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_pixels_that_would_share_a_cache_set_are_a_line_further_apart(dtype: DType) -> None:
+    target = profile("x86-64-v4")
+    for channels in (64, 512):
+        made = replace(geometry(64, channels, 7, 3), accumulate=dtype)
+        further = (plan_convolution(made, target).pixel - channels) * dtype.bytes
+        assert further == (target.isa.line_bytes if channels == 512 else 0)
 
 
 def test_deep_weights_are_read_in_blocks() -> None:
