@@ -54,12 +54,6 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             [step("v", "Tensor.to", B, F64)],
         ),
     ),
-    "strides of an empty copy": (
-        DYNAMO,
-        program(
-            [made("a", 0, 7)], [step("w", "torch.narrow", A, 1, 0, 0), step("v", "torch.clone", W)]
-        ),
-    ),
     "strides of an expanded result": (
         (*DYNAMO, *SAVED),
         program(
@@ -186,6 +180,17 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             program(
                 [made("a", 8), step("b", "torch.as_strided", A, (3,), (3,))],
                 [step("v", "Tensor.add_", B, B)],
+            ),
+            arguments=("b",),
+        ),
+    ),
+    "strides of an argument's only row turned": (
+        ("default", "cache-load", "aot"),
+        replace(
+            program(
+                [made("a", 1), step("b", "Tensor.unfold", A, 0, 1, 2)],
+                [step("v", "torch.transpose", B, 1, -2), step("w", "torch.neg", B)],
+                "v w",
             ),
             arguments=("b",),
         ),

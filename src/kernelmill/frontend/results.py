@@ -137,10 +137,11 @@ class ResultImporter:
         return [value for value in values if value is not None]
 
     def _geometry(self, node: fx.Node) -> object:
-        """What is the same of two tensors when they hold the same elements of one storage."""
+        """What is the same of two tensors when one can be returned for the other: the same
+        elements of one storage, and the same strides, those of dims of size 1 too."""
         tensor: torch.Tensor = node.meta["val"]
         offset = self.context.symbols.dim(tensor.storage_offset())
-        return self.context.type_of(tensor, "a result"), offset
+        return self.context.type_of(tensor, "a result"), self._memory(node), offset
 
 
 def _has_elements(traced: Any) -> bool:
