@@ -97,14 +97,12 @@ class _Binder:
 
     def _maker(self) -> KernelMaker:
         grouping, making = self.placed.grouping, self.making
-        order = {node: i for i, node in enumerate(self.graph.nodes)}
         return KernelMaker(
             making.machine,
             self._stored,
             lambda value: self.constants.decide([value]),
             self._pack,
             grouping.costs,
-            order,
             grouping.dequantised_in_place,
             None if making.pick is None else ScheduleSearch(making.pick),
             making.cache or KernelCache(),
@@ -131,7 +129,7 @@ class _Binder:
         return [self._kernel(work)] if inlined is None else self._inlined(work, *inlined)
 
     def _kernel(self, work: Work) -> Launch:
-        made = self.maker.make(work.group, work.targets)
+        made = self.maker.make(work)
         if STATUS_BUFFER in made.buffers:
             self._note_check(work.nodes)
         kernel = self._named(made.kernel, work.nodes, made.buffers)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.machine import Machine
-from kernelmill.graph.ir import Node, Value
+from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.naming import kernel_type
+from kernelmill.lower.driver.placement import Work
 from kernelmill.lower.driver.signature import Signature, signature_of
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.emit.buffer_marks import mark_buffers
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.costs import Costs
-from kernelmill.lower.fusion.groups import Group
 from kernelmill.lower.schedule.search import ScheduleSearch
 from kernelmill.lower.schedule.template import (
     STATUS_BUFFER,
@@ -70,9 +70,9 @@ class KernelMaker:
     """Makes kernels for the groups of one graph.
 
     `stored` says where values live; `is_constant` whether parameters alone decide a value; `pack`
-    stores a constant view once; `costs` are the graph's; `order` sorts a group's nodes as the
-    program has them; the values `within` products are computed there from smaller ones. With a
-    `search` schedules come from there. `cache` has kernels made before.
+    stores a constant view once; `costs` are the graph's; the values `within` products are
+    computed there from smaller ones. With a `search` schedules come from there. `cache` has kernels
+    made before.
     """
 
     machine: Machine
@@ -80,23 +80,15 @@ class KernelMaker:
     is_constant: Callable[[Value], bool]
     pack: Pack
     costs: Costs
-    order: Mapping[Node, int]
     within: AbstractSet[Value]
     search: ScheduleSearch | None
     cache: KernelCache
 
-    def nodes(self, group: Group) -> list[Node]:
-        """The group's nodes in program order."""
-        return sorted(group.nodes, key=lambda node: self.order.get(node, 0))
-
-    def make(self, group: Group, targets: Mapping[Value, Location]) -> Made:
-        """The kernel of a group whose roots go to `targets`.
-
-        Raises UnsupportedError for what has no template.
-        """
-        context = self._context(group, targets)
+    def make(self, work: Work) -> Made:
+        """The kernel that does this. Raises UnsupportedError for what has no template."""
+        context = self._context(work)
         template = template_for(context)
-        signature = signature_of(group, targets, context.stored)
+        signature = signature_of(work.group, work.targets, context.stored)
         number = self.cache.number(signature)
         binding = template.bind(context)
         kind = (number, template.name, binding.layout)
@@ -109,18 +101,18 @@ class KernelMaker:
         kept = self.cache.kernels.get(key)
         if kept is None:
             emitter = context.emitter(packed)
-            work = self._emit(context, template, binding, emitter, packed, candidate)
+            time = self._emit(context, template, binding, emitter, packed, candidate)
             mark_buffers(emitter.builder.kernel, self.machine)
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
-            kept = _Kept(emitter.builder.kernel, slots, work)
+            kept = _Kept(emitter.builder.kernel, slots, time)
             self.cache.kernels[key] = kept
         return _bind(kept, signature)
 
-    def _context(self, group: Group, targets: Mapping[Value, Location]) -> GroupContext:
-        own = {*group.internal, *group.roots}
+    def _context(self, work: Work) -> GroupContext:
+        own = {*work.group.internal, *work.group.roots}
         return GroupContext(
-            group, targets, self.machine, lambda v: None if v in own else self.stored(v),
-            self.within, self.costs, self.is_constant, self.pack, kernel_type(self.nodes(group)),
+            work.group, work.targets, self.machine, lambda v: None if v in own else self.stored(v),
+            self.within, self.costs, self.is_constant, self.pack, kernel_type(work.nodes),
         )  # fmt: skip
 
     def _packed(

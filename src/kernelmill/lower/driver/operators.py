@@ -32,7 +32,7 @@ from kernelmill.lower.driver.naming import kernel_type
 from kernelmill.lower.driver.placement import Placed, Work
 from kernelmill.lower.elements.axes import is_view
 from kernelmill.lower.elements.emitter import Location
-from kernelmill.lower.elements.strided import Place, Stored, place_of, span
+from kernelmill.lower.elements.strided import Stored, StridedView, span, strided_view
 from kernelmill.lower.fusion.groups import GroupKind
 
 Form = TypeVar("Form", bound="_Exact")
@@ -200,7 +200,7 @@ class _Exact:
     def _root(self, root: Value, location: Location) -> Value:
         node = root.node
         assert node is not None
-        place = place_of(root, self.stored) if is_view(root) else None
+        place = strided_view(root, self.stored) if is_view(root) else None
         if place is not None:
             value = self._input(root.shape, self._shape(root), place)
         elif node.op == "layout":
@@ -214,7 +214,7 @@ class _Exact:
 
     def _value(self, value: Value) -> Value:
         if value not in self.done:
-            place = place_of(value, self.stored)
+            place = strided_view(value, self.stored)
             if place is None:
                 self.done[value] = self._computed(value)
             else:
@@ -253,7 +253,7 @@ class _Exact:
 
     # ---- what is read ----------------------------------------------------------------------------
 
-    def _input(self, shape: Sequence[Dim], built: tuple[Dim, ...], place: Place) -> Value:
+    def _input(self, shape: Sequence[Dim], built: tuple[Dim, ...], place: StridedView) -> Value:
         strides = self.strides(shape, place.strides, built)
         offset = self.size(place.offset, "offset")
         key = (place.location.buffer, place.location.dtype, built, strides, offset)
@@ -282,9 +282,9 @@ class _Exact:
         node = root.node
         if others or node is None or OPS[node.op].kind is not OpKind.POINTWISE:
             return None
-        places: dict[Value, Place] = {}
+        places: dict[Value, StridedView] = {}
         for operand in node.operands:
-            place = place_of(operand, self.stored)
+            place = strided_view(operand, self.stored)
             if place is not None:
                 places[operand] = place
             elif operand.node is None or operand.node.op != "full":
@@ -297,7 +297,7 @@ class _Exact:
             if operand in places:
                 place = places[operand]
                 strides = tuple(place.strides[i] for i in kept)
-                moved = Place(place.location, strides, place.offset)
+                moved = StridedView(place.location, strides, place.offset)
                 operands.append(self._input(shape, built, moved))
             else:
                 assert operand.node is not None
@@ -368,7 +368,7 @@ def _symbolic(attr: object) -> bool:
     return isinstance(attr, Expr)
 
 
-def _strides_of(places: Mapping[Value, Place]) -> list[tuple[Dim, ...]]:
+def _strides_of(places: Mapping[Value, StridedView]) -> list[tuple[Dim, ...]]:
     return [place.strides for place in places.values()]
 
 

@@ -15,15 +15,15 @@ Stored = Callable[[Value], "Location | None"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a value lies in a buffer: strides in elements, of every dim."""
+class StridedView:
+    """A value as memory: its buffer, where it begins there, strides in elements of every dim."""
 
     location: Location
     strides: tuple[Dim, ...]
     offset: Dim
 
 
-def place_of(value: Value, stored: Stored) -> Place | None:
+def strided_view(value: Value, stored: Stored) -> StridedView | None:
     """Where the value lies, when it is stored or a view that strides can express; dims of size 1
     have stride 0."""
     axes, index = fresh_axes(value.shape, "x", {})
@@ -50,7 +50,7 @@ def place_of(value: Value, stored: Stored) -> Place | None:
         return None
     each = iter(axes)
     strides = tuple(0 if size == 1 else steps[next(each).name] for size in value.shape)
-    return Place(location, strides, address)
+    return StridedView(location, strides, address)
 
 
 def span(shape: tuple[Dim, ...], strides: tuple[Dim, ...]) -> Dim:

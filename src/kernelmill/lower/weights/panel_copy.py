@@ -20,7 +20,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Kernel
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.kernel.printer import print_kernel
-from kernelmill.lower.elements.strided import Stored, place_of
+from kernelmill.lower.elements.strided import Stored, strided_view
 from kernelmill.lower.emit.tasks import task_index
 from kernelmill.lower.emit.transpose import transpose
 from kernelmill.lower.weights.panel_views import Rows
@@ -46,7 +46,7 @@ class PanelCopy:
 def panel_copy(rows: Rows, stored: Stored, machine: Machine) -> PanelCopy | None:
     """How to copy these rows; None where they do not lie one after the other, or panels are not
     whole vectors of 32-bit numbers."""
-    place = place_of(rows.value, stored)
+    place = strided_view(rows.value, stored)
     lanes = machine.isa.lanes(rows.value.dtype) if rows.value.dtype.bits == 32 else 0
     if place is None or place.offset != 0 or lanes < 2 or rows.width % lanes:
         return None

@@ -10,6 +10,7 @@ from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.driver.lowered import LoweredOperator
 from kernelmill.lower.driver.program import extract_operators, lower_graph, lower_operators
+from kernelmill.plan.printer import print_plan
 from tests.compiled import graph, program
 from tests.tolerances import mismatch
 
@@ -129,3 +130,21 @@ def test_what_updates_its_input_is_lowered_where_it_stands():
     fresh = b.emit("scatter", x, i, s, dim=0, mode="set", inplace=True)
     b.graph.updates = [(x, fresh)]
     assert operators(b.graph) == []
+
+
+def test_what_is_extracted_stays_as_it_is_while_it_is_lowered():
+    def build(b, x, y):
+        return b.emit("exp", b.emit("add", b.emit("matmul", x, y), b.emit("matmul", x, y)))
+
+    made = graph(build, (F32, (5, 8)), (F32, (8, 3)))
+    extracted = extract_operators(made, host())
+    chosen = {
+        work: LoweredOperator(lower_graph(operator.graph, host()), {})
+        for work, operator in extracted.operators.items()
+    }
+    x, y = torch.randn(5, 8), torch.randn(8, 3)
+    for some in ({}, chosen, dict(list(chosen.items())[:1]), {}):
+        lowered = lower_operators(extracted, some, host())
+        assert mismatch(program(lowered)(x, y)[0], run_graph(made, [x, y])[0]) is None
+    again = lower_operators(extracted, {}, host())
+    assert print_plan(again.plan) == print_plan(lowered.plan)
