@@ -14,8 +14,8 @@ LoadElement = Callable[[KernelBuilder, Dims, Dim, Dims, Lane | None], Value]
 """`load(builder, batch, outer, k, lane)`: one element, or with a lane the vector of elements along
 the lane's symbol, which occurs in `outer` or in the last of `k`. Of type `Contraction.element`."""
 
-ExpectElement = Callable[[Dims, Dim, Dim], None]
-"""`expect(batch, outer, number)`: says that the line of an element will be read soon, of that one
+PrefetchElement = Callable[[Dims, Dim, Dim], None]
+"""`prefetch(batch, outer, number)`: says that the line of an element will be read soon, of that one
 which is so many elements after the first of `outer`."""
 
 StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane, Value], None]

@@ -35,7 +35,7 @@ class Tile:
     vectors: int
     lanes: int
     dtype: DType
-    fused: bool
+    use_fma: bool
     unit: DotUnit = MULTIPLY_ADD
     grouped: bool = False
 
@@ -48,7 +48,7 @@ class Tile:
         """a * b + c."""
         if self.unit.group > 1:
             return builder.dot(self.unit, a, b, c)
-        if self.fused:
+        if self.use_fma:
             return builder.op("fma", a, b, c)
         return builder.op("add", builder.op("mul", a, b), c)
 
@@ -121,7 +121,7 @@ class Tile:
                 return [builder.op("add", *pair) for pair in pairs]
             begin = (*k, *(0 for _ in depth.axes[1:]))
             row = [factors(v, begin) for v in range(self.vectors)]
-            scaled = Tile(self.rows, self.vectors, self.lanes, self.dtype, self.fused)
+            scaled = Tile(self.rows, self.vectors, self.lanes, self.dtype, self.use_fma)
             return [
                 scaled.multiply_add(builder, value, row[place % self.vectors], total)
                 for place, (total, value) in enumerate(pairs)

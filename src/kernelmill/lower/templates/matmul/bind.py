@@ -35,7 +35,7 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index, ravel
 from kernelmill.lower.emit.access import ElementAt, contiguity, converts
-from kernelmill.lower.emit.callbacks import ExpectElement
+from kernelmill.lower.emit.callbacks import PrefetchElement
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
@@ -52,9 +52,9 @@ from kernelmill.lower.weights.dequantise import (
     is_one_group,
     leaves_along,
 )
+from kernelmill.lower.weights.dot_operand import DotOperand, unit_of_numbers
 from kernelmill.lower.weights.panel_views import panel_view
 from kernelmill.lower.weights.widen import factors, made_of, widened
-from kernelmill.lower.weights.words import Words, unit_of_words
 
 _FEW_ROWS = 8
 """Up to so many rows a weight that is computed is multiplied as it is read, in f32."""
@@ -143,7 +143,7 @@ class ContractionBinding:
         vectors = roles.a.dtype.is_float and isinstance(roles.m, int) and roles.m <= few
         if self.seed.op not in ("matmul", "grouped_matmul") or vectors:
             return MULTIPLY_ADD
-        return unit_of_words(roles.a.dtype, self.context.machine)
+        return unit_of_numbers(roles.a.dtype, self.context.machine)
 
     def _reads(self, b: Value) -> list[Access]:
         """What an element of B, or of a value like it, is made of, at column n and at k."""
@@ -243,8 +243,8 @@ class _Operands:
         if binding.unit.group == 1:
             return a, b, roles.k
         (k,) = roles.k
-        a = self._in_words(a, roles.a, roles.a_index, k, shifted=roles.a.dtype == I8)
-        b = self._in_words(b, roles.b, roles.b_index, k, shifted=False)
+        a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted=roles.a.dtype == I8)
+        b = self._as_dot_operand(b, roles.b, roles.b_index, k, shifted=False)
         return a, b, (ceildiv(k, binding.unit.group),)
 
     def _computed(self, b: Operand, roles: Roles) -> Operand:
@@ -259,23 +259,23 @@ class _Operands:
         assert rest is not None and scale is not None
         return replace(b, factored=(rest, scale))
 
-    def _in_words(
+    def _as_dot_operand(
         self, operand: Operand, value: Value, at: Callable[[Dims, Dim, Dims], Index], k: Dim,
         shifted: bool,
     ) -> Operand:  # fmt: skip
         def load(bi: Dims, oi: Dim, ki: Dim, lane: Lane | None) -> Register:
             return self.e.read(value, at(bi, oi, (ki,)), lane, value.dtype)
 
-        words = Words(value.dtype, k, load, shifted)
-        whole = operand.contiguous_along == "k" and mod(k, words.size) == 0
+        packed = DotOperand(value.dtype, k, load, shifted)
+        whole = operand.contiguous_along == "k" and mod(k, packed.size) == 0
         direct = operand.direct and whole and not converts(value, self.e.stored)
-        near = operand.expect
+        near = operand.prefetch
 
-        def expect(bi: Dims, oi: Dim, number: Dim) -> None:
+        def prefetch(bi: Dims, oi: Dim, number: Dim) -> None:
             assert near is not None
-            near(bi, oi, number * words.size)
+            near(bi, oi, number * packed.size)
 
-        return replace(operand, load=words.loader, direct=direct, expect=near and expect)
+        return replace(operand, load=packed.loader, direct=direct, prefetch=near and prefetch)
 
     # ---- grouped products ------------------------------------------------------------------------
 
@@ -335,20 +335,22 @@ def read_operand(
         return emitter.read(value, at(bi, oi, ki), lane, dtype)
 
     along, direct = contiguity(value, at, batch, outer, k, emitter.stored)
-    expect = _expecting(emitter, value, at, batch, outer, k) if direct and along == "k" else None
-    return Operand(load, along, direct, expect)
+    prefetch = (
+        _prefetching(emitter, value, at, batch, outer, k) if direct and along == "k" else None
+    )
+    return Operand(load, along, direct, prefetch)
 
 
-def _expecting(
+def _prefetching(
     emitter: Emitter, value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims
-) -> ExpectElement | None:
+) -> PrefetchElement | None:
     """Of an operand that is read where it lies, if its rows follow one another."""
 
     def first(bi: Dims, oi: Dim) -> Access:
         (access,) = collect([(value, at(bi, oi, (0,) * len(k)))], emitter.stored, set())
         return access
 
-    def expect(bi: Dims, oi: Dim, number: Dim) -> None:
+    def prefetch(bi: Dims, oi: Dim, number: Dim) -> None:
         access = first(bi, oi)
         assert access.value is not None
         location = emitter.stored(access.value)
@@ -358,4 +360,4 @@ def _expecting(
     _, index = fresh_axes((*batch, outer), "x", {})
     row = as_sym(index[-1])
     linear = row and linear_part(first(index[:-1], index[-1]).expression, row.name)
-    return expect if linear and linear[0] == product(k) else None
+    return prefetch if linear and linear[0] == product(k) else None

@@ -22,7 +22,7 @@ from kernelmill.lower.templates.matmul.operands import (
 )
 from kernelmill.lower.templates.matmul.spec import FillPanel
 from kernelmill.lower.templates.matmul.store import store_tile, store_vector
-from kernelmill.lower.weights.words import WORD_OF_128
+from kernelmill.lower.weights.dot_operand import ZERO_POINTS
 
 
 def emit_blocked(context: BlockedContext) -> None:
@@ -214,8 +214,8 @@ def _add_shift(context: BlockedContext, depth: Depth, column: Dim) -> None:
     b = vectors_of_b(context, depth, column, schedule.vectors)
     places = [shift + v * schedule.lanes for v in range(schedule.vectors)]
     known = [context.read(place, schedule.lanes) for place in places]
-    word = context.builder.op("splat", WORD_OF_128, dtype=context.dtype)
-    sums = tile.sum_products(context.builder, depth, lambda i, k: word, b, known)
+    zero_points = context.builder.op("splat", ZERO_POINTS, dtype=context.dtype)
+    sums = tile.sum_products(context.builder, depth, lambda i, k: zero_points, b, known)
     for place, value in zip(places, sums, strict=True):
         context.write(place, value)
 

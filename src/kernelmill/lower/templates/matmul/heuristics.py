@@ -151,7 +151,7 @@ def _prefetches_b(schedule: Blocked, spec: Contraction, machine: Machine) -> boo
 
 def _prefetches_a(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
     """Whether rows of A come from far, each tile's anew."""
-    in_place = spec.a.expect is not None and not schedule.pack_a and len(spec.k) == 1
+    in_place = spec.a.prefetch is not None and not schedule.pack_a and len(spec.k) == 1
     again = schedule.row_tiles > 1 and not schedule.depth_block
     return in_place and again and _bytes(spec, size_hint(spec.m)) > machine.l2_bytes // 2
 

@@ -82,12 +82,12 @@ def prefetching_a(context: BlockedContext, a: Fetch, tile: Dim) -> Fetch:
 
     Each row is a stream of its own, which a processor would have to find out about in every tile.
     """
-    rows, expect = context.schedule.rows, context.spec.a.expect
-    assert expect is not None
+    rows, prefetch = context.schedule.rows, context.spec.a.prefetch
+    assert prefetch is not None
 
     def fetch(i: int, k: Dims) -> Value:
         if i == 0:
-            expect(context.batch, (tile + 1) * rows, k[0] * rows)
+            prefetch(context.batch, (tile + 1) * rows, k[0] * rows)
         return a(i, k)
 
     return fetch

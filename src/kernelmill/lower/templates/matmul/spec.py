@@ -16,7 +16,7 @@ from kernelmill.core.dtype import I32, DType
 from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.emit.callbacks import ExpectElement, LoadElement, StoreElement
+from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement, StoreElement
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
 
@@ -82,7 +82,7 @@ class Operand:
                       load is one load; None when along neither (a gather).
     direct            True when a load is little more than a memory access; False when it computes
                       (a prologue, padding) and is better done once than many times.
-    expect            brings elements near; None unless they are read where they lie, the elements
+    prefetch          brings elements near; None unless they are read where they lie, the elements
                       of each `outer` together and after those of the one before.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
                       the same for every batch index unless the contraction finds its rows: then
@@ -96,7 +96,7 @@ class Operand:
     load: LoadElement | None
     contiguous_along: str | None = None
     direct: bool = True
-    expect: ExpectElement | None = None
+    prefetch: PrefetchElement | None = None
     packed: str | None = None
     panelled: bool = False
     factored: tuple[LoadElement, LoadElement] | None = None

@@ -97,7 +97,7 @@ class ChannelsLastBinding:
         )
         return Convolution(
             self.geometry, elements.pixel, emitter.param(packed.b, "in"), elements.keep,
-            elements.expect,
+            elements.prefetch,
         )  # fmt: skip
 
     @cached_property
@@ -155,7 +155,7 @@ class _Elements:
     def keep(self, image: Dim, channel: Dim, place: Place, lane: Lane, sums: Register) -> None:
         self.epilogue.store(self._at(image, channel, place), lane, sums)
 
-    def expect(self, image: Dim, channel: Dim, place: Place) -> None:
+    def prefetch(self, image: Dim, channel: Dim, place: Place) -> None:
         for access in self.epilogue.images_read(self._at(image, channel, place)):
             assert access.value is not None
             location = self.emitter.stored(access.value)

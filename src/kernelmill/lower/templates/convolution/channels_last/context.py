@@ -16,7 +16,8 @@ from kernelmill.lower.templates.convolution.channels_last.spec import Convolutio
 class ConvolutionContext(EmitContext):
     """A task's place: the image, the group, the block of output rows and the block of panels.
 
-    In scratch a vector of zeros comes first, then the sums of finished tiles, then the strip.
+    In scratch a vector of zeros comes first, then the sums of finished tiles, then the padded input
+    tile.
     """
 
     spec: Convolution
@@ -46,8 +47,8 @@ class ConvolutionContext(EmitContext):
         return max(self.schedule.lanes, self._line)
 
     @property
-    def strip(self) -> int:
-        """Where the strip is."""
+    def padded(self) -> int:
+        """Where the padded tile is."""
         return self.sums + part_count(self._sums_elements(), self._line) * self._line
 
     @property
@@ -57,7 +58,7 @@ class ConvolutionContext(EmitContext):
 
     def scratch_bytes(self) -> int:
         """All of it."""
-        elements = self.strip + self.schedule.strip_elements(self.geometry)
+        elements = self.padded + self.schedule.padded_elements(self.geometry)
         return elements * self.geometry.accumulate.bytes
 
     @property

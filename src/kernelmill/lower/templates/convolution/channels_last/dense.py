@@ -12,7 +12,10 @@ from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
-from kernelmill.lower.templates.convolution.channels_last.padded_tile import fill_tile, tile_strides
+from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
+    fill_padded_tile,
+    padded_strides,
+)
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,10 @@ def convolve(context: ConvolutionContext) -> None:
     """All of the task's panels, each for all of its pixels."""
     geometry, schedule = context.geometry, context.schedule
     context.write(0, context.zeros())
-    if schedule.strip:
-        fill_tile(context, 0, part_count(geometry.channels, schedule.lanes), geometry.channels)
+    if schedule.padded:
+        fill_padded_tile(
+            context, 0, part_count(geometry.channels, schedule.lanes), geometry.channels
+        )
     if schedule.tile_major:
         _for_each_tile(
             context, lambda pixels: _for_each_panel(context, lambda p: _whole(context, p, pixels))
@@ -110,34 +115,34 @@ def _sum(context: ConvolutionContext, panel: Dim, block: Dim, pixels: Pixels) ->
     terms = geometry.taps * schedule.block
     start = (context.group * schedule.panel_count(geometry) + panel) * geometry.depth
     start = (start + block * terms) * schedule.width
-    origin = _origin(context, pixels) + block * schedule.block * tile_strides(context)[0]
+    origin = _origin(context, pixels) + block * schedule.block * padded_strides(context)[0]
 
     def pixel(i: int, k: Dims) -> Value:
         down, across = divmod(i, pixels.across)
-        if not schedule.strip:
+        if not schedule.padded:
             at = (pixels.row + down, pixels.column + across)
             channel = context.group * geometry.channels + block * schedule.block + k[0]
             return context.spec.load(*_source(context, channel, at), None)
-        _, line, step = tile_strides(context)
+        _, line, step = padded_strides(context)
         place = origin + down * geometry.stride[0] * line + across * geometry.stride[1] * step
         for number, stride in zip(k, steps, strict=True):
             place = place + number * stride
         return context.read(place)
 
-    ahead = _ahead(context, start, terms, pixels.number)
+    fetched = _prefetched(context, start, terms, pixels.number)
     if geometry.adds and not context.blocked:
-        _expect(context, panel, pixels)
+        _prefetch_images(context, panel, pixels)
 
     def weight(v: int, k: Dims) -> Value:
         if v == 0:
-            for place in ahead:
+            for place in fetched:
                 context.builder.prefetch(
                     context.spec.weights, place + depth.number(k) * schedule.lanes
                 )
         return context.weights(start + depth.number(k) * schedule.width + v * schedule.lanes)
 
     count = pixels.down * pixels.across
-    tile = Tile(count, schedule.vectors, schedule.lanes, geometry.accumulate, schedule.fused)
+    tile = Tile(count, schedule.vectors, schedule.lanes, geometry.accumulate, schedule.use_fma)
     places = [
         _slot(context, pixels, i) + v * schedule.lanes
         for i in range(count)
@@ -150,11 +155,11 @@ def _sum(context: ConvolutionContext, panel: Dim, block: Dim, pixels: Pixels) ->
         context.write(place, value)
 
 
-def _ahead(context: ConvolutionContext, start: Dim, terms: int, number: Dim) -> list[Dim]:
+def _prefetched(context: ConvolutionContext, start: Dim, terms: int, number: Dim) -> list[Dim]:
     """Where weights begin that are to be brought near while a tile is summed, a line of each with
     every product: the tile's share of what the next pass over the tiles will read."""
     schedule = context.schedule
-    if not schedule.ahead:
+    if not schedule.prefetch_weights:
         return []
     vectors, tiles = schedule.vectors, schedule.tiles
     lines = part_count(vectors, tiles)
@@ -163,7 +168,7 @@ def _ahead(context: ConvolutionContext, start: Dim, terms: int, number: Dim) -> 
     return [following + (share * lines + line) * (terms * schedule.lanes) for line in range(lines)]
 
 
-def _expect(context: ConvolutionContext, panel: Dim, pixels: Pixels) -> None:
+def _prefetch_images(context: ConvolutionContext, panel: Dim, pixels: Pixels) -> None:
     """Have what the epilogue of a tile reads brought near while the tile is summed."""
     geometry, schedule = context.geometry, context.schedule
     with (
@@ -173,13 +178,13 @@ def _expect(context: ConvolutionContext, panel: Dim, pixels: Pixels) -> None:
         at = _output(context, (pixels.row + down, pixels.column + across))
         for vector in range(schedule.vectors):
             start = panel * schedule.width + vector * schedule.lanes
-            context.spec.expect(context.image, context.group * geometry.outs + start, at)
+            context.spec.prefetch(context.image, context.group * geometry.outs + start, at)
 
 
 def _depth(context: ConvolutionContext) -> tuple[Depth, list[Dim]]:
     """The loops over a block's products in the order of the packed weights, and for each what it
-    moves in the strip. Loops that move evenly are one."""
-    geometry, (plane, line, pixel) = context.geometry, tile_strides(context)
+    moves in the padded tile. Loops that move evenly are one."""
+    geometry, (plane, line, pixel) = context.geometry, padded_strides(context)
     rows = (geometry.kernel[0], geometry.dilation[0] * line)
     columns = (geometry.kernel[1], geometry.dilation[1] * pixel)
     channels = (context.schedule.block, plane)
@@ -195,10 +200,10 @@ def _depth(context: ConvolutionContext) -> tuple[Depth, list[Dim]]:
 
 
 def _origin(context: ConvolutionContext, pixels: Pixels) -> Dim:
-    """Where in the strip the window of the tile's first pixel begins."""
-    _, line, step = tile_strides(context)
+    """Where in the padded tile the window of the tile's first pixel begins."""
+    _, line, step = padded_strides(context)
     row = (pixels.row - context.first) * context.geometry.stride[0]
-    return context.strip + row * line + pixels.column * context.geometry.stride[1] * step
+    return context.padded + row * line + pixels.column * context.geometry.stride[1] * step
 
 
 def _source(

@@ -7,7 +7,10 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
-from kernelmill.lower.templates.convolution.channels_last.padded_tile import fill_tile, tile_strides
+from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
+    fill_padded_tile,
+    padded_strides,
+)
 
 
 def convolve_depthwise(context: ConvolutionContext) -> None:
@@ -18,7 +21,7 @@ def convolve_depthwise(context: ConvolutionContext) -> None:
     vectors = minimum(
         schedule.vectors, part_count(size, lanes) - context.panel_block * schedule.vectors
     )
-    fill_tile(context, first, vectors, size)
+    fill_padded_tile(context, first, vectors, size)
     full, rest = divmod(geometry.outputs[1], schedule.across)
     with (
         context.builder.loop(0, vectors, prefix="v") as vector,
@@ -35,8 +38,8 @@ def _pixels(
     context: ConvolutionContext, first: Dim, start: Dim, row: Dim, column: Dim, count: int
 ) -> None:
     geometry, builder = context.geometry, context.builder
-    _, line, pixel = tile_strides(context)
-    at = context.strip + (row - context.first) * geometry.stride[0] * line
+    _, line, pixel = padded_strides(context)
+    at = context.padded + (row - context.first) * geometry.stride[0] * line
     at = at + column * geometry.stride[1] * pixel + start
     sums = [context.zeros()] * count
     if context.schedule.unrolled:
@@ -58,10 +61,10 @@ def _add_row(
 ) -> list[Value]:
     """Add the products of one row of the window: each vector of pixels is read once."""
     geometry, lanes = context.geometry, context.schedule.lanes
-    _, line, pixel = tile_strides(context)
+    _, line, pixel = padded_strides(context)
     padded = part_count(geometry.groups, lanes) * lanes
     at = at + i * geometry.dilation[0] * line
-    registers = Tile(len(sums), 1, lanes, context.dtype, context.schedule.fused)
+    registers = Tile(len(sums), 1, lanes, context.dtype, context.schedule.use_fma)
     known: dict[int, Value] = {}
     sums = list(sums)
     for j in range(geometry.kernel[1]):

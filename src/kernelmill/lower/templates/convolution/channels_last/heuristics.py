@@ -167,7 +167,7 @@ def _with_tasks(
     schedule = replace(task(best), work=int(least) + 1)
     return replace(
         schedule,
-        ahead=_looks_ahead(geometry, schedule, machine),
+        prefetch_weights=_prefetches_weights(geometry, schedule, machine),
         tile_major=_keeps_panels(geometry, schedule, machine),
     )
 
@@ -176,34 +176,34 @@ def _keeps_panels(geometry: Geometry, schedule: Schedule, machine: Machine) -> b
     """Whether the epilogue had better go along the channels of its images, which it can where the
     task's weights stay in the second-level cache."""
     bytes = schedule.panels * geometry.depth * schedule.width * geometry.accumulate.bytes
-    stay = bytes <= machine.l2_bytes // 2 and not _looks_ahead(geometry, schedule, machine)
+    stay = bytes <= machine.l2_bytes // 2 and not _prefetches_weights(geometry, schedule, machine)
     return geometry.adds and stay and schedule.block == geometry.channels
 
 
-def _looks_ahead(geometry: Geometry, schedule: Schedule, machine: Machine) -> bool:
+def _prefetches_weights(geometry: Geometry, schedule: Schedule, machine: Machine) -> bool:
     """Whether weights come from far and each is read by few tiles."""
     bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
     return bytes > machine.l2_bytes // 4 and schedule.tiles <= _FEW_TILES
 
 
 def _task_ns(geometry: Geometry, schedule: Schedule, machine: Machine) -> float:
-    """Of a task: its sums, its strip, and its weights and pixels as they come from the caches."""
+    """Of a task: its sums, its padded tile, and weights and pixels as they come from the caches."""
     bytes = geometry.accumulate.bytes
     pixels = schedule.rows * schedule.outputs[1]
     read = pixels * geometry.channels * bytes
-    strip = schedule.strip_elements(geometry)
+    padded = schedule.padded_elements(geometry)
     sums = _rows_ns(geometry, schedule, schedule.rows, machine) * schedule.panels
     weights = schedule.panels * geometry.depth * schedule.width * bytes
-    kept = strip * bytes if strip else read
+    kept = padded * bytes if padded else read
     beyond = kept * (schedule.panels if kept > machine.l2_bytes // 2 else 1)
     moved = machine.streaming(weights / 4 + beyond / 2)
-    return sums + machine.task_ns + machine.time(6 * strip / schedule.lanes, {}) + moved
+    return sums + machine.task_ns + machine.time(6 * padded / schedule.lanes, {}) + moved
 
 
 def _depthwise(
     geometry: Geometry, machine: Machine, lanes: int, given: ConvolutionTiling
 ) -> Schedule:
-    """One vector of products for each tap and pixel; the strip's columns are shared by a tile."""
+    """One vector of products for each tap and pixel; a padded tile's columns are shared."""
     vectors = min(part_count(geometry.groups, lanes), given.vectors or _DEPTHWISE_VECTORS)
     across = min(geometry.outputs[1], _DEPTHWISE_COLUMNS)
     cuts = range(1, across + 1)

@@ -1,4 +1,4 @@
-"""The strip: the input rows that a task looks at, in scratch, padded with zeros."""
+"""The padded input tile: the rows that a task looks at, in scratch, with zeros around them."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from kernelmill.lower.templates.convolution.channels_last.context import Convolu
 from kernelmill.lower.templates.convolution.rows_inside import rows_inside
 
 
-def tile_strides(context: ConvolutionContext) -> tuple[int, int, int]:
-    """From one channel, row and column of the strip to the next."""
-    high, wide = context.schedule.strip_size(context.geometry)
+def padded_strides(context: ConvolutionContext) -> tuple[int, int, int]:
+    """From one channel, row and column of the padded tile to the next."""
+    high, wide = context.schedule.padded_size(context.geometry)
     pixel = context.schedule.pixel
     return (high * wide if context.geometry.planar else 1), wide * pixel, pixel
 
 
-def fill_tile(context: ConvolutionContext, first: Dim, vectors: Dim, size: int) -> None:
+def fill_padded_tile(context: ConvolutionContext, first: Dim, vectors: Dim, size: int) -> None:
     """Read the task's rows of the channels from `first` on, of `size` in all: so many vectors of
     them, or all planes.
 
     What is written in whole vectors beyond a run of zeros is overwritten by what follows.
     """
     geometry, schedule = context.geometry, context.schedule
-    plane, line, pixel = tile_strides(context)
-    _, wide = schedule.strip_size(geometry)
+    plane, line, pixel = padded_strides(context)
+    _, wide = schedule.padded_size(geometry)
     planes = geometry.channels if geometry.planar else 1
     top = context.first * geometry.stride[0] - geometry.low[0]
     moved = (context.last - context.first - 1) * geometry.stride[0]
@@ -32,7 +32,7 @@ def fill_tile(context: ConvolutionContext, first: Dim, vectors: Dim, size: int) 
     left = min(geometry.low[1], wide)
     inside = min(geometry.sizes[1], wide - left)
     with context.counted(0, planes, prefix="c") as number:
-        start = context.strip + number * plane
+        start = context.padded + number * plane
         if geometry.low[0] or _below(context):
             for rows in ((0, begin), (end, count)):
                 with context.builder.loop(*rows, prefix="row") as row:

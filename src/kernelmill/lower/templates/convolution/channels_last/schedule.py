@@ -21,14 +21,14 @@ class Schedule:
     lanes, vectors   a panel of output channels; of a depthwise convolution: channels of a task
     down, across     rows and columns of output pixels in a register tile
     outputs          rows and columns in which output pixels are counted
-    strip            pixels come from a padded copy in scratch
-    pixel            elements from one pixel of the strip to the next
+    padded           pixels come from a padded copy in scratch
+    pixel            elements from one pixel of the padded tile to the next
     block            input channels that are summed before the next tile
     rows, panels     output rows and panels that one task computes
     tile_major       a tile is computed for all panels before the next one
-    ahead            weights of the next panel or block are brought near meanwhile
+    prefetch_weights those of the next panel or block are brought near meanwhile
     unrolled         a depthwise window's rows are written out, not looped over
-    fused            the processor multiplies and adds in one instruction
+    use_fma          the processor multiplies and adds in one instruction
     work             estimated nanoseconds of all tasks on one core
     """
 
@@ -37,14 +37,14 @@ class Schedule:
     down: int
     across: int
     outputs: Pair
-    strip: bool
+    padded: bool
     pixel: int
     block: int
-    fused: bool
+    use_fma: bool
     rows: int = 1
     panels: int = 1
     tile_major: bool = False
-    ahead: bool = False
+    prefetch_weights: bool = False
     unrolled: bool = False
     work: int = 0
 
@@ -71,8 +71,8 @@ class Schedule:
         """Tasks along the panels of a group."""
         return part_count(self.panel_count(geometry), self.panels)
 
-    def strip_size(self, geometry: Geometry) -> Pair:
-        """Most rows of the strip, and its columns."""
+    def padded_size(self, geometry: Geometry) -> Pair:
+        """Most rows of the padded tile, and its columns."""
         high, wide = (
             (count - 1) * geometry.stride[axis]
             + (geometry.kernel[axis] - 1) * geometry.dilation[axis]
@@ -81,10 +81,10 @@ class Schedule:
         )
         return high, wide
 
-    def strip_elements(self, geometry: Geometry) -> int:
-        """Elements of the strip, with what whole vectors write beyond its end."""
-        if not self.strip:
+    def padded_elements(self, geometry: Geometry) -> int:
+        """Elements of the padded tile, with what whole vectors write beyond its end."""
+        if not self.padded:
             return 0
-        high, wide = self.strip_size(geometry)
+        high, wide = self.padded_size(geometry)
         planes = geometry.channels if geometry.planar else 1
         return planes * high * wide * self.pixel + self.lanes

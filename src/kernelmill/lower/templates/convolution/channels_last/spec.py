@@ -22,9 +22,9 @@ LoadPixel = Callable[[Dim, Dim, Place, Lane | None], Value]
 """`load(image, channel, place, lane)`: one element, or the vector along the lane's symbol, which
 occurs in the channel or in the column. In the accumulator's dtype."""
 
-Expect = Callable[[Dim, Dim, Place], None]
-"""`expect(image, channel, place)`: have what the epilogue reads for this pixel of the result, from
-this channel on, brought near."""
+PrefetchPixel = Callable[[Dim, Dim, Place], None]
+"""`prefetch(image, channel, place)`: brings near what the epilogue reads for this pixel of the
+result, from this channel on."""
 
 StorePixel = Callable[[Dim, Dim, Place, Lane, Value], None]
 """`store(image, channel, place, lane, sums)`: the epilogue and the store of one vector of channels
@@ -89,10 +89,10 @@ class Geometry:
 @dataclass(frozen=True)
 class Convolution:
     """A geometry with its operands: where pixels come from, the name of the buffer that holds the
-    packed weights (see schedule.py), where sums go, and what of `Geometry.adds` to expect."""
+    packed weights (see schedule.py), where sums go, and what of `Geometry.adds` to prefetch."""
 
     geometry: Geometry
     load: LoadPixel
     weights: str
     store: StorePixel
-    expect: Expect
+    prefetch: PrefetchPixel

@@ -307,10 +307,10 @@ def test_deep_weights_are_read_in_blocks() -> None:
 
 def test_weights_that_few_tiles_share_are_fetched_ahead() -> None:
     target = profile("x86-64-v4")
-    assert plan_convolution(geometry(512, 512, 7, 3), target).ahead
-    assert plan_convolution(geometry(512, 2048, 7, 1), target).ahead
-    assert not plan_convolution(geometry(64, 64, 56, 3), target).ahead
-    assert not plan_convolution(geometry(64, 256, 56, 1), target).ahead
+    assert plan_convolution(geometry(512, 512, 7, 3), target).prefetch_weights
+    assert plan_convolution(geometry(512, 2048, 7, 1), target).prefetch_weights
+    assert not plan_convolution(geometry(64, 64, 56, 3), target).prefetch_weights
+    assert not plan_convolution(geometry(64, 256, 56, 1), target).prefetch_weights
 
 
 @pytest.mark.parametrize("dims", [(64, 256, 6, 1), (512, 64, 6, 3)], ids=["by tiles", "by panels"])

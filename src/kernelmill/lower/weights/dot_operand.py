@@ -1,4 +1,4 @@
-"""Small numbers read several at a time, neighbours along k: the words of a contraction."""
+"""Packed dot operands: small numbers, neighbours along k, several to an i32."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.callbacks import LoadElement
 
-WORD_OF_128 = 0x80808080 - (1 << 32)
-"""Four bytes of 128 as an i32."""
+ZERO_POINTS = 0x80808080 - (1 << 32)
+"""Four bytes of 128, the zero point of A, as an i32."""
 
 LoadNumber = Callable[[Dims, Dim, Dim, Union[Lane, None]], Value]
 """`load(batch, outer, k, lane)`: one number, or the vector of numbers along the lane's symbol."""
 
 
-def unit_of_words(dtype: DType, machine: Machine) -> DotUnit:
-    """What multiplies words of several numbers of this type; a unit with a group of one where
+def unit_of_numbers(dtype: DType, machine: Machine) -> DotUnit:
+    """What multiplies several numbers of this type at a time; a unit with a group of one where
     numbers are multiplied one at a time."""
     return machine.dot_unit(dtype) if dtype in (I8, BF16) else MULTIPLY_ADD
 
 
 @dataclass(frozen=True)
-class Words:
-    """Words of numbers of type `dtype`, of which there are `k`; beyond them are zeros.
+class DotOperand:
+    """An operand of `k` numbers of type `dtype` in i32 words; zeros fill up the last.
 
     `shifted`: 128 is added to every byte, so that as unsigned they have the order of signed ones.
     """
@@ -63,7 +63,7 @@ class Words:
                 value = self._side_by_side(builder, batch, outer, number * self.size, lane)
             else:
                 value = self._along(builder, batch, outer, number, lane)
-            return builder.op("xor", value, WORD_OF_128) if self.shifted else value
+            return builder.op("xor", value, ZERO_POINTS) if self.shifted else value
 
         return word
 
