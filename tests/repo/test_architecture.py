@@ -8,6 +8,7 @@ import pytest
 
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs, log
+from kernelmill.lower.templates.registry import TEMPLATES
 from tests.repo.source import PACKAGE, ROOT, SOURCES, tree
 
 ROOMS = sorted(p.name for p in PACKAGE.iterdir() if (p / "__init__.py").is_file())
@@ -45,6 +46,12 @@ def test_the_picture_in_the_document_is_the_contract():
 def test_every_room_is_explained_and_can_be_logged(room):
     assert f"| {room} |" in (ROOT / "docs" / "architecture.md").read_text()
     assert room in log.ROOMS
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda template: template.name)
+def test_every_template_has_a_folder_and_a_row_in_the_document(template):
+    assert (PACKAGE / "lower" / "templates" / template.name / "template.py").is_file()
+    assert f"| {template.name} |" in (ROOT / "docs" / "architecture.md").read_text()
 
 
 @pytest.mark.parametrize("dependency", project()["project"]["dependencies"])

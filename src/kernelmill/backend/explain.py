@@ -112,9 +112,9 @@ def _describe(report: CompileReport) -> list[str]:
         why = f", new: differs in {', '.join(kernel.differs)}" if kernel.differs else ""
         source = "" if kernel.source in kernel.kind else f", {kernel.source}"
         lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.kind}{source}{why}]")
-        lines.append(
-            f"         {' '.join(kernel.operators)}  ({kernel.origin or 'origin unknown'})"
-        )
+        template = f"{kernel.template}: " if kernel.template else ""
+        origin = kernel.origin or "origin unknown"
+        lines.append(f"         {template}{' '.join(kernel.operators)}  ({origin})")
         if kernel.classes:
             lines.append(f"         shape classes: {' | '.join(kernel.classes)}")
     for one in report.ranges:

@@ -141,6 +141,7 @@ def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
                 entry.name, ref.type, ref.operators, ref.origin, entry.source, launches[ref.name],
                 differences(entry, store, ref.type) if new and collecting() else (),
                 _kind(lowered.kernels[ref.name], entry), lowered.kernels[ref.name].classes,
+                lowered.templates.get(ref.name, ""),
             )
         )  # fmt: skip
     for node in graph.nodes:

@@ -21,6 +21,7 @@ class KernelReport:
 
     `kind` is "dynamic" for one that serves all sizes; "static (this run)" or "static (package
     NAME)" for one of a shape of its own.
+    `template` is what in lowering the kernel comes from, "" for copies of weights.
     `classes` are the sizes, in words, that a dynamic kernel has bodies of their own for.
     `differs` names, for a compiled kernel, the key ingredients in which the nearest entry of the
     store differed.
@@ -35,6 +36,7 @@ class KernelReport:
     differs: tuple[str, ...] = ()
     kind: str = "static (this run)"
     classes: tuple[str, ...] = ()
+    template: str = ""
 
 
 @dataclass

@@ -40,14 +40,16 @@ from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, KernelRef, Laun
 class Bound:
     """The steps of a program, and those that pack its weights.
 
-    buffers  those that were placed, and behind them what packing and inlined plans have
-    checks   the user's lines that look at indices; None where no kernel does
+    buffers    those that were placed, and behind them what packing and inlined plans have
+    templates  by kernel, the name of the template that it comes from
+    checks     the user's lines that look at indices; None where no kernel does
     """
 
     buffers: tuple[BufferSpec, ...]
     prepare: tuple[Launch, ...]
     steps: tuple[Step, ...]
     kernels: Mapping[str, Kernel]
+    templates: Mapping[str, str]
     refs: tuple[KernelRef, ...]
     checks: tuple[str, ...] | None
 
@@ -88,6 +90,7 @@ class _Binder:
         self.prepare: list[Launch] = []
         self.steps: list[Step] = []
         self.kernels: dict[str, Kernel] = {}
+        self.templates: dict[str, str] = {}
         self.refs: dict[str, KernelRef] = {}
         self.checks: set[str] | None = None
         self.packed: dict[Value, Location] = {}
@@ -118,7 +121,7 @@ class _Binder:
         checks = None if self.checks is None else tuple(sorted(self.checks))
         return Bound(
             tuple(self.buffers), tuple(self.prepare), tuple(self.steps), self.kernels,
-            tuple(self.refs.values()), checks,
+            self.templates, tuple(self.refs.values()), checks,
         )  # fmt: skip
 
     # ---- kernels ---------------------------------------------------------------------------------
@@ -133,6 +136,7 @@ class _Binder:
         if STATUS_BUFFER in made.buffers:
             self._note_check(work.nodes)
         kernel = self._named(made.kernel, work.nodes, made.buffers)
+        self.templates[kernel.name] = made.template
         dims = tuple(of_atom(symbol) for symbol in kernel.dims)
         return Launch(
             kernel.name, made.buffers, dims, kernel.tasks, kernel.scratch, made.work,
@@ -149,6 +153,7 @@ class _Binder:
             self._note_check(work.nodes)
         for name, kernel in chosen.lowered.kernels.items():
             self.kernels.setdefault(name, kernel)
+        self.templates.update(chosen.lowered.templates)
         for ref in plan.kernels:
             self.refs.setdefault(ref.name, replace(ref, origin=_origin(work.nodes)))
         return launches

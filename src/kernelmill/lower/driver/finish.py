@@ -41,7 +41,7 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
         () if bound.checks is None else (_check_message(bound.checks),),
         equations=tuple(graph.equations),
     )
-    return Lowered(plan, bound.kernels)
+    return Lowered(plan, bound.kernels, bound.templates)
 
 
 def _in_arena(bound: Bound) -> tuple[tuple[BufferSpec, ...], Dim]:

@@ -32,11 +32,13 @@ from kernelmill.lower.templates.registry import template_for
 
 @dataclass(frozen=True)
 class Made:
-    """A kernel bound to a group's memory: plan buffers in its order, and the work in ns."""
+    """A kernel bound to a group's memory: plan buffers in its order, the work in ns, and the name
+    of the template that it comes from."""
 
     kernel: Kernel
     buffers: tuple[int, ...]
     work: Dim
+    template: str
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ class KernelMaker:
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
             kept = _Kept(emitter.builder.kernel, slots, time)
             self.cache.kernels[key] = kept
-        return _bind(kept, signature)
+        return _bind(kept, signature, template.name)
 
     def _context(self, work: Work) -> GroupContext:
         own = {*work.group.internal, *work.group.roots}
@@ -135,8 +137,8 @@ class KernelMaker:
         return template.cost(spec, schedule, self.machine)
 
 
-def _bind(kept: _Kept, signature: Signature) -> Made:
+def _bind(kept: _Kept, signature: Signature, template: str) -> Made:
     buffers = tuple(
         slot if slot == STATUS_BUFFER else signature.buffers[slot] for slot in kept.slots
     )
-    return Made(kept.kernel, buffers, kept.work)
+    return Made(kept.kernel, buffers, kept.work, template)

@@ -12,10 +12,11 @@ from kernelmill.plan.ir import KernelRef, Plan
 
 @dataclass(frozen=True)
 class Lowered:
-    """The plan, and the kernels that it launches by name."""
+    """The plan, and by name the kernels that it launches, and which template each comes from."""
 
     plan: Plan
     kernels: Mapping[str, Kernel] = field(default_factory=dict[str, Kernel])
+    templates: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
