@@ -22,7 +22,11 @@ from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionTiling
 from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
-from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.schedule import (
+    Dense,
+    Depthwise,
+    Schedule,
+)
 from kernelmill.lower.templates.convolution.channels_last.spec import (
     Convolution,
     Geometry,
@@ -82,10 +86,11 @@ class ChannelsLastBinding:
 
     def pack(self, packing: Schedule) -> PackedWeights:
         """The weights, in panels."""
-        if self.geometry.depthwise:
-            location = self.context.pack(_depthwise_view(self.seed, self.geometry, packing))
-        else:
-            location = self.context.pack(*_panel_view(self.seed, self.geometry, packing))
+        match packing:
+            case Depthwise():
+                location = self.context.pack(_depthwise_view(self.seed, self.geometry, packing))
+            case Dense():
+                location = self.context.pack(*_panel_view(self.seed, self.geometry, packing))
         assert location is not None, "the weights are constant"
         return PackedWeights(b=location)
 
@@ -174,7 +179,7 @@ def _pair(values: object, missing: int) -> Pair:
     return (missing, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
 
 
-def _panel_view(node: Node, geometry: Geometry, schedule: Schedule) -> tuple[Value, Rows]:
+def _panel_view(node: Node, geometry: Geometry, schedule: Dense) -> tuple[Value, Rows]:
     """The weights as a view in the order of schedule.py, and the rows that it copies."""
     weight = node.operands[1]
     builder = GraphBuilder("panels")
@@ -195,7 +200,7 @@ def _panel_view(node: Node, geometry: Geometry, schedule: Schedule) -> tuple[Val
     return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
 
 
-def _depthwise_view(node: Node, geometry: Geometry, schedule: Schedule) -> Value:
+def _depthwise_view(node: Node, geometry: Geometry, schedule: Depthwise) -> Value:
     """The same for depthwise weights, with whole vectors of channels."""
     builder = GraphBuilder("panels")
     builder.origin = node.origin

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.schedule import (
+    Dense,
+    Depthwise,
+    Schedule,
+)
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 
 MOST = 12
@@ -36,7 +40,7 @@ class ConvolutionTiling:
         fields = ((name, getattr(self, name)) for name in self.__dataclass_fields__)
         return " ".join(f"{name}={value}" for name, value in fields if value is not None)
 
-    def fits(self, tile: Schedule) -> bool:
+    def fits(self, tile: Dense) -> bool:
         """Whether a register tile is what is asked for."""
         shape = not (self.down and self.across) or (self.down, self.across) == (
             tile.down,
@@ -50,13 +54,17 @@ def convolution_tilings(geometry: Geometry, schedule: Schedule) -> list[Convolut
     number of images."""
     if not isinstance(geometry.images, int):
         return []
-    shapes = _channels if geometry.depthwise else _shapes
-    found = zip_longest(shapes(geometry, schedule), _tasks(geometry, schedule))
+    match schedule:
+        case Dense():
+            shapes = _shapes(geometry, schedule)
+        case Depthwise():
+            shapes = _channels(geometry, schedule)
+    found = zip_longest(shapes, _tasks(geometry, schedule))
     known = dict.fromkeys(one for pair in found for one in pair if one is not None)
     return list(known)[:MOST]
 
 
-def _shapes(geometry: Geometry, schedule: Schedule) -> Iterator[ConvolutionTiling]:
+def _shapes(geometry: Geometry, schedule: Dense) -> Iterator[ConvolutionTiling]:
     """Other register tiles of a dense convolution, and other blocks of its channels."""
     count = part_count(geometry.outs, schedule.lanes)
     for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - schedule.vectors)):
@@ -73,7 +81,7 @@ def _shapes(geometry: Geometry, schedule: Schedule) -> Iterator[ConvolutionTilin
             yield ConvolutionTiling(down=rows, across=columns)
 
 
-def _channels(geometry: Geometry, schedule: Schedule) -> Iterator[ConvolutionTiling]:
+def _channels(geometry: Geometry, schedule: Depthwise) -> Iterator[ConvolutionTiling]:
     """Other channels of a task of a depthwise convolution, and other pixels at a time."""
     most = part_count(geometry.groups, schedule.lanes)
     for vectors in (schedule.vectors * 2, schedule.vectors // 2, schedule.vectors * 4):

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
-from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.schedule import Dense, Depthwise
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry
+
+ScheduleT = TypeVar("ScheduleT", bound=Dense | Depthwise)
 
 
 @dataclass(frozen=True)
-class ConvolutionContext(EmitContext):
-    """A task's place: the image, the group, the block of output rows and the block of panels.
-
-    In scratch a vector of zeros comes first, then the sums of finished tiles, then the padded input
-    tile.
-    """
+class ConvolutionContext(EmitContext, Generic[ScheduleT]):
+    """A task's place: the image, the group, the block of output rows and the block of panels."""
 
     spec: Convolution
-    schedule: Schedule
+    schedule: ScheduleT
     image: Dim
     group: Dim
     row_block: Dim
@@ -42,6 +41,28 @@ class ConvolutionContext(EmitContext):
         return minimum(self.schedule.outputs[0], self.first + self.schedule.rows)
 
     @property
+    def padded(self) -> int:
+        """Where in scratch the padded tile is."""
+        return 0
+
+    def scratch_bytes(self) -> int:
+        """All of scratch, of which the padded tile is the end."""
+        elements = self.padded + self.schedule.padded_elements(self.geometry)
+        return elements * self.geometry.accumulate.bytes
+
+    def weights(self, offset: Dim) -> Value:
+        """A vector of packed weights."""
+        return self.read_packed(self.spec.weights, offset, self.schedule.lanes)
+
+
+DepthwiseContext = ConvolutionContext[Depthwise]
+
+
+class DenseContext(ConvolutionContext[Dense]):
+    """In scratch a vector of zeros comes first, then the sums of finished tiles, then the padded
+    input tile."""
+
+    @property
     def sums(self) -> int:
         """Where the sums are."""
         return max(self.schedule.lanes, self._line)
@@ -56,11 +77,6 @@ class ConvolutionContext(EmitContext):
         """Whether a tile is summed in several steps."""
         return self.schedule.block < self.geometry.channels
 
-    def scratch_bytes(self) -> int:
-        """All of it."""
-        elements = self.padded + self.schedule.padded_elements(self.geometry)
-        return elements * self.geometry.accumulate.bytes
-
     @property
     def _line(self) -> int:
         """Elements of a cache line."""
@@ -68,13 +84,7 @@ class ConvolutionContext(EmitContext):
 
     def _sums_elements(self) -> int:
         schedule = self.schedule
-        if self.geometry.depthwise:
-            return 0
         rows, columns = schedule.down, schedule.across
         if self.blocked:
             rows, columns = schedule.rows, schedule.outputs[1]
         return rows * columns * schedule.width
-
-    def weights(self, offset: Dim) -> Value:
-        """A vector of packed weights."""
-        return self.read_packed(self.spec.weights, offset, self.schedule.lanes)

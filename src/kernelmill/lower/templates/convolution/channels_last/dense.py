@@ -11,7 +11,7 @@ from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Tile
-from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
+from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
     fill_padded_tile,
     padded_strides,
@@ -30,7 +30,7 @@ class Pixels:
     number: Dim = 0
 
 
-def convolve(context: ConvolutionContext) -> None:
+def convolve(context: DenseContext) -> None:
     """All of the task's panels, each for all of its pixels."""
     geometry, schedule = context.geometry, context.schedule
     context.write(0, context.zeros())
@@ -50,19 +50,19 @@ def convolve(context: ConvolutionContext) -> None:
         )
 
 
-def _for_each_panel(context: ConvolutionContext, body: Callable[[Dim], None]) -> None:
+def _for_each_panel(context: DenseContext, body: Callable[[Dim], None]) -> None:
     first = context.panel_block * context.schedule.panels
     stop = minimum(context.schedule.panel_count(context.geometry), first + context.schedule.panels)
     with context.builder.loop(first, stop, prefix="panel") as panel:
         body(panel.index)
 
 
-def _whole(context: ConvolutionContext, panel: Dim, pixels: Pixels) -> None:
+def _whole(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
     _sum(context, panel, 0, pixels)
     _finish(context, panel, pixels)
 
 
-def _in_blocks(context: ConvolutionContext, panel: Dim) -> None:
+def _in_blocks(context: DenseContext, panel: Dim) -> None:
     blocks = context.geometry.channels // context.schedule.block
     _clear_sums(context)
     with context.builder.loop(0, blocks, prefix="block") as block:
@@ -72,7 +72,7 @@ def _in_blocks(context: ConvolutionContext, panel: Dim) -> None:
         _finish(context, panel, Pixels(row.index, 0, 1, columns))
 
 
-def _clear_sums(context: ConvolutionContext) -> None:
+def _clear_sums(context: DenseContext) -> None:
     lanes, zeros = context.schedule.lanes, context.zeros()
     elements = (context.last - context.first) * (
         context.schedule.outputs[1] * context.schedule.width
@@ -81,7 +81,7 @@ def _clear_sums(context: ConvolutionContext) -> None:
         context.write(context.sums + vector.index * lanes, zeros)
 
 
-def _for_each_tile(context: ConvolutionContext, body: Callable[[Pixels], None]) -> None:
+def _for_each_tile(context: DenseContext, body: Callable[[Pixels], None]) -> None:
     """The task's tiles: of whole rows, or pieces of each row and what is left of it."""
     down, across = context.schedule.down, context.schedule.across
     columns = context.schedule.outputs[1]
@@ -108,7 +108,7 @@ def _for_each_tile(context: ConvolutionContext, body: Callable[[Pixels], None]) 
 # ---- sums -----------------------------------------------------------------------------------
 
 
-def _sum(context: ConvolutionContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
+def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
     """Add one block of channels to the sums of a tile."""
     geometry, schedule = context.geometry, context.schedule
     depth, steps = _depth(context)
@@ -155,7 +155,7 @@ def _sum(context: ConvolutionContext, panel: Dim, block: Dim, pixels: Pixels) ->
         context.write(place, value)
 
 
-def _prefetched(context: ConvolutionContext, start: Dim, terms: int, number: Dim) -> list[Dim]:
+def _prefetched(context: DenseContext, start: Dim, terms: int, number: Dim) -> list[Dim]:
     """Where weights begin that are to be brought near while a tile is summed, a line of each with
     every product: the tile's share of what the next pass over the tiles will read."""
     schedule = context.schedule
@@ -168,7 +168,7 @@ def _prefetched(context: ConvolutionContext, start: Dim, terms: int, number: Dim
     return [following + (share * lines + line) * (terms * schedule.lanes) for line in range(lines)]
 
 
-def _prefetch_images(context: ConvolutionContext, panel: Dim, pixels: Pixels) -> None:
+def _prefetch_images(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
     """Have what the epilogue of a tile reads brought near while the tile is summed."""
     geometry, schedule = context.geometry, context.schedule
     with (
@@ -181,7 +181,7 @@ def _prefetch_images(context: ConvolutionContext, panel: Dim, pixels: Pixels) ->
             context.spec.prefetch(context.image, context.group * geometry.outs + start, at)
 
 
-def _depth(context: ConvolutionContext) -> tuple[Depth, list[Dim]]:
+def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
     """The loops over a block's products in the order of the packed weights, and for each what it
     moves in the padded tile. Loops that move evenly are one."""
     geometry, (plane, line, pixel) = context.geometry, padded_strides(context)
@@ -199,7 +199,7 @@ def _depth(context: ConvolutionContext) -> tuple[Depth, list[Dim]]:
     return Depth.whole(tuple(size for size, _ in axes)), [stride for _, stride in axes]
 
 
-def _origin(context: ConvolutionContext, pixels: Pixels) -> Dim:
+def _origin(context: DenseContext, pixels: Pixels) -> Dim:
     """Where in the padded tile the window of the tile's first pixel begins."""
     _, line, step = padded_strides(context)
     row = (pixels.row - context.first) * context.geometry.stride[0]
@@ -207,7 +207,7 @@ def _origin(context: ConvolutionContext, pixels: Pixels) -> Dim:
 
 
 def _source(
-    context: ConvolutionContext, channel: Dim, at: tuple[Dim, Dim]
+    context: DenseContext, channel: Dim, at: tuple[Dim, Dim]
 ) -> tuple[Dim, Dim, tuple[Dim, Dim]]:
     """Image, channel and place of the input pixel for an output pixel, where windows are pixels."""
     row, column = _output(context, at)
@@ -218,7 +218,7 @@ def _source(
     )
 
 
-def _output(context: ConvolutionContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
+def _output(context: DenseContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
     """The output pixel's row and column, which may be counted in another way."""
     if context.schedule.outputs == context.geometry.outputs:
         return at
@@ -227,7 +227,7 @@ def _output(context: ConvolutionContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]
     return row, column
 
 
-def _slot(context: ConvolutionContext, pixels: Pixels, i: Dim) -> Dim:
+def _slot(context: DenseContext, pixels: Pixels, i: Dim) -> Dim:
     """Where the sums of the tile's pixel number `i` are: a tile is pixels in a row, or rows."""
     first: Dim = 0
     if context.blocked:
@@ -238,7 +238,7 @@ def _slot(context: ConvolutionContext, pixels: Pixels, i: Dim) -> Dim:
 # ---- epilogue -------------------------------------------------------------------------------
 
 
-def _finish(context: ConvolutionContext, panel: Dim, pixels: Pixels) -> None:
+def _finish(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
     """Hand the sums of a tile to the caller's epilogue, vector by vector of channels, so that what
     is the same for all pixels is read once."""
     geometry, schedule = context.geometry, context.schedule

@@ -6,14 +6,14 @@ from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.microkernel import Tile
-from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
+from kernelmill.lower.templates.convolution.channels_last.context import DepthwiseContext
 from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
     fill_padded_tile,
     padded_strides,
 )
 
 
-def convolve_depthwise(context: ConvolutionContext) -> None:
+def convolve_depthwise(context: DepthwiseContext) -> None:
     """All of the task's channels and rows, some pixels of a row at a time."""
     geometry, schedule = context.geometry, context.schedule
     lanes, size = schedule.lanes, geometry.groups
@@ -35,7 +35,7 @@ def convolve_depthwise(context: ConvolutionContext) -> None:
 
 
 def _pixels(
-    context: ConvolutionContext, first: Dim, start: Dim, row: Dim, column: Dim, count: int
+    context: DepthwiseContext, first: Dim, start: Dim, row: Dim, column: Dim, count: int
 ) -> None:
     geometry, builder = context.geometry, context.builder
     _, line, pixel = padded_strides(context)
@@ -57,7 +57,7 @@ def _pixels(
 
 
 def _add_row(
-    context: ConvolutionContext, i: Dim, channel: Dim, at: Dim, sums: list[Value]
+    context: DepthwiseContext, i: Dim, channel: Dim, at: Dim, sums: list[Value]
 ) -> list[Value]:
     """Add the products of one row of the window: each vector of pixels is read once."""
     geometry, lanes = context.geometry, context.schedule.lanes

@@ -5,10 +5,13 @@ from __future__ import annotations
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.tasks import task_index
-from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
+from kernelmill.lower.templates.convolution.channels_last.context import (
+    DenseContext,
+    DepthwiseContext,
+)
 from kernelmill.lower.templates.convolution.channels_last.dense import convolve
 from kernelmill.lower.templates.convolution.channels_last.depthwise import convolve_depthwise
-from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.schedule import Dense, Depthwise, Schedule
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
 
 
@@ -24,11 +27,13 @@ def emit_convolution(builder: KernelBuilder, spec: Convolution, schedule: Schedu
     builder.set_tasks(tasks)
     image, group, row_block, panel_block = task_index(builder, grid)
     lane = Lane(builder.fresh_symbol("lane", 0, schedule.lanes - 1), schedule.lanes)
-    context = ConvolutionContext(
-        builder, lane, geometry.accumulate, spec, schedule, image, group, row_block, panel_block
-    )
-    builder.kernel.scratch = context.scratch_bytes()
-    if geometry.depthwise:
-        convolve_depthwise(context)
-    else:
-        convolve(context)
+    place = image, group, row_block, panel_block
+    match schedule:
+        case Dense():
+            dense = DenseContext(builder, lane, geometry.accumulate, spec, schedule, *place)
+            builder.kernel.scratch = dense.scratch_bytes()
+            convolve(dense)
+        case Depthwise():
+            depthwise = DepthwiseContext(builder, lane, geometry.accumulate, spec, schedule, *place)
+            builder.kernel.scratch = depthwise.scratch_bytes()
+            convolve_depthwise(depthwise)

@@ -5,7 +5,7 @@ Costs are nanoseconds of one core by the rates of core/machine.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import product as pairs
@@ -16,7 +16,11 @@ from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
 from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionTiling
-from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
+from kernelmill.lower.templates.convolution.channels_last.schedule import (
+    Dense,
+    Depthwise,
+    Schedule,
+)
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 
 _OPEN = ConvolutionTiling()
@@ -52,14 +56,16 @@ def plan_convolution(
     best = min(
         tiles, key=lambda tile: (_image_ns(geometry, tile, machine), -tile.down * tile.across)
     )
-    block = given.block or _choose_block(geometry, best, machine)
-    return _with_tasks(geometry, replace(best, block=block), machine, given)
+    return _dense(
+        geometry, replace(best, block=given.block or _choose_block(geometry, best, machine)),
+        machine, given,
+    )  # fmt: skip
 
 
 # ---- the register tile ----------------------------------------------------------------------
 
 
-def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Schedule]:
+def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
     direct = geometry.pointwise and geometry.direct and not geometry.planar
     bytes = geometry.accumulate.bytes
     apart = geometry.groups * geometry.channels * geometry.stride[1] * bytes
@@ -74,9 +80,10 @@ def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Schedul
             limit = min(limit, _FEW_WAYS)
         for outputs in _foldings(geometry, limit):
             for down, across in _shapes(outputs, limit):
-                yield Schedule(
-                    lanes, vectors, down, across, outputs, not direct, pixel,
-                    geometry.channels, machine.isa.has_fma and geometry.accumulate.is_float,
+                yield Dense(
+                    lanes=lanes, vectors=vectors, down=down, across=across, outputs=outputs,
+                    padded=not direct, pixel=pixel, block=geometry.channels,
+                    use_fma=machine.isa.has_fma and geometry.accumulate.is_float,
                 )  # fmt: skip
 
 
@@ -126,7 +133,7 @@ def _rows_ns(geometry: Geometry, tile: Schedule, rows: int, machine: Machine) ->
     return geometry.depth * (full * whole + rest * line)
 
 
-def _choose_block(geometry: Geometry, tile: Schedule, machine: Machine) -> int:
+def _choose_block(geometry: Geometry, tile: Dense, machine: Machine) -> int:
     """Channels such that a panel's part stays in the second-level cache beside the pixels."""
     bytes = geometry.depth * tile.width * geometry.accumulate.bytes
     most = machine.l2_bytes * 3 // 8
@@ -140,31 +147,15 @@ def _choose_block(geometry: Geometry, tile: Schedule, machine: Machine) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _with_tasks(
-    geometry: Geometry, tile: Schedule, machine: Machine, given: ConvolutionTiling
-) -> Schedule:
-    """Choose a task's rows and panels: the least time summed over several numbers of threads."""
-    height, panels = tile.outputs[0], tile.panel_count(geometry)
-    batch = size_hint(geometry.images) * geometry.groups
-    row_counts = [count * tile.down for count in block_sizes(part_count(height, tile.down))]
+def _dense(geometry: Geometry, tile: Dense, machine: Machine, given: ConvolutionTiling) -> Dense:
+    """The schedule with this register tile."""
 
-    def task(cut: Pair) -> Schedule:
-        return replace(tile, rows=min(cut[0], height), panels=cut[1])
+    def task(cut: Pair) -> Dense:
+        return replace(tile, rows=cut[0], panels=cut[1])
 
-    def spent(cut: Pair, threads: tuple[int, ...]) -> float:
-        schedule = task(cut)
-        tasks = batch * schedule.row_blocks() * schedule.panel_blocks(geometry)
-        one = _task_ns(geometry, schedule, machine)
-        return sum(part_count(tasks, count) * count * one for count in threads)
-
-    panel_counts = [1] if geometry.depthwise else block_sizes(panels)
-    cuts = list(pairs(row_counts, panel_counts))
-    least = min(spent(cut, (1,)) for cut in cuts)
-    threads = (1,) if least <= _SERIAL_NS else THREADS
-    best = min(cuts, key=lambda cut: spent(cut, threads))
-    if given.rows and given.panels:
-        best = given.rows, given.panels
-    schedule = replace(task(best), work=int(least) + 1)
+    panels = block_sizes(tile.panel_count(geometry))
+    cut, work = _choose_task(geometry, tile, panels, task, machine, given)
+    schedule = replace(task(cut), work=work)
     return replace(
         schedule,
         prefetch_weights=_prefetches_weights(geometry, schedule, machine),
@@ -172,7 +163,31 @@ def _with_tasks(
     )
 
 
-def _keeps_panels(geometry: Geometry, schedule: Schedule, machine: Machine) -> bool:
+def _choose_task(
+    geometry: Geometry, tile: Schedule, panels: list[int], task: Callable[[Pair], Schedule],
+    machine: Machine, given: ConvolutionTiling,
+) -> tuple[Pair, int]:  # fmt: skip
+    """A task's rows and panels: the least time summed over several numbers of threads; and the
+    nanoseconds of all tasks on one core."""
+    height, batch = tile.outputs[0], size_hint(geometry.images) * geometry.groups
+    rows = [count * tile.down for count in block_sizes(part_count(height, tile.down))]
+
+    def spent(cut: Pair, threads: tuple[int, ...]) -> float:
+        schedule = task(cut)
+        tasks = batch * schedule.row_blocks() * schedule.panel_blocks(geometry)
+        one = _task_ns(geometry, schedule, machine)
+        return sum(part_count(tasks, count) * count * one for count in threads)
+
+    cuts = list(pairs((min(count, height) for count in rows), panels))
+    least = min(spent(cut, (1,)) for cut in cuts)
+    threads = (1,) if least <= _SERIAL_NS else THREADS
+    best = min(cuts, key=lambda cut: spent(cut, threads))
+    if given.rows and given.panels:
+        best = min(given.rows, height), given.panels
+    return best, int(least) + 1
+
+
+def _keeps_panels(geometry: Geometry, schedule: Dense, machine: Machine) -> bool:
     """Whether the epilogue had better go along the channels of its images, which it can where the
     task's weights stay in the second-level cache."""
     bytes = schedule.panels * geometry.depth * schedule.width * geometry.accumulate.bytes
@@ -180,7 +195,7 @@ def _keeps_panels(geometry: Geometry, schedule: Schedule, machine: Machine) -> b
     return geometry.adds and stay and schedule.block == geometry.channels
 
 
-def _prefetches_weights(geometry: Geometry, schedule: Schedule, machine: Machine) -> bool:
+def _prefetches_weights(geometry: Geometry, schedule: Dense, machine: Machine) -> bool:
     """Whether weights come from far and each is read by few tiles."""
     bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
     return bytes > machine.l2_bytes // 4 and schedule.tiles <= _FEW_TILES
@@ -202,7 +217,7 @@ def _task_ns(geometry: Geometry, schedule: Schedule, machine: Machine) -> float:
 
 def _depthwise(
     geometry: Geometry, machine: Machine, lanes: int, given: ConvolutionTiling
-) -> Schedule:
+) -> Depthwise:
     """One vector of products for each tap and pixel; a padded tile's columns are shared."""
     vectors = min(part_count(geometry.groups, lanes), given.vectors or _DEPTHWISE_VECTORS)
     across = min(geometry.outputs[1], _DEPTHWISE_COLUMNS)
@@ -210,9 +225,14 @@ def _depthwise(
     wasted = {n: part_count(geometry.outputs[1], n) * n - geometry.outputs[1] for n in cuts}
     across = max(cuts, key=lambda n: (n - 4 * wasted[n] / part_count(geometry.outputs[1], n), n))
     across = given.across or across
-    schedule = Schedule(
-        lanes, vectors, 1, across, geometry.outputs, True, lanes * vectors, 1,
-        machine.isa.has_fma and geometry.accumulate.is_float,
+    tile = Depthwise(
+        lanes=lanes, vectors=vectors, across=across, outputs=geometry.outputs,
+        pixel=lanes * vectors, use_fma=machine.isa.has_fma and geometry.accumulate.is_float,
         unrolled=geometry.taps <= _UNROLLED_TAPS,
     )  # fmt: skip
-    return _with_tasks(geometry, schedule, machine, given)
+
+    def task(cut: Pair) -> Depthwise:
+        return replace(tile, rows=cut[0])
+
+    cut, work = _choose_task(geometry, tile, [1], task, machine, given)
+    return replace(task(cut), work=work)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernelmill.core.dim import Dim
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.templates.convolution.channels_last.context import ConvolutionContext
 from kernelmill.lower.templates.convolution.rows_inside import rows_inside
 
 
-def padded_strides(context: ConvolutionContext) -> tuple[int, int, int]:
+def padded_strides(context: ConvolutionContext[Any]) -> tuple[int, int, int]:
     """From one channel, row and column of the padded tile to the next."""
     high, wide = context.schedule.padded_size(context.geometry)
     pixel = context.schedule.pixel
     return (high * wide if context.geometry.planar else 1), wide * pixel, pixel
 
 
-def fill_padded_tile(context: ConvolutionContext, first: Dim, vectors: Dim, size: int) -> None:
+def fill_padded_tile(context: ConvolutionContext[Any], first: Dim, vectors: Dim, size: int) -> None:
     """Read the task's rows of the channels from `first` on, of `size` in all: so many vectors of
     them, or all planes.
 
@@ -48,14 +50,14 @@ def fill_padded_tile(context: ConvolutionContext, first: Dim, vectors: Dim, size
             _clear(context, at + inside * pixel, (wide - left - inside) * pixel)
 
 
-def _below(context: ConvolutionContext) -> bool:
+def _below(context: ConvolutionContext[Any]) -> bool:
     """Whether windows reach below the image."""
     geometry = context.geometry
     reach = (geometry.outputs[0] - 1) * geometry.stride[0] - geometry.low[0]
     return reach + (geometry.kernel[0] - 1) * geometry.dilation[0] >= geometry.sizes[0]
 
 
-def _clear(context: ConvolutionContext, start: Dim, count: int) -> None:
+def _clear(context: ConvolutionContext[Any], start: Dim, count: int) -> None:
     if count <= 0:
         return
     lanes, zeros = context.schedule.lanes, context.zeros()
@@ -63,7 +65,9 @@ def _clear(context: ConvolutionContext, start: Dim, count: int) -> None:
         context.write(start + vector * lanes, zeros)
 
 
-def _copy_plane(context: ConvolutionContext, channel: Dim, row: Dim, at: Dim, count: int) -> None:
+def _copy_plane(
+    context: ConvolutionContext[Any], channel: Dim, row: Dim, at: Dim, count: int
+) -> None:
     lanes = context.schedule.lanes
     channel = context.group * context.geometry.channels + channel
     with context.counted(0, part_count(count, lanes), prefix="v") as vector:
@@ -74,7 +78,7 @@ def _copy_plane(context: ConvolutionContext, channel: Dim, row: Dim, at: Dim, co
 
 
 def _copy_row(
-    context: ConvolutionContext, channels: tuple[Dim, Dim, int], row: tuple[Dim, int], at: Dim
+    context: ConvolutionContext[Any], channels: tuple[Dim, Dim, int], row: tuple[Dim, int], at: Dim
 ) -> None:
     first, vectors, size = channels
     y, columns = row

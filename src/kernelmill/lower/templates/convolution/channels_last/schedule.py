@@ -14,38 +14,26 @@ from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """What `plan_convolution` decided.
+@dataclass(frozen=True, kw_only=True)
+class _PixelTiles:
+    """What both schedules have.
 
-    lanes, vectors   a panel of output channels; of a depthwise convolution: channels of a task
-    down, across     rows and columns of output pixels in a register tile
+    lanes, vectors   channels of a panel
+    across           columns of output pixels in a register tile
     outputs          rows and columns in which output pixels are counted
-    padded           pixels come from a padded copy in scratch
     pixel            elements from one pixel of the padded tile to the next
-    block            input channels that are summed before the next tile
-    rows, panels     output rows and panels that one task computes
-    tile_major       a tile is computed for all panels before the next one
-    prefetch_weights those of the next panel or block are brought near meanwhile
-    unrolled         a depthwise window's rows are written out, not looped over
     use_fma          the processor multiplies and adds in one instruction
+    rows             output rows that one task computes
     work             estimated nanoseconds of all tasks on one core
     """
 
     lanes: int
     vectors: int
-    down: int
     across: int
     outputs: Pair
-    padded: bool
     pixel: int
-    block: int
     use_fma: bool
     rows: int = 1
-    panels: int = 1
-    tile_major: bool = False
-    prefetch_weights: bool = False
-    unrolled: bool = False
     work: int = 0
 
     @property
@@ -53,23 +41,9 @@ class Schedule:
         """Output channels of a panel."""
         return self.lanes * self.vectors
 
-    @property
-    def tiles(self) -> int:
-        """Register tiles of a task for each panel."""
-        return part_count(self.rows, self.down) * part_count(self.outputs[1], self.across)
-
-    def panel_count(self, geometry: Geometry) -> int:
-        """Panels of a group; of a depthwise convolution, of all channels."""
-        outs = geometry.groups if geometry.depthwise else geometry.outs
-        return part_count(outs, self.width)
-
     def row_blocks(self) -> int:
         """Tasks along the rows of an image."""
         return part_count(self.outputs[0], self.rows)
-
-    def panel_blocks(self, geometry: Geometry) -> int:
-        """Tasks along the panels of a group."""
-        return part_count(self.panel_count(geometry), self.panels)
 
     def padded_size(self, geometry: Geometry) -> Pair:
         """Most rows of the padded tile, and its columns."""
@@ -81,6 +55,39 @@ class Schedule:
         )
         return high, wide
 
+
+@dataclass(frozen=True, kw_only=True)
+class Dense(_PixelTiles):
+    """Tiles of output pixels by a panel of output channels.
+
+    down             rows of output pixels in a register tile
+    padded           pixels come from a padded copy in scratch
+    block            input channels that are summed before the next tile
+    panels           panels that one task computes
+    tile_major       a tile is computed for all panels before the next one
+    prefetch_weights those of the next panel or block are brought near meanwhile
+    """
+
+    down: int
+    padded: bool
+    block: int
+    panels: int = 1
+    tile_major: bool = False
+    prefetch_weights: bool = False
+
+    @property
+    def tiles(self) -> int:
+        """Register tiles of a task for each panel."""
+        return part_count(self.rows, self.down) * part_count(self.outputs[1], self.across)
+
+    def panel_count(self, geometry: Geometry) -> int:
+        """Panels of a group."""
+        return part_count(geometry.outs, self.width)
+
+    def panel_blocks(self, geometry: Geometry) -> int:
+        """Tasks along the panels of a group."""
+        return part_count(self.panel_count(geometry), self.panels)
+
     def padded_elements(self, geometry: Geometry) -> int:
         """Elements of the padded tile, with what whole vectors write beyond its end."""
         if not self.padded:
@@ -88,3 +95,39 @@ class Schedule:
         high, wide = self.padded_size(geometry)
         planes = geometry.channels if geometry.planar else 1
         return planes * high * wide * self.pixel + self.lanes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Depthwise(_PixelTiles):
+    """Each channel by itself: a task has one panel of them, in a padded tile.
+
+    unrolled  a window's rows are written out, not looped over
+    """
+
+    unrolled: bool
+
+    @property
+    def down(self) -> int:
+        """Rows of output pixels in a register tile."""
+        return 1
+
+    @property
+    def panels(self) -> int:
+        """Panels that one task computes."""
+        return 1
+
+    def panel_count(self, geometry: Geometry) -> int:
+        """Panels of all channels."""
+        return part_count(geometry.groups, self.width)
+
+    def panel_blocks(self, geometry: Geometry) -> int:
+        """Tasks along the channels."""
+        return self.panel_count(geometry)
+
+    def padded_elements(self, geometry: Geometry) -> int:
+        """Elements of the padded tile, with what whole vectors write beyond its end."""
+        high, wide = self.padded_size(geometry)
+        return high * wide * self.pixel + self.lanes
+
+
+Schedule = Dense | Depthwise
