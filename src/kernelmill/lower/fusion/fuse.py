@@ -229,7 +229,9 @@ class _Fuser:
         if index is None or index not in indices:
             indices.append(index)
         found = self.within_blocks.setdefault((value, group), {}).setdefault(index, set())
-        found.update(block for block in blocks if not self.blocks.knows(block, value, index))
+        for block in blocks:
+            if not block or not self.blocks.knows(block, value, index):
+                found.add(block)
 
     def _deepen(self, node: Node, *operands: Value) -> None:
         """Note that an element of the node is made of elements of these."""

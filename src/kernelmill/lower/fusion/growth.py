@@ -10,6 +10,7 @@ stored; what is usual stays far below them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from kernelmill.core.dim import Dim, Expr
 from kernelmill.graph.definition import OpKind
@@ -41,9 +42,17 @@ _MOST_INDEX = 160
 
 def code(node: Node) -> int:
     """What an element of this node takes, each time that it is computed."""
-    definition = OPS[node.op]
+    if node.op == "concat":
+        return _OF_CASE * (len(node.operands) if written_over(node) is None else 2)
+    return _code_of(node.op)
+
+
+@cache
+def _code_of(op: str) -> int:
+    """`code` of all operators but one, whose operands count: a view that fills has two values."""
+    definition = OPS[op]
     if definition.transparent:
-        return _OF_CASE * _cases(node)
+        return _OF_CASE if definition.fills else 0
     return _OF_KIND.get(definition.kind, 0)
 
 
@@ -88,13 +97,6 @@ class Blocks:
                 return True
             block = self._around[block]
         return False
-
-
-def _cases(node: Node) -> int:
-    """How many values an element of a view may come from, its fill among them; 0 for one value."""
-    if node.op == "concat":
-        return len(node.operands) if written_over(node) is None else 2
-    return 1 if OPS[node.op].fills else 0
 
 
 def _is_long(index: Index | None) -> bool:

@@ -36,13 +36,14 @@ class Reach:
     def add(self, node: Node, group: OpenGroup) -> None:
         """Note that `group` computes the node."""
         bit = self.bit[node]
-        number, before = bit.bit_length(), group.member_bits or bit
+        number, before = bit.bit_length(), group.member_bits
         group.member_bits |= bit
         group.descendant_bits |= self.descendants[node]
         self.grouped |= bit
         self._groups[number] = group
-        self._spans.add(group, number, _first(before))
-        self._spans.add(group, _last(before), number)
+        if before:
+            self._spans.add(group, number, _first(before))
+            self._spans.add(group, _last(before), number)
 
     def makes_cycle(self, node: Node, group: OpenGroup) -> bool:
         """Whether another kernel would run both after and before `group` if that computed `node`.
