@@ -195,6 +195,21 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             arguments=("b",),
         ),
     ),
+    "strides of a part of an argument that is written to": (
+        ("default", "cache-trace", "cache-load"),
+        replace(
+            program(
+                [made("a", 5, 1, 1), step("b", "torch.transpose", A, 0, -1)],
+                [
+                    step("v vb vc vd ve", "torch.unbind", B, 2),
+                    step("w", "torch.permute", B, (1, 0, 2)),
+                    step("x", "Tensor.add_", W, 1),
+                ],
+                "v x",
+            ),
+            arguments=("b",),
+        ),
+    ),
     "strides of slices where the size varies": (
         ("dynamic", "gears", "cache-load"),
         program(

@@ -330,7 +330,9 @@ class _Writer:
         aliases: dict[int, View] = {}
         for number, info in enumerate(traced.metadata.output_info):
             if info.output_type in (OutputType.alias_of_input, OutputType.is_input):
-                aliases[number] = _view(tensors, inputs[info.base_idx], traced.results[number])
+                base = inputs[info.base_idx]
+                made = self.trace.results[number]
+                aliases[number] = _view(tensors, base, traced.results[number], made)
             elif info.output_type not in (
                 OutputType.non_alias, OutputType.unsafe_view_alias
             ):  # fmt: skip
@@ -428,7 +430,9 @@ def _whole(end: Any) -> int | None:
     return int(end) if end.is_Integer else None
 
 
-def _view(tensors: Mapping[Path, Any], entry: Any, result: Any) -> View:
+def _view(tensors: Mapping[Path, Any], entry: Any, result: Any, made: torch.Tensor) -> View:
+    """The view that torch has made of an argument in the call that was traced: in dims of size 1
+    its strides may be others than those of `result`, which was traced."""
     base = path_of(entry)
     if tensors[base].dtype != result.dtype:
         raise UnsupportedError("a result is a view of an argument's bits, in another dtype")
@@ -436,7 +440,7 @@ def _view(tensors: Mapping[Path, Any], entry: Any, result: Any) -> View:
     layout = (*result.shape, *result.stride(), offset)
     if not all(isinstance(size, int) for size in layout):
         raise UnsupportedError("a result is a view of an argument, of a size that varies")
-    return base, tuple(result.shape), tuple(result.stride()), offset
+    return base, tuple(made.shape), tuple(made.stride()), made.storage_offset()
 
 
 def _kernel_parts(isa: Isa) -> dict[str, str]:
