@@ -440,7 +440,7 @@ def _view(tensors: Mapping[Path, Any], entry: Any, result: Any, made: torch.Tens
     layout = (*result.shape, *result.stride(), offset)
     if not all(isinstance(size, int) for size in layout):
         raise UnsupportedError("a result is a view of an argument, of a size that varies")
-    return base, tuple(made.shape), tuple(made.stride()), made.storage_offset()
+    return base, tuple(made.shape), tuple(made.stride()), int(made.storage_offset())
 
 
 def _kernel_parts(isa: Isa) -> dict[str, str]:
