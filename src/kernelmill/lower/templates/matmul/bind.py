@@ -22,7 +22,7 @@ from kernelmill.core.dim import (
     product,
     sym,
 )
-from kernelmill.core.dtype import I8, I64
+from kernelmill.core.dtype import I64, U8
 from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
@@ -243,7 +243,7 @@ class _Operands:
         if binding.unit.group == 1:
             return a, b, roles.k
         (k,) = roles.k
-        a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted=roles.a.dtype == I8)
+        a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted=self.binding.unit.a == U8)
         b = self._as_dot_operand(b, roles.b, roles.b_index, k, shifted=False)
         return a, b, (ceildiv(k, binding.unit.group),)
 

@@ -78,7 +78,7 @@ def plan_inner_product(spec: Contraction, machine: Machine, given: Tiling) -> In
     """The schedule where there are few rows, and both operands are read where they lie, B along
     k."""
     rows = spec.m
-    special = spec.rows is not None or spec.dot_i8
+    special = spec.rows is not None or spec.group == 4
     if special or not isinstance(rows, int) or not 0 < rows <= MOST_ROWS:
         return None
     loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled

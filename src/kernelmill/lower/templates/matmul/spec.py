@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernelmill.core.dim import Dim, product
-from kernelmill.core.dtype import I32, DType
+from kernelmill.core.dtype import I32, U8, DType
 from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.sizes import Dims
@@ -110,7 +110,7 @@ class Contraction:
     With a `unit` for groups of 4 or 2 so many i8 or bf16 numbers that are neighbours along k are
     one element, an i32 word: `k` counts words, and a packed operand is a buffer of the numbers. A
     word that is not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are
-    unsigned, 128 more than what they stand for; B's are signed.
+    as its unit takes them: unsigned ones are 128 more than what they stand for. B's are signed.
 
     With `rows` how many rows there are is found out for each batch index while running, and `m` is
     the most that all of them can have together; `likely` is what one is expected to have.
@@ -143,8 +143,8 @@ class Contraction:
 
     @property
     def dot_i8(self) -> bool:
-        """Whether those are bytes, which shifts the sums."""
-        return self.group == 4
+        """Whether those are bytes, and A's are unsigned for signed numbers: sums are shifted."""
+        return self.group == 4 and self.unit.a == U8
 
     @property
     def element(self) -> DType:
