@@ -28,7 +28,10 @@ _LEVELS = {
 }
 """Flags of /proc/cpuinfo that each level of the x86-64 psABI adds to the one before."""
 
-_EXTRAS = {"avx512_bf16": "avx512bf16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni"}
+_EXTRAS = {
+    "avx512_bf16": "avx512bf16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni",
+    "avx_vnni_int8": "avxvnniint8",
+}  # fmt: skip
 """Flags beyond the levels that kernels can use, and LLVM's names for them."""
 
 _TILES = {"amx_bf16": "amx-bf16", "amx_int8": "amx-int8", "amx_tile": "amx-tile"}
@@ -90,7 +93,8 @@ class DotUnit:
     def there(self, features: tuple[str, ...], bits: int) -> bool:
         """Whether these features bring it for vectors of so many bits."""
         names = self.requires + (self.narrow if bits <= 256 else ())
-        return not names or any(name in features for name in names)
+        own_level = not self.requires and not self.narrow
+        return own_level or any(name in features for name in names)
 
 
 MULTIPLY_ADD = DotUnit("multiply_add", F32, F32, F32)
@@ -103,6 +107,9 @@ PAIRS_OF_16 = DotUnit("pairs_of_16", U8, I8, I32, 4, Sums.WRAPPING)
 
 VNNI = DotUnit("vnni", U8, I8, I32, 4, Sums.WRAPPING, requires=("avx512vnni",), narrow=("avxvnni",))
 """vpdpbusd: four products of bytes a lane."""
+
+VNNI_SIGNED = DotUnit("vnni_signed", I8, I8, I32, 4, Sums.WRAPPING, narrow=("avxvnniint8",))
+"""vpdpbssd: the same of signed bytes alone, in vectors of at most 256 bits."""
 
 BF16_PAIRS = DotUnit("bf16_pairs", BF16, BF16, F32, 2, Sums.UPPER_FIRST, requires=("avx512bf16",))
 """vdpbf16ps: two products of bf16 a lane."""
@@ -121,7 +128,7 @@ TILE_BYTES = tuple(
 )
 """tdpbssd, tdpbsud, tdpbusd and tdpbuud."""
 
-_UNITS = (VNNI, PAIRS_OF_16, BF16_PAIRS)
+_UNITS = (VNNI_SIGNED, VNNI, PAIRS_OF_16, BF16_PAIRS)
 """Units of x86-64 whose vectors take several numbers at once, the better one of a type first."""
 
 DOT_UNITS = {
@@ -255,6 +262,7 @@ NAMED = {
     "x86-64-v2": Isa(_X86, "x86-64-v2"),
     "x86-64-v3": Isa(_X86, "x86-64-v3"),
     "x86-64-v3-vnni": Isa(_X86, "x86-64-v3", ("avxvnni",)),
+    "x86-64-v3-vnni-int8": Isa(_X86, "x86-64-v3", ("avxvnni", "avxvnniint8")),
     "x86-64-v4": Isa(_X86, "x86-64-v4"),
     "x86-64-v4-vnni": Isa(_X86, "x86-64-v4", ("avx512vnni",)),
     "x86-64-v4-bf16": Isa(_X86, "x86-64-v4", ("avx512bf16", "avx512vnni")),

@@ -9,7 +9,7 @@ import pytest
 
 from kernelmill.codegen.compile import assembly
 from kernelmill.core import isa
-from kernelmill.core.dtype import I32
+from kernelmill.core.dtype import I32, U8
 from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
@@ -25,7 +25,9 @@ def words(seed: int) -> np.ndarray:
     return np.concatenate([edges, random]).view(np.int32).reshape(-1)
 
 
-@pytest.mark.parametrize("unit", [isa.VNNI, isa.PAIRS_OF_16], ids=lambda unit: unit.name)
+@pytest.mark.parametrize(
+    "unit", [isa.VNNI, isa.PAIRS_OF_16, isa.VNNI_SIGNED], ids=lambda unit: unit.name
+)
 @pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
 @pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
 def test_it_is_exact(target: Isa, lanes: int, unit: isa.DotUnit) -> None:
@@ -34,16 +36,17 @@ def test_it_is_exact(target: Isa, lanes: int, unit: isa.DotUnit) -> None:
         lambda builder, *args: builder.dot(unit, *args), [a, b, c], [I32] * 3, I32, lanes,
         target,
     )  # fmt: skip
-    products = a.view(np.uint8).astype(np.int64) * b.view(np.int8)
+    left = a.view(np.uint8 if unit.a == U8 else np.int8)
+    products = left.astype(np.int64) * b.view(np.int8)
     expected = products.reshape(-1, 4).sum(axis=1) + c
     np.testing.assert_array_equal(got, expected.astype(np.int32))
 
 
-def instructions(target: Isa, lanes: int) -> str:
+def instructions(target: Isa, lanes: int, unit: isa.DotUnit = isa.PAIRS_OF_16) -> str:
     builder = KernelBuilder("k", "Dot")
     builder.buffer("x", I32, lanes, "inout")
     value: Value = builder.load("x", 0, I32, lanes)
-    builder.store("x", 0, builder.dot(isa.PAIRS_OF_16, value, value, value))
+    builder.store("x", 0, builder.dot(unit, value, value, value))
     return assembly(builder.kernel, target)
 
 
@@ -52,3 +55,10 @@ def test_it_is_one_instruction_where_there_is_one() -> None:
     assert instructions(NAMED["x86-64-v3-vnni"], 8).count("vpdpbusd") == 1
     plain = instructions(NAMED["x86-64-v3"], 8)
     assert "vpdpbusd" not in plain and plain.count("vpmaddwd") == 2
+
+
+def test_signed_bytes_have_an_instruction_of_their_own() -> None:
+    target = NAMED["x86-64-v3-vnni-int8"]
+    assert instructions(target, 8, isa.VNNI_SIGNED).count("vpdpbssd") == 1
+    assert instructions(target, 8, isa.VNNI).count("vpdpbusd") == 1
+    assert "vpdp" not in instructions(NAMED["x86-64-v3"], 8, isa.VNNI_SIGNED)

@@ -14,7 +14,7 @@ from kernelmill.codegen.targets import x86_amx
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import concat, slice_lanes
 from kernelmill.core.dtype import BF16, F32, I8, I16, I32, DType
-from kernelmill.core.isa import PAIRS_OF_16, VNNI, DotUnit
+from kernelmill.core.isa import PAIRS_OF_16, VNNI, VNNI_SIGNED, DotUnit
 from kernelmill.kernel.ir import VType
 
 _PAIRS = {
@@ -38,13 +38,15 @@ class X86(Generic):
         if bits in _PAIRS and bits <= self.isa.vector_bits:
             if unit in (VNNI, PAIRS_OF_16):
                 return self._dot_bytes(a, b, c)
+            if unit == VNNI_SIGNED == self.isa.dot_unit(I8, bits):
+                return _call(f"llvm.x86.avx2.vpdpbssd.{bits}", c, a, b)
             if unit == self.isa.dot_unit(BF16, bits):
                 return _dot_bf16(a, b, c)
         return super().dot(unit, a, b, c)
 
     def _dot_bytes(self, a: Reg, b: Reg, c: Reg) -> Reg:
         bits = 32 * c.lanes
-        if self.isa.dot_unit(I8, bits) == VNNI:
+        if VNNI.there(self.isa.features, bits):
             return _call(f"llvm.x86.avx512.vpdpbusd.{bits}", c, a, b)
         return c + _pairs(a, b, bits)
 

@@ -11,7 +11,7 @@ from kernelmill.core.machine import host, profile
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
-from tests.compiled import check, graph, lowered, whole
+from tests.compiled import check, graph, interpreted, lowered, program, whole
 
 TARGETS = (profile("x86-64-v2"), profile("x86-64-v3"), profile(host().isa.cpu))
 
@@ -102,3 +102,15 @@ def test_the_result_may_wrap(wanted: DType) -> None:
     made = graph(lambda b, x, y: b.emit("matmul", x, y, dtype=wanted), (I8, (4, 9)), (I8, (9, 5)))
     assert "= dot(" in "".join(map(print_kernel, lowered(made).kernels.values()))
     check(made, full(4, 9), full(9, 5), targets=TARGETS)
+
+
+@pytest.mark.parametrize(("m", "k", "n"), [(1, 1, 1), (5, 23, 19), (33, 128, 96), (7, 66, 17)])
+def test_signed_bytes_need_no_shift(m: int, k: int, n: int) -> None:
+    """The kernels of a processor that multiplies signed bytes, run here with plain vectors."""
+    x, y = full(m, k), full(k, n)
+    made = lowered(graph(matmul, (I8, (m, k)), (I8, (k, n))), profile("x86-64-v3-vnni-int8"))
+    text = "".join(map(print_kernel, made.kernels.values()))
+    assert 'unit="vnni_signed"' in text and "xor" not in text
+    expected = x.int() @ y.int()
+    for (result,) in (program(made, profile("x86-64-v3"))(x, y), interpreted(made, [x, y])):
+        assert torch.equal(torch.as_tensor(result), expected)
