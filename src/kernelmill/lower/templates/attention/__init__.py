@@ -6,7 +6,7 @@ from kernelmill.lower.templates.attention.classes import (
     plan_attention_classes,
 )
 from kernelmill.lower.templates.attention.emit import emit_attention
-from kernelmill.lower.templates.attention.plan import plan_attention
+from kernelmill.lower.templates.attention.heuristics import plan_attention
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 

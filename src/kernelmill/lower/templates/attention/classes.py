@@ -12,16 +12,16 @@ from kernelmill.core.dim import Dim, bounds
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
+from kernelmill.lower.templates.attention.candidates import AttentionCandidate
 from kernelmill.lower.templates.attention.emit import emit_attention
-from kernelmill.lower.templates.attention.plan import FEW_ROWS, plan_attention
+from kernelmill.lower.templates.attention.heuristics import FEW_ROWS, plan_attention
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
 from kernelmill.lower.templates.attention.spec import AttentionSpec
-from kernelmill.lower.templates.attention.tiling import AttentionTiling
 
 _EXACT_ROWS = (1, 2)
-"""Numbers of rows that have a body of their own, as in decoding with a guess or without."""
+"""Numbers of rows that have a body of their own: decoding, with a speculated token or without."""
 
-_ROWS_TOGETHER = 4
+_ROWS_AT_A_TIME = 4
 """Up to `FEW_ROWS` rows are worked on so many at a time; those past the end repeat the last."""
 
 
@@ -36,20 +36,21 @@ class AttentionClass:
 
 
 def plan_attention_classes(
-    spec: AttentionSpec, machine: Machine, given: AttentionTiling | None = None
+    spec: AttentionSpec, machine: Machine, candidate: AttentionCandidate | None = None
 ) -> tuple[AttentionClass, ...]:
-    """The classes, smallest first; one, with what is given, for a known number of rows.
+    """The classes, smallest first; one, with the candidate's sizes, for a known number of
+    rows.
 
     Raises UnsupportedError when a depth is symbolic or zero.
     """
-    rest = AttentionClass(None, spec, plan_attention(spec, machine, given))
+    rest = AttentionClass(None, spec, plan_attention(spec, machine, candidate))
     if isinstance(spec.rows, int):
         return (rest,)
     exact = [replace(spec, rows=rows) for rows in _EXACT_ROWS]
     small = [AttentionClass(rows, one, plan_attention(one, machine))
              for rows, one in zip(_EXACT_ROWS, exact, strict=True)]  # fmt: skip
     small.append(
-        AttentionClass(FEW_ROWS, spec, plan_attention(spec, machine, None, _ROWS_TOGETHER))
+        AttentionClass(FEW_ROWS, spec, plan_attention(spec, machine, None, _ROWS_AT_A_TIME))
     )
     least = bounds(spec.rows)[0] or 0
     return (*(one for one in small if one.most is not None and one.most >= least), rest)
@@ -60,7 +61,7 @@ def emit_attention_classes(
 ) -> None:
     """Write the kernel's body with a branch for each class, and set `tasks` and `scratch`. The
     builder must be empty but for buffers."""
-    builder.kernel.scratch = max(one.schedule.scratch for one in classes)
+    builder.kernel.scratch = max(one.schedule.scratch_bytes for one in classes)
     if len(classes) == 1:
         builder.set_tasks(classes[0].schedule.tasks)
         emit_attention(builder, spec, classes[0].schedule)

@@ -9,19 +9,19 @@ from kernelmill.core.dim import Dim
 
 @dataclass(frozen=True)
 class AttentionSchedule:
-    """How the work is cut. Scratch is in bytes a thread, work in nanoseconds of one core.
+    """How the work is cut. `scratch_bytes` are of one thread, `work` is nanoseconds of one core.
 
     streamed     True: few rows, keys and values read in place. False: packed blocks of them.
-    lanes        elements of a vector; `fused` tells whether a*b + c is one instruction.
+    lanes        elements of a vector; `use_fma` tells whether a*b + c is one instruction.
     heads        query heads of a task (more than 1 only when streamed).
     rows         query rows of a task and head; `row_blocks` tasks cover all of them.
     tile_rows    rows of a register tile; `panel` and `value_panels` are its widths in vectors.
-    keys         keys of a block; `single` tells that one block covers all of them.
+    keys         keys of a block; `single_block` tells that one block covers all of them.
     """
 
     streamed: bool
     lanes: int
-    fused: bool
+    use_fma: bool
     heads: int
     rows: int
     row_blocks: Dim
@@ -29,7 +29,7 @@ class AttentionSchedule:
     panel: int
     value_panels: tuple[int, ...]
     keys: int
-    single: bool
+    single_block: bool
     tasks: Dim
-    scratch: int = 0
+    scratch_bytes: int = 0
     work: Dim = 0

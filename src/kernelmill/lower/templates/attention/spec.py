@@ -16,8 +16,7 @@ from kernelmill.core.dtype import F32, DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-
-Dims = tuple[Dim, ...]
+from kernelmill.lower.elements.sizes import Dims
 
 LoadElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None], Value]
 """`load(builder, batch, row, column, lane)`: one element, or with a lane the vector of elements

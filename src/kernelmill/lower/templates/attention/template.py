@@ -11,13 +11,13 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.attention.bind import AttentionBinding
+from kernelmill.lower.templates.attention.candidates import AttentionCandidate, attention_candidates
 from kernelmill.lower.templates.attention.classes import (
     AttentionClass,
     emit_attention_classes,
     plan_attention_classes,
 )
 from kernelmill.lower.templates.attention.spec import AttentionSpec
-from kernelmill.lower.templates.attention.tiling import AttentionTiling, attention_tilings
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class AttentionTemplate:
         return AttentionBinding(context)
 
     def schedule(
-        self, spec: AttentionSpec, machine: Machine, candidate: AttentionTiling | None
+        self, spec: AttentionSpec, machine: Machine, candidate: AttentionCandidate | None
     ) -> tuple[AttentionClass, ...]:
         """The cost model's schedule for each class of sizes. UnsupportedError for a depth of 0."""
         return plan_attention_classes(spec, machine, candidate)
 
     def candidates(
         self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...]
-    ) -> Sequence[AttentionTiling]:
+    ) -> Sequence[AttentionCandidate]:
         """Other blocks of rows and keys."""
-        return attention_tilings(spec, schedule[-1].schedule)
+        return attention_candidates(spec, schedule[-1].schedule)
 
     def cost(
         self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...], machine: Machine

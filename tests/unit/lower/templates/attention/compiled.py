@@ -13,6 +13,7 @@ from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.templates.attention import (
     AttentionClass,
     AttentionSchedule,
@@ -20,7 +21,7 @@ from kernelmill.lower.templates.attention import (
     emit_attention_classes,
     plan_attention_classes,
 )
-from kernelmill.lower.templates.attention.spec import Dims, LoadElement, StoreElement
+from kernelmill.lower.templates.attention.spec import LoadElement, StoreElement
 from tests.unit.lower.launched import Launched, address, elements, surrounded
 
 

@@ -1,4 +1,4 @@
-"""Where the scratch of an attention kernel holds what."""
+"""The regions of an attention kernel's scratch."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 
 @dataclass(frozen=True)
-class Layout:
+class ScratchLayout:
     """Offsets and row lengths in elements of the accumulator's dtype; vectors never straddle rows.
 
     queries  [rows][depth]             scaled query rows, padded to whole vectors
-    keys     [panels][depth][width]    a block of keys turned round, `width` side by side
+    keys     [panels][depth][width]    a block of keys transposed, `width` side by side
     values   [keys][value_depth]       a block of values
     scores   [tile rows][keys]         scores, then their exponentials, of one register tile's rows
     sums     [rows][value_depth]       weighted sums of values so far
@@ -36,11 +36,11 @@ class Layout:
     elements: int
 
 
-def lay_out(spec: AttentionSpec, schedule: AttentionSchedule) -> Layout:
-    """Place the parts one after another, each at a whole vector."""
+def scratch_layout(spec: AttentionSpec, schedule: AttentionSchedule) -> ScratchLayout:
+    """The regions one after another, each at a whole vector."""
     assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
     lanes = schedule.lanes
-    query_row, value_row = _whole(spec.depth, lanes), _whole(spec.value_depth, lanes)
+    query_row, value_row = _round_up(spec.depth, lanes), _round_up(spec.value_depth, lanes)
     rows, width = schedule.heads * schedule.rows, schedule.panel * lanes
     packed = 0 if schedule.streamed else schedule.keys
     sizes = (
@@ -49,15 +49,15 @@ def lay_out(spec: AttentionSpec, schedule: AttentionSchedule) -> Layout:
         packed * value_row,
         schedule.tile_rows * schedule.keys,
         rows * value_row,
-        _whole(rows, lanes),
-        _whole(rows, lanes),
-        _whole(schedule.tile_rows, lanes),
+        _round_up(rows, lanes),
+        _round_up(rows, lanes),
+        _round_up(schedule.tile_rows, lanes),
     )
     offsets = [0]
     for size in sizes:
         offsets.append(offsets[-1] + size)
-    return Layout(query_row, value_row, schedule.keys, width, *offsets)
+    return ScratchLayout(query_row, value_row, schedule.keys, width, *offsets)
 
 
-def _whole(elements: int, lanes: int) -> int:
+def _round_up(elements: int, lanes: int) -> int:
     return -(-elements // lanes) * lanes

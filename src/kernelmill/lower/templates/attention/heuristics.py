@@ -1,4 +1,4 @@
-"""The rules that choose a schedule."""
+"""The rules that choose an attention's schedule."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.machine import Machine
-from kernelmill.lower.templates.attention.layout import lay_out
+from kernelmill.lower.templates.attention.candidates import AttentionCandidate, with_candidate
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.scratch import scratch_layout
 from kernelmill.lower.templates.attention.spec import AttentionSpec
-from kernelmill.lower.templates.attention.tiling import AttentionTiling, with_tiling
 
 FEW_ROWS = 8
 """Up to so many query rows keys and values are read in place: each is used too rarely to pack."""
@@ -31,36 +31,41 @@ _PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
 
 
 def plan_attention(
-    spec: AttentionSpec, machine: Machine, given: AttentionTiling | None = None, together: int = 0
+    spec: AttentionSpec,
+    machine: Machine,
+    candidate: AttentionCandidate | None = None,
+    rows_at_a_time: int = 0,
 ) -> AttentionSchedule:
-    """The schedule for this attention on this processor, with what is given. Depends on nothing
-    else.
+    """The schedule for this attention on this processor, with the candidate's sizes. Depends
+    on nothing else.
 
-    With `together` that for a small number of rows which is symbolic: so many at a time. Raises
-    UnsupportedError when a depth is symbolic or zero.
+    With `rows_at_a_time` that for a symbolic number of rows which is small: so many at a time.
+    Raises UnsupportedError when a depth is symbolic or zero.
     """
     if not (isinstance(spec.depth, int) and isinstance(spec.value_depth, int)):
         raise UnsupportedError(f"attention over symbolic depths {spec.depth}, {spec.value_depth}")
     if spec.depth == 0 or spec.value_depth == 0:
         raise UnsupportedError("attention over vectors without elements")
     if isinstance(spec.rows, int) and spec.rows <= FEW_ROWS:
-        together = max(spec.rows, 1)
+        rows_at_a_time = max(spec.rows, 1)
     tile = _TILE[machine.isa.vector_registers]
     lanes = machine.isa.lanes(spec.accumulate)
-    if together:
-        schedule = _streamed(spec, lanes, tile, machine.isa.has_fma, together)
+    if rows_at_a_time:
+        schedule = _streamed(spec, lanes, tile, machine.isa.has_fma, rows_at_a_time)
     else:
         row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
         most = max(1, min(_BLOCK_KEYS, machine.l2_bytes // 2 // row))
         schedule = _packed(spec, lanes, tile, machine.isa.has_fma, most)
-    if given is not None:
-        schedule = with_tiling(schedule, spec, given)
-    scratch = lay_out(spec, schedule).elements * spec.accumulate.bytes
-    return replace(schedule, scratch=scratch, work=_work(spec, together > 0, lanes, machine))
+    if candidate is not None:
+        schedule = with_candidate(schedule, spec, candidate)
+    scratch = scratch_layout(spec, schedule).elements * spec.accumulate.bytes
+    return replace(
+        schedule, scratch_bytes=scratch, work=_work(spec, rows_at_a_time > 0, lanes, machine)
+    )
 
 
 def _streamed(
-    spec: AttentionSpec, lanes: int, tile: tuple[int, int], fused: bool, rows: int
+    spec: AttentionSpec, lanes: int, tile: tuple[int, int], use_fma: bool, rows: int
 ) -> AttentionSchedule:
     row_blocks = ceildiv(spec.rows, rows)
     heads = _heads_together(spec, rows)
@@ -68,24 +73,24 @@ def _streamed(
     # Sums stay in registers while the values stream past.
     width = max(1, min(2 * tile[1], tile[0] * tile[1] // (heads * rows)))
     return AttentionSchedule(
-        streamed=True, lanes=lanes, fused=fused, heads=heads, rows=rows, row_blocks=row_blocks,
+        streamed=True, lanes=lanes, use_fma=use_fma, heads=heads, rows=rows, row_blocks=row_blocks,
         tile_rows=heads * rows, panel=1, value_panels=_split(spec.value_depth, lanes, width),
-        keys=keys, single=_covers(keys, spec.keys),
+        keys=keys, single_block=_covers(keys, spec.keys),
         tasks=product(spec.batch) // heads * row_blocks,
     )  # fmt: skip
 
 
 def _packed(
-    spec: AttentionSpec, lanes: int, tile: tuple[int, int], fused: bool, most: int
+    spec: AttentionSpec, lanes: int, tile: tuple[int, int], use_fma: bool, most: int
 ) -> AttentionSchedule:
     """`most` keys and values of a block stay in the second-level cache."""
     tile_rows, widest = tile
     rows, panel = _block_rows(spec, tile_rows), _panel(spec.keys, lanes, widest)
     keys, row_blocks = _block_keys(spec.keys, panel * lanes, most), ceildiv(spec.rows, rows)
     return AttentionSchedule(
-        streamed=False, lanes=lanes, fused=fused, heads=1, rows=rows, row_blocks=row_blocks,
+        streamed=False, lanes=lanes, use_fma=use_fma, heads=1, rows=rows, row_blocks=row_blocks,
         tile_rows=tile_rows, panel=panel, value_panels=_split(spec.value_depth, lanes, widest),
-        keys=keys, single=_covers(keys, spec.keys), tasks=product(spec.batch) * row_blocks,
+        keys=keys, single_block=_covers(keys, spec.keys), tasks=product(spec.batch) * row_blocks,
     )  # fmt: skip
 
 
@@ -103,22 +108,22 @@ def _block_rows(spec: AttentionSpec, tile_rows: int) -> int:
     """Rows of a task: many, so that packing is cheap, but not so many that threads stay idle."""
     if not isinstance(spec.rows, int):
         return _BLOCK_ROWS // tile_rows * tile_rows
-    blocks, outer = _parts(spec.rows, _BLOCK_ROWS), product(spec.batch)
+    blocks, outer = _ceil_div(spec.rows, _BLOCK_ROWS), product(spec.batch)
     while isinstance(outer, int) and outer * blocks < _ENOUGH_TASKS:
         if spec.rows // (blocks * 2) < 4 * tile_rows:
             break
         blocks *= 2
-    return _parts(_parts(spec.rows, blocks), tile_rows) * tile_rows
+    return _ceil_div(_ceil_div(spec.rows, blocks), tile_rows) * tile_rows
 
 
 def _panel(keys: Dim, lanes: int, widest: int) -> int:
     """Vectors across a score tile: wide ones are fast, narrow ones waste less at the end."""
     if not isinstance(keys, int):
         return 2
-    vectors = _parts(keys, lanes)
+    vectors = _ceil_div(keys, lanes)
 
     def cost(width: int) -> float:
-        return _parts(vectors, width) * width / _PANEL_SPEED[width]
+        return _ceil_div(vectors, width) * width / _PANEL_SPEED[width]
 
     return min((width for width in _PANEL_SPEED if width <= widest), key=cost)
 
@@ -127,8 +132,8 @@ def _block_keys(keys: Dim, step: int, most: int) -> int:
     """A block's length: a multiple of `step`, and such that blocks come out about equal."""
     if not isinstance(keys, int):
         return max(1, most // step) * step
-    blocks = max(1, _parts(keys, most))
-    return max(1, _parts(keys, blocks * step)) * step
+    blocks = max(1, _ceil_div(keys, most))
+    return max(1, _ceil_div(keys, blocks * step)) * step
 
 
 def _covers(block: int, keys: Dim) -> bool:
@@ -138,12 +143,12 @@ def _covers(block: int, keys: Dim) -> bool:
 def _split(elements: Dim, lanes: int, most: int) -> tuple[int, ...]:
     """The vectors of a row as a sum of about equal parts, none above `most`."""
     assert isinstance(elements, int)
-    vectors = _parts(elements, lanes)
-    parts = _parts(vectors, most)
+    vectors = _ceil_div(elements, lanes)
+    parts = _ceil_div(vectors, most)
     return tuple((vectors + i) // parts for i in range(parts))
 
 
-def _parts(whole: int, part: int) -> int:
+def _ceil_div(whole: int, part: int) -> int:
     return -(-whole // part)
 
 

@@ -13,7 +13,7 @@ _MOST_KEYS = 1024
 
 
 @dataclass(frozen=True)
-class AttentionTiling:
+class AttentionCandidate:
     """Query rows of a task, and keys of a block."""
 
     rows: int
@@ -23,34 +23,36 @@ class AttentionTiling:
         return f"rows={self.rows} keys={self.keys}"
 
 
-def with_tiling(
-    schedule: AttentionSchedule, spec: AttentionSpec, tiling: AttentionTiling
+def with_candidate(
+    schedule: AttentionSchedule, spec: AttentionSpec, candidate: AttentionCandidate
 ) -> AttentionSchedule:
-    """The schedule with these sizes; where keys and values stream, rows are given."""
-    single = isinstance(spec.keys, int) and spec.keys <= tiling.keys
+    """The schedule with these sizes; where keys and values stream, the rows stay as they are."""
+    single = isinstance(spec.keys, int) and spec.keys <= candidate.keys
     if schedule.streamed:
-        return replace(schedule, keys=tiling.keys, single=single)
-    blocks = ceildiv(spec.rows, tiling.rows)
+        return replace(schedule, keys=candidate.keys, single_block=single)
+    blocks = ceildiv(spec.rows, candidate.rows)
     return replace(
-        schedule, rows=tiling.rows, row_blocks=blocks, tasks=product(spec.batch) * blocks,
-        keys=tiling.keys, single=single,
+        schedule, rows=candidate.rows, row_blocks=blocks, tasks=product(spec.batch) * blocks,
+        keys=candidate.keys, single_block=single,
     )  # fmt: skip
 
 
-def attention_tilings(spec: AttentionSpec, schedule: AttentionSchedule) -> list[AttentionTiling]:
+def attention_candidates(
+    spec: AttentionSpec, schedule: AttentionSchedule
+) -> list[AttentionCandidate]:
     """What to try in place of the cost model's schedule; none where a size is symbolic."""
     if not all(isinstance(size, int) for size in (*spec.batch, spec.rows, spec.keys)):
         return []
     step = schedule.lanes if schedule.streamed else schedule.panel * schedule.lanes
-    keys = {schedule.keys, _whole(schedule.keys // 2, step), _whole(schedule.keys * 2, step)}
+    keys = {schedule.keys, _round_up(schedule.keys // 2, step), _round_up(schedule.keys * 2, step)}
     rows = {schedule.rows}
     if not schedule.streamed:
         tile = schedule.tile_rows
-        rows |= {_whole(schedule.rows // 2, tile), _whole(schedule.rows * 2, tile)}
+        rows |= {_round_up(schedule.rows // 2, tile), _round_up(schedule.rows * 2, tile)}
     assert isinstance(spec.rows, int) and isinstance(spec.keys, int)
-    most_rows, most_keys = _whole(spec.rows, schedule.tile_rows), _whole(spec.keys, step)
+    most_rows, most_keys = _round_up(spec.rows, schedule.tile_rows), _round_up(spec.keys, step)
     return [
-        AttentionTiling(row, key)
+        AttentionCandidate(row, key)
         for row in sorted(rows)
         for key in sorted(keys)
         if (row, key) != (schedule.rows, schedule.keys)
@@ -59,5 +61,5 @@ def attention_tilings(spec: AttentionSpec, schedule: AttentionSchedule) -> list[
     ]
 
 
-def _whole(size: int, step: int) -> int:
+def _round_up(size: int, step: int) -> int:
     return max(1, -(-size // step)) * step

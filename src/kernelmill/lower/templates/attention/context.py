@@ -1,4 +1,4 @@
-"""What all parts of one attention kernel share, and the few moves that they have in common."""
+"""What the emitters of one attention kernel share, and the steps that they have in common."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from kernelmill.core.dim import Dim
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.templates.attention.layout import Layout
+from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
-from kernelmill.lower.templates.attention.spec import AttentionSpec, Dims, LoadElement
+from kernelmill.lower.templates.attention.scratch import ScratchLayout
+from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadElement
 
 
 @dataclass(frozen=True)
 class Row:
-    """One query row: its place in the problem, and its number among the task's rows in scratch."""
+    """One query row: its index in the problem, and its number among the task's rows in scratch."""
 
     batch: Dims
     m: Dim
@@ -33,13 +34,13 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Frame:
+class AttentionContext:
     """The kernel under construction. Registers hold `spec.accumulate` throughout."""
 
     builder: KernelBuilder
     spec: AttentionSpec
     schedule: AttentionSchedule
-    layout: Layout
+    scratch: ScratchLayout
 
     @property
     def vector(self) -> VType:
@@ -60,20 +61,20 @@ class Frame:
         builder = self.builder
         return builder.op("lane_mask", builder.index(count), lanes=self.schedule.lanes)
 
-    def read(self, index: Dim, lanes: int = 1) -> Value:
-        """Scratch at `index`, in the accumulator's dtype."""
-        return self.builder.load(SCRATCH, index, self.spec.accumulate, lanes)
+    def read(self, offset: Dim, lanes: int = 1) -> Value:
+        """Scratch at `offset`, in the accumulator's dtype."""
+        return self.builder.load(SCRATCH, offset, self.spec.accumulate, lanes)
 
-    def write(self, index: Dim, value: Operand, lanes: int = 1, stride: Dim = 1) -> None:
-        """Keep a register, or a constant in `lanes` lanes, in scratch."""
+    def write(self, offset: Dim, value: Operand, lanes: int = 1, stride: Dim = 1) -> None:
+        """Store a register, or a constant in `lanes` lanes, in scratch."""
         if not isinstance(value, Value):
             value = self.builder.op("splat", value, dtype=self.spec.accumulate, lanes=lanes)
-        self.builder.store(SCRATCH, index, value, stride=stride)
+        self.builder.store(SCRATCH, offset, value, stride=stride)
 
     def multiply_add(self, a: Operand, b: Operand, c: Operand) -> Value:
         """a * b + c, with one rounding where that is one instruction."""
         builder = self.builder
-        if self.schedule.fused:
+        if self.schedule.use_fma:
             return builder.op("fma", a, b, c)
         return builder.op("add", builder.op("mul", a, b), c)
 
@@ -82,7 +83,7 @@ class Frame:
         builder = self.builder
         return builder.op("select", builder.op("gt", a, b), a, b)
 
-    def pieces(self, elements: Dim) -> list[tuple[int, int]]:
+    def row_vectors(self, elements: Dim) -> list[tuple[int, int]]:
         """(start, lanes) of vectors that make up a row: whole ones, then narrower powers of two."""
         assert isinstance(elements, int)
         found: list[tuple[int, int]] = []
@@ -94,60 +95,62 @@ class Frame:
             start += lanes
         return found
 
-    def piece(self, load: LoadElement, batch: Dims, row: Dim, start: Dim, lanes: int) -> Value:
+    def load_vector(
+        self, load: LoadElement, batch: Dims, row: Dim, start: Dim, lanes: int
+    ) -> Value:
         """`lanes` neighbouring elements of one row of an operand."""
         if lanes == 1:
             return load(self.builder, batch, row, start, None)
         lane = self.lane(lanes)
-        return self.widen(load(self.builder, batch, row, lane.index + start, lane), lanes)
+        return self.broadcast(load(self.builder, batch, row, lane.index + start, lane), lanes)
 
-    def widen(self, value: Value, lanes: int) -> Value:
-        """A callback may give a scalar where all lanes are equal."""
+    def broadcast(self, value: Value, lanes: int) -> Value:
+        """A vector of `lanes` lanes; a callback may give a scalar where all are equal."""
         if value.type.lanes == lanes:
             return value
         return self.builder.op("splat", value, dtype=value.type.dtype, lanes=lanes)
 
     def start_row(self, row: Row) -> None:
         """Put the scaled query into scratch. Nothing is summed yet."""
-        layout, spec = self.layout, self.spec
-        for start, lanes in self.pieces(spec.depth):
-            query = self.piece(spec.query, row.batch, row.m, start, lanes)
-            place = layout.queries + row.number * layout.query_row + start
-            self.write(place, self.builder.op("mul", query, spec.scale))
-        if self.schedule.single:
+        scratch, spec = self.scratch, self.spec
+        for start, lanes in self.row_vectors(spec.depth):
+            query = self.load_vector(spec.query, row.batch, row.m, start, lanes)
+            offset = scratch.queries + row.number * scratch.query_row + start
+            self.write(offset, self.builder.op("mul", query, spec.scale))
+        if self.schedule.single_block:
             return
-        self.write(layout.peaks + row.number, float("-inf"))
-        self.write(layout.totals + row.number, 0.0)
-        for start in range(0, layout.value_row, self.schedule.lanes):
-            place = layout.sums + row.number * layout.value_row + start
-            self.write(place, 0.0, self.schedule.lanes)
+        self.write(scratch.peaks + row.number, float("-inf"))
+        self.write(scratch.totals + row.number, 0.0)
+        for start in range(0, scratch.value_row, self.schedule.lanes):
+            offset = scratch.sums + row.number * scratch.value_row + start
+            self.write(offset, 0.0, self.schedule.lanes)
 
     def finish_row(self, row: Row) -> None:
         """Divide the weighted sums by the total: zeros where no key took part."""
-        b, layout, spec = self.builder, self.layout, self.spec
-        total = self.read(layout.totals + row.number)
+        b, scratch, spec = self.builder, self.scratch, self.spec
+        total = self.read(scratch.totals + row.number)
         total = b.op("select", b.op("eq", total, 0.0), 1.0, total)
         share = b.op("div", 1.0, total)
-        for start, lanes in self.pieces(spec.value_depth):
-            place = layout.sums + row.number * layout.value_row + start
-            value = b.op("mul", self.read(place, lanes), share)
+        for start, lanes in self.row_vectors(spec.value_depth):
+            offset = scratch.sums + row.number * scratch.value_row + start
+            value = b.op("mul", self.read(offset, lanes), share)
             if lanes == 1:
                 spec.store(b, row.batch, row.m, start, None, value)
             else:
                 lane = self.lane(lanes)
                 spec.store(b, row.batch, row.m, lane.index + start, lane, value)
 
-    def score_place(self, tile_row: Dim, column: Dim) -> Dim:
-        """Where scratch holds a score of the current register tile."""
-        return self.layout.scores + tile_row * self.layout.score_row + column
+    def score_offset(self, tile_row: Dim, column: Dim) -> Dim:
+        """The offset of a score of the current register tile in scratch."""
+        return self.scratch.scores + tile_row * self.scratch.score_row + column
 
     def query_elements(self, tile: Tile, d: Dim) -> list[Value]:
         """Element d of each of the tile's scaled queries."""
-        row = self.layout.query_row
-        place = self.layout.queries + tile.first * row + d
-        return [self.read(place + i * row) for i in range(tile.count)]
+        row = self.scratch.query_row
+        offset = self.scratch.queries + tile.first * row + d
+        return [self.read(offset + i * row) for i in range(tile.count)]
 
-    def read_vectors(self, place: Dim, count: int) -> Sequence[Value]:
-        """`count` vectors that lie side by side in scratch."""
+    def read_vectors(self, offset: Dim, count: int) -> Sequence[Value]:
+        """`count` neighbouring vectors of scratch."""
         lanes = self.schedule.lanes
-        return [self.read(place + i * lanes, lanes) for i in range(count)]
+        return [self.read(offset + i * lanes, lanes) for i in range(count)]

@@ -1,0 +1,142 @@
+"""Many query rows: blocks of keys and values are packed, and all rows of the task work on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.transpose import transpose
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
+from kernelmill.lower.templates.attention.softmax import exponentiate
+
+_SQUARE = 4
+"""Side of the squares in which keys are transposed: larger ones take LLVM long to compile."""
+
+
+def emit_packed(context: AttentionContext, batch: Dims, first: Dim) -> None:
+    """The query rows of one task, from `first` on."""
+    b, spec, block = context.builder, context.spec, context.schedule.keys
+    stop = minimum(first + context.schedule.rows, spec.rows)
+    with b.loop(first, stop, prefix="m") as loop:
+        context.start_row(Row(batch, loop.index, loop.index - first))
+    keys = minimum(spec.keys, stop) if spec.causal else spec.keys
+    if context.schedule.single_block:
+        _emit_block(context, batch, first, stop, 0, keys)
+    else:
+        with b.loop(0, keys, block, prefix="n") as loop:
+            end = minimum(loop.index + block, keys)
+            _emit_block(context, batch, first, stop, loop.index, end)
+    with b.loop(first, stop, prefix="m") as loop:
+        context.finish_row(Row(batch, loop.index, loop.index - first))
+
+
+def _emit_block(
+    context: AttentionContext, batch: Dims, first: Dim, stop: Dim, start: Dim, end: Dim
+) -> None:
+    """All rows of the task against keys start..end-1."""
+    _pack_keys(context, batch, start, end)
+    _pack_values(context, batch, start, end)
+    tile_rows = context.schedule.tile_rows
+    # Rows before the block's first key do not see it.
+    skipped = (
+        maximum(0, floordiv(start - first, tile_rows) * tile_rows) if context.spec.causal else 0
+    )
+    with context.builder.loop(skipped, stop - first, tile_rows, prefix="r") as loop:
+        tile = Tile(loop.index, tile_rows, partial(_row, context, batch, first, loop.index))
+        seen = minimum(end, first + loop.index + tile_rows) if context.spec.causal else end
+        _emit_tile(context, tile, start, seen - start)
+
+
+def _row(context: AttentionContext, batch: Dims, first: Dim, number: Dim, i: Dim) -> Row:
+    """Row i of the tile that starts at `number`; one past the end repeats the last one's mask."""
+    b, total = context.builder, context.spec.rows
+    whole = isinstance(total, int) and total % context.schedule.tile_rows == 0
+    m = first + number + i
+    if context.spec.mask is not None and not whole:
+        m = b.let(b.index(minimum(m, total - 1)), 0, total - 1)
+    return Row(batch, m, number + i)
+
+
+def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) -> None:
+    """A register tile's rows against `count` keys of the packed block that starts at `start`."""
+    panel, scratch = context.schedule.panel, context.scratch
+    panels = ceildiv(count, scratch.width)
+    queries = partial(context.query_elements, tile)
+    with context.builder.loop(0, panels, prefix="p") as loop:
+        base = scratch.keys + loop.index * context.spec.depth * scratch.width
+
+        def keys(d: Dim) -> Sequence[Value]:
+            return context.read_vectors(base + d * scratch.width, panel)
+
+        zeros = [[0.0] * panel] * tile.count
+        scores = multiply_tile(context, context.spec.depth, queries, keys, zeros)
+        for i, row in enumerate(scores):
+            for j, score in enumerate(row):
+                column = loop.index * scratch.width + j * context.schedule.lanes
+                context.write(context.score_offset(i, column), score)
+    exponentiate(context, tile, start, count, panels * panel)
+
+    def values(k: Dim, *, first: int, width: int) -> Sequence[Value]:
+        offset = scratch.values + k * scratch.value_row + first * context.schedule.lanes
+        return context.read_vectors(offset, width)
+
+    add_weighted_values(context, tile, count, values)
+
+
+def _pack_keys(context: AttentionContext, batch: Dims, start: Dim, end: Dim) -> None:
+    """Keys start..end-1 transposed into panels, each with `width` keys side by side."""
+    b, spec, width = context.builder, context.spec, context.scratch.width
+    with b.loop(0, ceildiv(end - start, width), prefix="p") as loop:
+        base = context.scratch.keys + loop.index * spec.depth * width
+        left = start + loop.index * width
+        right = minimum(left + width, end)
+        if spec.key_contiguous_along == "d":
+            _transpose_keys(context, batch, base, left, right)
+        else:
+            _copy_keys(context, batch, base, left, right)
+
+
+def _transpose_keys(
+    context: AttentionContext, batch: Dims, base: Dim, left: Dim, right: Dim
+) -> None:
+    """Keys contiguous along the depth: in small squares, and by the element at the edges."""
+    b, spec, width = context.builder, context.spec, context.scratch.width
+    assert isinstance(spec.depth, int)
+    side = min(context.schedule.lanes, _SQUARE)
+    depth, whole = spec.depth // side * side, left + (right - left) // side * side
+    with b.loop(left, whole, side, prefix="n") as keys, b.loop(0, depth, side) as loop:
+        n, d = keys.index, loop.index
+        square = [context.load_vector(spec.key, batch, n + i, d, side) for i in range(side)]
+        for i, vector in enumerate(transpose(b, square)):
+            context.write(base + (d + i) * width + n - left, vector)
+    for first, stop, from_depth in ((left, whole, depth), (whole, right, 0)):
+        if from_depth == spec.depth:
+            continue
+        with b.loop(first, stop, prefix="n") as keys, b.loop(from_depth, spec.depth) as loop:
+            key = spec.key(b, batch, keys.index, loop.index, None)
+            context.write(base + loop.index * width + keys.index - left, key)
+
+
+def _copy_keys(context: AttentionContext, batch: Dims, base: Dim, left: Dim, right: Dim) -> None:
+    b, spec, lanes = context.builder, context.spec, context.schedule.lanes
+    with b.loop(0, spec.depth, prefix="d") as loop:
+        for j in range(context.schedule.panel):
+            n = left + j * lanes
+            lane = context.lane(
+                lanes, None if context.whole_blocks else context.lanes_below(right - n)
+            )
+            key = context.broadcast(spec.key(b, batch, lane.index + n, loop.index, lane), lanes)
+            context.write(base + loop.index * context.scratch.width + j * lanes, key)
+
+
+def _pack_values(context: AttentionContext, batch: Dims, start: Dim, end: Dim) -> None:
+    spec, scratch = context.spec, context.scratch
+    with context.builder.loop(start, end, prefix="n") as loop:
+        for first, lanes in context.row_vectors(spec.value_depth):
+            value = context.load_vector(spec.value, batch, loop.index, first, lanes)
+            offset = scratch.values + (loop.index - start) * scratch.value_row + first
+            context.write(offset, value)

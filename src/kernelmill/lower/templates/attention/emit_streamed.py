@@ -1,0 +1,122 @@
+"""Few query rows, as in decoding: keys and values are read once, in place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, provably_less
+from kernelmill.kernel.ir import Operand, Value
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
+from kernelmill.lower.templates.attention.softmax import exponentiate
+
+
+def emit_streamed(context: AttentionContext, batch: Dims, first: Dim) -> None:
+    """The query rows of one task, from `first` on; `batch` is that of its first head."""
+    spec, schedule = context.spec, context.schedule
+    tile = Tile(0, schedule.tile_rows, partial(_row, context, batch, first))
+    rows = [tile.row(i) for i in range(tile.count)]
+    for row in rows:
+        context.start_row(row)
+    keys = minimum(spec.keys, first + schedule.rows) if spec.causal else spec.keys
+    if schedule.single_block:
+        _emit_block(context, batch, tile, 0, keys)
+    else:
+        with context.builder.loop(0, keys, schedule.keys, prefix="n") as loop:
+            _emit_block(context, batch, tile, loop.index, minimum(loop.index + schedule.keys, keys))
+    for i, row in enumerate(rows):
+        _finish(context, row, first + i % schedule.rows)
+
+
+def _finish(context: AttentionContext, row: Row, m: Dim) -> None:
+    """Store a row, unless it stands for one past the end."""
+    if provably_less(m, context.spec.rows):
+        context.finish_row(row)
+        return
+    b = context.builder
+    with b.when(b.op("lt", b.index(m), b.index(context.spec.rows))):
+        context.finish_row(row)
+
+
+def _row(context: AttentionContext, batch: Dims, first: Dim, i: Dim) -> Row:
+    """Row i of the task: heads one after another; one past the end is the last one again."""
+    b, total = context.builder, context.spec.rows
+    head, m = floordiv(i, context.schedule.rows), first + mod(i, context.schedule.rows)
+    if not isinstance(total, int):
+        m = b.let(b.index(minimum(m, total - 1)), 0, total - 1)
+    return Row((*batch[:-1], batch[-1] + head), m, i)
+
+
+def _emit_block(context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim) -> None:
+    spec, lanes = context.spec, context.schedule.lanes
+    if spec.key_contiguous_along == "d":
+        _scores_along_depth(context, batch, tile, start, end)
+    else:
+        _scores_along_keys(context, batch, tile, start, end)
+    exponentiate(context, tile, start, end - start, ceildiv(end - start, lanes))
+
+    def values(k: Dim, *, first: int, width: int) -> list[Value]:
+        return [_value(context, batch, start + k, (first + j) * lanes) for j in range(width)]
+
+    add_weighted_values(context, tile, end - start, values)
+
+
+def _value(context: AttentionContext, batch: Dims, n: Dim, e: int) -> Value:
+    """A vector of one value, with zeros past its end."""
+    spec, lanes = context.spec, context.schedule.lanes
+    assert isinstance(spec.value_depth, int)
+    whole = e + lanes <= spec.value_depth
+    lane = context.lane(lanes, None if whole else context.lanes_below(spec.value_depth - e))
+    return context.broadcast(spec.value(context.builder, batch, n, lane.index + e, lane), lanes)
+
+
+def _scores_along_depth(
+    context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim
+) -> None:
+    """Each score by itself: vectors along the depth, added up across lanes at the end."""
+    spec, scratch = context.spec, context.scratch
+    vectors = context.row_vectors(spec.depth)
+    queries = [
+        [context.read(scratch.queries + i * scratch.query_row + d, n) for d, n in vectors]
+        for i in range(tile.count)
+    ]
+    with context.builder.loop(start, end, prefix="n") as loop:
+        key = [context.load_vector(spec.key, batch, loop.index, d, n) for d, n in vectors]
+        for i, query in enumerate(queries):
+            context.write(context.score_offset(i, loop.index - start), _dot(context, query, key))
+
+
+def _dot(context: AttentionContext, left: Sequence[Value], right: Sequence[Value]) -> Value:
+    """The sum of products of two rows: one running sum for each width of their vectors."""
+    b = context.builder
+    running: dict[int, Value] = {}
+    for x, y in zip(left, right, strict=True):
+        lanes = x.type.lanes
+        total = running.get(lanes)
+        running[lanes] = b.op("mul", x, y) if total is None else context.multiply_add(x, y, total)
+    parts = [b.op("reduce_add", v) if lanes > 1 else v for lanes, v in running.items()]
+    result = parts[0]
+    for part in parts[1:]:
+        result = b.op("add", result, part)
+    return result
+
+
+def _scores_along_keys(
+    context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim
+) -> None:
+    """A vector of scores at a time: keys are neighbours in memory."""
+    b, spec, lanes = context.builder, context.spec, context.schedule.lanes
+    queries = partial(context.query_elements, tile)
+    with b.loop(start, end, lanes, prefix="n") as loop:
+        mask = None if context.whole_blocks else context.lanes_below(end - loop.index)
+
+        def keys(d: Dim) -> list[Value]:
+            lane = context.lane(lanes, mask)
+            n = lane.index + loop.index
+            return [context.broadcast(spec.key(b, batch, n, d, lane), lanes)]
+
+        zeros: list[list[Operand]] = [[0.0]] * tile.count
+        for i, (score,) in enumerate(multiply_tile(context, spec.depth, queries, keys, zeros)):
+            context.write(context.score_offset(i, loop.index - start), score)
