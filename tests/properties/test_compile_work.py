@@ -22,6 +22,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import kernelmill
 from kernelmill.codegen import llvm_ir
 from kernelmill.core.machine import host, profile
+from kernelmill.core.roles import InputRole
 from kernelmill.frontend import import_fx
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.printer import print_graph
@@ -192,7 +193,7 @@ def compiled(chain: Chain, n: int) -> Work:
     functional = torch.func.functionalize(function, remove="mutations_and_views")
     gm = make_fx(functional, tracing_mode="fake")(*given)
     with work.stage("import"):
-        graph = import_fx(gm, "chain", ["user", "user"], ["x", "y"]).graph
+        graph = import_fx(gm, "chain", [InputRole.USER, InputRole.USER], ["x", "y"]).graph
     with work.stage("passes"):
         graph = run_pipeline(graph)
     with work.stage("verify graph"):
@@ -244,7 +245,7 @@ def test_chains_compute_what_eager_computes(chain: Chain, n: int) -> None:
         remove="mutations_and_views",
     )
     gm = make_fx(functional, tracing_mode="fake")(x, y)
-    graph = run_pipeline(import_fx(gm, "chain", ["user", "user"], ["x", "y"]).graph)
+    graph = run_pipeline(import_fx(gm, "chain", [InputRole.USER, InputRole.USER], ["x", "y"]).graph)
     found = program(lower_graph(graph, host()))(x, y)
     torch.testing.assert_close(list(found), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(list(run_graph(graph, [x, y])), expected, rtol=1e-4, atol=1e-5)

@@ -33,6 +33,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Expr, Sym, as_sym, linear_part, of_atom, symbols
 from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
 from kernelmill.core.isa import Isa
+from kernelmill.core.roles import InputRole
 from kernelmill.core.version import ABI_VERSION, VERSION
 from kernelmill.frontend import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
@@ -189,10 +190,10 @@ def _module_of(program: Any) -> torch.nn.Module:
 def _imported(exported: Exported, name: str) -> tuple[Graph, tuple[torch.Tensor, ...]]:
     """The graph, and constants that it holds besides the weights."""
     names = [leaf.name for leaf in exported.leaves if leaf.kind != "constant"]
-    roles = ["user"] * len(names)
+    roles = [InputRole.USER] * len(names)
     for weight in exported.weights:
         names.append(weight.name)
-        roles.append("buffer" if weight.role == "buffer" else "param")
+        roles.append(InputRole.BUFFER if weight.role == "buffer" else InputRole.PARAM)
     imported = import_fx(exported.gm, name, roles, names)
     return imported.graph, imported.constants
 

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import fx
 
+from kernelmill.core.roles import InputRole
+
 _ITEM = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\w+))\]")
 _CONTAINER = re.compile(r"\b_(?:modules|parameters|buffers)\b\.?")
 
@@ -48,14 +50,14 @@ def argument_names(placeholders: Sequence[fx.Node], sources: Sequence[str]) -> l
 
 def argument_roles(
     placeholders: Sequence[fx.Node], sources: Sequence[str], static: Sequence[int]
-) -> list[str]:
-    """ "param" and "buffer" for the static arguments among those at `static`, else "user"."""
-    roles = ["user"] * len(placeholders)
+) -> list[InputRole]:
+    """Parameters and buffers are the static arguments among those at `static`."""
+    roles = [InputRole.USER] * len(placeholders)
     for position in static:
         if position < len(placeholders):
             index = _position(placeholders[position], len(sources))
             buffer = index is not None and "_buffers" in sources[index]
-            roles[position] = "buffer" if buffer else "param"
+            roles[position] = InputRole.BUFFER if buffer else InputRole.PARAM
     return roles
 
 

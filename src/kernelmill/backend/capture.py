@@ -58,6 +58,7 @@ from kernelmill.core.errors import (
 )
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
+from kernelmill.core.roles import InputRole
 from kernelmill.frontend import (
     ImportedGraph,
     decomposition_table,
@@ -260,7 +261,7 @@ class _Compilation:
                 )
             raise UnsupportedError("arguments that share memory are written to")
         names = argument_names(placeholders, self.sources)
-        roles = ["user"] * len(placeholders)
+        roles = [InputRole.USER] * len(placeholders)
         context = TracingContext.try_get()
         # In training the optimiser changes parameters at every step: packing them would not pay.
         metadata: Any = None if context is None else context.fw_metadata

@@ -12,6 +12,7 @@ from kernelmill.backend.gears import CaptureGears
 from kernelmill.backend.padding import padded_calls
 from kernelmill.compiler import compile_gears, compile_graph
 from kernelmill.config import CompilerConfig
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.runtime.geared import GearedProgram
 from kernelmill.runtime.padded_calls import PaddedCalls
@@ -53,7 +54,7 @@ def _refuser(graph: Graph, gears: CaptureGears, otherwise: Otherwise | None) -> 
     names = [
         (number, entry.value.name)
         for number, entry in enumerate(graph.inputs)
-        if isinstance(entry, Input) and entry.role == "user"
+        if isinstance(entry, Input) and entry.role == InputRole.USER
     ]
 
     def refuse(args: tuple[Any, ...], error: Exception | None) -> Any:

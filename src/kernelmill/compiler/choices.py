@@ -20,6 +20,7 @@ from kernelmill.core.digest import Key
 from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.core.isa import host_isa
 from kernelmill.core.machine import Machine
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Input
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.driver.lowered import Lowered
@@ -199,7 +200,7 @@ def _choice(entry: Entry) -> Choice:
 def _forms(operator: Operator) -> list[Operator]:
     graph = operator.graph
     assert graph is not None
-    if all(entry.role == "user" for entry in graph.tensor_inputs()):
+    if all(entry.role == InputRole.USER for entry in graph.tensor_inputs()):
         return [operator]
-    inputs = [replace(e, role="user") if isinstance(e, Input) else e for e in graph.inputs]
+    inputs = [replace(e, role=InputRole.USER) if isinstance(e, Input) else e for e in graph.inputs]
     return [operator, replace(operator, graph=replace(graph, inputs=inputs))]

@@ -17,6 +17,7 @@ from kernelmill.config.super_kernel_marks import Mark, mark_of
 from kernelmill.core.dim import as_sym
 from kernelmill.core.dtype import F64, I64
 from kernelmill.core.errors import ConfigError, UnsupportedError
+from kernelmill.core.roles import InputRole
 from kernelmill.frontend.aten_call import emit_aten
 from kernelmill.frontend.context import Condition, ImportContext
 from kernelmill.frontend.operators import OperatorImporter
@@ -46,17 +47,17 @@ class ImportedGraph:
 def import_fx(
     gm: fx.GraphModule,
     name: str,
-    input_roles: Sequence[str],
+    input_roles: Sequence[InputRole],
     input_names: Sequence[str],
     saved_from: int | None = None,
 ) -> ImportedGraph:
     """Translate a functionalised ATen graph whose nodes carry fake tensors in `meta["val"]`.
 
-    Roles ("user", "param", "buffer") and names go by the position of the placeholder; an argument
-    that the graph itself updates is always a "user" one. Results from `saved_from` on are for a
-    backward graph alone, and need not have the strides that were traced. Raises UnsupportedError
-    when the graph cannot be carried as a whole (sparse tensors, higher-order operators); a single
-    operator that has no translation becomes an `aten` node instead.
+    Roles and names go by the position of the placeholder; an argument that the graph itself updates
+    is always the user's. Results from `saved_from` on are for a backward graph alone, and need not
+    have the strides that were traced. Raises UnsupportedError when the graph cannot be carried as a
+    whole (sparse tensors, higher-order operators); a single operator that has no translation
+    becomes an `aten` node instead.
     """
     # AOTAutograd calls compilers under its fake mode, where a constant's contents cannot be read.
     with _disable_current_modes():
@@ -75,7 +76,7 @@ class _Importer:
         self.bound: set[str] = set()
         self.waits = Waits()
 
-    def run(self, roles: Sequence[str], names: Sequence[str]) -> ImportedGraph:
+    def run(self, roles: Sequence[InputRole], names: Sequence[str]) -> ImportedGraph:
         graph = self.builder.graph
         placeholders = self.gm.graph.find_nodes(op="placeholder")
         shape_env = self._shape_env(placeholders)
@@ -137,7 +138,7 @@ class _Importer:
 
     # ---- inputs and constants ---------------------------------------------------------------
 
-    def _input(self, node: fx.Node, role: str, name: str) -> None:
+    def _input(self, node: fx.Node, role: InputRole, name: str) -> None:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor):
             # Of a lazily negated one programs see a copy that is not (runtime/straight.py).
@@ -172,7 +173,7 @@ class _Importer:
         kind = self.context.type_of(tensor, f"constant {name}")
         if tensor.numel() == 1 and not kind.dtype.is_opaque:
             return self.emitter.constant(tensor.item(), kind.dtype, kind.shape)
-        value = self.builder.input(name, kind.dtype, kind.shape, kind.strides, "param")
+        value = self.builder.input(name, kind.dtype, kind.shape, kind.strides, InputRole.PARAM)
         self.constants[value] = tensor
         return value
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from kernelmill.config.super_kernel_marks import UNMARKED
 from kernelmill.core.dim import Dim, Sym, as_sym, symbols
 from kernelmill.core.dtype import DType
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import infer
 
@@ -26,14 +27,15 @@ class GraphBuilder:
         dtype: DType,
         shape: Sequence[Dim],
         strides: Sequence[Dim] | None = None,
-        role: str = "user",
+        role: str = InputRole.USER,
     ) -> Value:
-        """A tensor argument; symbols in its shape and strides become the graph's."""
+        """A tensor argument; symbols in its shape and strides become the graph's. ValueError for
+        a role that is none of `InputRole`."""
         kind = TensorType(dtype, tuple(shape), None if strides is None else tuple(strides))
         for dim in (*kind.shape, *kind.memory_strides):
             self.graph.symbols.update(symbols(dim))
         value = Value(name, kind)
-        self.graph.inputs.append(Input(value, role))
+        self.graph.inputs.append(Input(value, InputRole(role)))
         return value
 
     def dim_input(self, symbol: Dim) -> None:

@@ -32,6 +32,7 @@ from typing import Union
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Dim, Expr, Sym, product
 from kernelmill.core.dtype import DType
+from kernelmill.core.roles import InputRole
 
 Attr = Union[None, bool, int, float, str, DType, Expr, tuple["Attr", ...]]
 """What an attribute may be; anything else cannot be printed, hashed or saved."""
@@ -122,10 +123,10 @@ class Node:
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor argument. `role` is "user", "param" or "buffer"; the last two may be pre-packed."""
+    """A tensor argument; parameters and buffers may be pre-packed."""
 
     value: Value
-    role: str = "user"
+    role: InputRole = InputRole.USER
 
 
 @dataclass(frozen=True)

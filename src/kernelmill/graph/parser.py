@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
 from kernelmill.core.dim import Dim, Sym, as_sym, of_atom, read_dim, read_symbol
 from kernelmill.core.dtype import BY_NAME, DType
+from kernelmill.core.roles import InputRole
 from kernelmill.core.text import Reader
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
 
@@ -79,7 +80,11 @@ class _Parser:
         name = reader.value()
         reader.expect(":")
         value = self._define(name, self._type(), None)
-        return Input(value, reader.take() if reader.at_kind("name") else "user")
+        if not reader.at_kind("name"):
+            return Input(value)
+        if not reader.at(*InputRole):
+            reader.fail(f"one of {', '.join(InputRole)}")
+        return Input(value, InputRole(reader.take()))
 
     def _update(self) -> tuple[Value, Value]:
         old = self._use()

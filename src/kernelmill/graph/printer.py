@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from kernelmill.core.dim import Dim, Expr, as_sym, range_text, render
 from kernelmill.core.dtype import DType
+from kernelmill.core.roles import InputRole
 from kernelmill.core.text import number_text, string_text
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
 
@@ -77,7 +78,7 @@ class _Printer:
             self._values[value] = self._free_name(_identifier(value.name))
         else:
             self._number(value)
-        role = "" if entry.role == "user" else f" {entry.role}"
+        role = "" if entry.role == InputRole.USER else f" {entry.role}"
         return f"{self._use(value)}: {print_type(value.type, self._symbols)}{role}"
 
     def _free_name(self, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelmill.core.dim import Dim, Expr
 from kernelmill.core.dtype import DType
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Value
 
 _HEADER = '''"""Builds the graph {name}; `graph` is the result."""
@@ -41,7 +42,7 @@ def _input(entry: Input | DimInput, number: int, names: dict[Value, str]) -> str
     value = entry.value
     names[value] = f"x{number}"
     strides = "" if value.type.strides is None else f", strides={_tuple(value.type.strides)}"
-    role = "" if entry.role == "user" else f", role={entry.role!r}"
+    role = "" if entry.role == InputRole.USER else f", role={str(entry.role)!r}"
     return (
         f"x{number} = b.input({value.name!r}, {_attr(value.dtype)}, {_tuple(value.shape)}"
         f"{strides}{role})"

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable
 from kernelmill.core.dim import Dim, Expr, symbols
 from kernelmill.core.dtype import DType
 from kernelmill.core.errors import VerificationError
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import OPS, infer
 from kernelmill.graph.printer import print_node, print_type
 from kernelmill.graph.typing import TypingError
-
-ROLES = ("user", "param", "buffer")
 
 
 def verify_graph(graph: Graph, stage: str = "") -> None:
@@ -65,7 +64,7 @@ class _Verifier:
         value = entry.value
         _require(value not in self._known, f"input {value} is there twice")
         _require(value.node is None, f"input {value} is the result of a node")
-        _require(entry.role in ROLES, f"input {value} has the role {entry.role!r}")
+        _require(entry.role in tuple(InputRole), f"input {value} has the role {entry.role!r}")
         self._type(value.type)
         self._known.add(value)
         self._inputs.add(value)

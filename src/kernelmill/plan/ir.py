@@ -13,21 +13,22 @@ from typing import Union
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.dtype import DType
+from kernelmill.core.roles import InputRole
 
 
 @dataclass(frozen=True)
 class TensorInput:
     """A tensor argument and what the entry checks of it. Strides in elements.
 
-    `name` is the user's argument for messages ("input_ids", "encoder.layer.0.weight"). `role` is
-    "user", "param" or "buffer". `updated`: the program writes into it.
+    `name` is the user's argument for messages ("input_ids", "encoder.layer.0.weight").
+    `updated`: the program writes into it.
     """
 
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
-    role: str = "user"
+    role: InputRole = InputRole.USER
     updated: bool = False
 
 

@@ -15,6 +15,7 @@ from typing import TypeVar, Union
 from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
 from kernelmill.core.dim import Dim, read_dim
 from kernelmill.core.dtype import BY_NAME, DType
+from kernelmill.core.roles import InputRole
 from kernelmill.core.text import Reader
 from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Plan, SymbolInput, TensorInput
 
@@ -86,7 +87,7 @@ class Lines:
         if symbol:
             return SymbolInput(symbol)
         kind = self._type(dtype, shape, strides)
-        return TensorInput(json.loads(name), *kind, role or "user", updated is not None)
+        return TensorInput(json.loads(name), *kind, InputRole(role or "user"), updated is not None)
 
     def _buffer(self, row: re.Match[str]) -> BufferSpec:
         _, name, place, *of = row.groups()

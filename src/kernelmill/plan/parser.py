@@ -8,6 +8,7 @@ from typing import TypeVar
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark, read_mark
 from kernelmill.core.dim import Dim, Sym, of_atom, read_dim, read_symbol
 from kernelmill.core.dtype import BY_NAME, DType
+from kernelmill.core.roles import InputRole
 from kernelmill.core.text import Reader
 from kernelmill.plan.ir import (
     AtenCall,
@@ -157,7 +158,8 @@ class _Parser:
         name = reader.string()
         reader.expect(":")
         dtype, shape, strides = self._type()
-        role = reader.take() if reader.at("param", "buffer") else "user"
+        named = reader.at(InputRole.PARAM, InputRole.BUFFER)
+        role = InputRole(reader.take()) if named else InputRole.USER
         return TensorInput(name, dtype, shape, strides, role, reader.accept("updated"))
 
     def _kernel(self) -> KernelRef:

@@ -36,6 +36,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from kernelmill.config.super_kernel_marks import Mark
 from kernelmill.core.dim import Dim, range_text
 from kernelmill.core.dtype import DType
+from kernelmill.core.roles import InputRole
 from kernelmill.core.text import number_text, string_text
 from kernelmill.plan.ir import (
     AtenCall,
@@ -107,7 +108,7 @@ def _input(entry: TensorInput | SymbolInput) -> str:
     if isinstance(entry, SymbolInput):
         return f"{entry.symbol}: dim"
     text = f"{string_text(entry.name)}: {_type(entry.dtype, entry.shape, entry.strides)}"
-    if entry.role != "user":
+    if entry.role != InputRole.USER:
         text += f" {entry.role}"
     return text + " updated" if entry.updated else text
 

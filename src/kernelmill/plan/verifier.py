@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from kernelmill.core.dim import Dim, as_sym, product, symbols
 from kernelmill.core.errors import VerificationError
+from kernelmill.core.roles import InputRole
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import (
     TEAM_PARTS,
@@ -30,7 +31,6 @@ from kernelmill.plan.ir import (
 from kernelmill.plan.literals import buffers_in, dims_in
 from kernelmill.plan.printer import print_step
 
-ROLES = ("user", "param", "buffer")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -91,8 +91,8 @@ class _Verifier:
             if entry.symbol not in self.known:
                 yield f"symbol {entry.symbol} is not one of the plan's"
             return
-        if entry.role not in ROLES:
-            yield f"role {entry.role!r} is none of {', '.join(ROLES)}"
+        if entry.role not in tuple(InputRole):
+            yield f"role {entry.role!r} is none of {', '.join(InputRole)}"
         if len(entry.shape) != len(entry.strides):
             yield "it has not one stride for each size"
         unknown = _names_in((*entry.shape, *entry.strides)) - self.known
@@ -148,7 +148,7 @@ class _Verifier:
                 continue
             source = self._argument(buffer)
             assert isinstance(source, TensorInput)
-            if source.role == "user" or _names_in((*source.shape, *source.strides)):
+            if source.role == InputRole.USER or _names_in((*source.shape, *source.strides)):
                 yield f"argument {source.name!r} is no parameter or buffer of constant shape"
 
     def _launch(self, launch: Launch) -> Iterator[str]:

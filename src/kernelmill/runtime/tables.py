@@ -9,6 +9,7 @@ from typing import Any
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import DType
 from kernelmill.core.machine import host
+from kernelmill.core.roles import InputRole
 from kernelmill.plan.ir import BufferKind, Launch, Plan, TensorInput
 from kernelmill.plan.supers import LINES_BUFFER, whole_launch
 from kernelmill.runtime.dims import DimTable
@@ -154,7 +155,9 @@ def _supers_by_launch(plan: Plan) -> dict[int, Launch]:
 
 def is_cell(entry: TensorInput) -> bool:
     """Whether an argument lives long and has one layout, so that it can be bound."""
-    return entry.role != "user" and all(isinstance(d, int) for d in (*entry.shape, *entry.strides))
+    if entry.role == InputRole.USER:
+        return False
+    return all(isinstance(d, int) for d in (*entry.shape, *entry.strides))
 
 
 def _argument_places(plan: Plan) -> dict[int, int]:

@@ -12,6 +12,7 @@ from kernelmill.compiler.operator_documents import Document
 from kernelmill.compiler.recording import append, documents_of
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.log import get_logger
+from kernelmill.core.roles import InputRole
 from kernelmill.frontend import decomposition_table, import_fx
 from kernelmill.passes import run_pipeline
 
@@ -79,7 +80,8 @@ def _traced(event: Any) -> list[Document]:
 
         module = make_fx(call, decomposition_table=decomposition_table())(*tensors)
     count = len(tensors)
-    imported = import_fx(module, event.name(), ["user"] * count, [f"x{n}" for n in range(count)])
+    names = [f"x{n}" for n in range(count)]
+    imported = import_fx(module, event.name(), [InputRole.USER] * count, names)
     return documents_of(run_pipeline(imported.graph), fused=False)
 
 

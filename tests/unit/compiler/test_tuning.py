@@ -14,6 +14,7 @@ from kernelmill.core.digest import Key
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import F32
 from kernelmill.core.machine import host
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.lower.schedule.search import BY_MODEL
@@ -178,7 +179,7 @@ def test_symbolic_sizes_are_left_to_the_cost_model(tuner):
 def test_constants_are_packed_for_the_schedule_that_was_chosen():
     """A weight's panels are as wide as the chosen tile, and nothing else is packed."""
     built = matmul()
-    built.inputs[1] = replace(built.inputs[1], role="param")
+    built.inputs[1] = replace(built.inputs[1], role=InputRole.PARAM)
     made = lower_graph(built, host(), pick=lambda t: "vectors=1")
     lanes = host().isa.lanes(F32)
     packed = [buffer.shape for buffer in made.plan.buffers if buffer.kind == "packed"]

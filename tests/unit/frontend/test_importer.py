@@ -12,6 +12,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import BackendCompilerFailed
 
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.roles import InputRole
 from kernelmill.frontend import import_fx
 from kernelmill.frontend.context import ImportContext
 from kernelmill.graph.ir import DimInput, Graph, Input
@@ -126,7 +127,7 @@ def imported_roles(function: Callable[..., Tensor], *args: Tensor) -> list[str]:
 
     def backend(gm: torch.fx.GraphModule, examples: object) -> Callable[..., object]:
         names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
-        graph = import_fx(gm, "roles", ["param"] * len(names), names).graph
+        graph = import_fx(gm, "roles", [InputRole.PARAM] * len(names), names).graph
         roles.extend(entry.role for entry in graph.tensor_inputs())
         return gm.forward
 

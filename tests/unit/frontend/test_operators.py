@@ -17,6 +17,7 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from kernelmill.core.roles import InputRole
 from kernelmill.frontend import decomposition_table, import_fx
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.verifier import verify_graph
@@ -68,7 +69,7 @@ def compiled(function: Callable[..., list[Any]], fallbacks: list[str]) -> Callab
 
     def compiler(gm: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         names = [node.name for node in gm.graph.find_nodes(op="placeholder")]
-        imported = import_fx(gm, "sample", ["user"] * len(names), names)
+        imported = import_fx(gm, "sample", [InputRole.USER] * len(names), names)
         graph = run_pipeline(imported.graph)
         verify_graph(graph, "the passes")
         fallbacks.extend(

@@ -13,6 +13,7 @@ from torch import fx
 from torch._functorch import config as aot_config
 from torch._functorch.aot_autograd import aot_module_simplified
 
+from kernelmill.core.roles import InputRole
 from kernelmill.frontend import decomposition_table, import_fx
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
@@ -65,7 +66,7 @@ class Traced:
     def _interpret(self, gm: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         placeholders = gm.graph.find_nodes(op="placeholder")
         names = [node.name for node in placeholders]
-        imported = import_fx(gm, "traced", ["user"] * len(names), names)
+        imported = import_fx(gm, "traced", [InputRole.USER] * len(names), names)
         text = print_graph(imported.graph)
         assert print_graph(parse_graph(text)) == text
         graph = run_pipeline(imported.graph, self.passes)

@@ -121,6 +121,10 @@ HEADER = "graph f(%x: f32[4], s0: dim) symbols(s0) {\n"
         ("graph f(%x: f33[4]) { return }", "line 1: expected a dtype"),
         ("graph f(%x: f32[s1]) { return }", "line 1: expected a known symbol, not 's1'"),
         ("graph f(%x: f32[2], %x: f32[2]) { return }", "expected a new name, but %x is defined"),
+        (
+            "graph f(%x: f32[2] guest) {}",
+            "line 1: expected one of user, param, buffer, found 'guest'",
+        ),
         (HEADER + "  return %y\n}", "line 2: expected a value defined above, not %y"),
         (HEADER + "\n\n  %0 = neg(%x) f32[4]", "line 4: expected ':', found 'f32'"),
         (HEADER + "  %0 = neg(%x) {a=what} : f32[4]", "line 2: expected a literal, not 'what'"),

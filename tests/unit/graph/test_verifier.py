@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
 from kernelmill.core.dim import Sym, sym
 from kernelmill.core.dtype import BOOL, F32, F64, I64
 from kernelmill.core.errors import VerificationError
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, TensorType, Value
 from kernelmill.graph.parser import parse_graph
@@ -83,7 +85,10 @@ BROKEN: dict[str, tuple[Callable[[Graph], object], str]] = {
     "bind of the unknown": (_attr(2, "binds", (("s2", 0, 0),)), "does not declare s2"),
     "bind twice": (_attr(2, "binds", (("s0", 0, 0),)), "s0 is bound twice"),
     "aten without target": (_attr(2, "target", None), "the target None"),
-    "role": (lambda g: g.inputs.__setitem__(0, Input(_input(g, 0), "w")), "has the role 'w'"),
+    "role": (
+        lambda g: g.inputs.__setitem__(0, Input(_input(g, 0), cast(InputRole, "w"))),
+        "has the role 'w'",
+    ),
     "input twice": (lambda g: g.inputs.append(g.inputs[0]), "input %x is there twice"),
     "input of a node": (lambda g: setattr(_input(g, 0), "node", g.nodes[0]), "result of a node"),
     "negative size": (lambda g: setattr(_input(g, 2), "type", TensorType(I64, (-1,))), "negative"),

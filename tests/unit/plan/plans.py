@@ -2,6 +2,7 @@
 
 from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import BF16, BOOL, F32, I64
+from kernelmill.core.roles import InputRole
 from kernelmill.plan.ir import (
     AtenCall,
     BufferSpec,
@@ -26,8 +27,8 @@ def everything() -> Plan:
         inputs=(
             SymbolInput("s0"),
             TensorInput('the "x"', F32, (s0, 4), (4, 1)),
-            TensorInput("weight", BF16, (8, 4), (4, 1), "param"),
-            TensorInput("cache", F32, (4,), (1,), "buffer", True),
+            TensorInput("weight", BF16, (8, 4), (4, 1), InputRole.PARAM),
+            TensorInput("cache", F32, (4,), (1,), InputRole.BUFFER, True),
         ),
         buffers=(
             BufferSpec("input", F32, (s0, 4), (4, 1), 1),

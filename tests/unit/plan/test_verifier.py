@@ -2,12 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import cast
 
 import pytest
 
 from kernelmill.core.dim import Sym
 from kernelmill.core.dtype import F32
 from kernelmill.core.errors import VerificationError
+from kernelmill.core.roles import InputRole
 from kernelmill.plan.ir import (
     AtenCall,
     BufferSpec,
@@ -68,7 +70,8 @@ BROKEN: dict[str, tuple[Callable[[], Plan], str]] = {
     ),
     "unknown symbol input": (lambda: with_input(0, SymbolInput("s9")), "symbol s9 is not one"),
     "unknown role": (
-        lambda: with_input(2, TensorInput("w", F32, (), (), "guest")), "role 'guest'",
+        lambda: with_input(2, TensorInput("w", F32, (), (), cast(InputRole, "guest"))),
+        "role 'guest'",
     ),
     "rank of an input": (
         lambda: with_input(2, TensorInput("w", F32, (2,), ())), "one stride for each size",

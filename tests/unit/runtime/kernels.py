@@ -6,6 +6,7 @@ import llvmlite.binding as llvm
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32, DType
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import row_major
 from kernelmill.plan.ir import BufferSpec, KernelRef, Launch, TensorInput
 
@@ -94,7 +95,7 @@ def ref(name: str, digest: str = "") -> KernelRef:
 def tensor_input(
     name: str, *shape: Dim, dtype: DType = F32, role: str = "user", updated: bool = False
 ) -> TensorInput:
-    return TensorInput(name, dtype, shape, row_major(shape), role, updated)
+    return TensorInput(name, dtype, shape, row_major(shape), InputRole(role), updated)
 
 
 def buffer(

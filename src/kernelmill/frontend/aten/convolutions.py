@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelmill.core.dim import product
+from kernelmill.core.roles import InputRole
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import NotTranslated, translates
 from kernelmill.graph.ir import Input, Value, row_major
@@ -85,7 +86,7 @@ def _require_known(e: Emitter, x: Value, weight: Value, kind: str) -> None:
     while weight.node is not None and (OPS[weight.node.op].transparent or weight.node.op == "cast"):
         weight = weight.node.operands[0]
     entries = (entry for entry in e.builder.graph.inputs if isinstance(entry, Input))
-    if not any(entry.value is weight and entry.role != "user" for entry in entries):
+    if not any(entry.value is weight and entry.role != InputRole.USER for entry in entries):
         raise NotTranslated(f"{kind} convolution with a weight that changes")
 
 

@@ -72,9 +72,9 @@ class KernelMaker:
     """Makes kernels for the groups of one graph.
 
     `stored` says where values live; `is_constant` whether parameters alone decide a value; `pack`
-    stores a constant view once; `costs` are the graph's; the values `within` products are
-    computed there from smaller ones. With a `search` schedules come from there. `cache` has kernels
-    made before.
+    stores a constant view once; `costs` are the graph's; products compute the values
+    `dequantised_in_place` from smaller ones as they read them. With a `search` schedules come from
+    there. `cache` has kernels made before.
     """
 
     machine: Machine
@@ -82,7 +82,7 @@ class KernelMaker:
     is_constant: Callable[[Value], bool]
     pack: Pack
     costs: Costs
-    within: AbstractSet[Value]
+    dequantised_in_place: AbstractSet[Value]
     search: ScheduleSearch | None
     cache: KernelCache
 
@@ -114,7 +114,8 @@ class KernelMaker:
         own = {*work.group.internal, *work.group.roots}
         return GroupContext(
             work.group, work.targets, self.machine, lambda v: None if v in own else self.stored(v),
-            self.within, self.costs, self.is_constant, self.pack, kernel_type(work.nodes),
+            self.dequantised_in_place, self.costs, self.is_constant, self.pack,
+            kernel_type(work.nodes),
         )  # fmt: skip
 
     def _packed(

@@ -23,6 +23,7 @@ from kernelmill.core.dim import (
     of_atom,
     substitute,
 )  # fmt: skip
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Node, Value, row_major
@@ -263,7 +264,8 @@ class _Exact:
         kept = None if strides == row_major(built) else strides
         name, dtype = f"x{len(self.buffers)}", place.location.dtype
         if offset == 0:
-            role = "param" if self.is_constant(place.location.buffer) else "user"
+            constant = self.is_constant(place.location.buffer)
+            role = InputRole.PARAM if constant else InputRole.USER
             value = self.builder.input(name, dtype, built, kept, role)
         else:
             whole = self.builder.input(name, dtype, (offset + span(built, strides),))

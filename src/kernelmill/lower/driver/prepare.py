@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph, Input, Node, TensorType, Value
 from kernelmill.graph.ops import OPS
@@ -40,7 +41,7 @@ def prepare(graph: Graph, separate: bool) -> Prepared:
     constants = frozenset(
         entry.value
         for entry in graph.tensor_inputs()
-        if entry.role != "user" and entry.value not in updated
+        if entry.role != InputRole.USER and entry.value not in updated
     )
     parameters = frozenset(
         position

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 from kernelmill.core.dim import (
     Dim,
@@ -25,16 +26,24 @@ from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.views import Index
 
 
+class AccessKind(StrEnum):
+    """What a loop body evaluates an index expression for."""
+
+    LOAD = "load"
+    STORE = "store"
+    CONDITION = "condition"
+
+
 @dataclass(frozen=True)
 class Access:
     """An index expression that a loop body evaluates: an address of memory, or a condition.
 
-    `kind` is "load", "store" or "condition". A load names the value and its domain index, unless
-    that index is looked up; a store names the value.
+    A load names the value and its domain index, unless that index is looked up; a store names the
+    value.
     """
 
     expression: Dim
-    kind: str
+    kind: AccessKind
     dtype: DType | None = None
     value: Value | None = None
     index: Index = ()
@@ -71,11 +80,12 @@ def collect(
         if location is not None:
             known = placeholders.isdisjoint(name for i in index for name in symbols(i))
             place = address(location, index)
-            found.append(Access(place, "load", location.dtype, value if known else None, index))
+            load = Access(place, AccessKind.LOAD, location.dtype, value if known else None, index)
+            found.append(load)
         elif value.node is not None:
             more, conditions = _evaluated(value.node, index, placeholders)
             pending += more
-            found += [Access(condition, "condition") for condition in conditions]
+            found += [Access(condition, AccessKind.CONDITION) for condition in conditions]
     return found
 
 
@@ -180,16 +190,16 @@ def stride_score(axis: Axis, accesses: Sequence[Access], lanes: int) -> float:
     score = 0.0
     for access in accesses:
         linear = linear_part(access.expression, axis.name)
-        if access.kind == "condition":
+        if access.kind is AccessKind.CONDITION:
             score -= 0.0 if linear is not None and linear[0] == 0 else 0.5
         elif linear is None:
             score -= 4.0
         elif linear[0] == 1:
-            score += 4.0 if access.kind == "store" else 3.0
+            score += 4.0 if access.kind is AccessKind.STORE else 3.0
         elif linear[0] == 0:
-            score += 0.5 if access.kind == "load" else -100.0
+            score += 0.5 if access.kind is AccessKind.LOAD else -100.0
         else:
-            score -= 2.0 if access.kind == "load" else 3.0
+            score -= 2.0 if access.kind is AccessKind.LOAD else 3.0
     if isinstance(axis.extent, int) and axis.extent < lanes:
         # Mostly masked lanes: worth it only where nothing longer is contiguous.
         score = score * axis.extent / lanes if score > 0 else score

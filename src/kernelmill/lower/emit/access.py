@@ -8,7 +8,7 @@ from kernelmill.core.dim import Dim, as_sym, linear_part
 from kernelmill.graph.ir import Value
 from kernelmill.graph.ops import OPS
 from kernelmill.lower.elements.axes import fresh_axes
-from kernelmill.lower.elements.domain import collect
+from kernelmill.lower.elements.domain import AccessKind, collect
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
@@ -29,7 +29,7 @@ def contiguity(
     position = len(batch)
     at_fresh = at(index[:position], index[position], index[position + 1 :])
     accesses = collect([(value, at_fresh)], stored, set())
-    loads = [a.expression for a in accesses if a.kind == "load"]
+    loads = [a.expression for a in accesses if a.kind is AccessKind.LOAD]
     direct = len(loads) == len(accesses) == 1 and not computes(value, stored)
     for name, axis in (("outer", index[position]), ("k", index[-1])):
         if loads and axis != 0 and all(steps_by_one(load, axis) for load in loads):

@@ -35,20 +35,20 @@ class Pack(Protocol):
 class GroupContext:
     """A fusion group, and what surrounds it.
 
-    targets      where the group's roots go
-    stored       where values lie that the group reads, None for its own members
-    within       values that products compute from smaller weights as they read them
-    costs        of the graph's values
-    is_constant  whether parameters alone decide a value
-    pack         has constant values stored once
-    kernel_type  what the kernel is called in reports
+    targets               where the group's roots go
+    stored                where values are that the group reads, None for its own members
+    dequantised_in_place  values that products compute from smaller weights as they read them
+    costs                 of the graph's values
+    is_constant           whether parameters alone decide a value
+    pack                  has constant values stored once
+    kernel_type           what the kernel is called in reports
     """
 
     group: Group
     targets: Mapping[Value, Location]
     machine: Machine
     stored: Callable[[Value], Location | None]
-    within: AbstractSet[Value]
+    dequantised_in_place: AbstractSet[Value]
     costs: Costs
     is_constant: Callable[[Value], bool]
     pack: Pack

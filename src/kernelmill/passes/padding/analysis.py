@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 
 from kernelmill.core.dim import Expr, symbols
 from kernelmill.core.errors import PaddingError
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import DimInput, Graph, Input, Node, Value
 from kernelmill.graph.ops import OPS
@@ -74,7 +75,7 @@ def _origin(node: Node) -> str:
 
 
 def _check_masks(graph: Graph, masks: frozenset[str]) -> None:
-    names = [entry.value.name for entry in graph.tensor_inputs() if entry.role == "user"]
+    names = [entry.value.name for entry in graph.tensor_inputs() if entry.role == InputRole.USER]
     unknown = sorted(masks.difference(names))
     if unknown:
         raise PaddingError(
@@ -91,12 +92,12 @@ def _input(scene: Scene, entry: Input, masks: frozenset[str]) -> Known:
         axes = tuple(scene.axis(size, 0) for size in value.shape)
     except Refusal as refusal:
         raise _error(f"argument {value.name} {refusal}") from None
-    return Known(axes, sign, fixed=entry.role != "user", masked=value.name in masks)
+    return Known(axes, sign, fixed=entry.role != InputRole.USER, masked=value.name in masks)
 
 
 def _check_input(entry: Input) -> None:
     value = entry.value
-    if entry.role != "user":
+    if entry.role != InputRole.USER:
         raise _error(f"the model's own tensor {value.name} has a padded size")
     strides = zip(value.shape, value.type.memory_strides, strict=True)
     if any(stride == 0 and size != 1 for size, stride in strides):

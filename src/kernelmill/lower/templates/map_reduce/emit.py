@@ -24,6 +24,7 @@ from kernelmill.core.dim import (
 from kernelmill.graph.ir import Node, Value, row_major
 from kernelmill.lower.elements.axes import in_range, used_axes
 from kernelmill.lower.elements.domain import (
+    AccessKind,
     Axis,
 )  # fmt: skip
 from kernelmill.lower.elements.emitter import Emitter, Known, Location, ScratchLocation
@@ -195,7 +196,7 @@ class _Emission:
         row, vector = self.outer[-1], self.inner[-1]
         places = list[tuple[Location, Dim, str]]()
         for access in self.schedule.accesses:
-            stores = access.kind == "store"
+            stores = access.kind is AccessKind.STORE
             if access.value is None or (stores and not long):
                 continue
             location = (self.nest.targets.get if stores else self.e.stored)(access.value)

@@ -9,6 +9,7 @@ from kernelmill.core.dim import Dim, symbols
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.domain import (
     Access,
+    AccessKind,
     Axis,
     address,
     axes_of,
@@ -65,7 +66,7 @@ def _accesses(nest: Nest) -> list[Access]:
     accesses = collect(nest.computed, nest.stored, set(nest.reductions))
     for value, location in nest.targets.items():
         stored_at = address(location, nest.group.roots[value])
-        accesses.append(Access(stored_at, "store", location.dtype, value))
+        accesses.append(Access(stored_at, AccessKind.STORE, location.dtype, value))
     return accesses
 
 

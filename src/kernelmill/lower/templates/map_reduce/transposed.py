@@ -13,7 +13,7 @@ from kernelmill.core.dim import Dim, ceildiv, linear_part
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import in_range
-from kernelmill.lower.elements.domain import Access, Axis
+from kernelmill.lower.elements.domain import Access, AccessKind, Axis
 from kernelmill.lower.elements.loops import Loops
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.transpose import transpose
@@ -41,7 +41,7 @@ def crosswise_loads(
     """
     found: list[tuple[Value, Index]] = []
     for access in accesses:
-        if access.kind != "load" or access.value is None:
+        if access.kind is not AccessKind.LOAD or access.value is None:
             continue
         if not in_range(access.index, access.value.shape):
             continue

@@ -112,12 +112,12 @@ class ContractionBinding:
     @cached_property
     def computes_b(self) -> bool:
         """Whether B is a weight that is made of smaller numbers as it is read."""
-        return self.whole.b in self.context.within
+        return self.whole.b in self.context.dequantised_in_place
 
     @cached_property
     def weight(self) -> Value:
         """B as it is computed in f32, from bytes by way of i32."""
-        return widened(self.whole.b, self.context.within)
+        return widened(self.whole.b, self.context.dequantised_in_place)
 
     @cached_property
     def factors(self) -> tuple[Value, Value] | None:
@@ -139,7 +139,7 @@ class ContractionBinding:
         One vector of bf16 is multiplied in f32: memory is what that waits for, and denormals count.
         """
         roles = self.whole
-        few = 1 if roles.b not in self.context.within else _FEW_ROWS
+        few = 1 if roles.b not in self.context.dequantised_in_place else _FEW_ROWS
         vectors = roles.a.dtype.is_float and isinstance(roles.m, int) and roles.m <= few
         if self.seed.op not in ("matmul", "grouped_matmul") or vectors:
             return MULTIPLY_ADD

@@ -10,7 +10,7 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import fresh_axes
-from kernelmill.lower.elements.domain import Access, collect
+from kernelmill.lower.elements.domain import Access, AccessKind, collect
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
@@ -136,7 +136,7 @@ class ChannelsLastBinding:
         _, index = fresh_axes(x.shape, "x", {})
         stored = self.context.stored
         accesses = collect([(x, index)], stored, set())
-        loads = [access.expression for access in accesses if access.kind == "load"]
+        loads = [access.expression for access in accesses if access.kind is AccessKind.LOAD]
         direct = len(loads) == len(accesses) == 1 and not computes(x, stored)
         last = index[1] != 0 and all(steps_by_one(load, index[1]) for load in loads)
         line = index[-1] != 0 and all(steps_by_one(load, index[-1]) for load in loads)
