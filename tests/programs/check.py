@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 import tempfile
 import traceback
@@ -179,6 +180,7 @@ def _described(found: Difference | Exception) -> tuple[str, str]:
     if isinstance(found, Difference):
         return found.kind, str(found)
     frames = "".join(traceback.format_exception(found)[-4:])
+    frames = re.sub(r'File "[^"]*/site-packages/', 'File "', frames)
     return (
         f"{type(found).__name__}",
         f"{type(found).__name__}: {str(found)[:1500]}\n{frames[-1500:]}",

@@ -210,6 +210,16 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             arguments=("b",),
         ),
     ),
+    "an argument written to by index, returned with its dims in another order": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 3, 4, 2), made("bb", 1, 4, 2, dtype=I64, fill="below 2")],
+            [
+                step("w", "Tensor.scatter_", A, 0, Ref("bb"), 3),
+                step("v", "torch.movedim", W, -1, -2),
+            ],
+        ),
+    ),
     "strides of slices where the size varies": (
         ("dynamic", "gears", "cache-load"),
         program(

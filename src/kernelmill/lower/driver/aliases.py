@@ -83,6 +83,8 @@ class AliasFinder:
         definition = OPS[base.node.op]
         if definition.transparent or definition.kind in (OpKind.ATEN, OpKind.SOURCE):
             return value
+        if base.node.attrs.get("inplace"):  # it lies where an argument does
+            return value
         if own_strides(base, value) is None:
             return value
         self.stored_as[base] = value
