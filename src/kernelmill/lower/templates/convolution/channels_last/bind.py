@@ -20,7 +20,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionTiling
+from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
 from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Dense,
@@ -78,10 +78,10 @@ class ChannelsLastBinding:
         self.context = context
         self.seed = context.group.seed
 
-    def packing(self, candidate: ConvolutionTiling | None) -> Schedule:
+    def packing(self, candidate: ConvolutionCandidate | None) -> Schedule:
         """Weights are laid out as the schedule reads them."""
         return plan_convolution(
-            self.geometry, self.context.machine, candidate or ConvolutionTiling()
+            self.geometry, self.context.machine, candidate or ConvolutionCandidate()
         )
 
     def pack(self, packing: Schedule) -> PackedWeights:

@@ -1,6 +1,7 @@
 """What of a convolution's schedule may be settled from outside, and which values are worth trying.
 
-The cost model decides what a tiling leaves open, so every tiling gives a schedule that is right.
+The cost model decides what a candidate leaves open, so every candidate gives a schedule that is
+right.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from kernelmill.lower.templates.convolution.channels_last.schedule import (
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 
 MOST = 12
-"""Tilings offered for one convolution."""
+"""Candidates offered for one convolution."""
 
 _WIDEST = 4
 _LEAST_BLOCK = 32
 
 
 @dataclass(frozen=True)
-class ConvolutionTiling:
+class ConvolutionCandidate:
     """Fields of `Schedule`; None: the cost model decides. `down` and `across` of a dense
     convolution, and `rows` and `panels`, are only looked at together."""
 
@@ -49,7 +50,7 @@ class ConvolutionTiling:
         return shape and self.vectors in (None, tile.vectors)
 
 
-def convolution_tilings(geometry: Geometry, schedule: Schedule) -> list[ConvolutionTiling]:
+def convolution_candidates(geometry: Geometry, schedule: Schedule) -> list[ConvolutionCandidate]:
     """What to try in place of the cost model's schedule, the likelier first; none for an unknown
     number of images."""
     if not isinstance(geometry.images, int):
@@ -64,35 +65,35 @@ def convolution_tilings(geometry: Geometry, schedule: Schedule) -> list[Convolut
     return list(known)[:MOST]
 
 
-def _shapes(geometry: Geometry, schedule: Dense) -> Iterator[ConvolutionTiling]:
+def _shapes(geometry: Geometry, schedule: Dense) -> Iterator[ConvolutionCandidate]:
     """Other register tiles of a dense convolution, and other blocks of its channels."""
     count = part_count(geometry.outs, schedule.lanes)
     for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - schedule.vectors)):
         if vectors != schedule.vectors and vectors <= count:
-            yield ConvolutionTiling(vectors=vectors)
+            yield ConvolutionCandidate(vectors=vectors)
     for block in (schedule.block // 2, schedule.block * 2):
         whole = block > 0 and geometry.channels % block == 0
         if whole and min(_LEAST_BLOCK, geometry.channels) <= block:
-            yield ConvolutionTiling(block=block)
+            yield ConvolutionCandidate(block=block)
     down, across = schedule.down, schedule.across
     smaller = [(down - 1, across)] if down > 1 else [(1, across - 1), (1, across - 2)]
     for rows, columns in smaller:
         if columns > 0:
-            yield ConvolutionTiling(down=rows, across=columns)
+            yield ConvolutionCandidate(down=rows, across=columns)
 
 
-def _channels(geometry: Geometry, schedule: Depthwise) -> Iterator[ConvolutionTiling]:
+def _channels(geometry: Geometry, schedule: Depthwise) -> Iterator[ConvolutionCandidate]:
     """Other channels of a task of a depthwise convolution, and other pixels at a time."""
     most = part_count(geometry.groups, schedule.lanes)
     for vectors in (schedule.vectors * 2, schedule.vectors // 2, schedule.vectors * 4):
         if 0 < vectors <= most:
-            yield ConvolutionTiling(vectors=vectors)
+            yield ConvolutionCandidate(vectors=vectors)
     for across in (schedule.across // 2, schedule.across - 1, schedule.across * 2):
         if 0 < across <= geometry.outputs[1]:
-            yield ConvolutionTiling(across=across)
+            yield ConvolutionCandidate(across=across)
 
 
-def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[ConvolutionTiling]:
+def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[ConvolutionCandidate]:
     """Tasks of other sizes, with the cost model's register tile."""
     rows, panels = schedule.rows, schedule.panels
     most_rows, most_panels = schedule.outputs[0], schedule.panel_count(geometry)
@@ -106,4 +107,4 @@ def _tasks(geometry: Geometry, schedule: Schedule) -> Iterator[ConvolutionTiling
         down = min(part_count(down, schedule.down) * schedule.down, most_rows)
         across = min(across, most_panels)
         if (down, across) != (rows, panels):
-            yield ConvolutionTiling(rows=down, panels=across)
+            yield ConvolutionCandidate(rows=down, panels=across)

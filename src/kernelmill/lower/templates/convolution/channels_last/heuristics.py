@@ -15,7 +15,7 @@ from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
-from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionTiling
+from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Dense,
     Depthwise,
@@ -23,7 +23,7 @@ from kernelmill.lower.templates.convolution.channels_last.schedule import (
 )
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 
-_OPEN = ConvolutionTiling()
+_OPEN = ConvolutionCandidate()
 
 _PIXELS = {32: (16, 14, 8, 6), 16: (10, 6, 4, 2)}
 """Pixels of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers."""
@@ -44,21 +44,21 @@ _SERIAL_NS = 5000
 
 @cache
 def plan_convolution(
-    geometry: Geometry, machine: Machine, given: ConvolutionTiling = _OPEN
+    geometry: Geometry, machine: Machine, candidate: ConvolutionCandidate = _OPEN
 ) -> Schedule:
-    """The schedule for this convolution on this processor, with what is given. Depends on nothing
-    else."""
+    """The schedule for this convolution on this processor, with what the candidate settles.
+    Depends on nothing else."""
     lanes = machine.isa.lanes(geometry.accumulate)
     if geometry.depthwise:
-        return _depthwise(geometry, machine, lanes, given)
+        return _depthwise(geometry, machine, lanes, candidate)
     every = list(_tiles(geometry, machine, lanes))
-    tiles = [tile for tile in every if given.fits(tile)] or every
+    tiles = [tile for tile in every if candidate.fits(tile)] or every
     best = min(
         tiles, key=lambda tile: (_image_ns(geometry, tile, machine), -tile.down * tile.across)
     )
     return _dense(
-        geometry, replace(best, block=given.block or _choose_block(geometry, best, machine)),
-        machine, given,
+        geometry, replace(best, block=candidate.block or _choose_block(geometry, best, machine)),
+        machine, candidate,
     )  # fmt: skip
 
 
@@ -147,14 +147,16 @@ def _choose_block(geometry: Geometry, tile: Dense, machine: Machine) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _dense(geometry: Geometry, tile: Dense, machine: Machine, given: ConvolutionTiling) -> Dense:
+def _dense(
+    geometry: Geometry, tile: Dense, machine: Machine, candidate: ConvolutionCandidate
+) -> Dense:
     """The schedule with this register tile."""
 
     def task(cut: Pair) -> Dense:
         return replace(tile, rows=cut[0], panels=cut[1])
 
     panels = block_sizes(tile.panel_count(geometry))
-    cut, work = _choose_task(geometry, tile, panels, task, machine, given)
+    cut, work = _choose_task(geometry, tile, panels, task, machine, candidate)
     schedule = replace(task(cut), work=work)
     return replace(
         schedule,
@@ -165,7 +167,7 @@ def _dense(geometry: Geometry, tile: Dense, machine: Machine, given: Convolution
 
 def _choose_task(
     geometry: Geometry, tile: Schedule, panels: list[int], task: Callable[[Pair], Schedule],
-    machine: Machine, given: ConvolutionTiling,
+    machine: Machine, candidate: ConvolutionCandidate,
 ) -> tuple[Pair, int]:  # fmt: skip
     """A task's rows and panels: the least time summed over several numbers of threads; and the
     nanoseconds of all tasks on one core."""
@@ -182,8 +184,8 @@ def _choose_task(
     least = min(spent(cut, (1,)) for cut in cuts)
     threads = (1,) if least <= _SERIAL_NS else THREADS
     best = min(cuts, key=lambda cut: spent(cut, threads))
-    if given.rows and given.panels:
-        best = min(given.rows, height), given.panels
+    if candidate.rows and candidate.panels:
+        best = min(candidate.rows, height), candidate.panels
     return best, int(least) + 1
 
 
@@ -216,15 +218,15 @@ def _task_ns(geometry: Geometry, schedule: Schedule, machine: Machine) -> float:
 
 
 def _depthwise(
-    geometry: Geometry, machine: Machine, lanes: int, given: ConvolutionTiling
+    geometry: Geometry, machine: Machine, lanes: int, candidate: ConvolutionCandidate
 ) -> Depthwise:
     """One vector of products for each tap and pixel; a padded tile's columns are shared."""
-    vectors = min(part_count(geometry.groups, lanes), given.vectors or _DEPTHWISE_VECTORS)
+    vectors = min(part_count(geometry.groups, lanes), candidate.vectors or _DEPTHWISE_VECTORS)
     across = min(geometry.outputs[1], _DEPTHWISE_COLUMNS)
     cuts = range(1, across + 1)
     wasted = {n: part_count(geometry.outputs[1], n) * n - geometry.outputs[1] for n in cuts}
     across = max(cuts, key=lambda n: (n - 4 * wasted[n] / part_count(geometry.outputs[1], n), n))
-    across = given.across or across
+    across = candidate.across or across
     tile = Depthwise(
         lanes=lanes, vectors=vectors, across=across, outputs=geometry.outputs,
         pixel=lanes * vectors, use_fma=machine.isa.has_fma and geometry.accumulate.is_float,
@@ -234,5 +236,5 @@ def _depthwise(
     def task(cut: Pair) -> Depthwise:
         return replace(tile, rows=cut[0])
 
-    cut, work = _choose_task(geometry, tile, [1], task, machine, given)
+    cut, work = _choose_task(geometry, tile, [1], task, machine, candidate)
     return replace(task(cut), work=work)

@@ -14,8 +14,8 @@ from kernelmill.lower.templates.convolution.channels_last.bind import (
     convolves_last,
 )
 from kernelmill.lower.templates.convolution.channels_last.candidates import (
-    ConvolutionTiling,
-    convolution_tilings,
+    ConvolutionCandidate,
+    convolution_candidates,
 )
 from kernelmill.lower.templates.convolution.channels_last.emit import emit_convolution
 from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
@@ -38,14 +38,14 @@ class ChannelsLast:
         return ChannelsLastBinding(context)
 
     def schedule(
-        self, spec: Convolution, machine: Machine, candidate: ConvolutionTiling | None
+        self, spec: Convolution, machine: Machine, candidate: ConvolutionCandidate | None
     ) -> Schedule:
         """The cost model's schedule."""
-        return plan_convolution(spec.geometry, machine, candidate or ConvolutionTiling())
+        return plan_convolution(spec.geometry, machine, candidate or ConvolutionCandidate())
 
-    def candidates(self, spec: Convolution, schedule: Schedule) -> Sequence[ConvolutionTiling]:
+    def candidates(self, spec: Convolution, schedule: Schedule) -> Sequence[ConvolutionCandidate]:
         """Other register tiles, blocks of channels and tasks."""
-        return convolution_tilings(spec.geometry, schedule)
+        return convolution_candidates(spec.geometry, schedule)
 
     def cost(self, spec: Convolution, schedule: Schedule, machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
