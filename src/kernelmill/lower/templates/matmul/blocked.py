@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.lower.elements.sizes import part_count
@@ -31,34 +32,110 @@ class ScratchLayout:
     end: Dim
 
 
+class ReadA(Enum):
+    """Where tiles read A.
+
+    PACKED    in panels of constants
+    IN_PLACE  where it lies
+    PREFETCH  the same, and the next tile's rows are brought near meanwhile
+    COPIED    in scratch, into which a task first copies its rows
+    """
+
+    PACKED = auto()
+    IN_PLACE = auto()
+    PREFETCH = auto()
+    COPIED = auto()
+
+
+class ReadB(Enum):
+    """Where tiles read B.
+
+    PACKED    in panels of constants
+    PREFETCH  the same, and the next panel is brought near while the row tiles are summed
+    IN_PLACE  where it lies
+    COPIED    in scratch, into which each panel is first copied
+    FILLED    in scratch, where B's source makes each panel
+    """
+
+    PACKED = auto()
+    PREFETCH = auto()
+    IN_PLACE = auto()
+    COPIED = auto()
+    FILLED = auto()
+
+    @property
+    def in_scratch(self) -> bool:
+        """Whether scratch has a panel."""
+        return self in (ReadB.COPIED, ReadB.FILLED)
+
+
+@dataclass(frozen=True)
+class FromRegisters:
+    """Sums over all of k go to `store` from registers; for tiles of one row."""
+
+
+@dataclass(frozen=True)
+class ThroughScratch:
+    """Sums over all of k go to `store` by way of scratch, which has room for one tile."""
+
+
+@dataclass(frozen=True)
+class InDepthBlocks:
+    """Sums of all row tiles of a task grow in scratch, by so many of the first k axis at a time."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"blocks of {self.size} along k")
+
+
+Sums = FromRegisters | ThroughScratch | InDepthBlocks
+"""How sums come to `store`."""
+
+
 @dataclass(frozen=True)
 class Blocked:
     """Sums of a register tile stay in registers while k runs.
 
     lanes, rows, vectors    the register tile: `rows` x (`vectors` * `lanes`) sums
-    pack_a, pack_b          copy that operand into scratch first
-    store_from_registers    hand sums to `store` from registers, not by way of scratch
+    a, b                    where tiles read the operands
+    sums                    how sums come to `store`
     use_fma                 the processor multiplies and adds in one instruction
     work                    estimated nanoseconds of all tasks on one core
-    depth_block             so many of the first k axis at a time, 0 for all of it
-    prefetch_b              a packed B's next panel is brought near while the row tiles are summed
-    prefetch_a              A is read where it lies, the next tile's rows brought near meanwhile
     row_tiles, column_tiles tiles that one task computes
     """
 
     lanes: int
     rows: int
     vectors: int
-    pack_a: bool
-    pack_b: bool
-    store_from_registers: bool
+    a: ReadA
+    b: ReadB
+    sums: Sums
     use_fma: bool
     work: Dim
-    depth_block: int = 0
-    prefetch_b: bool = False
-    prefetch_a: bool = False
     row_tiles: int = 1
     column_tiles: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sums, FromRegisters) and self.rows != 1:
+            raise ValueError(f"sums of {self.rows} rows cannot be stored from registers")
+
+    @property
+    def depth_block(self) -> int:
+        """So many of the first k axis at a time, 0 for all of it."""
+        return self.sums.size if isinstance(self.sums, InDepthBlocks) else 0
+
+    @property
+    def _kept_sums(self) -> int:
+        """Sums that scratch has room for."""
+        match self.sums:
+            case FromRegisters():
+                return 0
+            case ThroughScratch():
+                return self.rows * self.width
+            case InDepthBlocks():
+                return self.row_tiles * self.rows * self.width
 
     @property
     def width(self) -> int:
@@ -89,21 +166,19 @@ class Blocked:
     def scratch(self, spec: Contraction) -> ScratchLayout:
         """The regions of a thread's scratch, each on a cache line of its own."""
         line = LINE_BYTES // spec.accumulate.bytes
-        tiles = self.row_tiles if self.depth_block else 1
-        sums = 0 if self.store_from_registers else tiles * self.rows * self.width
         first_sum = part_count(self.lanes, line) * line
-        shift = first_sum + part_count(sums, line) * line
+        shift = first_sum + part_count(self._kept_sums, line) * line
         source = shift + (part_count(self.width, line) * line if spec.dot_i8 else 0)
         kept = self.kept(spec)
         b = source + (0 if kept is None else ceildiv(kept.elements, line) * line)
         depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
         if spec.b.contiguous_along == "k":
             depth = depth + self.lanes - 1  # turned round in whole blocks
-        panel = depth * self.panel_stride(spec) if self.pack_b else 0
+        panel = depth * self.panel_stride(spec) if self.b.in_scratch else 0
         a = b + ceildiv(panel, line) * line
         rows = self.row_tiles * self.rows
         row_stride = part_count(rows, self.lanes) * self.lanes
-        packed = spec.depth * row_stride if self.pack_a else 0
+        packed = spec.depth * row_stride if self.a is ReadA.COPIED else 0
         end = a + ceildiv(packed, line) * line
         return ScratchLayout(first_sum, shift, source, b, a, row_stride, end)
 
@@ -113,7 +188,7 @@ class Blocked:
 
     def kept(self, spec: Contraction) -> KeptInput | None:
         """What the source of B's panels keeps, if it has one: for a task's columns, or with
-        `depth_block` for a tile's."""
+        blocks along k for a tile's."""
         if spec.b.source is None:
             return None
         columns, depth = self.width * (1 if self.depth_block else self.column_tiles), spec.k[0]

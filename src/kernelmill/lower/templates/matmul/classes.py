@@ -13,7 +13,7 @@ from kernelmill.core.dim import Dim, bounds, maximum
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
-from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.blocked import Blocked, FromRegisters, ThroughScratch
 from kernelmill.lower.templates.matmul.emit import emit_contraction, emit_task
 from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS, InnerProduct
@@ -50,7 +50,9 @@ def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tup
     ]
     if not isinstance(smaller[0].schedule, InnerProduct):
         few = plan_blocked(replace(spec, m=schedule.rows), machine)
-        smaller = [RowClass(schedule.rows, replace(few, store_from_registers=False))]
+        if isinstance(few.sums, FromRegisters):
+            few = replace(few, sums=ThroughScratch())
+        smaller = [RowClass(schedule.rows, few)]
     least = bounds(spec.m)[0] or 0
     kept = [one for one in smaller if one.most is not None and one.most >= least]
     if all(_copies_b(one.schedule) == _copies_b(schedule) for one in kept):
@@ -59,7 +61,7 @@ def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tup
 
 
 def _copies_b(schedule: Schedule) -> bool:
-    return isinstance(schedule, Blocked) and schedule.pack_b
+    return isinstance(schedule, Blocked) and schedule.b.in_scratch
 
 
 def emit_classes(builder: KernelBuilder, spec: Contraction, classes: Sequence[RowClass]) -> None:

@@ -3,87 +3,128 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, minimum, mod
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Tile
-from kernelmill.lower.templates.matmul.context import BlockedContext
-from kernelmill.lower.templates.matmul.operands import (
-    copy_a,
-    copy_b,
-    factors_of_b,
-    is_flat,
-    prefetching_a,
-    prefetching_b,
-    rows_of_a,
-    vectors_of_b,
+from kernelmill.lower.templates.matmul.blocked import (
+    FromRegisters,
+    InDepthBlocks,
+    ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.spec import FillPanel
+from kernelmill.lower.templates.matmul.context import BlockedContext
+from kernelmill.lower.templates.matmul.operands import PanelsOfB, RowsOfA, panels_of_b, rows_of_a
 from kernelmill.lower.templates.matmul.store import store_tile, store_vector
 from kernelmill.lower.weights.dot_operand import ZERO_POINTS
 
 
+@dataclass(frozen=True)
+class _Task:
+    """What tiles of a task are summed with.
+
+    initial  what the sums of a row tile begin with, by their places in the tile
+    keep     what is done with them, by the row tile and the column tile
+    finish   what follows, once for tiles of any number of rows and vectors
+    """
+
+    context: BlockedContext
+    a: RowsOfA
+    b: PanelsOfB
+    initial: Callable[[Dim, Sequence[int]], list[Value]]
+    keep: Callable[[Dim, Dim, Sequence[tuple[int, Value]]], None]
+    finish: Callable[[Dim, Dim], None] = lambda row, column: None
+
+
 def emit_blocked(context: BlockedContext) -> None:
     """All of a task's tiles."""
+    match context.schedule.sums:
+        case FromRegisters():
+            _from_registers(context)
+        case ThroughScratch():
+            _through_scratch(context)
+        case InDepthBlocks(size):
+            _in_depth_blocks(context, size)
+
+
+def _from_registers(context: BlockedContext) -> None:
+    if context.spec.dot_i8:
+        raise ValueError("the schedule does not fit the contraction: scratch shifts its sums")
+
+    def initial(_: Dim, places: Sequence[int]) -> list[Value]:
+        return [context.zeros()] * len(places)
+
+    def keep(row: Dim, column: Dim, sums: Sequence[tuple[int, Value]]) -> None:
+        for place, value in sums:
+            store_vector(context, row, column * context.schedule.width + place, value)
+
+    task = _Task(context, rows_of_a(context), panels_of_b(context), initial, keep)
+    _for_whole_depth(task)
+
+
+def _through_scratch(context: BlockedContext) -> None:
+    start = context.scratch.sums
+
+    def initial(_: Dim, places: Sequence[int]) -> list[Value]:
+        # From memory, so that LLVM does not set these registers before it is known that this tile
+        # is the one, at the cost of another tile's registers.
+        return [context.read(0, context.schedule.lanes)] * len(places)
+
+    def keep(_: Dim, __: Dim, sums: Sequence[tuple[int, Value]]) -> None:
+        for place, value in sums:
+            context.write(start + place, value)
+
+    def finish(row: Dim, column: Dim) -> None:
+        _store_tile(context, row, column, start)
+
+    context.write(0, context.zeros())
+    task = _Task(context, rows_of_a(context), panels_of_b(context), initial, keep, finish)
+    _for_whole_depth(task)
+
+
+def _for_whole_depth(task: _Task) -> None:
+    context = task.context
+    with context.column_tiles() as column:
+        _clear_shift(context)
+        _sum_row_tiles(task, Depth.whole(context.spec.k), column)
+
+
+def _in_depth_blocks(context: BlockedContext, size: int) -> None:
     spec, schedule = context.spec, context.schedule
-    if not schedule.store_from_registers:
-        context.write(0, context.zeros())
-    if schedule.pack_a:
-        copy_a(context)
-    fill = None
-    if context.spec.b.source is not None and not schedule.depth_block:
-        begin = context.column_block * (schedule.column_tiles * schedule.width)
-        end = minimum(spec.n, begin + schedule.column_tiles * schedule.width)
-        fill = _prepare(context, Depth.whole(spec.k), begin, end)
-    with context.column_tiles() as tile:
-        _column_tile(context, tile, fill)
+    tile = schedule.rows * schedule.width
+
+    def start(row: Dim) -> Dim:
+        return context.scratch.sums + (row - context.first_row_tile) * tile
+
+    def initial(row: Dim, places: Sequence[int]) -> list[Value]:
+        return [context.read(start(row) + place, schedule.lanes) for place in places]
+
+    def keep(row: Dim, _: Dim, sums: Sequence[tuple[int, Value]]) -> None:
+        for place, value in sums:
+            context.write(start(row) + place, value)
+
+    context.write(0, context.zeros())
+    task = _Task(context, rows_of_a(context), panels_of_b(context), initial, keep)
+    with context.column_tiles() as column:
+        _clear_shift(context)
+        _clear(context, context.scratch.sums, schedule.row_tiles * tile)
+        with context.builder.loop(0, spec.k[0], size, prefix="block") as block:
+            stop = minimum(spec.k[0], block.index + size)
+            _sum_row_tiles(task, Depth(spec.k, block.index, stop), column)
+        with context.row_tiles() as row:
+            _store_tile(context, row, column, start(row))
 
 
-def _prepare(context: BlockedContext, depth: Depth, begin: Dim, end: Dim) -> FillPanel:
-    """What fills panels of columns [begin, end)."""
-    kept = context.schedule.kept(context.spec)
-    assert kept is not None
-    return kept.prepare(context, context.batch, context.scratch.source, depth, begin, end)
-
-
-def _column_tile(context: BlockedContext, column: Dim, fill: FillPanel | None) -> None:
+def _sum_row_tiles(task: _Task, depth: Depth, column: Dim) -> None:
     """All of the task's tiles with these columns."""
-    spec, block = context.spec, context.schedule.depth_block
-    depth = Depth.whole(spec.k)
-    if spec.dot_i8:
-        _clear(context, context.scratch.shift, context.schedule.width)
-    if not block:
-        _pack_b(context, depth, column, fill)
-        _add_shift(context, depth, column)
-        with context.row_tiles() as row:
-            _sum_tile(context, depth, row, column)
-            if not context.schedule.store_from_registers:
-                _store_tile(context, row, column)
-        return
-    _clear_sums(context)
-    with context.builder.loop(0, spec.k[0], block, prefix="block") as start:
-        part = Depth(spec.k, start.index, minimum(spec.k[0], start.index + block))
-        _pack_b(context, part, column, None)
-        _add_shift(context, part, column)
-        with context.row_tiles() as row:
-            _sum_tile(context, part, row, column)
-    with context.row_tiles() as row:
-        _store_tile(context, row, column)
-
-
-def _pack_b(context: BlockedContext, depth: Depth, column: Dim, fill: FillPanel | None) -> None:
-    """Fill the panel of B in scratch, if it has one; by what was prepared for the task, or anew."""
-    schedule = context.schedule
-    if context.spec.b.source is not None:
-        begin = column * schedule.width
-        end = minimum(context.spec.n, begin + schedule.width)
-        fill = fill or _prepare(context, depth, begin, end)
-        stride = schedule.panel_stride(context.spec)
-        fill(begin, end, context.scratch.b - depth.start * depth.inner * stride, stride)
-    elif schedule.pack_b:
-        copy_b(context, depth, column)
+    task.b.fill(depth, column)
+    _add_shift(task, depth, column)
+    with task.context.row_tiles() as row:
+        _sum_tile(task, depth, row, column)
+        task.finish(row, column)
 
 
 # ---- sums -----------------------------------------------------------------------------------
@@ -103,12 +144,13 @@ def _choose(builder: KernelBuilder, choices: Sequence[Choice]) -> None:
         _choose(builder, others)
 
 
-def _sum_tile(context: BlockedContext, depth: Depth, row: Dim, column: Dim) -> None:
+def _sum_tile(task: _Task, depth: Depth, row: Dim, column: Dim) -> None:
     """Sum one tile, with as many rows and vectors as there are at the edges."""
 
     def with_vectors(vectors: int) -> Callable[[], None]:
-        return lambda: _choose(context.builder, _row_choices(context, depth, row, column, vectors))
+        return lambda: _choose(context.builder, _row_choices(task, depth, row, column, vectors))
 
+    context = task.context
     spec, schedule = context.spec, context.schedule
     if isinstance(spec.n, int) and spec.n % schedule.width:
         full, rest = divmod(spec.n, schedule.width)
@@ -122,12 +164,12 @@ def _sum_tile(context: BlockedContext, depth: Depth, row: Dim, column: Dim) -> N
 
 
 def _row_choices(
-    context: BlockedContext, depth: Depth, row: Dim, column: Dim, vectors: int
+    task: _Task, depth: Depth, row: Dim, column: Dim, vectors: int
 ) -> Sequence[Choice]:
-    m, rows = context.spec.m, context.schedule.rows
+    m, rows = task.context.spec.m, task.context.schedule.rows
 
     def with_rows(count: int) -> Callable[[], None]:
-        return lambda: _register_tile(context, depth, row, column, count, vectors)
+        return lambda: _register_tile(task, depth, row, column, count, vectors)
 
     if mod(m, rows) == 0:
         return [(None, with_rows(rows))]
@@ -142,9 +184,9 @@ def _row_choices(
 
 
 def _register_tile(
-    context: BlockedContext, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int
+    task: _Task, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int
 ) -> None:
-    builder, schedule = context.builder, context.schedule
+    context, schedule = task.context, task.context.schedule
     tile = Tile(
         rows,
         vectors,
@@ -154,47 +196,20 @@ def _register_tile(
         context.spec.unit,
         context.spec.b.panelled,
     )
-    if is_flat(context):
+    if task.a.flat and task.b.flat:
         depth = depth.collapsed()
-    a = rows_of_a(context, depth, row)
-    b = vectors_of_b(context, depth, column, vectors)
-    if schedule.prefetch_b:
-        b = prefetching_b(context, b, depth, row, column)
-    if schedule.prefetch_a:
-        a = prefetching_a(context, a, row)
-    places = [
-        _sums(context, row) + i * schedule.width + v * schedule.lanes
-        for i in range(rows)
-        for v in range(vectors)
-    ]
-    if schedule.store_from_registers:
-        initial = [context.zeros()] * len(places)
-    elif schedule.depth_block:
-        initial = [context.read(place, schedule.lanes) for place in places]
-    else:
-        # From memory, so that LLVM does not set these registers before it is known that this tile
-        # is the one, at the cost of another tile's registers.
-        initial = [context.read(0, schedule.lanes)] * len(places)
-    factors = factors_of_b(context, column, vectors)
-    sums = tile.sum_products(builder, depth, a, b, initial, factors)
-    if schedule.store_from_registers:
-        for v, value in enumerate(sums):
-            store_vector(context, row, column * schedule.width + v * schedule.lanes, value)
-        return
-    for place, value in zip(places, sums, strict=True):
-        context.write(place, value)
+    a = task.a.elements(depth, row)
+    b = task.b.ahead(task.b.vectors(depth, column, vectors), depth, row, column)
+    places = [i * schedule.width + v * schedule.lanes for i in range(rows) for v in range(vectors)]
+    initial = task.initial(row, places)
+    factors = task.b.factors(column, vectors)
+    sums = tile.sum_products(context.builder, depth, a, b, initial, factors)
+    task.keep(row, column, list(zip(places, sums, strict=True)))
 
 
-def _sums(context: BlockedContext, row: Dim) -> Dim:
-    """Where scratch holds the sums of a tile."""
-    schedule = context.schedule
-    slot = row - context.first_row_tile if schedule.depth_block else 0
-    return context.scratch.sums + slot * (schedule.rows * schedule.width)
-
-
-def _clear_sums(context: BlockedContext) -> None:
-    schedule = context.schedule
-    _clear(context, context.scratch.sums, schedule.row_tiles * schedule.rows * schedule.width)
+def _clear_shift(context: BlockedContext) -> None:
+    if context.spec.dot_i8:
+        _clear(context, context.scratch.shift, context.schedule.width)
 
 
 def _clear(context: BlockedContext, start: int, size: int) -> None:
@@ -203,15 +218,16 @@ def _clear(context: BlockedContext, start: int, size: int) -> None:
         context.write(start + loop.index * lanes, zeros)
 
 
-def _add_shift(context: BlockedContext, depth: Depth, column: Dim) -> None:
+def _add_shift(task: _Task, depth: Depth, column: Dim) -> None:
     """For dot_i8: 128 times the sums of the tile's columns, which A's bytes add to every row."""
+    context = task.context
     if not context.spec.dot_i8:
         return
     schedule, shift = context.schedule, context.scratch.shift
     tile = Tile(
         1, schedule.vectors, schedule.lanes, context.dtype, schedule.use_fma, context.spec.unit
     )
-    b = vectors_of_b(context, depth, column, schedule.vectors)
+    b = task.b.vectors(depth, column, schedule.vectors)
     places = [shift + v * schedule.lanes for v in range(schedule.vectors)]
     known = [context.read(place, schedule.lanes) for place in places]
     zero_points = context.builder.op("splat", ZERO_POINTS, dtype=context.dtype)
@@ -220,6 +236,7 @@ def _add_shift(context: BlockedContext, depth: Depth, column: Dim) -> None:
         context.write(place, value)
 
 
-def _store_tile(context: BlockedContext, row: Dim, column: Dim) -> None:
+def _store_tile(context: BlockedContext, row: Dim, column: Dim, start: Dim) -> None:
+    """Store a tile whose sums scratch has at `start`."""
     shift = context.scratch.shift if context.spec.dot_i8 else None
-    store_tile(context, row, column, _sums(context, row), shift)
+    store_tile(context, row, column, start, shift)

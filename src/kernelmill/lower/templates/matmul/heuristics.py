@@ -18,7 +18,14 @@ from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
-from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.blocked import (
+    Blocked,
+    FromRegisters,
+    InDepthBlocks,
+    ReadA,
+    ReadB,
+    ThroughScratch,
+)
 from kernelmill.lower.templates.matmul.candidates import Tiling
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 
@@ -61,21 +68,23 @@ def plan_blocked(spec: Contraction, machine: Machine, given: Tiling = _OPEN) -> 
         lanes=lanes,
         rows=rows,
         vectors=vectors,
-        pack_a=spec.a.packed is None and not spec.a.direct,
-        pack_b=spec.b.packed is None and _must_pack_b(spec, machine, one_tile),
-        store_from_registers=rows == 1 and one_tile and shallow,
+        a=_read_a(spec),
+        b=_read_b(spec, machine, one_tile),
+        sums=FromRegisters() if rows == 1 and one_tile and shallow else ThroughScratch(),
         use_fma=machine.isa.has_fma and spec.accumulate.is_float,
         work=estimated_work(spec, lanes, machine),
     )
     if one_tile:
         return _with_tasks(schedule, spec, machine, given)
     block = given.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride(spec))
-    schedule = _with_tasks(replace(schedule, depth_block=block), spec, machine, given)
-    return replace(
-        schedule,
-        prefetch_b=_prefetches_b(schedule, spec, machine),
-        prefetch_a=_prefetches_a(schedule, spec, machine),
-    )
+    if block:
+        schedule = replace(schedule, sums=InDepthBlocks(block))
+    schedule = _with_tasks(schedule, spec, machine, given)
+    if _prefetches_a(schedule, spec, machine):
+        schedule = replace(schedule, a=ReadA.PREFETCH)
+    if _prefetches_b(schedule, spec, machine):
+        schedule = replace(schedule, b=ReadB.PREFETCH)
+    return schedule
 
 
 # ---- the register tile ----------------------------------------------------------------------
@@ -127,12 +136,26 @@ def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
     return min(range(limit, limit * 2 // 3 - 1, -1), key=spent)
 
 
-# ---- packing --------------------------------------------------------------------------------
+# ---- where operands are read ----------------------------------------------------------------
 
 
-def _must_pack_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
+def _read_a(spec: Contraction) -> ReadA:
+    if spec.a.packed is not None:
+        return ReadA.PACKED
+    return ReadA.IN_PLACE if spec.a.direct else ReadA.COPIED
+
+
+def _read_b(spec: Contraction, machine: Machine, one_tile: bool) -> ReadB:
+    if spec.b.packed is not None:
+        return ReadB.PACKED
+    if spec.b.source is not None:
+        return ReadB.FILLED
+    return ReadB.COPIED if _must_copy_b(spec, machine, one_tile) else ReadB.IN_PLACE
+
+
+def _must_copy_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
-    if spec.b.source is not None or spec.b.contiguous_along == "k" or spec.group > 1:
+    if spec.b.contiguous_along == "k" or spec.group > 1:
         return True
     if one_tile:
         return False
@@ -145,13 +168,14 @@ def _must_pack_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
 
 def _prefetches_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
     """Whether panels of constants come from far, each to be read by several tiles at a time."""
-    whole = spec.b.packed is not None and not schedule.depth_block and schedule.row_tiles > 1
+    whole = schedule.b is ReadB.PACKED and not schedule.depth_block and schedule.row_tiles > 1
     return whole and _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
 
 
 def _prefetches_a(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
     """Whether rows of A come from far, each tile's anew."""
-    in_place = spec.a.prefetch is not None and not schedule.pack_a and len(spec.k) == 1
+    known = spec.a.prefetch is not None and len(spec.k) == 1
+    in_place = schedule.a is ReadA.IN_PLACE and known
     again = schedule.row_tiles > 1 and not schedule.depth_block
     return in_place and again and _bytes(spec, size_hint(spec.m)) > machine.l2_bytes // 2
 
@@ -214,17 +238,18 @@ def _task_ns(schedule: Blocked, spec: Contraction, machine: Machine) -> Callable
     """Nanoseconds of a task by its row tiles and column tiles."""
     depth = size_hint(spec.depth)
     tile = tile_ns(schedule.rows, schedule.vectors, machine)
-    copy_a = _copying(spec.a, ("outer", "k"), schedule.lanes) if schedule.pack_a else 0.0
+    copies_a = schedule.a is ReadA.COPIED
+    copy_a = _copying(spec.a, ("outer", "k"), schedule.lanes) if copies_a else 0.0
 
     @cache
     def panels(column_tiles: int) -> tuple[float, float]:
         """Of streaming B in, and of making its panels."""
         elements = column_tiles * schedule.width * depth
         streamed = machine.streaming(elements * spec.accumulate.bytes)
-        if spec.b.source is not None:
+        if schedule.b is ReadB.FILLED:
             made = _source_operations(replace(schedule, column_tiles=column_tiles), spec)
             return streamed, machine.time(made, {})
-        if schedule.pack_b:
+        if schedule.b is ReadB.COPIED:
             made = elements * _copying(spec.b, ("outer",), schedule.lanes)
             return streamed, machine.time(made, {})
         return streamed, 0.0

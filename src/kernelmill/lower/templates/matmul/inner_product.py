@@ -15,8 +15,7 @@ from kernelmill.lower.schedule.tile_cost import tile_ns
 from kernelmill.lower.templates.matmul.candidates import Tiling
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.heuristics import choose_tasks, estimated_work
-from kernelmill.lower.templates.matmul.operands import loader
-from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.spec import Contraction, loader
 from kernelmill.lower.templates.matmul.store import store_tile
 
 MOST_ROWS = 4

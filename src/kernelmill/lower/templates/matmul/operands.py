@@ -2,26 +2,65 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dim import Dim, ceildiv, minimum
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, part_count
-from kernelmill.lower.emit.callbacks import LoadElement
+from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement
 from kernelmill.lower.emit.context import EmitContext
-from kernelmill.lower.emit.depth import Depth, for_each_k, visit_each_k
+from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch
 from kernelmill.lower.emit.panels import panel_index
-from kernelmill.lower.emit.transpose import transpose
+from kernelmill.lower.templates.matmul.blocked import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import BlockedContext
-from kernelmill.lower.templates.matmul.spec import Contraction, Operand
+from kernelmill.lower.templates.matmul.copies import copy_a, copy_b, place_of_a
+from kernelmill.lower.templates.matmul.spec import Contraction, FillPanel, loader
 
 
-def rows_of_a(context: BlockedContext, depth: Depth, tile: Dim) -> Fetch:
-    """Elements of A in tile number `tile`."""
+@dataclass(frozen=True)
+class RowsOfA:
+    """How tiles read A.
+
+    elements  those in a tile, by its number
+    flat      k may run as one axis, since A is not read where it lies
+    """
+
+    elements: Callable[[Depth, Dim], Fetch]
+    flat: bool = True
+
+
+def rows_of_a(context: BlockedContext) -> RowsOfA:
+    """How a task's tiles read A. Emits what must be done before the first of them."""
     spec, rows = context.spec, context.schedule.rows
-    if context.schedule.pack_a and spec.a.packed is None:
+
+    def elements(depth: Depth, tile: Dim) -> Fetch:
+        return elements_of_a(context, spec, context.batch, depth, tile, rows)
+
+    def copied(depth: Depth, tile: Dim) -> Fetch:
         first = (tile - context.first_row_tile) * rows
-        return lambda i, k: context.read_copied(_scratch_a(context, first + i, depth.number(k)))
-    return elements_of_a(context, spec, context.batch, depth, tile, rows)
+        return lambda i, k: context.read_copied(place_of_a(context, first + i, depth.number(k)))
+
+    match context.schedule.a:
+        case ReadA.PACKED:
+            _need(spec.a.packed, "A is not packed")
+            return RowsOfA(elements)
+        case ReadA.IN_PLACE:
+            loader(spec.a)
+            return RowsOfA(elements, flat=False)
+        case ReadA.PREFETCH:
+            loader(spec.a)
+            prefetch = _need(spec.a.prefetch, "A cannot be prefetched")
+            return RowsOfA(
+                lambda depth, tile: _prefetching_a(context, elements(depth, tile), prefetch, tile),
+                flat=False,
+            )
+        case ReadA.COPIED:
+            copy_a(context)
+            return RowsOfA(copied)
 
 
 def elements_of_a(
@@ -38,29 +77,96 @@ def elements_of_a(
     return lambda i, k: load(context.builder, batch, tile * rows + i, k, None)
 
 
-def vectors_of_b(context: BlockedContext, depth: Depth, tile: Dim, vectors: int) -> Fetch:
-    """Vectors of B in tile number `tile`."""
-    spec, schedule = context.spec, context.schedule
-    lanes = schedule.lanes
-    if spec.b.packed is not None:
-        name = spec.b.packed
+@dataclass(frozen=True)
+class PanelsOfB:
+    """How tiles read B.
+
+    vectors  so many in a column tile, by its number
+    fill     make the column tile's panel in scratch, if it has one
+    ahead    the vectors as `vectors` gives them to a tile, by its row and column, and with its
+             products the tile's share of the next panel is brought near
+    factors  what the sums of each index of the first k axis are multiplied with, for each vector
+    flat     k may run as one axis, since B is not read where it lies
+    """
+
+    vectors: Callable[[Depth, Dim, int], Fetch]
+    fill: Callable[[Depth, Dim], None] = lambda depth, column: None
+    ahead: Callable[[Fetch, Depth, Dim, Dim], Fetch] = lambda vectors, depth, row, column: vectors
+    factors: Callable[[Dim, int], Fetch | None] = lambda column, count: None
+    flat: bool = True
+
+
+def panels_of_b(context: BlockedContext) -> PanelsOfB:
+    """How a task's tiles read B. Emits what must be done before the first of them."""
+    b, lanes = context.spec.b, context.schedule.lanes
+
+    def packed(depth: Depth, tile: Dim, _: int) -> Fetch:
+        name = _need(b.packed, "B is not packed")
         return lambda v, k: _read_packed(
-            context, spec, name, context.panel(tile, depth.number(k)) + v * lanes, lanes
+            context, context.spec, name, context.panel(tile, depth.number(k)) + v * lanes, lanes
         )
-    if schedule.pack_b:
-        stride = schedule.panel_stride(spec)
+
+    def copied(depth: Depth, _: Dim, __: int) -> Fetch:
+        stride = context.schedule.panel_stride(context.spec)
         first = context.scratch.b - depth.start * depth.inner * stride
         return lambda v, k: context.read_copied(first + depth.number(k) * stride + v * lanes, lanes)
-    return _vectors(
-        context, spec.b.factored[0] if spec.b.factored else loader(spec.b), tile, vectors
+
+    match context.schedule.b:
+        case ReadB.PACKED:
+            return PanelsOfB(packed)
+        case ReadB.PREFETCH:
+            return PanelsOfB(packed, ahead=partial(_prefetching_b, context))
+        case ReadB.IN_PLACE:
+            return _in_place(context)
+        case ReadB.COPIED:
+            return PanelsOfB(copied, partial(copy_b, context))
+        case ReadB.FILLED:
+            return PanelsOfB(copied, _filling(context))
+
+
+def _in_place(context: BlockedContext) -> PanelsOfB:
+    b = context.spec.b
+    if b.factored is None:
+        load = loader(b)
+        return PanelsOfB(lambda _, tile, count: _vectors(context, load, tile, count), flat=False)
+    load, factor = b.factored
+    return PanelsOfB(
+        lambda _, tile, count: _vectors(context, load, tile, count),
+        factors=lambda tile, count: _vectors(context, factor, tile, count),
+        flat=False,
     )
 
 
-def prefetching_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
+def _filling(context: BlockedContext) -> Callable[[Depth, Dim], None]:
+    """What makes a panel by B's source: of what it keeps for all of the task, or, with blocks along
+    k, for each panel anew."""
+    spec, schedule = context.spec, context.schedule
+    stride = schedule.panel_stride(spec)
+    kept = _need(schedule.kept(spec), "B has no source")
+
+    def prepare(depth: Depth, begin: Dim, end: Dim) -> FillPanel:
+        return kept.prepare(context, context.batch, context.scratch.source, depth, begin, end)
+
+    whole = None
+    if not schedule.depth_block:
+        begin = context.column_block * (schedule.column_tiles * schedule.width)
+        end = minimum(spec.n, begin + schedule.column_tiles * schedule.width)
+        whole = prepare(Depth.whole(spec.k), begin, end)
+
+    def fill(depth: Depth, column: Dim) -> None:
+        begin = column * schedule.width
+        end = minimum(spec.n, begin + schedule.width)
+        fill_panel = whole or prepare(depth, begin, end)
+        fill_panel(begin, end, context.scratch.b - depth.start * depth.inner * stride, stride)
+
+    return fill
+
+
+def _prefetching_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
     """`b`, and with its products the row tile's share of the next panel brought near: all row tiles
     together ask for each line a few times at most."""
-    spec, schedule, name = context.spec, context.schedule, context.spec.b.packed
-    assert name is not None
+    spec, schedule = context.spec, context.schedule
+    name = _need(spec.b.packed, "B is not packed")
     vectors, tiles, lanes = schedule.vectors, schedule.row_tiles, schedule.lanes
     lines = part_count(vectors, tiles)
     step = lines * lanes // min(lanes, _power_of_two(tiles // vectors))
@@ -77,13 +183,14 @@ def prefetching_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, col
     return fetch
 
 
-def prefetching_a(context: BlockedContext, a: Fetch, tile: Dim) -> Fetch:
+def _prefetching_a(
+    context: BlockedContext, a: Fetch, prefetch: PrefetchElement, tile: Dim
+) -> Fetch:
     """`a`, read where it lies, and with its products the rows of the next tile brought near.
 
     Each row is a stream of its own, which a processor would have to find out about in every tile.
     """
-    rows, prefetch = context.schedule.rows, context.spec.a.prefetch
-    assert prefetch is not None
+    rows = context.schedule.rows
 
     def fetch(i: int, k: Dims) -> Value:
         if i == 0:
@@ -98,14 +205,6 @@ def _power_of_two(count: int) -> int:
     return 1 << max(count, 1).bit_length() - 1
 
 
-def factors_of_b(context: BlockedContext, tile: Dim, vectors: int) -> Fetch | None:
-    """What the sums of each index of the first k axis are multiplied with, for each vector."""
-    b = context.spec.b
-    if b.factored is None or context.schedule.pack_b:
-        return None
-    return _vectors(context, b.factored[1], tile, vectors)
-
-
 def _vectors(context: BlockedContext, load: LoadElement, tile: Dim, vectors: int) -> Fetch:
     n, lanes = context.spec.n, context.schedule.lanes
     starts = [tile * context.schedule.width + v * lanes for v in range(vectors)]
@@ -115,19 +214,14 @@ def _vectors(context: BlockedContext, load: LoadElement, tile: Dim, vectors: int
     )
 
 
-def is_flat(context: BlockedContext) -> bool:
-    """Whether k may run as one axis, since neither operand is read where it lies."""
-    spec, schedule = context.spec, context.schedule
-    return (spec.a.packed is not None or schedule.pack_a) and (
-        spec.b.packed is not None or schedule.pack_b
-    )
+T = TypeVar("T")
 
 
-def loader(operand: Operand) -> LoadElement:
-    """How to read an operand that is not packed."""
-    if operand.load is None:
-        raise ValueError("an operand that is not packed needs a `load`")
-    return operand.load
+def _need(given: T | None, fault: str) -> T:
+    """What the operand must have to be read as the schedule says."""
+    if given is None:
+        raise ValueError(f"the schedule does not fit the contraction: {fault}")
+    return given
 
 
 def _read_packed(
@@ -138,112 +232,3 @@ def _read_packed(
         return context.read_packed(name, index, lanes)
     value = context.builder.load(name, index * group, context.packed_dtype(name), lanes * group)
     return context.builder.op("bitcast", value, dtype=spec.element, lanes=lanes)
-
-
-# ---- copies into scratch --------------------------------------------------------------------
-
-
-def copy_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
-    """A panel of B, for all of `depth`, into scratch."""
-    lanes, width = context.schedule.lanes, context.schedule.width
-    if context.spec.b.contiguous_along == "k":
-        _turn_b(context, depth, tile)
-    elif context.spec.b.direct or context.spec.b.panelled:
-        _copy_columns(context, depth, tile, [v * lanes for v in range(context.schedule.vectors)])
-    else:
-        # One vector for every k, so that what depends on the columns alone is computed once.
-        left = minimum(width, context.spec.n - tile * width)
-        with context.builder.loop(0, ceildiv(left, lanes), prefix="v") as vector:
-            _copy_columns(context, depth, tile, [vector.index * lanes])
-
-
-def _copy_columns(context: BlockedContext, depth: Depth, tile: Dim, columns: list[Dim]) -> None:
-    spec, width = context.spec, context.schedule.width
-    load = loader(spec.b)
-    starts = [tile * width + column for column in columns]
-    masked = [context.masked(spec.n - start, spec.n) for start in starts]
-    first = context.scratch.b - depth.start * depth.inner * width
-
-    def copy(k: Dims) -> None:
-        offset = first + depth.number(k) * width
-        for column, start, lane in zip(columns, starts, masked, strict=True):
-            value = load(context.builder, context.batch, start + context.lane.index, k, lane)
-            context.write(offset + column, value)
-
-    visit_each_k(context.builder, depth, copy)
-
-
-def _turn_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
-    """Square blocks, vectors along k of neighbouring columns, are turned round in registers.
-
-    A block at the end of the last k axis fills rows of the panel that are written after it, or are
-    beyond the last one.
-    """
-    spec, schedule = context.spec, context.schedule
-    width, lanes = schedule.width, schedule.lanes
-    load = loader(spec.b)
-    groups = ceildiv(minimum(width, spec.n - tile * width), lanes)
-    single = len(depth.axes) == 1
-    stop, size = (depth.stop, depth.stop - depth.start) if single else (depth.axes[-1],) * 2
-    first = context.scratch.b - depth.start * depth.inner * width
-
-    def copy(k: Dims, _: list[Value]) -> list[Value]:
-        lane = context.masked(stop - k[-1], size)
-        along = (*k[:-1], k[-1] + context.lane.index)
-        with context.builder.loop(0, groups, prefix="v") as group:
-            start = tile * width + group.index * lanes
-            columns = [minimum(start + column, spec.n - 1) for column in range(lanes)]
-            rows = [load(context.builder, context.batch, n, along, lane) for n in columns]
-            offset = first + depth.number(k) * width + group.index * lanes
-            for i, value in enumerate(transpose(context.builder, rows)):
-                context.write(offset + i * width, value)
-        return []
-
-    for_each_k(context.builder, depth, [], copy, lanes)
-
-
-def copy_a(context: BlockedContext) -> None:
-    """The task's rows of A, for all k, into scratch."""
-    spec, schedule = context.spec, context.schedule
-    start = context.first_row_tile * schedule.rows
-    count = minimum(schedule.row_tiles * schedule.rows, spec.m - start)
-    depth = Depth.whole(spec.k)
-    if spec.a.contiguous_along == "outer":
-        with context.builder.loop(0, ceildiv(count, schedule.lanes), prefix="v") as vector:
-            _copy_rows(context, depth, start, vector.index * schedule.lanes, count)
-        return
-    with context.builder.loop(0, count, prefix="m") as row:
-        _copy_row(context, depth, start + row.index, row.index)
-
-
-def _copy_rows(context: BlockedContext, depth: Depth, start: Dim, row: Dim, count: Dim) -> None:
-    load = loader(context.spec.a)
-    lane = context.masked(count - row, count)
-
-    def copy(k: Dims) -> None:
-        value = load(context.builder, context.batch, start + row + context.lane.index, k, lane)
-        context.write(_scratch_a(context, row, depth.number(k)), value)
-
-    visit_each_k(context.builder, depth, copy)
-
-
-def _copy_row(context: BlockedContext, depth: Depth, row: Dim, local: Dim) -> None:
-    load = loader(context.spec.a)
-    size = depth.axes[-1]
-
-    def copy(k: Dims, _: list[Value]) -> list[Value]:
-        lane = context.masked(size - k[-1], size)
-        along = (*k[:-1], k[-1] + context.lane.index)
-        value = load(context.builder, context.batch, row, along, lane)
-        context.write(_scratch_a(context, local, depth.number(k)), value, lane.mask)
-        return []
-
-    for_each_k(context.builder, depth, [], copy, context.schedule.lanes)
-
-
-def _scratch_a(context: BlockedContext, row: Dim, k: Dim) -> Dim:
-    """Where scratch holds an element of A; `row` counts from the task's first."""
-    layout = context.scratch
-    if context.spec.a.contiguous_along == "outer":
-        return layout.a + k * layout.row_stride + row
-    return layout.a + row * context.spec.depth + k

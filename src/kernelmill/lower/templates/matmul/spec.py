@@ -103,6 +103,13 @@ class Operand:
     source: PanelSource | None = None
 
 
+def loader(operand: Operand) -> LoadElement:
+    """How to read an operand that is not packed."""
+    if operand.load is None:
+        raise ValueError("an operand that is not packed needs a `load`")
+    return operand.load
+
+
 @dataclass(frozen=True)
 class Contraction:
     """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.

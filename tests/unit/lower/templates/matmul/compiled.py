@@ -33,6 +33,7 @@ from kernelmill.lower.templates.matmul import (
     plan_classes,
     plan_contraction,
 )
+from kernelmill.lower.templates.matmul.blocked import ReadA, ReadB, Sums
 from tests.unit.codegen.native import link
 
 FLAVOURS = ("k", "outer", "strided", "packed", "computed k", "computed outer")
@@ -253,7 +254,7 @@ class Case:
         torch.testing.assert_close(self.compiled(), self.expected(), rtol=0, atol=0)
 
 
-def adjusted(**changes: int | bool) -> Callable[[Schedule], Schedule]:
+def adjusted(**changes: int | ReadA | ReadB | Sums) -> Callable[[Schedule], Schedule]:
     """Plan as usual, but with these fields."""
     return lambda schedule: replace(schedule, **changes)  # pyright: ignore[reportArgumentType]
 

@@ -13,7 +13,14 @@ from kernelmill.core.dtype import F32, F64, I64
 from kernelmill.core.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.templates.matmul import Contraction, Schedule, plan_contraction
-from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.blocked import (
+    Blocked,
+    FromRegisters,
+    InDepthBlocks,
+    ReadA,
+    ReadB,
+    ThroughScratch,
+)
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct
 from tests.unit.codegen.native import TARGETS
 from tests.unit.lower.templates.matmul.compiled import FLAVOURS, Case, adjusted
@@ -76,18 +83,27 @@ def test_small_work_is_one_task() -> None:
     assert plan(case).tasks(case.spec) == 1
 
 
-def test_what_is_packed() -> None:
-    def packs(m: int, n: int, k: int, a: str, b: str) -> tuple[bool, bool]:
+def test_where_operands_are_read() -> None:
+    def reads(m: int, n: int, k: int, a: str, b: str) -> tuple[ReadA, ReadB]:
         schedule = plan(Case(m, n, (k,), a=a, b=b))
-        return schedule.pack_a, schedule.pack_b
+        return schedule.a, schedule.b
 
-    assert packs(128, 768, 768, "k", "packed") == (False, False)
-    assert packs(128, 768, 768, "computed k", "packed") == (True, False)
-    assert packs(128, 768, 768, "k", "outer") == (False, True)
-    assert packs(64, 64, 64, "k", "outer") == (False, False)  # near enough as it lies
-    assert packs(64, 64, 64, "k", "k") == (False, True)
-    assert packs(1, 768, 768, "k", "outer") == (False, False)  # read once
-    assert packs(1, 768, 9, "k", "computed outer") == (False, False)
+    in_place = ReadA.IN_PLACE, ReadB.IN_PLACE
+    assert reads(64, 768, 768, "packed", "k") == (ReadA.PACKED, ReadB.COPIED)
+    assert reads(5, 768, 768, "k", "packed") == (ReadA.IN_PLACE, ReadB.PACKED)
+    assert reads(5, 768, 768, "computed k", "packed") == (ReadA.COPIED, ReadB.PACKED)
+    assert reads(64, 768, 768, "k", "outer") == (ReadA.IN_PLACE, ReadB.COPIED)
+    assert reads(64, 64, 64, "k", "outer") == in_place  # near enough as it lies
+    assert reads(64, 64, 64, "k", "k") == (ReadA.IN_PLACE, ReadB.COPIED)
+    assert reads(1, 768, 768, "k", "outer") == in_place  # read once
+    assert reads(1, 768, 9, "k", "computed outer") == in_place
+
+
+def test_how_sums_come_to_their_store() -> None:
+    assert plan(Case(1, 768, (9,), b="outer")).sums == FromRegisters()
+    assert plan(Case(1, 768, (768,), b="outer")).sums == ThroughScratch()
+    assert plan(Case(2, 768, (9,), b="outer")).sums == ThroughScratch()
+    assert isinstance(plan(Case(20, 768, (20_000,), b="outer")).sums, InDepthBlocks)
 
 
 def test_few_rows_by_columns_of_contiguous_k_are_dot_products() -> None:
@@ -137,28 +153,28 @@ def test_work_grows_with_the_contraction() -> None:
 
 
 def test_panels_of_constants_that_several_tiles_read_are_fetched_ahead() -> None:
-    assert plan(Case(128, 768, (768,))).prefetch_b
-    assert not plan(Case(5, 768, (768,))).prefetch_b  # read once
-    assert not plan(Case(128, 64, (64,))).prefetch_b  # near enough
-    assert not plan(Case(128, 768, (768,), b="outer")).prefetch_b
+    assert plan(Case(128, 768, (768,))).b is ReadB.PREFETCH
+    assert plan(Case(5, 768, (768,))).b is not ReadB.PREFETCH  # read once
+    assert plan(Case(128, 64, (64,))).b is not ReadB.PREFETCH  # near enough
+    assert plan(Case(128, 768, (768,), b="outer")).b is not ReadB.PREFETCH
     for m in (33, 100):
         case = Case(m, 210, (600,), target=HERE)
-        assert plan(case, HERE).prefetch_b
+        assert plan(case, HERE).b is ReadB.PREFETCH
         case.check()
 
 
 def test_rows_that_come_from_far_are_brought_near_a_tile_ahead() -> None:
-    assert plan(Case(1024, 768, (768,))).prefetch_a
-    assert plan(Case(1024, 96, (256,), b="outer")).prefetch_a
-    assert not plan(Case(64, 768, (768,))).prefetch_a  # near enough
-    assert not plan(Case(8, 768, (20_000,))).prefetch_a  # one tile
+    assert plan(Case(1024, 768, (768,))).a is ReadA.PREFETCH
+    assert plan(Case(1024, 96, (256,), b="outer")).a is ReadA.PREFETCH
+    assert plan(Case(64, 768, (768,))).a is not ReadA.PREFETCH  # near enough
+    assert plan(Case(8, 768, (20_000,))).a is not ReadA.PREFETCH  # one tile
     for a in ("outer", "strided", "packed", "computed k"):
-        assert not plan(Case(1024, 768, (768,), a=a)).prefetch_a
+        assert plan(Case(1024, 768, (768,), a=a)).a is not ReadA.PREFETCH
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 3, 40])
 def test_the_row_tiles_of_a_task_ask_for_the_whole_next_panel(tiles: int) -> None:
-    given = Case(8 * tiles, 96, (64,), adjust=adjusted(prefetch_b=True, rows=8, row_tiles=tiles))
+    given = Case(8 * tiles, 96, (64,), adjust=adjusted(b=ReadB.PREFETCH, rows=8, row_tiles=tiles))
     case = replace(given, target=AVX512)
     panel = 64 * case.schedule.width
     asked = {index // 16 for index in _prefetched(case, "b") if index < 2 * panel}
@@ -167,7 +183,7 @@ def test_the_row_tiles_of_a_task_ask_for_the_whole_next_panel(tiles: int) -> Non
 
 @pytest.mark.parametrize("m", [24, 21])
 def test_each_row_tile_asks_for_the_rows_of_the_next(m: int) -> None:
-    case = Case(m, 48, (32,), adjust=adjusted(prefetch_a=True, rows=8, row_tiles=3))
+    case = Case(m, 48, (32,), adjust=adjusted(a=ReadA.PREFETCH, rows=8, row_tiles=3))
     asked = _prefetched(replace(case, target=AVX512), "a")
     assert {index // 16 for index in asked} == set(range(8 * 32 // 16, 4 * 8 * 32 // 16))
 

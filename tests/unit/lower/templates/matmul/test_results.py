@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, I64, U8, DType
 from kernelmill.core.machine import profile
+from kernelmill.lower.templates.matmul.blocked import InDepthBlocks, ReadB
 from tests.unit.lower.templates.matmul.compiled import FLAVOURS, Case, adjusted
 
 SIZES = [
@@ -123,16 +124,15 @@ def test_narrower_vectors(level: int, b: str) -> None:
 @pytest.mark.parametrize("a", ["k", "computed k", "computed outer"])
 @pytest.mark.parametrize(("k", "block"), [((5, 3, 2), 2), ((100,), 33)])
 def test_sums_taken_in_blocks_of_k(a: str, b: str, k: tuple[int, ...], block: int) -> None:
-    case = Case(20, 70, k, a=a, b=b, adjust=adjusted(depth_block=block, row_tiles=2))
+    case = Case(20, 70, k, a=a, b=b, adjust=adjusted(sums=InDepthBlocks(block), row_tiles=2))
     case.check()
-    assert case.schedule.depth_block == block
 
 
 @pytest.mark.parametrize("row_tiles", [1, 2, 5])
 @pytest.mark.parametrize("column_tiles", [1, 3])
 @pytest.mark.parametrize(("a", "b"), [("computed k", "outer"), ("computed outer", "k")])
 def test_any_split_into_tasks(row_tiles: int, column_tiles: int, a: str, b: str) -> None:
-    split = adjusted(row_tiles=row_tiles, column_tiles=column_tiles, pack_b=True)
+    split = adjusted(row_tiles=row_tiles, column_tiles=column_tiles, b=ReadB.COPIED)
     Case(43, 200, (19,), batch=(2,), a=a, b=b, adjust=split).check()
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernelmill.core.machine import profile
 from kernelmill.lower.templates.convolution.planar.schedule import DirectWindow
+from kernelmill.lower.templates.matmul.blocked import InDepthBlocks
 from tests.unit.lower.templates.convolution.planar.convolution import Convolution
 from tests.unit.lower.templates.matmul.compiled import adjusted
 
@@ -71,7 +72,7 @@ def test_narrower_vectors(case: Convolution, level: int) -> None:
 @pytest.mark.parametrize("block", [1, 2, 3])
 def test_channels_taken_in_blocks(block: int) -> None:
     for case in (CASES[1], CASES[5], CASES[8]):
-        replace(case, adjust=adjusted(depth_block=block)).check()
+        replace(case, adjust=adjusted(sums=InDepthBlocks(block))).check()
 
 
 @pytest.mark.parametrize("column_tiles", [1, 2, 3])

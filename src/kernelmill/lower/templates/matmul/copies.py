@@ -1,0 +1,117 @@
+"""Copies of operands into scratch: a task's rows of A, a panel of B."""
+
+from __future__ import annotations
+
+from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.depth import Depth, for_each_k, visit_each_k
+from kernelmill.lower.emit.transpose import transpose
+from kernelmill.lower.templates.matmul.context import BlockedContext
+from kernelmill.lower.templates.matmul.spec import loader
+
+
+def copy_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
+    """A panel of B, for all of `depth`, into scratch."""
+    lanes, width = context.schedule.lanes, context.schedule.width
+    if context.spec.b.contiguous_along == "k":
+        _turn_b(context, depth, tile)
+    elif context.spec.b.direct or context.spec.b.panelled:
+        _copy_columns(context, depth, tile, [v * lanes for v in range(context.schedule.vectors)])
+    else:
+        # One vector for every k, so that what depends on the columns alone is computed once.
+        left = minimum(width, context.spec.n - tile * width)
+        with context.builder.loop(0, ceildiv(left, lanes), prefix="v") as vector:
+            _copy_columns(context, depth, tile, [vector.index * lanes])
+
+
+def _copy_columns(context: BlockedContext, depth: Depth, tile: Dim, columns: list[Dim]) -> None:
+    spec, width = context.spec, context.schedule.width
+    load = loader(spec.b)
+    starts = [tile * width + column for column in columns]
+    masked = [context.masked(spec.n - start, spec.n) for start in starts]
+    first = context.scratch.b - depth.start * depth.inner * width
+
+    def copy(k: Dims) -> None:
+        offset = first + depth.number(k) * width
+        for column, start, lane in zip(columns, starts, masked, strict=True):
+            value = load(context.builder, context.batch, start + context.lane.index, k, lane)
+            context.write(offset + column, value)
+
+    visit_each_k(context.builder, depth, copy)
+
+
+def _turn_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
+    """Square blocks, vectors along k of neighbouring columns, are turned round in registers.
+
+    A block at the end of the last k axis fills rows of the panel that are written after it, or are
+    beyond the last one.
+    """
+    spec, schedule = context.spec, context.schedule
+    width, lanes = schedule.width, schedule.lanes
+    load = loader(spec.b)
+    groups = ceildiv(minimum(width, spec.n - tile * width), lanes)
+    single = len(depth.axes) == 1
+    stop, size = (depth.stop, depth.stop - depth.start) if single else (depth.axes[-1],) * 2
+    first = context.scratch.b - depth.start * depth.inner * width
+
+    def copy(k: Dims, _: list[Value]) -> list[Value]:
+        lane = context.masked(stop - k[-1], size)
+        along = (*k[:-1], k[-1] + context.lane.index)
+        with context.builder.loop(0, groups, prefix="v") as group:
+            start = tile * width + group.index * lanes
+            columns = [minimum(start + column, spec.n - 1) for column in range(lanes)]
+            rows = [load(context.builder, context.batch, n, along, lane) for n in columns]
+            offset = first + depth.number(k) * width + group.index * lanes
+            for i, value in enumerate(transpose(context.builder, rows)):
+                context.write(offset + i * width, value)
+        return []
+
+    for_each_k(context.builder, depth, [], copy, lanes)
+
+
+def copy_a(context: BlockedContext) -> None:
+    """The task's rows of A, for all k, into scratch."""
+    spec, schedule = context.spec, context.schedule
+    start = context.first_row_tile * schedule.rows
+    count = minimum(schedule.row_tiles * schedule.rows, spec.m - start)
+    depth = Depth.whole(spec.k)
+    if spec.a.contiguous_along == "outer":
+        with context.builder.loop(0, ceildiv(count, schedule.lanes), prefix="v") as vector:
+            _copy_rows(context, depth, start, vector.index * schedule.lanes, count)
+        return
+    with context.builder.loop(0, count, prefix="m") as row:
+        _copy_row(context, depth, start + row.index, row.index)
+
+
+def _copy_rows(context: BlockedContext, depth: Depth, start: Dim, row: Dim, count: Dim) -> None:
+    load = loader(context.spec.a)
+    lane = context.masked(count - row, count)
+
+    def copy(k: Dims) -> None:
+        value = load(context.builder, context.batch, start + row + context.lane.index, k, lane)
+        context.write(place_of_a(context, row, depth.number(k)), value)
+
+    visit_each_k(context.builder, depth, copy)
+
+
+def _copy_row(context: BlockedContext, depth: Depth, row: Dim, local: Dim) -> None:
+    load = loader(context.spec.a)
+    size = depth.axes[-1]
+
+    def copy(k: Dims, _: list[Value]) -> list[Value]:
+        lane = context.masked(size - k[-1], size)
+        along = (*k[:-1], k[-1] + context.lane.index)
+        value = load(context.builder, context.batch, row, along, lane)
+        context.write(place_of_a(context, local, depth.number(k)), value, lane.mask)
+        return []
+
+    for_each_k(context.builder, depth, [], copy, context.schedule.lanes)
+
+
+def place_of_a(context: BlockedContext, row: Dim, k: Dim) -> Dim:
+    """Where scratch holds an element of A; `row` counts from the task's first."""
+    layout = context.scratch
+    if context.spec.a.contiguous_along == "outer":
+        return layout.a + k * layout.row_stride + row
+    return layout.a + row * context.spec.depth + k
