@@ -185,7 +185,7 @@ def _panel_view(node: Node, geometry: Geometry, schedule: Dense) -> tuple[Value,
     builder = GraphBuilder("panels")
     builder.origin = node.origin
     groups, outs, channels = geometry.groups, geometry.outs, geometry.channels
-    panels, block = schedule.panel_count(geometry), schedule.block
+    panels, block = schedule.panel_count(geometry), schedule.block(geometry)
     high, wide = geometry.kernel
     taps = 1 if geometry.planar else high * wide
     shape = (groups, outs, channels * high * wide // taps, taps)

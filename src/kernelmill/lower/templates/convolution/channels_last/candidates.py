@@ -71,7 +71,8 @@ def _shapes(geometry: Geometry, schedule: Dense) -> Iterator[ConvolutionCandidat
     for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - schedule.vectors)):
         if vectors != schedule.vectors and vectors <= count:
             yield ConvolutionCandidate(vectors=vectors)
-    for block in (schedule.block // 2, schedule.block * 2):
+    known = schedule.block(geometry)
+    for block in (known // 2, known * 2):
         whole = block > 0 and geometry.channels % block == 0
         if whole and min(_LEAST_BLOCK, geometry.channels) <= block:
             yield ConvolutionCandidate(block=block)

@@ -9,7 +9,11 @@ from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
-from kernelmill.lower.templates.convolution.channels_last.schedule import Dense, Depthwise
+from kernelmill.lower.templates.convolution.channels_last.schedule import (
+    ChannelBlocks,
+    Dense,
+    Depthwise,
+)
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Geometry
 
 ScheduleT = TypeVar("ScheduleT", bound=Dense | Depthwise)
@@ -75,7 +79,7 @@ class DenseContext(ConvolutionContext[Dense]):
     @property
     def blocked(self) -> bool:
         """Whether a tile is summed in several steps."""
-        return self.schedule.block < self.geometry.channels
+        return isinstance(self.schedule.order, ChannelBlocks)
 
     @property
     def _line(self) -> int:

@@ -16,6 +16,11 @@ from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
     fill_padded_tile,
     padded_strides,
 )
+from kernelmill.lower.templates.convolution.channels_last.schedule import (
+    ChannelBlocks,
+    PanelMajor,
+    TileMajor,
+)
 
 
 @dataclass(frozen=True)
@@ -38,16 +43,17 @@ def convolve(context: DenseContext) -> None:
         fill_padded_tile(
             context, 0, part_count(geometry.channels, schedule.lanes), geometry.channels
         )
-    if schedule.tile_major:
-        _for_each_tile(
-            context, lambda pixels: _for_each_panel(context, lambda p: _whole(context, p, pixels))
-        )
-    elif context.blocked:
-        _for_each_panel(context, lambda panel: _in_blocks(context, panel))
-    else:
-        _for_each_panel(
-            context, lambda panel: _for_each_tile(context, lambda x: _whole(context, panel, x))
-        )
+    match schedule.order:
+        case PanelMajor():
+            _for_each_panel(
+                context, lambda panel: _for_each_tile(context, lambda x: _whole(context, panel, x))
+            )
+        case TileMajor():
+            _for_each_tile(
+                context, lambda x: _for_each_panel(context, lambda panel: _whole(context, panel, x))
+            )
+        case ChannelBlocks():
+            _for_each_panel(context, lambda panel: _in_blocks(context, panel))
 
 
 def _for_each_panel(context: DenseContext, body: Callable[[Dim], None]) -> None:
@@ -63,7 +69,7 @@ def _whole(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
 
 
 def _in_blocks(context: DenseContext, panel: Dim) -> None:
-    blocks = context.geometry.channels // context.schedule.block
+    blocks = context.geometry.channels // context.schedule.block(context.geometry)
     _clear_sums(context)
     with context.builder.loop(0, blocks, prefix="block") as block:
         _for_each_tile(context, lambda pixels: _sum(context, panel, block.index, pixels))
@@ -112,16 +118,17 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
     """Add one block of channels to the sums of a tile."""
     geometry, schedule = context.geometry, context.schedule
     depth, steps = _depth(context)
-    terms = geometry.taps * schedule.block
+    channels = schedule.block(geometry)
+    terms = geometry.taps * channels
     start = (context.group * schedule.panel_count(geometry) + panel) * geometry.depth
     start = (start + block * terms) * schedule.width
-    origin = _origin(context, pixels) + block * schedule.block * padded_strides(context)[0]
+    origin = _origin(context, pixels) + block * channels * padded_strides(context)[0]
 
     def pixel(i: int, k: Dims) -> Value:
         down, across = divmod(i, pixels.across)
         if not schedule.padded:
             at = (pixels.row + down, pixels.column + across)
-            channel = context.group * geometry.channels + block * schedule.block + k[0]
+            channel = context.group * geometry.channels + block * channels + k[0]
             return context.spec.load(*_source(context, channel, at), None)
         _, line, step = padded_strides(context)
         place = origin + down * geometry.stride[0] * line + across * geometry.stride[1] * step
@@ -187,7 +194,7 @@ def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
     geometry, (plane, line, pixel) = context.geometry, padded_strides(context)
     rows = (geometry.kernel[0], geometry.dilation[0] * line)
     columns = (geometry.kernel[1], geometry.dilation[1] * pixel)
-    channels = (context.schedule.block, plane)
+    channels = (context.schedule.block(geometry), plane)
     order = (channels, rows, columns) if geometry.planar else (rows, columns, channels)
     axes: list[tuple[int, Dim]] = []
     for size, stride in order:

@@ -17,9 +17,12 @@ from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
 from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
+    ChannelBlocks,
     Dense,
     Depthwise,
+    PanelMajor,
     Schedule,
+    TileMajor,
 )
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 
@@ -56,10 +59,10 @@ def plan_convolution(
     best = min(
         tiles, key=lambda tile: (_image_ns(geometry, tile, machine), -tile.down * tile.across)
     )
-    return _dense(
-        geometry, replace(best, block=candidate.block or _choose_block(geometry, best, machine)),
-        machine, candidate,
-    )  # fmt: skip
+    block = candidate.block or _choose_block(geometry, best, machine)
+    if block < geometry.channels:
+        best = replace(best, order=ChannelBlocks(block))
+    return _dense(geometry, best, machine, candidate)
 
 
 # ---- the register tile ----------------------------------------------------------------------
@@ -82,7 +85,7 @@ def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
             for down, across in _shapes(outputs, limit):
                 yield Dense(
                     lanes=lanes, vectors=vectors, down=down, across=across, outputs=outputs,
-                    padded=not direct, pixel=pixel, block=geometry.channels,
+                    padded=not direct, pixel=pixel, order=PanelMajor(),
                     use_fma=machine.isa.has_fma and geometry.accumulate.is_float,
                 )  # fmt: skip
 
@@ -158,11 +161,10 @@ def _dense(
     panels = block_sizes(tile.panel_count(geometry))
     cut, work = _choose_task(geometry, tile, panels, task, machine, candidate)
     schedule = replace(task(cut), work=work)
-    return replace(
-        schedule,
-        prefetch_weights=_prefetches_weights(geometry, schedule, machine),
-        tile_major=_keeps_panels(geometry, schedule, machine),
-    )
+    if _keeps_panels(geometry, schedule, machine):
+        return replace(schedule, order=TileMajor())
+    ahead = _prefetches_weights(geometry, schedule, machine)
+    return replace(schedule, prefetch_weights=ahead)
 
 
 def _choose_task(
@@ -194,7 +196,7 @@ def _keeps_panels(geometry: Geometry, schedule: Dense, machine: Machine) -> bool
     task's weights stay in the second-level cache."""
     bytes = schedule.panels * geometry.depth * schedule.width * geometry.accumulate.bytes
     stay = bytes <= machine.l2_bytes // 2 and not _prefetches_weights(geometry, schedule, machine)
-    return geometry.adds and stay and schedule.block == geometry.channels
+    return geometry.adds and stay and isinstance(schedule.order, PanelMajor)
 
 
 def _prefetches_weights(geometry: Geometry, schedule: Dense, machine: Machine) -> bool:

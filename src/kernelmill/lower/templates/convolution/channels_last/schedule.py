@@ -2,8 +2,8 @@
 
 A dense convolution's weights are packed as [group][panel][block][row][column][channel][out] where
 the input lies channels last, [group][panel][block][channel][row][column][out] where it is planar:
-a panel has `width` output channels, a block `block` input channels. Depthwise weights are packed
-as [row][column][channel].
+a panel has `width` output channels, a block `Dense.block` input channels. Depthwise weights are
+packed as [row][column][channel].
 """
 
 from __future__ import annotations
@@ -56,24 +56,55 @@ class _PixelTiles:
         return high, wide
 
 
+@dataclass(frozen=True)
+class PanelMajor:
+    """A panel is computed for all tiles before the next one."""
+
+
+@dataclass(frozen=True)
+class TileMajor:
+    """A tile is computed for all panels before the next one."""
+
+
+@dataclass(frozen=True)
+class ChannelBlocks:
+    """Sums of all tiles grow in scratch, by so many input channels at a time, panel by panel."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"blocks of {self.size} channels")
+
+
+Order = PanelMajor | TileMajor | ChannelBlocks
+"""What of a task is computed before what."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Dense(_PixelTiles):
     """Tiles of output pixels by a panel of output channels.
 
-    down             rows of output pixels in a register tile
+    down             rows of output pixels in a register tile; several are whole rows
     padded           pixels come from a padded copy in scratch
-    block            input channels that are summed before the next tile
+    order            of a task's panels, tiles and input channels
     panels           panels that one task computes
-    tile_major       a tile is computed for all panels before the next one
     prefetch_weights those of the next panel or block are brought near meanwhile
     """
 
     down: int
     padded: bool
-    block: int
+    order: Order
     panels: int = 1
-    tile_major: bool = False
     prefetch_weights: bool = False
+
+    def __post_init__(self) -> None:
+        if self.down > 1 and self.across != self.outputs[1]:
+            raise ValueError(f"a tile of {self.down} rows has parts of rows")
+
+    def block(self, geometry: Geometry) -> int:
+        """Input channels that are summed before the next tile."""
+        return self.order.size if isinstance(self.order, ChannelBlocks) else geometry.channels
 
     @property
     def tiles(self) -> int:

@@ -34,7 +34,7 @@ class DirectWindow:
     lanes      positions of a vector
     sums       output channels, all that there are
     rows       output rows of a task
-    together   and so many of them at a time
+    together   and so many of them at a time, which divide them
     use_fma    the processor multiplies and adds in one instruction
     work       estimated nanoseconds of all tasks on one core
     """
@@ -45,6 +45,10 @@ class DirectWindow:
     together: int
     use_fma: bool
     work: Dim
+
+    def __post_init__(self) -> None:
+        if self.rows % self.together:
+            raise ValueError(f"a task of {self.rows} rows, {self.together} at a time")
 
     def row_blocks(self, spec: PlanarConvolution) -> Dim:
         """Tasks along the rows of an image."""

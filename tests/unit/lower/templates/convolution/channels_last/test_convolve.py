@@ -17,6 +17,13 @@ from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.layouts import choose_layouts
 from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
+from kernelmill.lower.templates.convolution.channels_last.schedule import (
+    ChannelBlocks,
+    Dense,
+    Order,
+    PanelMajor,
+    TileMajor,
+)
 from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 from kernelmill.plan.ir import Plan
 from tests.compiled import check, lowered, program, whole
@@ -300,9 +307,37 @@ def test_pixels_that_would_share_a_cache_set_are_a_line_further_apart(dtype: DTy
         assert further == (target.isa.line_bytes if channels == 512 else 0)
 
 
+def order_of(geometry: Geometry) -> Order:
+    schedule = plan_convolution(geometry, profile("x86-64-v4"))
+    assert isinstance(schedule, Dense)
+    return schedule.order
+
+
 def test_deep_weights_are_read_in_blocks() -> None:
-    assert plan_convolution(geometry(512, 512, 7, 3), profile("x86-64-v4")).block < 512
-    assert plan_convolution(geometry(64, 64, 56, 3), profile("x86-64-v4")).block == 64
+    deep = order_of(geometry(512, 512, 7, 3))
+    assert isinstance(deep, ChannelBlocks) and deep.size < 512
+    assert order_of(geometry(64, 64, 56, 3)) == PanelMajor()
+
+
+def dense(down: int, across: int, order: Order) -> Dense:
+    return Dense(
+        lanes=8, vectors=2, down=down, across=across, outputs=(6, 5), pixel=32, use_fma=True,
+        padded=True, rows=6, order=order,
+    )  # fmt: skip
+
+
+def test_tiles_of_several_rows_have_whole_ones() -> None:
+    assert dense(1, 4, PanelMajor()).tiles == 12
+    assert dense(2, 5, PanelMajor()).tiles == 3
+    with pytest.raises(ValueError, match="parts of rows"):
+        dense(2, 4, PanelMajor())
+    with pytest.raises(ValueError, match="parts of rows"):
+        replace(dense(2, 5, TileMajor()), across=4)
+
+
+def test_a_block_has_channels() -> None:
+    with pytest.raises(ValueError, match="blocks of 0 channels"):
+        dense(1, 4, ChannelBlocks(0))
 
 
 def test_weights_that_few_tiles_share_are_fetched_ahead() -> None:
@@ -332,10 +367,8 @@ def test_an_image_that_is_added_is_fetched_while_sums_are_made(dims: tuple[int, 
     added = sizes.index((outs * size**2, "in"))
     assert f"prefetch b{added}[" in print_kernel(kernel_of)
     adding = replace(geometry(outs, channels, size, window), adds=True)
-    assert plan_convolution(adding, profile("x86-64-v4")).tile_major == (window == 1)
-    assert not plan_convolution(
-        geometry(outs, channels, size, window), profile("x86-64-v4")
-    ).tile_major
+    assert order_of(adding) == (TileMajor() if window == 1 else PanelMajor())
+    assert order_of(geometry(outs, channels, size, window)) == PanelMajor()
 
 
 @pytest.mark.parametrize("last", [True, False], ids=["last", "planar"])

@@ -88,6 +88,13 @@ def test_few_sums_are_made_in_the_padded_tile() -> None:
         assert not isinstance(case.schedule, DirectWindow)
 
 
+def test_rows_of_a_task_that_are_not_summed_evenly_are_refused() -> None:
+    schedule = FEW_SUMS[0].schedule
+    assert isinstance(schedule, DirectWindow)
+    with pytest.raises(ValueError, match="at a time"):
+        replace(schedule, rows=6, together=4)
+
+
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
 
