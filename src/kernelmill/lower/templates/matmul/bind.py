@@ -40,7 +40,7 @@ from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.matmul.candidates import Tiling
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Found, Operand
@@ -154,12 +154,12 @@ class ContractionBinding:
 
     # ---- packing ---------------------------------------------------------------------------------
 
-    def packing(self, candidate: Tiling | None) -> PanelWidths:
+    def packing(self, candidate: ContractionCandidate | None) -> PanelWidths:
         """The widths of the panels that the cost model would want of constant operands."""
         emitter, machine = self.context.emitter(PackedWeights()), self.context.machine
-        loose, given = self.spec(emitter, PackedWeights()), candidate or Tiling()
-        b = plan_blocked(replace(loose, b=replace(loose.b, packed="b")), machine, given)
-        a = plan_blocked(replace(loose, a=replace(loose.a, packed="a")), machine, given)
+        loose, candidate = self.spec(emitter, PackedWeights()), candidate or ContractionCandidate()
+        b = plan_blocked(replace(loose, b=replace(loose.b, packed="b")), machine, candidate)
+        a = plan_blocked(replace(loose, a=replace(loose.a, packed="a")), machine, candidate)
         return PanelWidths(b.width, a.rows)
 
     def pack(self, packing: PanelWidths) -> PackedWeights:

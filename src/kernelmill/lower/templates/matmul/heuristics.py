@@ -26,10 +26,10 @@ from kernelmill.lower.templates.matmul.blocked import (
     ReadB,
     ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.candidates import Tiling
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 
-_OPEN = Tiling()
+_OPEN = ContractionCandidate()
 
 _ROWS = {32: (16, 12, 8, 6), 16: (10, 6, 4, 2)}
 """Rows of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers: its sums,
@@ -50,17 +50,19 @@ _SERIAL_NS = 1000
 """Contractions below this are one task: less is not worth meeting for, even in a super kernel."""
 
 
-def plan_blocked(spec: Contraction, machine: Machine, given: Tiling = _OPEN) -> Blocked:
-    """The schedule for this contraction on this processor, with what is given. Depends on nothing
-    else."""
+def plan_blocked(
+    spec: Contraction, machine: Machine, candidate: ContractionCandidate = _OPEN
+) -> Blocked:
+    """The schedule for this contraction on this processor, with what the candidate settles.
+    Depends on nothing else."""
     if spec.rows is not None:
         # As for one batch index, whose tasks all threads share.
         one = replace(spec, rows=None, batch=(), m=spec.likely)
-        schedule = plan_blocked(one, machine, given)
+        schedule = plan_blocked(one, machine, candidate)
         return replace(schedule, work=_grouped_work(spec, schedule.lanes, machine))
     lanes = machine.isa.lanes(spec.accumulate)
-    vectors = given.vectors or _choose_vectors(spec, machine, lanes)
-    limit = min(_row_limit(spec.a, machine, vectors), given.rows or _MOST_ROWS)
+    vectors = candidate.vectors or _choose_vectors(spec, machine, lanes)
+    limit = min(_row_limit(spec.a, machine, vectors), candidate.rows or _MOST_ROWS)
     rows = _choose_rows(spec.m, limit, vectors, machine)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
     shallow = spec.group == 1 and size_hint(spec.depth) <= _SHALLOW
@@ -75,11 +77,11 @@ def plan_blocked(spec: Contraction, machine: Machine, given: Tiling = _OPEN) -> 
         work=estimated_work(spec, lanes, machine),
     )
     if one_tile:
-        return _with_tasks(schedule, spec, machine, given)
-    block = given.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride(spec))
+        return _with_tasks(schedule, spec, machine, candidate)
+    block = candidate.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride(spec))
     if block:
         schedule = replace(schedule, sums=InDepthBlocks(block))
-    schedule = _with_tasks(schedule, spec, machine, given)
+    schedule = _with_tasks(schedule, spec, machine, candidate)
     if _prefetches_a(schedule, spec, machine):
         schedule = replace(schedule, a=ReadA.PREFETCH)
     if _prefetches_b(schedule, spec, machine):
@@ -207,19 +209,22 @@ def _bytes(spec: Contraction, outer: int) -> int:
 # ---- tasks ----------------------------------------------------------------------------------
 
 
-def _with_tasks(schedule: Blocked, spec: Contraction, machine: Machine, given: Tiling) -> Blocked:
+def _with_tasks(
+    schedule: Blocked, spec: Contraction, machine: Machine, candidate: ContractionCandidate
+) -> Blocked:
     task_ns = _task_ns(schedule, spec, machine)
-    rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, given)
+    rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, candidate)
     return replace(schedule, row_tiles=rows, column_tiles=columns)
 
 
 def choose_tasks(
-    spec: Contraction, tile: tuple[int, int], task_ns: Callable[[int, int], float], given: Tiling
-) -> tuple[int, int]:
+    spec: Contraction, tile: tuple[int, int], task_ns: Callable[[int, int], float],
+    candidate: ContractionCandidate,
+) -> tuple[int, int]:  # fmt: skip
     """A task's tiles along m and along n: the least time summed over several numbers of threads.
     `task_ns` is that of a task by its tiles."""
-    if given.row_tiles and given.column_tiles:
-        return given.row_tiles, given.column_tiles
+    if candidate.row_tiles and candidate.column_tiles:
+        return candidate.row_tiles, candidate.column_tiles
     row_tiles = part_count(size_hint(spec.m), tile[0])
     column_tiles = part_count(size_hint(spec.n), tile[1])
     batch = prod(size_hint(size) for size in spec.batch)

@@ -12,7 +12,7 @@ from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import CHAINS, Tile
 from kernelmill.lower.schedule.tile_cost import tile_ns
-from kernelmill.lower.templates.matmul.candidates import Tiling
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.heuristics import choose_tasks, estimated_work
 from kernelmill.lower.templates.matmul.spec import Contraction, loader
@@ -73,7 +73,9 @@ class InnerProduct:
         return part_count(self.rows * self.lanes * spec.accumulate.bytes, LINE_BYTES) * LINE_BYTES
 
 
-def plan_inner_product(spec: Contraction, machine: Machine, given: Tiling) -> InnerProduct | None:
+def plan_inner_product(
+    spec: Contraction, machine: Machine, candidate: ContractionCandidate
+) -> InnerProduct | None:
     """The schedule where there are few rows, and both operands are read where they lie, B along
     k."""
     rows = spec.m
@@ -92,7 +94,7 @@ def plan_inner_product(spec: Contraction, machine: Machine, given: Tiling) -> In
         sums = row_tiles * column_tiles * depth * tile + machine.task_ns
         return sums + machine.streaming(bytes)
 
-    _, column_tiles = choose_tasks(spec, (rows, lanes), task_ns, given)
+    _, column_tiles = choose_tasks(spec, (rows, lanes), task_ns, candidate)
     use_fma = machine.isa.has_fma and spec.accumulate.is_float
     work = estimated_work(spec, lanes, machine)
     return InnerProduct(lanes, rows, use_fma, work, column_tiles)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kernelmill.core.machine import Machine
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.candidates import (
-    Tiling,
+    ContractionCandidate,
     first_of,
     register_tiles,
     task_sizes,
@@ -18,16 +18,18 @@ from kernelmill.lower.templates.matmul.spec import Contraction
 
 Schedule = Blocked | InnerProduct
 
-_OPEN = Tiling()
+_OPEN = ContractionCandidate()
 
 
-def plan_contraction(spec: Contraction, machine: Machine, given: Tiling = _OPEN) -> Schedule:
-    """The schedule for this contraction on this processor, with what is given. Depends on nothing
-    else."""
-    return plan_inner_product(spec, machine, given) or plan_blocked(spec, machine, given)
+def plan_contraction(
+    spec: Contraction, machine: Machine, candidate: ContractionCandidate = _OPEN
+) -> Schedule:
+    """The schedule for this contraction on this processor, with what the candidate settles.
+    Depends on nothing else."""
+    return plan_inner_product(spec, machine, candidate) or plan_blocked(spec, machine, candidate)
 
 
-def tilings(spec: Contraction, schedule: Schedule) -> Sequence[Tiling]:
+def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[ContractionCandidate]:
     """What to try in place of the cost model's schedule, the likelier first; none where a size is
     symbolic."""
     sizes = (*spec.batch, spec.m, spec.n, *spec.k)

@@ -11,10 +11,10 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.candidates import Tiling
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
 from kernelmill.lower.templates.matmul.roles import product_roles
-from kernelmill.lower.templates.matmul.schedule import plan_contraction, tilings
+from kernelmill.lower.templates.matmul.schedule import contraction_candidates, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction
 
 
@@ -35,14 +35,18 @@ class MatmulTemplate:
         return ContractionBinding(context, product_roles)
 
     def schedule(
-        self, spec: Contraction, machine: Machine, candidate: Tiling | None
+        self, spec: Contraction, machine: Machine, candidate: ContractionCandidate | None
     ) -> Sequence[RowClass]:
         """The cost model's schedule for each class of sizes."""
-        return plan_classes(spec, machine, plan_contraction(spec, machine, candidate or Tiling()))
+        return plan_classes(
+            spec, machine, plan_contraction(spec, machine, candidate or ContractionCandidate())
+        )
 
-    def candidates(self, spec: Contraction, schedule: Sequence[RowClass]) -> Sequence[Tiling]:
+    def candidates(
+        self, spec: Contraction, schedule: Sequence[RowClass]
+    ) -> Sequence[ContractionCandidate]:
         """Other register tiles and tasks."""
-        return tilings(spec, schedule[-1].schedule) if spec.rows is None else ()
+        return contraction_candidates(spec, schedule[-1].schedule) if spec.rows is None else ()
 
     def cost(self, spec: Contraction, schedule: Sequence[RowClass], machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""

@@ -20,7 +20,7 @@ from kernelmill.lower.templates.convolution.planar.roles import window_roles
 from kernelmill.lower.templates.convolution.planar.schedule import DirectWindow, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.matmul.bind import pack_panels, read_operand
-from kernelmill.lower.templates.matmul.candidates import Tiling
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 
@@ -40,7 +40,7 @@ class PlanarBinding:
         """Which index each element has."""
         return window_roles(self.seed)
 
-    def packing(self, candidate: Tiling | None) -> int:
+    def packing(self, candidate: ContractionCandidate | None) -> int:
         """The width of the panels that the cost model would want of constant weights."""
         planar = self.spec(self.context.emitter(PackedWeights()), PackedWeights())
         spec = planar.contraction

@@ -21,8 +21,8 @@ from kernelmill.lower.templates.convolution.planar.schedule import (
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
 from kernelmill.lower.templates.matmul.blocked import Blocked
-from kernelmill.lower.templates.matmul.candidates import Tiling
-from kernelmill.lower.templates.matmul.schedule import tilings
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
+from kernelmill.lower.templates.matmul.schedule import contraction_candidates
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
 
 
@@ -42,16 +42,18 @@ class Planar:
         return PlanarBinding(context)
 
     def schedule(
-        self, spec: PlanarConvolution, machine: Machine, candidate: Tiling | None
+        self, spec: PlanarConvolution, machine: Machine, candidate: ContractionCandidate | None
     ) -> Schedule:
         """The cost model's schedule."""
         return plan_planar(spec, machine, candidate)
 
-    def candidates(self, spec: PlanarConvolution, schedule: Schedule) -> Sequence[Tiling]:
+    def candidates(
+        self, spec: PlanarConvolution, schedule: Schedule
+    ) -> Sequence[ContractionCandidate]:
         """Other register tiles and tasks of panels."""
         match schedule:
             case Blocked():
-                return tilings(spec.contraction, schedule)
+                return contraction_candidates(spec.contraction, schedule)
             case DirectWindow():
                 return ()
 

@@ -12,7 +12,7 @@ from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape, tile_shape
 from kernelmill.lower.templates.matmul.blocked import Blocked
-from kernelmill.lower.templates.matmul.candidates import Tiling
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.heuristics import estimated_work, plan_blocked
 
 _MOST_SUMS = 4
@@ -70,11 +70,13 @@ class DirectWindow:
 Schedule = Blocked | DirectWindow
 
 
-def plan_planar(spec: PlanarConvolution, machine: Machine, given: Tiling | None) -> Schedule:
-    """The schedule for this convolution on this processor, with what is given. Depends on nothing
-    else."""
+def plan_planar(
+    spec: PlanarConvolution, machine: Machine, candidate: ContractionCandidate | None
+) -> Schedule:
+    """The schedule for this convolution on this processor, with what the candidate settles.
+    Depends on nothing else."""
     direct = _direct_window(spec, machine)
-    return direct or plan_blocked(spec.contraction, machine, given or Tiling())
+    return direct or plan_blocked(spec.contraction, machine, candidate or ContractionCandidate())
 
 
 def _direct_window(planar: PlanarConvolution, machine: Machine) -> DirectWindow | None:
