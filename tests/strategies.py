@@ -379,7 +379,7 @@ class _Grower:
         names = ["reduce_sum", "reduce_prod"] if x.dtype != BOOL else []
         if all(_low(x.shape[d]) > 0 for d in dims):
             names += ["reduce_max", "reduce_min"]
-            names += ["reduce_peak"] if x.dtype.is_float else []
+            names += ["reduce_maxnum"] if x.dtype.is_float else []
         name = self.draw(st.sampled_from(names or ["reduce_max"]))
         if name not in names:
             return

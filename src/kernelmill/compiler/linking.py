@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from kernelmill import superkernel
 from kernelmill.compiler.drivers import obtain_drivers
-from kernelmill.compiler.objects import Obtaining, differences, obtain_dims, requests_of
+from kernelmill.compiler.objects import KernelBuilds, differences, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.isa import Isa
@@ -51,8 +51,8 @@ def link(draft: Draft, store: Store, machine: Machine) -> Program:
 
     Raises VerificationError for a kernel that lowering got wrong, StoreError as the store does.
     """
-    with Obtaining(store, machine.isa) as obtaining:
-        (program,) = link_all([draft], store, machine, obtaining)
+    with KernelBuilds(store, machine.isa) as builds:
+        (program,) = link_all([draft], store, machine, builds)
     return program
 
 
@@ -72,11 +72,11 @@ def collect_drafts() -> Generator[list[Draft]]:
 
 
 def link_all(
-    drafts: Iterable[Draft], store: Store, machine: Machine, obtaining: Obtaining
+    drafts: Iterable[Draft], store: Store, machine: Machine, builds: KernelBuilds
 ) -> list[Program]:
     """The programs of several drafts, which share the memory of their calls. Raises as `link`.
 
-    While `obtaining` compiles the kernels of one draft the next is taken from `drafts`: lowering
+    While `builds` compiles the kernels of one draft the next is taken from `drafts`: lowering
     and LLVM go on side by side.
     """
     made: list[Draft] = []
@@ -84,10 +84,10 @@ def link_all(
         lowered = draft.lowered
         with draft.report.stage("verify"):
             verify_plan(lowered.plan, "lowering")
-        obtaining.add(requests_of(lowered.plan, lowered.kernels), draft.others)
+        builds.add(requests_of(lowered.plan, lowered.kernels), draft.others)
         made.append(draft)
     with made[-1].report.stage("codegen"):
-        obtained = obtaining.finish()
+        obtained = builds.finish()
     pool = FramePool()
     programs: list[Program] = []
     for draft, entries in zip(made, obtained, strict=True):

@@ -72,12 +72,12 @@ def obtain(
     if len(requests) == 1:
         (one,) = requests
         return {one.kernel.name: _job(one, store, others.get(one.kernel.name, isa))[1]()}
-    with Obtaining(store, isa) as obtaining:
-        obtaining.add(requests, others)
-        return obtaining.finish()[0]
+    with KernelBuilds(store, isa) as builds:
+        builds.add(requests, others)
+        return builds.finish()[0]
 
 
-class Obtaining:
+class KernelBuilds:
     """Kernels of several programs on their way to objects, while the caller makes the next program.
 
     To be used in `with`: leaving it after an error or Ctrl-C drops what has not begun, and keeps
@@ -93,7 +93,7 @@ class Obtaining:
         self._programs: list[dict[str, Future[Entry]]] = []
         self._progress = Progress()
 
-    def __enter__(self) -> Obtaining:
+    def __enter__(self) -> KernelBuilds:
         return self
 
     def __exit__(self, *_: object) -> None:

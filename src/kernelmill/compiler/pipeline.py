@@ -10,7 +10,7 @@ from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.dump import GraphDump
 from kernelmill.compiler.linking import Draft, link_all
-from kernelmill.compiler.objects import Obtaining, Request
+from kernelmill.compiler.objects import KernelBuilds, Request
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.recording import note
 from kernelmill.compiler.report import CompileReport
@@ -66,12 +66,12 @@ def compile_graphs(
     drafts = list[Draft]()
 
     def lowered() -> Iterator[Draft]:
-        for draft in _drafts(optimised, config, store, machine, obtaining):
+        for draft in _drafts(optimised, config, store, machine, builds):
             drafts.append(draft)
             yield draft
 
-    with quick_switches(), Obtaining(store, machine.isa) as obtaining:
-        programs = link_all(lowered(), store, machine, obtaining)
+    with quick_switches(), KernelBuilds(store, machine.isa) as builds:
+        programs = link_all(lowered(), store, machine, builds)
     fused = config.experimental_config.pattern_fusion_pass
     for program, draft in zip(programs, drafts, strict=True):
         program.check_weights(config.check_weights)
@@ -84,7 +84,7 @@ def _drafts(
     config: CompilerConfig,
     store: Store,
     machine: Machine,
-    obtaining: Obtaining,
+    builds: KernelBuilds,
 ) -> Iterator[Draft]:
     """The graphs lowered, one by one, in the manner that the options say; their kernels are begun
     with on the way."""
@@ -96,7 +96,7 @@ def _drafts(
         with report.stage("lower" if tuner is None else "lower and tune"):
             pick = None if tuner is None else tuner.pick
             shared = None if graph.symbols else kernels
-            begin = partial(_begin, obtaining, graph.name)
+            begin = partial(_begin, builds, graph.name)
             lowered = lower_graph(graph, machine, separate, pick=pick, cache=shared, announce=begin)
         if tuner is not None:
             tuner.close()
@@ -104,9 +104,9 @@ def _drafts(
         yield Draft(lowered, graph, report, automatic_ranges=automatic)
 
 
-def _begin(obtaining: Obtaining, graph: str, new: NewKernel) -> None:
+def _begin(builds: KernelBuilds, graph: str, new: NewKernel) -> None:
     ref = new.ref
-    obtaining.begin(Request(new.kernel, ref.operators, ref.origin, new.shapes, graph, new.text))
+    builds.begin(Request(new.kernel, ref.operators, ref.origin, new.shapes, graph, new.text))
 
 
 def recaptured(program: Program, graph: Graph, config: CompilerConfig) -> Program | CapturedProgram:

@@ -177,7 +177,7 @@ _define("layout", OpKind.LAYOUT, 1, "strides", rule.layout, rearranges=True, kee
 # ---- reductions and scans -------------------------------------------------------------------
 
 # Half types accumulate in f32. reduce_max and reduce_min give NaN when any element is NaN; on bool
-# they are any and all. reduce_peak is the largest element that is a number, -inf if none is.
+# they are any and all. reduce_maxnum is the largest element that is a number, -inf if none is.
 # Integers wrap.
 for _name, _join, _join_bool, _rule in (
     ("sum", "add", "or", rule.number_reduce),
@@ -190,7 +190,7 @@ for _name, _join, _join_bool, _rule in (
         kernel_op_bool=_join_bool,
     )  # fmt: skip
 _define(
-    "reduce_peak", OpKind.REDUCE, 1, "dims", rule.float_reduce, title="ReduceMax", kernel_op="max"
+    "reduce_maxnum", OpKind.REDUCE, 1, "dims", rule.float_reduce, title="ReduceMax", kernel_op="max"
 )
 # First position of the largest or smallest; NaN counts as both.
 _define("argmax", OpKind.REDUCE, 1, "dim", rule.arg_reduce, title="ArgMax")

@@ -10,13 +10,13 @@ from kernelmill.passes.rewriter import Rewriter
 
 
 @dataclass(frozen=True)
-class ShareEqual:
+class EliminateCommonSubexpressions:
     """One node for all that have the same operator, operands, attributes and super-kernel scope.
 
     ATen calls are left alone: they may draw random numbers.
     """
 
-    name: str = "share-equal"
+    name: str = "cse"
 
     def apply(self, graph: Graph) -> Graph:
         rewriter = Rewriter(graph)

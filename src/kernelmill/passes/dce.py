@@ -12,12 +12,12 @@ from kernelmill.passes.rewriter import live_values
 
 
 @dataclass(frozen=True)
-class DropUnused:
+class EliminateDeadCode:
     """Keeps ATen calls that do more than compute: assertions (but those that folding has found to
     hold), random numbers (dropping one would shift those of the next), sizes read from tensors, and
     operators we know nothing of."""
 
-    name: str = "drop-unused"
+    name: str = "dce"
 
     def apply(self, graph: Graph) -> Graph:
         needed: set[Value] = set(live_values(graph))

@@ -9,7 +9,7 @@ from kernelmill.passes.rewriter import Rewriter
 
 
 @dataclass(frozen=True)
-class GroupHeads:
+class FoldRepeatedKV:
     """attention(q, repeat(k), repeat(v)) becomes attention(q, k, v).
 
     Models with grouped queries often write the repetition out: k of shape (B, G, N, D) viewed as
@@ -17,7 +17,7 @@ class GroupHeads:
     groups as they are, and reads an Rth of the memory.
     """
 
-    name: str = "group-heads"
+    name: str = "fold-repeated-kv"
 
     def apply(self, graph: Graph) -> Graph:
         if not any(node.op == "attention" for node in graph.nodes):

@@ -9,9 +9,9 @@ from kernelmill.core import knobs
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes.constants import FoldConstants
-from kernelmill.passes.cse import ShareEqual
-from kernelmill.passes.dce import DropUnused
-from kernelmill.passes.heads import GroupHeads
+from kernelmill.passes.cse import EliminateCommonSubexpressions
+from kernelmill.passes.dce import EliminateDeadCode
+from kernelmill.passes.heads import FoldRepeatedKV
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.reinplace import WriteInPlace
 from kernelmill.passes.results import apart
@@ -36,13 +36,13 @@ DEFAULT: tuple[Pass, ...] = (
     MergeViews(),
     RemoveIdentities(),
     MergeViews(),
-    GroupHeads(),
-    ShareEqual(),
-    DropUnused(),
+    FoldRepeatedKV(),
+    EliminateCommonSubexpressions(),
+    EliminateDeadCode(),
     SplitReductions(),
     SplitJoins(),
     WriteInPlace(),
-    DropUnused(),
+    EliminateDeadCode(),
 )
 """Folding uncovers identities and both uncover equal nodes; what they leave unused goes last."""
 

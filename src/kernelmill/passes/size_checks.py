@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernelmill.graph.ir import Graph, Node, Value
-from kernelmill.passes.dce import DropUnused, is_assertion
+from kernelmill.passes.dce import EliminateDeadCode, is_assertion
 
 
 @dataclass(frozen=True)
@@ -25,4 +25,4 @@ class DropSizeChecks:
                 kept.append(node)
         if len(kept) == len(graph.nodes):
             return graph
-        return DropUnused().apply(replace(graph, nodes=kept))
+        return EliminateDeadCode().apply(replace(graph, nodes=kept))

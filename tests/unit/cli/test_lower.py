@@ -50,7 +50,7 @@ def test_graph_kernels_and_plan(file: str, capsys: pytest.CaptureFixture[str]) -
 def test_passes_can_be_left_out(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lower", file, "--passes", "none", "--print", "graph"]) == 0
     assert list(stages(capsys.readouterr().out)) == ["graph"]
-    assert main(["lower", file, "--passes", "drop-unused", "--separate", "--print", "kernels"]) == 0
+    assert main(["lower", file, "--passes", "dce", "--separate", "--print", "kernels"]) == 0
     assert len(stages(capsys.readouterr().out)) == 2
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kernelmill.compiler import objects
-from kernelmill.compiler.objects import Obtaining, Request, obtain
+from kernelmill.compiler.objects import KernelBuilds, Request, obtain
 from kernelmill.core.dtype import F32
 from kernelmill.core.errors import VerificationError
 from kernelmill.core.garbage import collection_paused
@@ -72,7 +72,7 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(
 ):
     seen, hooks = compiles
     left, once = threading.Event(), threading.Lock()
-    leave = Obtaining.__exit__
+    leave = KernelBuilds.__exit__
 
     def exit(self, *error):
         left.set()
@@ -87,7 +87,7 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(
         elif len(seen) >= 3:
             left.wait(60.0)
 
-    monkeypatch.setattr(Obtaining, "__exit__", exit)
+    monkeypatch.setattr(KernelBuilds, "__exit__", exit)
     hooks.append(interrupt)
     with pytest.raises(KeyboardInterrupt), collection_paused():
         obtain(requests(200), Store(tmp_path / "k"), host().isa)
@@ -109,10 +109,10 @@ def test_what_a_kernel_is_told_with(tmp_path, compiles):
 
 def test_programs_are_begun_one_by_one_and_share_equal_kernels(tmp_path, compiles):
     store = Store(tmp_path / "k")
-    with Obtaining(store, host().isa) as obtaining:
-        obtaining.add(requests(3))
-        obtaining.add(requests(5))
-        first, second = obtaining.finish()
+    with KernelBuilds(store, host().isa) as builds:
+        builds.add(requests(3))
+        builds.add(requests(5))
+        first, second = builds.finish()
     assert sorted(compiles[0]) == [f"k{n}" for n in range(5)]
     assert list(first) == ["k0", "k1", "k2"]
     assert first == {name: second[name] for name in first}
@@ -120,11 +120,11 @@ def test_programs_are_begun_one_by_one_and_share_equal_kernels(tmp_path, compile
 
 def test_a_kernel_that_was_begun_before_its_program_is_known_is_compiled_once(tmp_path, compiles):
     wanted = requests(5)
-    with Obtaining(Store(tmp_path / "k"), host().isa) as obtaining:
-        ahead = obtaining.begin(wanted[3])
-        obtaining.add(wanted)
-        obtaining.add(wanted[2:])
-        first, second = obtaining.finish()
+    with KernelBuilds(Store(tmp_path / "k"), host().isa) as builds:
+        ahead = builds.begin(wanted[3])
+        builds.add(wanted)
+        builds.add(wanted[2:])
+        first, second = builds.finish()
     assert sorted(compiles[0]) == [f"k{n}" for n in range(5)]
     assert first["k3"] is second["k3"] is ahead.result()
     assert sorted(second) == ["k2", "k3", "k4"]

@@ -72,7 +72,7 @@ def reductions() -> Graph:
     x = b.input("x", BF16, (3, 4, 5))
     for op in ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min"):
         b.graph.results.append(b.emit(op, x, dims=(0, 2)))
-    b.graph.results.append(b.emit("reduce_peak", x, dims=(1,)))
+    b.graph.results.append(b.emit("reduce_maxnum", x, dims=(1,)))
     for op in ("argmax", "argmin", "cumsum", "cumprod"):
         b.graph.results.append(b.emit(op, x, dim=1))
     every = b.emit("reduce_min", b.emit("isnan", x), dims=(0, 1, 2))

@@ -16,9 +16,9 @@ from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.constants import FoldConstants
-from kernelmill.passes.cse import ShareEqual
-from kernelmill.passes.dce import DropUnused
-from kernelmill.passes.heads import GroupHeads
+from kernelmill.passes.cse import EliminateCommonSubexpressions
+from kernelmill.passes.dce import EliminateDeadCode
+from kernelmill.passes.heads import FoldRepeatedKV
 from kernelmill.passes.identities import RemoveIdentities
 from kernelmill.passes.views import MergeViews
 from tests.arguments import arguments
@@ -58,7 +58,7 @@ results=((f32, (2), none)), target="aten.sort.default"} : f32[2]
         %3 = sin(%x) : f32[2]""",
         "%3",
     )
-    kept = DropUnused().apply(parse_graph(text))
+    kept = EliminateDeadCode().apply(parse_graph(text))
     assert [node.attrs.get("target", node.op) for node in kept.nodes] == ["aten.bernoulli.p", "sin"]
 
 
@@ -73,7 +73,7 @@ def test_equal_nodes_are_computed_once() -> None:
         %5 = mul(%1, %0) : f32[2]""",
         "%4, %5, %2, %3",
     )
-    after = rewritten(ShareEqual(), text)
+    after = rewritten(EliminateCommonSubexpressions(), text)
     # The two zeros differ, and multiplications are left in their order.
     assert operators(after).count("exp") == 1
     assert operators(after).count("full") == 2
@@ -84,7 +84,7 @@ def test_random_calls_are_not_shared() -> None:
     call = """aten(%x) {args=(("tensor", 0), 0.5), binds=(), kwargs=(), reason="", \
 results=((f32, (2), none)), target="aten.bernoulli.p"} : f32[2]"""
     text = body("%x: f32[2]", f"%0 = {call}\n%1 = {call}", "%0, %1")
-    assert len(ShareEqual().apply(parse_graph(text)).nodes) == 2
+    assert len(EliminateCommonSubexpressions().apply(parse_graph(text)).nodes) == 2
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ results=((f32, (2), none)), target="aten.bernoulli.p"} : f32[2]"""
 )
 def test_views_merge(nodes: str, left: list[str]) -> None:
     after = rewritten(MergeViews(), body("%x: f32[2, 3]", nodes, "%1"))
-    assert operators(print_graph(DropUnused().apply(parse_graph(after)))) == left
+    assert operators(print_graph(EliminateDeadCode().apply(parse_graph(after)))) == left
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_casts_there_and_back(source: str, between: str, to: str, left: int) -> 
         f"%0 = cast(%x) {{dtype={between}}} : {between}[4]\n%1 = cast(%0) {{dtype={to}}} : {to}[4]"
     )
     graph = parse_graph(body(f"%x: {source}[4]", nodes, "%1"))
-    after = DropUnused().apply(RemoveIdentities().apply(graph))
+    after = EliminateDeadCode().apply(RemoveIdentities().apply(graph))
     assert len(after.nodes) == left
 
 
@@ -177,7 +177,7 @@ def test_constants_fold_and_spread() -> None:
         %4 = mul(%x, %3) : f32[2, 3]""",
         "%4",
     )
-    after = DropUnused().apply(parse_graph(rewritten(FoldConstants(), text)))
+    after = EliminateDeadCode().apply(parse_graph(rewritten(FoldConstants(), text)))
     assert [node.op for node in after.nodes] == ["full", "mul"]
     assert after.nodes[0].attrs["value"] == torch.tensor(3.0).bfloat16().sqrt().item()
 
@@ -188,7 +188,7 @@ def test_repeated_heads_are_read_once() -> None:
         return F.scaled_dot_product_attention(q, wide, wide)
 
     graph = trace(function, torch.randn(2, 6, 5, 8), torch.randn(2, 2, 7, 8)).graph
-    after = DropUnused().apply(GroupHeads().apply(graph))
+    after = EliminateDeadCode().apply(FoldRepeatedKV().apply(graph))
     (node,) = after.nodes
     assert node.op == "attention"
     assert node.operands[1].shape == (2, 2, 7, 8)
@@ -211,7 +211,7 @@ def test_a_pass_that_breaks_the_graph_is_named(monkeypatch: pytest.MonkeyPatch) 
     graph = parse_graph(body("%x: f32[2]", "%0 = exp(%x) : f32[2]", "%0"))
     monkeypatch.setenv("KERNELMILL_DEBUG", "1")
     with pytest.raises(VerificationError, match="after breaks") as caught:
-        run_pipeline(graph, (Breaks(), DropUnused()))
+        run_pipeline(graph, (Breaks(), EliminateDeadCode()))
     assert caught.value.stage == "breaks"
 
 

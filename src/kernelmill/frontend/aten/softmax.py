@@ -23,7 +23,7 @@ def _axes(x: Value, dim: int) -> tuple[int, ...]:
 
 def _shifted(e: Emitter, x: Value, dim: int) -> tuple[Value, tuple[int, ...]]:
     axes = _axes(x, dim)
-    return e.sub(x, e.reduce("reduce_peak", x, axes, True)), axes
+    return e.sub(x, e.reduce("reduce_maxnum", x, axes, True)), axes
 
 
 def _power(e: Emitter, shifted: Value) -> Value:

@@ -70,7 +70,7 @@ _NEUTRAL: dict[str, Callable[[DType], Number]] = {
     "reduce_prod": lambda _: 1,
     "reduce_max": _lowest,
     "reduce_min": _highest,
-    "reduce_peak": _lowest,
+    "reduce_maxnum": _lowest,
     "argmax": _lowest,
     "argmin": _highest,
 }
@@ -82,7 +82,7 @@ def reduce(scene: Scene, node: Node, operands: Sequence[Known]) -> Known:
     (x,) = operands
     dims: Any = node.attrs["dims"]
     reduced = [factor for d in dims for factor in scene.dependent(x.axes[d])]
-    extreme = node.op in ("reduce_max", "reduce_min", "reduce_peak")
+    extreme = node.op in ("reduce_max", "reduce_min", "reduce_maxnum")
     same = extreme and all(f.kind == "uniform" for f in reduced)
     if not (same or _is(reduced, _NEUTRAL[node.op](node.operands[0].dtype)) or scene.trusts(x)):
         verb = _VERBS.get(node.op, "compares")
@@ -384,7 +384,7 @@ RULES: dict[str, Rule] = {
     "slice": views.cut, "flip": views.flip, "pad": views.pad, "concat": views.concat,
     "window": views.window, "layout": views.layout, "as_strided": opaque,
     "reduce_sum": reduce, "reduce_prod": reduce, "reduce_max": reduce, "reduce_min": reduce,
-    "reduce_peak": reduce,
+    "reduce_maxnum": reduce,
     "argmax": arg_reduce, "argmin": arg_reduce, "cumsum": views.scan, "cumprod": views.scan,
     "matmul": matmul, "grouped_matmul": opaque, "conv": conv, "attention": attention,
     "argsort": opaque, "argtopk": opaque,

@@ -36,7 +36,7 @@ from kernelmill.lower.templates.map_reduce.reduction import Reduction, levels
 from kernelmill.lower.templates.map_reduce.schedule import NestSchedule
 from kernelmill.lower.templates.map_reduce.spec import Nest
 from kernelmill.lower.templates.map_reduce.transposed import (
-    TurnedMap,
+    TransposeMap,
     crosswise_axis,
     crosswise_loads,
 )
@@ -114,7 +114,7 @@ class _Emission:
         if crosswise is not None:
             loads = crosswise_loads(vector, crosswise, self.schedule.accesses)
             rest = [axis for axis in others if axis is not crosswise]
-            TurnedMap(self.loops, vector, crosswise, loads, body).emit(rest)
+            TransposeMap(self.loops, vector, crosswise, loads, body).emit(rest)
         elif others:
             with self.loops.rows(others, vector.extent):
                 self.loops.vectors(vector, body)

@@ -69,7 +69,7 @@ class Reduction:
         self, b: KernelBuilder, old: Registers, new: Registers, mask: Value | None
     ) -> Registers:
         """`old` with an element (or another accumulator) folded in, in the lanes of `mask`."""
-        if self.node.op == "reduce_peak":
+        if self.node.op == "reduce_maxnum":
             larger = b.op("gt", new[0], old[0])
             return (self._masked(b, mask, b.op("select", larger, new[0], old[0]), old[0]),)
         if not self.is_arg:

@@ -53,7 +53,7 @@ def crosswise_loads(
     return found
 
 
-class TurnedMap:
+class TransposeMap:
     """Emits a pure map in blocks of `lanes` x `lanes`; `body` computes and stores at the position
     that the loops are at."""
 
