@@ -38,6 +38,6 @@ CHANGES = {
     ],
     "flush denormals": [lambda: _set(torch.set_flush_denormal, True, False)],
 }
-"""Ways to change each row of `SETTINGS` of saved/settings.py, by its name."""
+"""Ways to change each row of `SETTINGS` of artifact/settings.py, by its name."""
 
 WAYS = [(name, number) for name, ways in CHANGES.items() for number in range(len(ways))]

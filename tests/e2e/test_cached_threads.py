@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from kernelmill.artifact.bind import Bound, Mismatch
 from kernelmill.inference import cache_compile
-from kernelmill.saved.bind import Bound, Mismatch
 
 
 class Model(nn.Module):

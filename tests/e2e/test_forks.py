@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from kernelmill import codegen
+from kernelmill.artifact.bind import Bound
 from kernelmill.inference import cache_compile, finish_packing
 from kernelmill.runtime import behind, pack_job, streaming
 from kernelmill.runtime.packing import Parameters
-from kernelmill.saved.bind import Bound
 from kernelmill.store import Store
 from tests.forking import in_child
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from kernelmill.saved.settings import SETTINGS
+from kernelmill.artifact.settings import SETTINGS
 from tests.repo.source import DOCUMENTS, ROOT, relative
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kernelmill.aot.manifest import Leaf, Manifest, Parameter
+from kernelmill.artifact.fingerprint import fingerprint
 from kernelmill.core.errors import InputError
-from kernelmill.saved.fingerprint import fingerprint
 
 Values = list[Any]
 Take = Callable[[Any, Values], None]

@@ -24,10 +24,10 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from kernelmill.aot.manifest import Leaf, Parameter
+from kernelmill.artifact.fingerprint import fingerprint
+from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import decomposition_table, keep_strides, recurrent_decompositions
-from kernelmill.saved.fingerprint import fingerprint
-from kernelmill.saved.results import Shape, Shaper
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 

@@ -13,7 +13,7 @@ from kernelmill.core.errors import StoreError
 @dataclass(frozen=True)
 class Parameter:
     """A parameter of the function. `shape` is how its value is built, in the manner of
-    saved/results.py: {"result": N} stands for leaf N. `keyword`: it is passed by name alone."""
+    artifact/results.py: {"result": N} stands for leaf N. `keyword`: it is passed by name alone."""
 
     name: str
     shape: Mapping[str, Any]
@@ -72,7 +72,7 @@ class Manifest:
 
     inputs      the program's arguments: ("leaf", N), ("weight", N), or ("size", LEAF, AXIS, A, B)
                 for the integer n of a size that is A * n + B
-    result      how results become what the function returned (saved/results.py)
+    result      how results become what the function returned (artifact/results.py)
     limits, conditions   on sizes, besides what the plan says: ("==", "s0 % 8", "0")
     objects     where the machine code of each kernel is in its section: (name, offset, bytes)
     options     of the config that are not at their default, by dotted name

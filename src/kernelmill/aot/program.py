@@ -17,6 +17,9 @@ from kernelmill.aot.packs import PacksOfFile, bind_weights
 from kernelmill.aot.shortcut import quick_way
 from kernelmill.aot.sizes import size_check
 from kernelmill.aot.weights import tensors_over
+from kernelmill.artifact.bind import refuse_gradients
+from kernelmill.artifact.results import Builder
+from kernelmill.artifact.shortcut import Shortcut
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core import knobs
 from kernelmill.core.errors import InputError, KernelmillError, StoreError, UnsupportedError
@@ -28,9 +31,6 @@ from kernelmill.runtime.program import Program
 from kernelmill.runtime.program import load as load_program
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.runtime.samples import span_of
-from kernelmill.saved.bind import refuse_gradients
-from kernelmill.saved.results import Builder
-from kernelmill.saved.shortcut import Shortcut
 from kernelmill.store.sealed import SealedFile
 
 _log = get_logger("aot")

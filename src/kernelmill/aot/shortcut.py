@@ -1,4 +1,4 @@
-"""The quick way into a compiled file's program (saved/shortcut.py), for the manifest of a file."""
+"""The quick way into a compiled file's program (artifact/shortcut.py), for a file's manifest."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelmill.aot.manifest import Manifest
+from kernelmill.artifact.paths import Path, Tree
+from kernelmill.artifact.reads import Read
+from kernelmill.artifact.shortcut import Shortcut, shortcut_of
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.quick import Build
-from kernelmill.saved.paths import Path, Tree
-from kernelmill.saved.reads import Read
-from kernelmill.saved.shortcut import Shortcut, shortcut_of
 
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the shortcut asks of a manifest; see saved/manifest.py."""
+    """What the shortcut asks of a manifest; see artifact/manifest.py."""
 
     parameters: tuple[str, ...]
     inputs: tuple[Any, ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernelmill.aot.manifest import Limit, Manifest
+from kernelmill.artifact.conditions import condition_check
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime.engine import CheckSizes
-from kernelmill.saved.conditions import condition_check
 
 
 def size_check(manifest: Manifest, plan: Plan) -> CheckSizes | None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import sympy
 
+from kernelmill.artifact.fingerprint import is_process_group
+from kernelmill.artifact.paths import Gone, Roots, follow
+from kernelmill.artifact.reads import Read
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import SymbolTable
-from kernelmill.saved.fingerprint import is_process_group
-from kernelmill.saved.paths import Gone, Roots, follow
-from kernelmill.saved.reads import Read
 
 _ELSEWHERE = frozenset(
     "SHAPE_ENV GRAD_MODE GLOBAL_STATE TORCH_FUNCTION_STATE DETERMINISTIC_ALGORITHMS "

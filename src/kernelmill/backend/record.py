@@ -18,6 +18,17 @@ from torch._dynamo.variables.base import AttributeMutationExisting, ValueMutatio
 from torch._functorch._aot_autograd.schemas import OutputType
 
 from kernelmill import codegen
+from kernelmill.artifact.bind import Target
+from kernelmill.artifact.code import modules_of, names_in, uses_of
+from kernelmill.artifact.entry import DRIVER, Saved, SavedKernel
+from kernelmill.artifact.fingerprint import name_of
+from kernelmill.artifact.manifest import ConstantTensor, Gears, Manifest, path_of, read_manifest
+from kernelmill.artifact.packages import packages_of
+from kernelmill.artifact.padding import padding_data
+from kernelmill.artifact.paths import Path, Roots, follow
+from kernelmill.artifact.reads import Read
+from kernelmill.artifact.results import Shaper, View
+from kernelmill.artifact.settings import state
 from kernelmill.backend.capture import Traced, compile_capture
 from kernelmill.backend.entry import NAME
 from kernelmill.backend.gear_calls import GearedCall
@@ -37,17 +48,6 @@ from kernelmill.plan.printer import print_plan
 from kernelmill.runtime.dims import dims_needed, late_symbols, symbol_sources
 from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import Program
-from kernelmill.saved.bind import Target
-from kernelmill.saved.code import modules_of, names_in, uses_of
-from kernelmill.saved.entry import DRIVER, Saved, SavedKernel
-from kernelmill.saved.fingerprint import name_of
-from kernelmill.saved.manifest import ConstantTensor, Gears, Manifest, path_of, read_manifest
-from kernelmill.saved.packages import packages_of
-from kernelmill.saved.padding import padding_data
-from kernelmill.saved.paths import Path, Roots, follow
-from kernelmill.saved.reads import Read
-from kernelmill.saved.results import Shaper, View
-from kernelmill.saved.settings import state
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch._dynamo import source as dynamo
 
+from kernelmill.artifact.paths import Path
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.saved.paths import Path
 
 _KEYS = (str, int, bool, type(None))
 

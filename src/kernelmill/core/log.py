@@ -18,6 +18,7 @@ from kernelmill.core.errors import ConfigError
 
 ROOMS = (
     "aot",
+    "artifact",
     "backend",
     "cli",
     "codegen",
@@ -34,7 +35,6 @@ ROOMS = (
     "passes",
     "plan",
     "runtime",
-    "saved",
     "scope",
     "static_kernels",
     "store",

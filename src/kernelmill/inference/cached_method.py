@@ -1,6 +1,6 @@
 """`cache_compile`: a method that is traced and compiled once, and loaded by every later process.
 
-The first call looks for an entry whose dependences are as they were (saved/bind.py says which);
+The first call looks for an entry whose dependences are as they were (artifact/bind.py says which);
 it is loaded, or the method is traced and an entry made. Later calls try the programs bound so far,
 the one of the last call first, then entries on disk, then a trace.
 """
@@ -16,6 +16,13 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact import entry as entries
+from kernelmill.artifact.bind import Bound, Mismatch, Target, look, refuse_gradients
+from kernelmill.artifact.entry import Saved
+from kernelmill.artifact.fingerprint import name_of
+from kernelmill.artifact.ingredients import of_decompositions, versions
+from kernelmill.artifact.load import Loaded, keep_objects, program_of
+from kernelmill.artifact.settings import modes
 from kernelmill.config import CompilerConfig
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.digest import Key
@@ -26,13 +33,6 @@ from kernelmill.core.log import get_logger
 from kernelmill.inference.cache_places import Ranks, class_folder
 from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
-from kernelmill.saved import entry as entries
-from kernelmill.saved.bind import Bound, Mismatch, Target, look, refuse_gradients
-from kernelmill.saved.entry import Saved
-from kernelmill.saved.fingerprint import name_of
-from kernelmill.saved.ingredients import of_decompositions, versions
-from kernelmill.saved.load import Loaded, keep_objects, program_of
-from kernelmill.saved.settings import modes
 from kernelmill.store.folder import Folder
 from kernelmill.store.store import Store, open_store
 

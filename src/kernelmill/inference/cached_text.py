@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import TextIO
 
+from kernelmill.artifact.entry import load, names
+from kernelmill.artifact.readable import readable
 from kernelmill.core.errors import StoreError
-from kernelmill.saved.entry import load, names
-from kernelmill.saved.readable import readable
 from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 

@@ -4,8 +4,8 @@ import pytest
 
 from kernelmill.aot.arguments import Arguments
 from kernelmill.aot.manifest import Leaf, Limit, Manifest, Parameter, Weight, read_manifest
+from kernelmill.artifact.fingerprint import fingerprint
 from kernelmill.core.errors import InputError, StoreError
-from kernelmill.saved.fingerprint import fingerprint
 
 NUMBERS = {"list": [{"result": 2}]}
 MANIFEST = Manifest(

@@ -16,8 +16,8 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from kernelmill.artifact.fingerprint import name_of
 from kernelmill.runtime import quick
-from kernelmill.saved.fingerprint import name_of
 
 _TINY, _ONE = 5e-324, 1.0  # the smallest denormal
 

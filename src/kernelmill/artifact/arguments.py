@@ -6,9 +6,9 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kernelmill.saved.fingerprint import class_text, fingerprint, is_atom, shape_of
-from kernelmill.saved.paths import Path, step_into
-from kernelmill.saved.reads import Read
+from kernelmill.artifact.fingerprint import class_text, fingerprint, is_atom, shape_of
+from kernelmill.artifact.paths import Path, step_into
+from kernelmill.artifact.reads import Read
 
 Values = Sequence[Any]
 Get = Callable[[Values], Any]

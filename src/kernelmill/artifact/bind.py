@@ -16,17 +16,17 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact.arguments import check_of, getter
+from kernelmill.artifact.load import Loaded
+from kernelmill.artifact.manifest import Manifest, path_of
+from kernelmill.artifact.packages import version_of
+from kernelmill.artifact.paths import GONE, Path, Roots, follow, text_of
+from kernelmill.artifact.reads import changes
+from kernelmill.artifact.results import Builder
+from kernelmill.artifact.settings import SettingsCheck, difference
+from kernelmill.artifact.shortcut import Shortcut, shortcut_of
+from kernelmill.artifact.watch import Place, Watch
 from kernelmill.runtime.quick import REFUSED, NativeWatch, supported
-from kernelmill.saved.arguments import check_of, getter
-from kernelmill.saved.load import Loaded
-from kernelmill.saved.manifest import Manifest, path_of
-from kernelmill.saved.packages import version_of
-from kernelmill.saved.paths import GONE, Path, Roots, follow, text_of
-from kernelmill.saved.reads import changes
-from kernelmill.saved.results import Builder
-from kernelmill.saved.settings import SettingsCheck, difference
-from kernelmill.saved.shortcut import Shortcut, shortcut_of
-from kernelmill.saved.watch import Place, Watch
 
 
 class Mismatch(Exception):

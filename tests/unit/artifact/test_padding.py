@@ -5,12 +5,12 @@ import json
 import pytest
 import torch
 
+from kernelmill.artifact.padding import padded_calls, padding_data
 from kernelmill.core.dim import sym
 from kernelmill.core.errors import InputError
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 from kernelmill.runtime.geared import GearedProgram, SizeSource
 from kernelmill.runtime.padded_calls import PaddedCalls
-from kernelmill.saved.padding import padded_calls, padding_data
 
 ROWS, WIDTH = sym("s0", 1), sym("s1", 1)
 

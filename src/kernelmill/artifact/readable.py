@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernelmill.saved.entry import Saved
-from kernelmill.saved.manifest import Manifest, path_of
-from kernelmill.saved.paths import text_of
+from kernelmill.artifact.entry import Saved
+from kernelmill.artifact.manifest import Manifest, path_of
+from kernelmill.artifact.paths import text_of
 
 
 def readable(saved: Saved) -> str:

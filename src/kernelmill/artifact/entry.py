@@ -21,17 +21,17 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from kernelmill.artifact.manifest import Manifest, read_manifest
 from kernelmill.core.digest import DIGEST_BYTES, sha256
 from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
-from kernelmill.saved.manifest import Manifest, read_manifest
 from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 
 PARTS = (".plan", ".graph", ".kernels", ".constants", ".executor")
 DRIVER = "driver"
 _NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.json")
-_log = get_logger("saved")
+_log = get_logger("artifact")
 
 
 @dataclass(frozen=True)

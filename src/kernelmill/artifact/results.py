@@ -19,8 +19,8 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact.paths import Path
 from kernelmill.core.errors import StoreError, UnsupportedError
-from kernelmill.saved.paths import Path
 
 Shape = Mapping[str, Any]
 Build = Callable[[Sequence[Any], Sequence[Any]], Any]

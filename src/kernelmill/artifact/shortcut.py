@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelmill.artifact.manifest import path_of
+from kernelmill.artifact.structure import Layout, Structure
 from kernelmill.core.dim import of_atom
 from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.quick import Build, QuickCall, Row
-from kernelmill.saved.manifest import path_of
-from kernelmill.saved.structure import Layout, Structure
 
 _MOST_STRUCTURES = 8
 """How often the tables are made anew for values that are built otherwise."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from kernelmill.artifact.code import CodeUse
+from kernelmill.artifact.paths import Path, Tree
+from kernelmill.artifact.reads import Read
 from kernelmill.core.errors import StoreError
-from kernelmill.saved.code import CodeUse
-from kernelmill.saved.paths import Path, Tree
-from kernelmill.saved.reads import Read
 
 FORMAT = 4
 """Raised when an entry of an older kernelmill could be misunderstood."""
@@ -32,7 +32,7 @@ class Gears:
 
     `table` maps those to plans by number; `kept` of `count` arguments are those that they take.
     `otherwise` is the number of the plan for all other sizes, -1 where there is none; `padding` is
-    how calls of other sizes are padded to a gear, if they are (saved/padding.py).
+    how calls of other sizes are padded to a gear, if they are (artifact/padding.py).
     """
 
     sources: tuple[tuple[int, int], ...]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.saved.fingerprint import class_text, code_digest, fingerprint, shape_of
+from kernelmill.artifact.fingerprint import class_text, code_digest, fingerprint, shape_of
 
 
 class Colour(enum.Enum):

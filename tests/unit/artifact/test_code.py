@@ -6,10 +6,10 @@ import types
 import pytest
 import torch
 
-from kernelmill.saved import code, packages
-from kernelmill.saved.bind import Target, look
-from kernelmill.saved.code import CodeUse, modules_of, uses_of
-from kernelmill.saved.manifest import Manifest
+from kernelmill.artifact import code, packages
+from kernelmill.artifact.bind import Target, look
+from kernelmill.artifact.code import CodeUse, modules_of, uses_of
+from kernelmill.artifact.manifest import Manifest
 
 
 @pytest.fixture
@@ -68,6 +68,6 @@ def test_a_manifest_keeps_versions():
         "m.f", ("x",), (), None, (), (CodeUse("m", "f", "a", {}),), (), {}, (), {}, {}, 1,
         packages={"a": "1"},
     )  # fmt: skip
-    from kernelmill.saved.manifest import read_manifest
+    from kernelmill.artifact.manifest import read_manifest
 
     assert read_manifest(manifest.text()).packages == {"a": "1"}

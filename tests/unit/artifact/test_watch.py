@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kernelmill.artifact.paths import Roots, Tree
+from kernelmill.artifact.reads import Read
+from kernelmill.artifact.watch import Watch, place_of
 from kernelmill.runtime.quick import DICT_ITEM, LIST_ITEM, VERSION, NativeWatch, supported
-from kernelmill.saved.paths import Roots, Tree
-from kernelmill.saved.reads import Read
-from kernelmill.saved.watch import Watch, place_of
 
 MODULE = types.ModuleType("kernelmill_watched_sample")
 MODULE_NAME = MODULE.__name__

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelmill.artifact.conditions import Condition, Conditions
 from kernelmill.core.dim import Dim, parse, sym
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 from kernelmill.runtime.geared import GearedProgram
 from kernelmill.runtime.padded_calls import PaddedCalls
-from kernelmill.saved.conditions import Condition, Conditions
 
 Bounds = Sequence[tuple[str, int | None, int | None]]
 """(symbol, least, most), None where there is none."""

@@ -11,6 +11,10 @@ from typing import Any, Protocol, Union
 
 import torch
 
+from kernelmill.artifact.conditions import condition_check
+from kernelmill.artifact.entry import DRIVER, Saved, SavedKernel
+from kernelmill.artifact.manifest import Gears
+from kernelmill.artifact.padding import padded_calls
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.digest import Key
@@ -25,10 +29,6 @@ from kernelmill.runtime.geared import Callee, GearedProgram, Refuse, SizeSource
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.packing import PackPlace
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
-from kernelmill.saved.conditions import condition_check
-from kernelmill.saved.entry import DRIVER, Saved, SavedKernel
-from kernelmill.saved.manifest import Gears
-from kernelmill.saved.padding import padded_calls
 from kernelmill.store.entry import Compiled
 from kernelmill.store.store import Store
 

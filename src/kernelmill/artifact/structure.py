@@ -14,13 +14,13 @@ from typing import Any, Protocol
 
 import torch
 
+from kernelmill.artifact.fingerprint import is_atom
+from kernelmill.artifact.manifest import path_of
+from kernelmill.artifact.paths import GONE, Tree
+from kernelmill.artifact.reads import Read
 from kernelmill.runtime import quick
 from kernelmill.runtime.layout import StepRecord, words
 from kernelmill.runtime.quick import Row
-from kernelmill.saved.fingerprint import is_atom
-from kernelmill.saved.manifest import path_of
-from kernelmill.saved.paths import GONE, Tree
-from kernelmill.saved.reads import Read
 
 _LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
 _UNPACKING: dict[type, int] = {tuple: quick.TUPLE, list: quick.LIST, dict: quick.DICT}
@@ -35,7 +35,7 @@ _LARGEST_INTEGER = 2**63 - 1
 
 class Layout(Protocol):
     """What is asked of a manifest: where a program finds its arguments, and what is compared; see
-    saved/manifest.py."""
+    artifact/manifest.py."""
 
     @property
     def parameters(self) -> tuple[str, ...]: ...

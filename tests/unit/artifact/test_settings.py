@@ -7,8 +7,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
+from kernelmill.artifact.settings import SETTINGS, SettingsCheck, difference, modes, state
 from kernelmill.runtime import quick
-from kernelmill.saved.settings import SETTINGS, SettingsCheck, difference, modes, state
 from tests.torch_settings import CHANGES, WAYS
 
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import torch
 
-from kernelmill.saved.paths import Tree
-from kernelmill.saved.reads import Read
-from kernelmill.saved.structure import MOST_REGISTERS, Structure
+from kernelmill.artifact.paths import Tree
+from kernelmill.artifact.reads import Read
+from kernelmill.artifact.structure import MOST_REGISTERS, Structure
 
 X, MANY = (("argument", "x"),), (("argument", "many"),)
 TREE = Tree()

@@ -19,9 +19,9 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact.fingerprint import code_digest, fingerprint, is_atom, name_of
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.saved.fingerprint import code_digest, fingerprint, is_atom, name_of
 
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parent.parent)

@@ -2,18 +2,18 @@
 
 import pytest
 
+from kernelmill.artifact import entry as entries
+from kernelmill.artifact.code import CodeUse
+from kernelmill.artifact.conditions import Conditions, condition_check
+from kernelmill.artifact.entry import Saved, SavedKernel
+from kernelmill.artifact.load import key_of
+from kernelmill.artifact.manifest import ConstantTensor, Gears, Manifest, read_manifest
+from kernelmill.artifact.paths import Roots
+from kernelmill.artifact.reads import Read, changes
 from kernelmill.core.dim import of_atom
 from kernelmill.core.errors import InputError, StoreError
 from kernelmill.core.expr import Sym
 from kernelmill.plan.ir import Plan
-from kernelmill.saved import entry as entries
-from kernelmill.saved.code import CodeUse
-from kernelmill.saved.conditions import Conditions, condition_check
-from kernelmill.saved.entry import Saved, SavedKernel
-from kernelmill.saved.load import key_of
-from kernelmill.saved.manifest import ConstantTensor, Gears, Manifest, read_manifest
-from kernelmill.saved.paths import Roots
-from kernelmill.saved.reads import Read, changes
 from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 

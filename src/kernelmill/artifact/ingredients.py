@@ -13,10 +13,10 @@ from typing import Any
 import llvmlite
 import torch
 
+from kernelmill.artifact.fingerprint import fingerprint
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.isa import Isa
 from kernelmill.core.version import VERSION
-from kernelmill.saved.fingerprint import fingerprint
 
 
 def versions(isa: Isa) -> Mapping[str, str]:

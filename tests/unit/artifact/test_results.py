@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
+from kernelmill.artifact.results import Builder, Shaper
 from kernelmill.core.errors import StoreError, UnsupportedError
-from kernelmill.saved.results import Builder, Shaper
 
 Pair = namedtuple("Pair", "low high")
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kernelmill.saved.paths import Gone, Roots, Tree, follow, text_of
+from kernelmill.artifact.paths import Gone, Roots, Tree, follow, text_of
 
 
 class Owner:

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelmill.saved.fingerprint import class_text, fingerprint, shape_of
-from kernelmill.saved.paths import GONE, Path, Roots, follow, text_of
+from kernelmill.artifact.fingerprint import class_text, fingerprint, shape_of
+from kernelmill.artifact.paths import GONE, Path, Roots, follow, text_of
 
 Classes = dict[type, str]
 """Texts of classes that were made already."""

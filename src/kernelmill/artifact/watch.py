@@ -15,6 +15,9 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact.code import CodeUse
+from kernelmill.artifact.paths import GONE, Roots, Tree
+from kernelmill.artifact.reads import Read
 from kernelmill.runtime.quick import (
     DICT_ITEM,
     LIST_ITEM,
@@ -29,9 +32,6 @@ from kernelmill.runtime.quick import (
     version_of,
     version_row,
 )
-from kernelmill.saved.code import CodeUse
-from kernelmill.saved.paths import GONE, Roots, Tree
-from kernelmill.saved.reads import Read
 
 Place = tuple[Any, Any]
 """A dict or list, and the key or index in it."""
