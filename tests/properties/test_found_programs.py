@@ -227,6 +227,43 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             [step("w", "torch.exp", A), step("v", "torch.select", W, 1, -1)],
         ),
     ),
+    "a copy of an argument that is returned as views of it": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 34)],
+            [step("b", "Tensor.repeat", A, (1,)), step("v w", "torch.split", B, (29, 5), -1)],
+            "v w",
+        ),
+    ),
+    "a copy of what ATen views an argument's memory as": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a")],
+            [step("b", "torch.as_strided", A, (), (), 0), step("v", "torch.amax", B)],
+        ),
+    ),
+    "two copies of an argument, one returned as a view of it": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 1, 7, dtype=I64)],
+            [
+                step("b", "torch.roll", A, -1, -2),
+                step("v", "torch.nan_to_num", B),
+                step("w", "torch.as_strided", B, (3,), (2,), 0),
+            ],
+            "v w",
+        ),
+    ),
+    "a copy of an argument that ATen reads as it lies": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 6, 4), step("b", "operator.getitem", A, (Ellipsis, Slice(None, None, 2)))],
+            [
+                step("w", "Tensor.repeat", B, (1, 1)),
+                step("v", "Tensor.view", W, F64),
+            ],
+        ),
+    ),
 }
 
 

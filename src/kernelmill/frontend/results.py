@@ -19,6 +19,7 @@ from kernelmill.frontend.promotion import WeakFloat
 from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Result, Value, row_major
+from kernelmill.graph.memory import memory_of
 from kernelmill.graph.ops import OPS
 
 Dims = tuple[Dim, ...]
@@ -70,8 +71,8 @@ class ResultImporter:
             return value
         if entry.op == "placeholder" or entry.target is torch.ops.aten.copy_.default:
             return value
-        if not value.dtype.is_opaque and (_storage(entry) in shared or self._overlaps(entry)):
-            return self._view(entry)
+        if _storage(entry) in shared or self._overlaps(entry):
+            return value if value.dtype.is_opaque else self._view(entry)
         return self._own(entry, value, exact)
 
     def _overlaps(self, node: fx.Node) -> bool:
@@ -94,7 +95,8 @@ class ResultImporter:
             return self.context.builder.emit("layout", value, strides=strides)
         if value.type.memory_strides != strides and OPS[value.node.op].kind is not OpKind.ATEN:
             value = self.context.stored(value, strides)
-        if self._returned.setdefault(value, node) is node:
+        memory = memory_of(value)
+        if memory.node is not None and self._returned.setdefault(memory, node) is node:
             return value
         kind = replace(kind, strides=value.type.strides)
         return emit_aten(

@@ -1,43 +1,101 @@
-"""Keeps results apart that rewrites have made one value."""
+"""Keeps results apart that rewrites have put into one piece of memory."""
 
 from __future__ import annotations
 
-from kernelmill.graph.ir import Graph, Node, Value
+from kernelmill.graph.ir import Graph, Node, Result, Value
+from kernelmill.graph.memory import memory_of
 from kernelmill.passes.rewriter import Rewriter
 
 
 def apart(before: Graph, after: Graph) -> Graph:
-    """`after` with a copy in place of each result that shares memory where `before` does not.
+    """`after` with copies where results share memory and those of `before` do not.
 
-    A result that is an argument is that argument's memory, and one value twice is one tensor
-    twice. So a computed result must not become an argument (x * 1), nor the same as another one
-    (x + 1 twice): who writes to the one would find it in the other.
+    A result that is an argument, or a view of one, is that argument's memory, and one value twice
+    is one tensor twice. So what lies in memory of its own must not become an argument (x * 1), nor
+    the same as another one (x + 1 twice), whether it is returned itself or as views of it: who
+    writes to the one would find it in the other.
     """
     copied = _copied(before, after)
-    if not copied:
-        return after
-    rewriter = Rewriter(after)
-    for node in after.nodes:
-        rewriter.keep(node)
-    made = rewriter.finish()
-    for position in copied:
-        value = made.results[position]
-        assert isinstance(value, Value)
-        like = value.node or Node("layout", (), {})
-        made.results[position] = rewriter.emit(
-            like, "layout", value, strides=value.type.memory_strides
-        )
-    return made
+    return _Copier(after, copied).run(before) if copied else after
 
 
-def _copied(before: Graph, after: Graph) -> list[int]:
-    """The places of results that need a copy. The first that has a value keeps it."""
+def _copied(before: Graph, after: Graph) -> set[Value]:
+    """The values of `before` that need memory of their own. The first that has a value's memory
+    keeps it."""
     keeper: dict[Value, Value] = {}
-    found: list[int] = []
-    for position, (old, new) in enumerate(zip(before.results, after.results, strict=True)):
-        if not isinstance(old, Value) or not isinstance(new, Value):
-            continue
-        became_argument = new.node is None and old.node is not None
-        if became_argument or keeper.setdefault(new, old) is not old:
-            found.append(position)
+    found: set[Value] = set()
+    for old, new in _values(before, after):
+        was, is_now = memory_of(old), memory_of(new)
+        became_argument = is_now.node is None and was.node is not None
+        if became_argument or keeper.setdefault(is_now, was) is not was:
+            found.add(was)
     return found
+
+
+def _values(before: Graph, after: Graph) -> list[tuple[Value, Value]]:
+    """The tensors among the results of both."""
+    pairs = zip(before.results, after.results, strict=True)
+    return [(a, b) for a, b in pairs if isinstance(a, Value) and isinstance(b, Value)]
+
+
+class _Copier:
+    """Gives each of the values of the first graph a copy of what stands for it in the second."""
+
+    def __init__(self, after: Graph, copied: set[Value]) -> None:
+        self.after, self.copied = after, copied
+        self.rewriter = Rewriter(after)
+        self.copies: dict[Value, Value] = {}
+
+    def run(self, before: Graph) -> Graph:
+        """The second graph with the copies, read by the views of them that are returned."""
+        readers: dict[Node, Value] = {}
+        for old, new in _values(before, self.after):
+            first = _first_view(new)
+            if memory_of(old) in self.copied and first is not None:
+                readers[first] = memory_of(old)
+        for node in self.after.nodes:
+            if node in readers:
+                self._keep_reading(node, readers[node])
+            else:
+                self.rewriter.keep(node)
+        pairs = list(zip(before.results, self.after.results, strict=True))
+        results = [self._result(old, new) for old, new in pairs]
+        made = self.rewriter.finish()
+        made.results = results
+        return made
+
+    def _keep_reading(self, node: Node, old: Value) -> None:
+        """Carries a view over, of the copy in place of its first operand."""
+        source = node.operands[0]
+        kept = self.rewriter.value(source)
+        self.rewriter.replace(source, self._copy(old, source))
+        self.rewriter.keep(node)
+        self.rewriter.replace(source, kept)
+
+    def _result(self, old: Result, new: Result) -> Result:
+        if not isinstance(new, Value):
+            return new
+        if isinstance(old, Value) and old in self.copied:
+            return self._copy(old, new)
+        return self.rewriter.value(new)
+
+    def _copy(self, old: Value, new: Value) -> Value:
+        """What stands for `old`, in memory of its own that lies as `old` did."""
+        if old not in self.copies:
+            like = new.node or Node("layout", (), {})
+            source = self.rewriter.value(new)
+            self.copies[old] = self.rewriter.emit(
+                like, "layout", source, strides=old.type.memory_strides
+            )
+        return self.copies[old]
+
+
+def _first_view(value: Value) -> Node | None:
+    """The first of the ATen calls that made a value as a view of another; None for no view."""
+    source = memory_of(value)
+    while value is not source:
+        assert value.node is not None
+        if value.node.operands[0] is source:
+            return value.node
+        value = value.node.operands[0]
+    return None

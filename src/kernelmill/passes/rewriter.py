@@ -30,8 +30,13 @@ class Rewriter:
         return tuple([new.get(operand, operand) for operand in node.operands])
 
     def keep(self, node: Node, **attrs: Attr) -> None:
-        """Carry a node over, with `attrs` added to its own."""
+        """Carry a node over, with `attrs` added to its own.
+
+        What an ATen call reads lies in memory as it did: some of ATen's operators count on it.
+        """
         operands = self.operands(node)
+        if node.op == "aten" and operands != node.operands:
+            operands = tuple([self._lying_as(old) for old in node.operands])
         if operands == node.operands and not attrs:
             self.graph.nodes.append(node)
             return
@@ -49,6 +54,13 @@ class Rewriter:
         """Append a node to the new graph, with the origin and scope of an old one."""
         self._builder.origin, self._builder.mark = like.origin, like.mark
         return self._builder.emit(op, *operands, **attrs)
+
+    def _lying_as(self, old: Value) -> Value:
+        """What stands for a value, in memory that has the same strides."""
+        new, strides = self.value(old), old.type.memory_strides
+        if new.type.memory_strides == strides:
+            return new
+        return self._builder.emit("layout", new, strides=strides)
 
     def finish(self) -> Graph:
         """The new graph, with the results and updates of the old one."""

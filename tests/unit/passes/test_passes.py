@@ -241,3 +241,58 @@ def test_all_passes_keep_a_models_meaning(monkeypatch: pytest.MonkeyPatch) -> No
     after = run_pipeline(graph)
     assert len(after.nodes) < len(graph.nodes)
     torch.testing.assert_close(run_graph(after, values), run_graph(graph, values), rtol=0, atol=0)
+
+
+def _split(operand: str) -> str:
+    return f"""aten({operand}) {{args=(("tensor", 0), ("list", 2, 1), 0), binds=(), kwargs=(), \
+reason="", results=((f32, (2), none), (f32, (1), none)), target="aten.split_with_sizes.default"}} \
+: f32[2], f32[1]"""
+
+
+def test_views_that_are_returned_are_not_views_of_an_argument_that_they_did_not_view() -> None:
+    text = body(
+        "%x: f32[3]",
+        f"""%0 = reshape(%x) {{shape=(3, 1)}} : f32[3, 1]
+        %1 = reshape(%0) {{shape=(3)}} : f32[3]
+        %2, %3 = {_split("%1")}""",
+        "%2, %3",
+    )
+    after = run_pipeline(parse_graph(text))
+    copy, split = after.nodes
+    assert copy.op == "layout" and copy.operands[0].name == "x"
+    assert split.operands == (copy.result,)
+
+
+def test_views_that_are_returned_keep_apart_from_another_result() -> None:
+    text = body(
+        "%x: f32[3]",
+        f"""%0 = exp(%x) : f32[3]
+        %1 = exp(%x) : f32[3]
+        %2, %3 = {_split("%1")}""",
+        "%0, %2, %3",
+    )
+    after = run_pipeline(parse_graph(text))
+    assert [node.op for node in after.nodes] == ["exp", "layout", "aten"]
+    computed, copy, split = after.nodes
+    assert after.results == [computed.result, *split.results]
+    assert split.operands == (copy.result,)
+
+
+def test_views_of_an_argument_stay_views_of_it() -> None:
+    text = body("%x: f32[3]", f"%0, %1 = {_split('%x')}", "%0, %1, %x")
+    after = run_pipeline(parse_graph(text))
+    assert [node.op for node in after.nodes] == ["aten"]
+
+
+def test_what_aten_reads_keeps_its_strides() -> None:
+    text = body(
+        "%x: f32[3, 2]{8, 2}",
+        """%0 = reshape(%x) {shape=(1, 3, 2)} : f32[1, 3, 2]
+        %1 = reshape(%0) {shape=(3, 2)} : f32[3, 2]
+        %2 = aten(%1) {args=(("tensor", 0), f64), binds=(), kwargs=(), reason="", \
+results=((f64, (3, 1), none)), target="aten.view.dtype"} : f64[3, 1]""",
+        "%2",
+    )
+    after = rewritten(MergeViews(), text)
+    *_, layout, _ = parse_graph(after).nodes
+    assert layout.op == "layout" and layout.attrs["strides"] == (2, 1)
