@@ -14,7 +14,9 @@ CANNOT_MATTER = {
     "core/elf.py": "reads objects that are made",
     "core/errors.py": "what is raised, not what is made",
     "core/knobs.py": "what it says of the processor is in the target, an ingredient",
+    "core/log.py": "says what was done",
     "core/text.py": "reads and writes the text of IRs, which is an ingredient",
+    "core/tile_permission.py": "what it says of the system is in the target, an ingredient",
     "core/version.py": "its ABI version is an ingredient",
 }
 """Modules that the generator imports, and why no byte of an object depends on them."""

@@ -11,6 +11,7 @@ from kernelmill.backend.entry import Backend
 from kernelmill.backend.graph_breaks import advice
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
+from kernelmill.core.isa import machine_isa, withheld
 
 if TYPE_CHECKING:
     from kernelmill.compiler import CompileReport
@@ -103,6 +104,8 @@ def _describe(report: CompileReport) -> list[str]:
         f"{report.fused} fused); arena {report.arena_bytes} bytes{_sums(report)}",
         f"  for {report.isa}; {stages}",
     ]
+    if report.isa == str(machine_isa()) and withheld():
+        lines.append(f"  {withheld()}")
     if report.tuned:
         lines.append(
             f"  schedules of {report.tuned} kernels by measuring: {report.schedules_measured} "

@@ -20,12 +20,14 @@ def calibrate(options: argparse.Namespace) -> int:
     """Measure, keep and print. With --show print what is kept, else the committed figures."""
     # Imports torch, which the other commands do without.
     from kernelmill.compiler import calibration
-    from kernelmill.core.isa import processor_name
+    from kernelmill.core.isa import processor_name, withheld
     from kernelmill.store.store import open_store
 
     store = open_store(options.folder)
     machine = calibration.machine_for(store) if options.show else calibration.recalibrate(store)
     print(f"{processor_name()}: {machine}")
+    if withheld():
+        print(f"  {withheld()}")
     for name, value in calibration.figures(machine).items():
         print(f"  {name:10} {calibration.UNITS[name]:38} {_text(value)}")
     return 0

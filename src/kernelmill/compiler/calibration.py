@@ -1,10 +1,10 @@
 """The figures of core/machine.py measured on the processor at hand, and kept in the store.
 
 A measurement is a kernel of our own IR, so that what is measured is what is generated: a loop of
-independent multiply-adds for each dot unit, one that reads a buffer of each cache level's size, and
-launches that do nothing. Rates are those of one core. The least of many short rounds counts, so
-that others on the machine do little harm. Figures are rounded to two digits, lest two measurements
-of one machine choose different schedules.
+independent multiply-adds for each dot unit, of tiles with the loads that feed them, one that reads
+a buffer of each cache level's size, and launches that do nothing. Rates are those of one core. The
+least of many short rounds counts, so that others on the machine do little harm. Figures are rounded
+to two digits, lest two measurements of one machine choose different schedules.
 
 An entry of type "Machine" holds them as JSON. Its key names the ISA, the caches and the
 processor's model.
@@ -24,12 +24,12 @@ import torch
 from kernelmill import codegen
 from kernelmill.codegen import key_of
 from kernelmill.core.digest import Key
-from kernelmill.core.dtype import F32, F64, I32
+from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
 from kernelmill.core.isa import DotUnit, processor_name
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import LEVELS, Level, Machine, Rates, host, is_own, target_machine
 from kernelmill.kernel.builder import KernelBuilder
-from kernelmill.kernel.ir import Kernel, Value, VType
+from kernelmill.kernel.ir import Buffer, Kernel, Value, VType
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.plan.ir import BufferKind, BufferSpec, KernelRef, Launch, Plan, TensorInput
 from kernelmill.runtime.program import Program, load
@@ -47,9 +47,25 @@ _MEASURE_NS = 150_000_000
 _SUMS = 16
 """Independent sums: enough for two units of any latency in use."""
 
+_TILES = 2
+"""Tiles of rows, and of columns, at a time: their sums and operands are all registers there are."""
+
+_TILE_TURNS = 4
+"""Operands of so many turns are different ones, 16 KiB of them altogether."""
+
 _TURNS = 2_000
 _READ_BYTES = 8 << 20
 """What a round reads, going over what is smaller again and again."""
+
+_TORCH: Mapping[DType, torch.dtype] = {
+    BF16: torch.bfloat16,
+    F32: torch.float32,
+    F64: torch.float64,
+    I8: torch.int8,
+    I32: torch.int32,
+    U8: torch.uint8,
+}
+"""The types of the operands and sums of dot units."""
 
 _LAUNCHES = 64
 _MEMORY_BYTES = 256 << 20
@@ -102,12 +118,16 @@ def figures(machine: Machine) -> dict[str, Any]:
     rates = machine.rates
     return {
         "operations": rates.operations,
-        "dots": {unit.name: machine.dot_rate(unit) for unit in machine.isa.dot_units},
+        "dots": {unit.name: machine.dot_rate(unit) for unit in _units(machine)},
         "bytes": dict(zip(LEVELS, rates.bytes, strict=True)),
         "stream": rates.stream,
         "launch_ns": machine.launch_ns,
         "region_ns": machine.region_ns,
     }
+
+
+def _units(machine: Machine) -> tuple[DotUnit, ...]:
+    return machine.isa.dot_units + machine.isa.tile_units
 
 
 def _compiled(machine: Machine) -> Compiled:
@@ -146,7 +166,7 @@ def _positive(value: Any) -> float:
 
 def calibrate(machine: Machine) -> Machine:
     """The machine with figures measured now, in less than 5 seconds."""
-    dots = {unit.name: _dot_rate(machine, unit) for unit in machine.isa.dot_units}
+    dots = {unit.name: _dot_rate(machine, unit) for unit in _units(machine)}
     bytes = {level: _read_rate(machine, level) for level in LEVELS}
     serial, region = _launch_ns(machine, 0), _launch_ns(machine, 10**6)
     rates = Rates(
@@ -174,13 +194,12 @@ def _rounded(figure: float) -> float:
 
 def _dot_rate(machine: Machine, unit: DotUnit) -> float:
     """Instructions of one core in a nanosecond."""
-    kernel = _dot_kernel(machine, unit)
-    launch = _measured(machine, kernel, [torch.zeros(_buffer_elements(kernel), dtype=_torch(unit))])
-    return _rounded(_SUMS * _TURNS / launch)
-
-
-def _torch(unit: DotUnit) -> torch.dtype:
-    return {F64: torch.float64, I32: torch.int32}.get(unit.sum, torch.float32)
+    sums = _SUMS if unit.rows == 1 else _TILES * _TILES
+    kernel = _dot_kernel(machine, unit) if unit.rows == 1 else _tile_kernel(unit)
+    tensors = [
+        torch.zeros(_elements(buffer), dtype=_TORCH[buffer.dtype]) for buffer in kernel.buffers
+    ]
+    return _rounded(sums * _TURNS / _measured(machine, kernel, tensors))
 
 
 def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
@@ -195,6 +214,33 @@ def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
         loop.carry(*(_product(b, unit, operand, value) for value in loop.carried))
     for number, value in enumerate(loop.results):
         b.store(out, number * lanes, value)
+    return b.kernel
+
+
+def _tile_kernel(unit: DotUnit) -> Kernel:
+    """`_TILES` tiles of rows by as many of columns: in every turn all are read, in the order of
+    packed operands that lie in the first cache, and multiplied."""
+    b = KernelBuilder("calibrate", TYPE, tasks=1)
+    left = VType(unit.a, unit.depth * unit.group, unit.rows)
+    right = VType(unit.b, unit.columns * unit.group, unit.depth)
+    kind = VType(unit.sum, unit.columns, unit.rows)
+    whole = unit.rows * unit.depth * unit.group
+    across = b.buffer("a", unit.a, _TILES * _TILE_TURNS * whole, "in")
+    down = b.buffer("b", unit.b, _TILES * _TILE_TURNS * whole, "in")
+    out = b.buffer("sums", unit.sum, _TILES**2 * unit.rows * unit.columns, "out")
+    zeros = [(kind, b.tile_zero(kind)) for _ in range(_TILES**2)]
+    with b.loop(0, _TURNS // _TILE_TURNS, carry=zeros) as again:
+        carried = [(kind, value) for value in again.carried]
+        with b.loop(0, _TILE_TURNS, carry=carried) as loop:
+            places = [(loop.index * _TILES + n) * whole for n in range(_TILES)]
+            a = [b.tile_load(across, place, left, left.lanes) for place in places]
+            c = [b.tile_load(down, place, right, right.lanes) for place in places]
+            pairs = [(x, y) for x in a for y in c]
+            products = zip(pairs, loop.carried, strict=True)
+            loop.carry(*(b.dot(unit, x, y, total) for (x, y), total in products))
+        again.carry(*loop.results)
+    for number, value in enumerate(again.results):
+        b.tile_store(out, number * unit.rows * unit.columns, value, unit.columns)
     return b.kernel
 
 
@@ -243,8 +289,7 @@ def _launch_ns(machine: Machine, work: int) -> float:
     return _measured(machine, b.kernel, [tensor], work, _LAUNCHES) / _LAUNCHES
 
 
-def _buffer_elements(kernel: Kernel) -> int:
-    (buffer,) = kernel.buffers
+def _elements(buffer: Buffer) -> int:
     assert isinstance(buffer.elements, int)
     return buffer.elements
 

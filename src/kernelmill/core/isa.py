@@ -17,9 +17,10 @@ from enum import Enum
 from functools import cache
 from pathlib import Path
 
-from kernelmill.core import knobs
+from kernelmill.core import knobs, tile_permission
 from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
 from kernelmill.core.errors import ConfigError
+from kernelmill.core.log import get_logger
 
 _LEVELS = {
     "x86-64-v2": frozenset({"cx16", "popcnt", "sse4_1", "sse4_2", "ssse3"}),
@@ -35,8 +36,8 @@ _EXTRAS = {
 """Flags beyond the levels that kernels can use, and LLVM's names for them."""
 
 _TILES = {"amx_bf16": "amx-bf16", "amx_int8": "amx-int8", "amx_tile": "amx-tile"}
-"""The same of the tile unit. A process has to ask the system for it before it runs such code, so
-that an ISA has it by name alone: no machine's own has it."""
+"""The same of the tile unit, which a process may use when the system permits it
+(core/tile_permission.py): a machine's own ISA has all of them or none."""
 
 _X86 = "x86_64-unknown-linux-gnu"
 _VECTOR_BITS = {"x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
@@ -205,6 +206,11 @@ class Isa:
         return self._is_x86 and all(u.there(self.features, self.vector_bits) for u in units)
 
     @property
+    def needs_permission(self) -> bool:
+        """Whether its code may run only where the system permits it."""
+        return self._is_x86 and not set(self.features).isdisjoint(_TILES.values())
+
+    @property
     def has_scale(self) -> bool:
         return self.vector_bits == 512
 
@@ -235,8 +241,12 @@ class Isa:
 
     def tile_unit(self, a: DType, b: DType) -> DotUnit | None:
         """The unit for tiles of such numbers; None where there is none."""
-        units = (TILE_BF16, *TILE_BYTES) if self.has_tiles else ()
-        return next((unit for unit in units if (unit.a, unit.b) == (a, b)), None)
+        return next((unit for unit in self.tile_units if (unit.a, unit.b) == (a, b)), None)
+
+    @property
+    def tile_units(self) -> tuple[DotUnit, ...]:
+        """Those that `tile_unit` chooses from."""
+        return (TILE_BF16, *TILE_BYTES) if self.has_tiles else ()
 
     @property
     def dot_units(self) -> tuple[DotUnit, ...]:
@@ -329,27 +339,47 @@ def _checked(isa: Isa, setting: str) -> Isa:
 
 
 def why_not_here(isa: Isa) -> str:
-    """Why this machine cannot run code for an ISA, in words; "" where it can."""
+    """Why this machine cannot run code for an ISA, in words; "" where it can. Code for tiles is
+    code that it can run when the system has permitted this process to."""
     if platform.machine() != isa.family:
         return f"this machine is {platform.machine()}"
-    missing = sorted(set(isa.cpu_flags) - cpuinfo_flags())
-    return (
-        f"this machine is {machine_isa().cpu}, which lacks {', '.join(missing)}" if missing else ""
-    )
+    if missing := sorted(set(isa.cpu_flags) - cpuinfo_flags()):
+        return f"this machine is {machine_isa().cpu}, which lacks {', '.join(missing)}"
+    refusal = tile_permission.refusal() if isa.needs_permission else ""
+    return f"this process may not use the tile unit: {refusal}" if refusal else ""
 
 
 @cache
 def machine_isa() -> Isa:
-    """What this machine's processor has, by /proc/cpuinfo. An unknown architecture gets its
-    baseline, with 128-bit vectors."""
+    """What this machine's processor has, by /proc/cpuinfo, and the system lets this process use; a
+    warning says what it does not. An unknown architecture gets its baseline, with 128-bit
+    vectors."""
     if platform.machine() != "x86_64":
         return Isa(f"{platform.machine()}-unknown-linux-gnu", "generic")
     flags = cpuinfo_flags()
     level = 2
     while level < 4 and _LEVELS[f"x86-64-v{level + 1}"] <= flags:
         level += 1
-    extras = tuple(sorted(name for flag, name in _EXTRAS.items() if flag in flags))
-    return Isa(_X86, f"x86-64-v{level}", extras if level > 2 else ())
+    extras = [name for flag, name in _EXTRAS.items() if flag in flags]
+    if reason := withheld():
+        get_logger("core").warning("code is compiled without tiles: %s", reason)
+    elif _has_tile_unit(flags):
+        extras += _TILES.values()
+    return Isa(_X86, f"x86-64-v{level}", tuple(sorted(extras)) if level > 2 else ())
+
+
+def withheld() -> str:
+    """Why this machine's ISA goes without a unit that its processor has, in words; "" where there
+    is none such."""
+    if platform.machine() != "x86_64" or not _has_tile_unit(cpuinfo_flags()):
+        return ""
+    refusal = tile_permission.refusal()
+    return f"{', '.join(sorted(_TILES))} may not be used: {refusal}" if refusal else ""
+
+
+def _has_tile_unit(flags: frozenset[str]) -> bool:
+    """Whether a processor with these flags has all of it."""
+    return _TILES.keys() <= flags
 
 
 def processor_name() -> str:

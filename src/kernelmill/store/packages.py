@@ -24,6 +24,7 @@ from typing import Any
 from kernelmill.core import knobs
 from kernelmill.core.digest import sha256
 from kernelmill.core.errors import ConfigError, StoreError
+from kernelmill.core.isa import why_not_here
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine, parse_machine
 from kernelmill.store import installer
@@ -219,9 +220,11 @@ def _package(path: str) -> Package | None:
     folder, name = os.path.split(path)
     try:
         manifest = installer.installed_manifest(folder, name)
-        reason = installer.misfit(manifest)
+        machine = parse_machine(manifest["target"])
+        # The installer knows processors alone, the ISA also what the system permits.
+        reason = installer.misfit(manifest) or why_not_here(machine.isa)
         if not reason:
-            return Package(manifest["name"], path, parse_machine(manifest["target"]))
+            return Package(manifest["name"], path, machine)
     except (installer.Refused, ValueError) as error:
         reason = str(error)
     _log.warning("static kernels in %s are not used: %s", path, reason)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kernelmill.cli.main import main
+from kernelmill.codegen.compile import assembly
 from kernelmill.compiler import calibration
 from kernelmill.compiler.calibration import calibration_key, figures, machine_for, recalibrate
-from kernelmill.core.dtype import F32
-from kernelmill.core.machine import PROFILES, Machine, host
+from kernelmill.core.dtype import BF16, F32
+from kernelmill.core.isa import (
+    BF16_PAIRS,
+    MULTIPLY_ADD,
+    NAMED,
+    TILE_BF16,
+    TILE_BYTES,
+    DotUnit,
+    withheld,
+)
+from kernelmill.core.machine import PROFILES, Machine, Rates, host
+from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.store.entry import Compiled
 from kernelmill.store.store import Store
+from tests.tile_unit import REAL, System, machine_with_tiles
 
 
 @pytest.fixture
@@ -43,7 +57,8 @@ def test_without_figures_the_committed_ones_serve(store: Store) -> None:
 def test_what_was_measured_is_found_again(store: Store) -> None:
     measured = recalibrate(store)
     assert measured.isa == host().isa
-    assert set(dict(measured.rates.dots)) == {unit.name for unit in host().isa.dot_units}
+    units = host().isa.dot_units + host().isa.tile_units
+    assert set(dict(measured.rates.dots)) == {unit.name for unit in units}
     again = machine_for(Store(store.folder.path))
     assert figures(again) == figures(measured)
     assert measured.dot_unit(F32).name == "multiply_add"
@@ -88,3 +103,61 @@ def test_the_command_measures_and_shows(tmp_path: Path, capsys: pytest.CaptureFi
     assert "multiply_add" in measured and "nanoseconds of a launch" in measured
     assert main(["calibrate", "--folder", folder, "--show"]) == 0
     assert capsys.readouterr().out == measured
+
+
+@pytest.mark.parametrize("unit", [TILE_BF16, *TILE_BYTES], ids=lambda unit: unit.name)
+def test_tiles_are_measured_by_two_by_two_of_them(unit: DotUnit) -> None:
+    kernel = calibration._tile_kernel(unit)
+    verify_kernel(kernel, "calibration")
+    text = assembly(kernel, NAMED["x86-64-v4-amx"])
+    loops = re.findall(r"^\.LBB\S+:\n((?:\t(?!j).*\n)*)\tj", text, re.MULTILINE)
+    (inner,) = (body for body in loops if "\ttdp" in body)
+    assert inner.count("\ttdp") == inner.count("tileloadd") == 16
+    assert "tilestored" not in inner and "rsp" not in inner
+
+
+def test_only_units_of_the_machine_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+
+    def rate(machine: Machine, unit: DotUnit) -> float:
+        measured.append(unit.name)
+        return 0.5
+
+    monkeypatch.setattr(calibration, "_dot_rate", rate)
+    monkeypatch.setattr(calibration, "_read_rate", lambda machine, level: 8.0)
+    monkeypatch.setattr(calibration, "_launch_ns", lambda machine, work: 100.0)
+    tiles = {unit.name for unit in (TILE_BF16, *TILE_BYTES)}
+    with_tiles = calibration.calibrate(PROFILES["x86-64-v4-amx"])
+    assert tiles < set(measured)
+    assert set(figures(with_tiles)["dots"]) == set(measured) == set(dict(with_tiles.rates.dots))
+    measured.clear()
+    calibration.calibrate(PROFILES["x86-64-v4-bf16"])
+    assert measured and not tiles & set(measured)
+
+
+def test_a_machine_that_was_measured_prefers_what_is_faster() -> None:
+    """Pairs of bf16 at half the rate of multiply-adds are not taken, at twice they are."""
+    one = replace(PROFILES["x86-64-v4-bf16"], rates=Rates())
+    for rate, unit in ((1.1, MULTIPLY_ADD), (8.0, BF16_PAIRS)):
+        dots = {**dict.fromkeys((u.name for u in one.isa.dot_units), 4.1), BF16_PAIRS.name: rate}
+        text = json.dumps({**figures(one), "dots": dots}).encode()
+        assert calibration._with_figures(one, text).dot_unit(BF16) == unit
+
+
+@REAL
+@pytest.mark.usefixtures("quick")
+def test_tiles_of_this_machine_are_measured(store: Store) -> None:
+    if withheld():
+        pytest.skip(withheld())
+    dots = dict(recalibrate(store).rates.dots)
+    assert {unit.name for unit in (TILE_BF16, *TILE_BYTES)} < set(dots)
+
+
+def test_the_command_says_what_may_not_be_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    host()  # which is kept: before the machine becomes another
+    with machine_with_tiles(System(errno.EPERM)):
+        assert main(["calibrate", "--folder", str(tmp_path / "kernels"), "--show"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].strip().startswith("amx_bf16, amx_int8, amx_tile may not be used: ")

@@ -107,13 +107,6 @@ def test_tiles_are_there_where_all_of_their_units_are() -> None:
     assert {"amx_tile", "amx_bf16", "amx_int8"} < set(amx.cpu_flags)
 
 
-def test_no_machine_has_tiles_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isa.platform, "machine", lambda: "x86_64")
-    flags = frozenset(NAMED["x86-64-v4-amx"].cpu_flags)
-    monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
-    assert machine_isa.__wrapped__() == NAMED["x86-64-v4-bf16"]
-
-
 def test_dot_units_have_names_of_their_own() -> None:
     assert all(unit.name == name for name, unit in isa.DOT_UNITS.items())
     for described in NAMED.values():

@@ -6,12 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmill.core.dtype import BF16, I8
+from kernelmill.core.dtype import BF16, F32, I8
 from kernelmill.core.isa import BF16_PAIRS, MULTIPLY_ADD, NAMED, VNNI
 from kernelmill.core.machine import (
     PROFILES,
     Machine,
     Rates,
+    committed,
     host,
     parse_machine,
     profile,
@@ -61,3 +62,25 @@ def test_every_named_isa_has_a_profile() -> None:
     assert set(PROFILES) == set(NAMED)
     with pytest.raises(ValueError, match="there are"):
         profile("z80")
+
+
+def test_where_tiles_are_pairs_are_slower_than_single_products() -> None:
+    one = PROFILES["x86-64-v4-amx"]
+    assert (one.dot_unit(BF16), one.dot_unit(I8)) == (MULTIPLY_ADD, VNNI)
+    (halves,) = {one.isa.tile_unit(BF16, BF16)} - {None}
+    assert halves is not None
+    products = halves.rows * halves.columns * halves.depth * halves.group
+    # Two floating-point operations a product: 2160 GFLOP/s, and 130 of multiply-adds.
+    assert 2 * products * one.dot_rate(halves) == pytest.approx(2160, rel=0.02)
+    lanes = one.isa.lanes(F32)
+    assert 2 * lanes * one.dot_rate(MULTIPLY_ADD) == pytest.approx(130, rel=0.02)
+    for unit in one.isa.tile_units[1:]:
+        assert 2 * 2 * products * one.dot_rate(unit) == pytest.approx(4840, rel=0.02)
+    assert (one.l1_bytes, one.l2_bytes) == (48 * 1024, 2 * 1024 * 1024)
+
+
+def test_a_machine_with_tiles_and_more_has_their_rates_too() -> None:
+    more = (*NAMED["x86-64-v4-amx"].features, "avxvnni")
+    found = committed(replace(NAMED["x86-64-v4-amx"], features=more))
+    assert found.rates == PROFILES["x86-64-v4-amx"].rates
+    assert parse_machine(f"{found.isa} l1=1024 l2=4096").rates == found.rates
