@@ -1,8 +1,10 @@
 """`cache_compile` in one process: entries, arguments, weights, errors, damage."""
 
 import copy
+import importlib
 import io
 import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +67,37 @@ def check(model, *args, **kwargs):
 def counts(model):
     found = model.cached.statistics
     return found["loaded"], found["traced"], found["uncached"]
+
+
+Kind = Pair  # another class in the test of it
+
+
+class Elsewhere(nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x):
+        return Kind(x + 1.0)
+
+
+def test_an_entry_whose_result_has_a_class_that_is_not_loaded_is_passed_by(tmp_path, monkeypatch):
+    (tmp_path / "kinds_of_results.py").write_text(
+        "from dataclasses import dataclass\n@dataclass\nclass Kind:\n    value: object\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "kinds_of_results", raising=False)
+    module = importlib.import_module("kinds_of_results")
+    monkeypatch.setitem(globals(), "Kind", module.Kind)
+    x = torch.ones(2)
+    for loaded in (False, True):
+        model = Elsewhere(tmp_path)
+        assert model.cached(x).value.tolist() == [2.0, 2.0]
+        assert model.cached.statistics["loaded"] == loaded
+    del sys.modules[module.__name__]
+    model = Elsewhere(tmp_path)
+    assert model.cached(x).value.tolist() == [2.0, 2.0]
+    assert counts(model) == (0, 1, 1)
 
 
 def test_one_entry_serves_all_sizes_and_later_objects(tmp_path):

@@ -5,15 +5,19 @@ A shape is a JSON value:
     {"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something passed
     {"alias": [SIZE, STRIDE, OFFSET], "base": PATH}       in, data; a view of something passed in
     {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
-    {"named": NAME, "items": [...]}                       a named tuple, by its importable name
+    {"named": NAME, "names": [...], "items": [...]}       a named tuple, by its "module:Class"
     {"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
+
+The classes that a shape names, with their fields, were recorded when the program was compiled. They
+are looked up among the modules that the process has loaded: a file never makes it import anything,
+and nothing is called but the constructor of a dataclass or named tuple with just those fields.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import operator
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -30,6 +34,10 @@ View = tuple[Path, Sequence[int], Sequence[int], int]
 """The tensor that a result is a view of; size, strides and offset in elements."""
 
 _DATA = (type(None), bool, int, float, str)
+
+
+class NoClass(StoreError):
+    """A class of what is returned is not loaded, or not as it was when that was described."""
 
 
 class Shaper:
@@ -76,41 +84,59 @@ class Shaper:
             if not all(type(key) in (str, int, bool, type(None)) for key in value):
                 raise UnsupportedError("it returns a dict whose keys are not text or integers")
             return {"dict": [[key, self.describe(part)] for key, part in value.items()]}
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return {"named": _importable(kind), "items": [self.describe(part) for part in value]}
-        if dataclasses.is_dataclass(value):
-            fields = [
-                [field.name, self.describe(getattr(value, field.name))]
-                for field in dataclasses.fields(value)
-            ]
-            return {"object": _importable(kind), "fields": fields}
+        if (names := _fields(kind)) is not None:
+            parts = [self.describe(getattr(value, name)) for name in names]
+            if issubclass(kind, tuple):
+                return {"named": _recorded(kind), "names": list(names), "items": parts}
+            fields = [list(pair) for pair in zip(names, parts, strict=True)]
+            return {"object": _recorded(kind), "fields": fields}
         raise UnsupportedError(f"it returns a {kind.__module__}.{kind.__qualname__}")
 
 
-def _importable(kind: type) -> str:
+def _fields(kind: type) -> tuple[str, ...] | None:
+    """What the constructor of a dataclass or named tuple takes; None for any other class, and for a
+    dataclass with fields that its constructor does not take."""
+    if issubclass(kind, tuple):
+        return getattr(kind, "_fields", None)
+    if not dataclasses.is_dataclass(kind):
+        return None
+    fields = dataclasses.fields(kind)
+    return tuple(field.name for field in fields) if all(field.init for field in fields) else None
+
+
+def _recorded(kind: type) -> str:
     name = f"{kind.__module__}:{kind.__qualname__}"
-    try:
-        if _imported(name) is kind:
-            return name
-    except StoreError:
-        pass
-    raise UnsupportedError(f"it returns a {name.replace(':', '.')}, which no import finds again")
+    if _found(name) is not kind:
+        raise UnsupportedError(
+            f"it returns a {name.replace(':', '.')}, which no import finds again"
+        )
+    return name
 
 
-def _imported(name: str) -> Any:
-    """The dataclass or named tuple of this name. StoreError when it is not there or another kind:
-    nothing else that a file names is called."""
+def _found(name: str) -> Any:
+    """What has the name "module:Class.Inner" in the loaded modules, or None. Runs no code of the
+    module, such as one that imports what is asked for."""
     module, _, path = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError) as error:
-        raise StoreError(f"there is no {module}.{path} any more") from error
-    named = isinstance(found, type) and issubclass(found, tuple) and hasattr(found, "_fields")
-    if not (isinstance(found, type) and (named or dataclasses.is_dataclass(found))):
-        raise StoreError(f"{module}.{path} is neither a dataclass nor a named tuple")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, "__dict__", {}).get(part)
     return found
+
+
+def _loaded(name: str, fields: Sequence[str]) -> Any:
+    """The recorded class of this name. NoClass when it is not loaded, or not as it was."""
+    module, _, path = name.partition(":")
+    kind, wanted = _found(name), f"the result is a {module}.{path}"
+    if module not in sys.modules:
+        raise NoClass(f"{wanted}, and {module} is not imported: import it first")
+    if not isinstance(kind, type) or f"{kind.__module__}:{kind.__qualname__}" != name:
+        raise NoClass(f"{wanted}, and {module} has no such class: compile anew")
+    if _fields(kind) != tuple(fields):
+        raise NoClass(
+            f"{wanted} with the fields ({', '.join(fields)}), and it is no dataclass or named "
+            "tuple with these: compile anew"
+        )
+    return kind
 
 
 class Builder:
@@ -120,7 +146,7 @@ class Builder:
         self.paths: list[Path] = []
 
     def build(self, shape: Shape) -> Build:
-        """The function that makes what is returned. StoreError for a class that is not there."""
+        """The function that makes what is returned. NoClass for a class that is not there."""
         if "alias" in shape:
             return self._alias(shape["alias"], self._path(shape["base"]))
         if "result" in shape:
@@ -153,13 +179,13 @@ class Builder:
                 return lambda r, i: {key: part(r, i), key2: part2(r, i)}
             return lambda r, i: {key: part(r, i) for key, part in pairs}
         if "object" in shape:
-            kind = _imported(shape["object"])
-            # A ModelOutput's own constructor drops what is None, as eager's call of it did.
             names = [name for name, _ in shape["fields"]]
+            kind = _loaded(shape["object"], names)
+            # A ModelOutput's own constructor drops what is None, as eager's call of it did.
             parts = [self.build(part) for _, part in shape["fields"]]
             return lambda r, i: kind(**{n: p(r, i) for n, p in zip(names, parts, strict=True)})
         if "named" in shape:
-            kind = _imported(shape["named"])
+            kind = _loaded(shape["named"], shape["names"])
             parts = [self.build(part) for part in shape["items"]]
             return lambda r, i: kind(*[part(r, i) for part in parts])
         return self._sequence(shape)

@@ -22,6 +22,7 @@ from kernelmill.artifact.entry import Saved
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.ingredients import of_decompositions, versions
 from kernelmill.artifact.load import Loaded, keep_objects, program_of
+from kernelmill.artifact.results import NoClass
 from kernelmill.artifact.settings import modes
 from kernelmill.config import CompilerConfig
 from kernelmill.core.after_fork import RenewedLock
@@ -223,10 +224,10 @@ class CachedMethod:
             if seen.reason:
                 _log.info("%s: not %s: %s", saved.manifest.function, saved.name, seen.reason)
                 continue
-            bound = Bound(saved.manifest, self._program_of(saved), target, seen)
             try:
+                bound = Bound(saved.manifest, self._program_of(saved), target, seen)
                 result = bound(values)
-            except (Mismatch, InputError) as error:
+            except (Mismatch, InputError, NoClass) as error:
                 _log.info("%s: not %s: %s", saved.manifest.function, saved.name, error)
                 continue
             self._take(bound)

@@ -1,13 +1,15 @@
 """Results become data and come back, built as they were."""
 
+import importlib
 import json
+import sys
 from collections import namedtuple
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pytest
 import torch
 
-from kernelmill.artifact.results import Builder, Shaper
+from kernelmill.artifact.results import Builder, NoClass, Shaper
 from kernelmill.core.errors import StoreError, UnsupportedError
 
 Pair = namedtuple("Pair", "low high")
@@ -80,8 +82,78 @@ def test_what_cannot_be_built_is_refused(value, why):
         Shaper([A], {}, {}).describe(value)
 
 
-@pytest.mark.parametrize("name", ["os:system", "nowhere:Thing", "collections:OrderedDict"])
-def test_only_named_tuples_and_dataclasses_are_made_by_name(name):
-    for shape in ({"object": name, "fields": []}, {"named": name, "items": []}):
-        with pytest.raises(StoreError):
-            Builder().build(shape)
+def described(value):
+    return json.loads(json.dumps(Shaper([A, B], {}, {}).describe(value)))
+
+
+NAMES = [
+    "os:system", "nowhere:Thing", "collections:OrderedDict", f"{__name__}:X", f"{__name__}:Lost",
+    f"{__name__}:Boxed.__class__",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [Boxed(A), Pair(A, B)], ids=["dataclass", "named tuple"])
+def test_only_the_named_tuples_and_dataclasses_that_were_recorded_are_made(value, name):
+    form = "named" if isinstance(value, tuple) else "object"
+    with pytest.raises(StoreError, match="the result is a"):
+        Builder().build({**described(value), form: name})
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """The name of a module that tells `sys` when it is imported, and asked for what it lacks."""
+    (tmp_path / "of_results.py").write_text(
+        "import sys\n"
+        "from dataclasses import dataclass\n"
+        "sys.imported_of_results = True\n"
+        "@dataclass\n"
+        "class Found:\n"
+        "    value: object\n"
+        "def __getattr__(name):\n"
+        "    sys.imported_of_results = name\n"
+        "    raise AttributeError(name)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "imported_of_results", False, raising=False)
+    yield "of_results"
+    sys.modules.pop("of_results", None)
+
+
+def test_a_file_makes_nobody_import_a_module(module):
+    shape = {"object": f"{module}:Found", "fields": [["value", {"result": 0}]]}
+    with pytest.raises(NoClass, match="of_results is not imported: import it first"):
+        Builder().build(shape)
+    assert sys.imported_of_results is False
+    found = importlib.import_module(module).Found
+    made = Builder().build(shape)([A], [])
+    assert type(made) is found and made.value is A
+
+
+def test_looking_for_a_class_runs_no_code_of_its_module(module):
+    importlib.import_module(module)
+    with pytest.raises(NoClass, match="no such class"):
+        Builder().build({"object": f"{module}:Lazy", "fields": [["value", {"result": 0}]]})
+    assert sys.imported_of_results is True
+
+
+def test_a_class_with_other_fields_than_recorded_is_refused(monkeypatch):
+    pair, boxed = described(Pair(A, B)), described(Boxed(A))
+    monkeypatch.setitem(globals(), "Pair", namedtuple("Pair", "high low"))
+    with pytest.raises(NoClass, match=r"Pair with the fields \(low, high\)"):
+        Builder().build(pair)
+    boxed["fields"].pop()
+    with pytest.raises(NoClass, match=r"Boxed with the fields \(value\)"):
+        Builder().build(boxed)
+
+
+@dataclass
+class Counting:
+    value: object
+    seen: object = field(init=False, default=None)
+
+
+def test_a_dataclass_with_fields_that_its_constructor_does_not_take_is_refused():
+    # What is set after the constructor would be lost.
+    with pytest.raises(UnsupportedError, match="Counting"):
+        described(Counting(A))
