@@ -134,7 +134,8 @@ in [programs.json](programs.json).
 {programs} random programs, {checks} programs x modes. Each is called two or three times and \
 compared with eager in numbers, dtype, shape, strides, shared memory, what is written to arguments \
 and buffers, and gradients. Strides of empty results are nobody's concern; of two zeros either \
-is taken where eager's own choice depends on where an element lies (`minimum`, `amax`, `max`).
+is taken where eager's own choice depends on where an element lies (`minimum`, `amax`, `max`), and \
+a sum may overflow that does so in another order of its terms.
 
 *Refused*: an error of ours says why the mode does not take the program. *Torch*: `aot_eager`, or \
 torch.export's program, is wrong in the same way, or a result has the strides that torch's trace \

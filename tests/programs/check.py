@@ -11,7 +11,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -128,9 +128,8 @@ class Checker:
             if call_of not in self._leeways:
                 self._leeways[call_of] = _Leeway(self.program, *call_of)
             leeway = self._leeways[call_of]
-            rules = Rules(
-                leeway.is_exact, leeway.slack, lambda one=leeway: one.traced, mode.aliases
-            )
+            traces = partial(leeway.traces, mode.varies)
+            rules = Rules(leeway.is_exact, leeway.slack, traces, mode.aliases)
             found = difference(_known(mine, expected), expected, rules)
             if found is not None and not found.traced:
                 return found
@@ -199,10 +198,18 @@ class _Leeway:
     def __init__(self, program: Program, size: int, seed: int) -> None:
         self.program, self.size, self.seed = program, size, seed
 
+    def traces(self, symbolic: bool) -> Sequence[Mapping[str, tuple[int, ...]]]:
+        """The strides of results that torch traces: those for numbers, and for symbols too where
+        sizes may vary."""
+        return (self._traced, self._traced_symbolically) if symbolic else (self._traced,)
+
     @cached_property
-    def traced(self) -> Mapping[str, tuple[int, ...]]:
-        """The strides of results that torch traces."""
-        return traced_strides(self.program, self.size, self.seed)
+    def _traced(self) -> Mapping[str, tuple[int, ...]]:
+        return traced_strides(self.program, self.size, self.seed, symbolic=False)
+
+    @cached_property
+    def _traced_symbolically(self) -> Mapping[str, tuple[int, ...]]:
+        return traced_strides(self.program, self.size, self.seed, symbolic=True)
 
     @cached_property
     def _exact(self) -> frozenset[str]:

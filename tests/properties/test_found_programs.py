@@ -264,6 +264,42 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             ],
         ),
     ),
+    "a part of an argument that is written to, where sizes vary": (
+        ("dynamic", "cache-trace", "cache-load"),
+        program(
+            [made("a", 1, 2, 2)],
+            [
+                step("b", "torch.reshape", A, (-1, SizeOf("a", 2))),
+                step("w", "operator.getitem", Ref("b"), (-1,)),
+                step("v", "Tensor.mul_", W, -0.0),
+            ],
+        ),
+    ),
+    "an expanded argument that is filled and returned": (
+        ("aot",),
+        replace(
+            program(
+                [made("a", 2), step("b", "Tensor.expand", A, (1, 3, -1))],
+                [step("v", "Tensor.zero_", B)],
+            ),
+            arguments=("b",),
+        ),
+    ),
+    "strides of what ATen takes out of a turned row": (
+        ("gears", "dynamic", "default"),
+        replace(
+            program(
+                [made("a", N, 1)],
+                [
+                    step("b", "torch.flip", A, (1,)),
+                    step("w", "operator.getitem", Ref("b"), (None, Ellipsis, 0)),
+                    step("x", "torch.transpose", W, 0, 1),
+                    step("v", "torch.select", Ref("x"), 0, 0),
+                ],
+            ),
+            sizes=(65, 1),
+        ),
+    ),
 }
 
 

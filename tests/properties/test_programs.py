@@ -3,6 +3,7 @@ on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -80,6 +81,18 @@ def test_strides_that_torch_traces_are_torchs_and_others_are_wrong() -> None:
     assert check(wanted, other).kind == "strides" and check(wanted, other).status == "wrong"
 
 
+def test_strides_that_torch_traces_for_symbols_are_torchs_where_sizes_vary() -> None:
+    turned = Step(("v0",), "torch.permute", (Ref("a0"), (1, 0, 3, 2)))
+    wanted = program(turned, Step(("v1",), "torch.floor_divide", (Ref("v0"), 7)), results=("v1",))
+    flat = Step(("a0",), "values.make", (torch.int64, (1, 1, 2, 1), "whole", Seed(0)))
+    wanted = replace(wanted, inputs=(flat,))
+    assert check(wanted, by_name("default")).status == "right"
+    assert check(wanted, by_name("dynamic")).status == "torch"
+    other = spoiled(lambda t: t.as_strided(t.shape, (2, 2, 2, 1)))
+    assert check(wanted, other).status == "wrong"
+    assert check(wanted, replace(other, varies=True)).status == "torch"
+
+
 def test_rounding_is_no_fault_and_an_error_is() -> None:
     rounded = Step(("v0",), "torch.exp", (Ref("a0"),), rounds=True)
     near = check(program(rounded), spoiled(lambda t: t * (1 + 1e-7)))
@@ -121,6 +134,35 @@ def test_zeros_that_eager_leaves_open_are_right_with_either_sign() -> None:
 
     assert either("torch.maximum", True) == "right"
     assert either("torch.fmax", True) == "wrong" and either("torch.fmax", False) == "right"
+
+
+def made_of(step: Step, *numbers: float) -> Program:
+    """A program of one step on these numbers, which rounds."""
+    fixed = Step(("a0",), "torch.tensor", ((numbers,),))
+    return Program((fixed,), ("a0",), (), (), (replace(step, rounds=True),), ("v0",), (3, 5))
+
+
+def test_a_sum_that_overflows_in_some_order_may_and_others_may_not() -> None:
+    def status(numbers: tuple[float, ...], found: float, function: str = "sum") -> str:
+        step = Step(("v0",), f"torch.{function}", (Ref("a0"), -1))
+        return check(made_of(step, *numbers), spoiled(lambda t: torch.full_like(t, found))).status
+
+    assert status((3e38, -3e38, 3e38), math.inf) == "right"
+    assert status((-3e38, 3e38, -3e38), -math.inf, "mean") == "right"
+    assert status((3e38, -3e38, -3e38, 3e38), math.nan) == "right"
+    assert status((3e38, -3e38), math.inf) == "wrong"
+    assert status((3e38,), math.inf) == "wrong"
+    assert status((1.0, 2.0), math.inf) == "wrong"
+
+
+def test_a_mean_beside_a_variance_may_be_what_mean_gives() -> None:
+    def status(found: float, *numbers: float) -> str:
+        step = Step(("w", "v0"), "torch.var_mean", (Ref("a0"), -1), (("correction", 0),))
+        return check(made_of(step, *numbers), spoiled(lambda t: torch.full_like(t, found))).status
+
+    assert status(-math.inf, -math.inf, 1.0) == "right"  # eager: NaN
+    assert status(math.nan, 1.0, -math.inf) == "wrong"  # eager: -inf
+    assert status(math.inf, 1.0, 2.0) == "wrong"
 
 
 def test_a_failing_program_is_minimised() -> None:

@@ -17,7 +17,9 @@ from kernelmill.frontend.scalars import ScalarReader
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.frontend.tensors import carried_type, dense_strides
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import TensorType, Value
+from kernelmill.graph.ops import OPS
 
 
 @dataclass(frozen=True)
@@ -79,12 +81,18 @@ class ImportContext:
             return float(expr)
         return WeakFloat(self.scalars.floating(expr, shape_env))
 
-    def laid_out(self, value: Value, traced: torch.Tensor) -> Value:
-        """The value in memory as traced, where that is another dense order than row-major."""
+    def laid_out(self, value: Value, traced: torch.Tensor, exactly: bool = False) -> Value:
+        """The value in memory as traced, where that is another dense order than row-major, or,
+        `exactly`, has other strides of dims of size 1. What ATen made lies as it made it."""
         if value.node is None or value.type.strides is not None:
             return value
-        strides = dense_strides(self.type_of(traced, "a result"))
-        return value if strides is None else self.stored(value, strides)
+        kind = self.type_of(traced, "a result")
+        strides = dense_strides(kind)
+        if exactly and kind.strides is None and OPS[value.node.op].kind is not OpKind.ATEN:
+            strides = self.symbols.dims(traced.stride())
+        if strides is None or strides == value.type.memory_strides:
+            return value
+        return self.stored(value, strides)
 
     def stored(self, value: Value, strides: tuple[Dim, ...]) -> Value:
         """The value in memory of its own with these strides; the same one when asked again."""

@@ -177,7 +177,8 @@ class OperatorImporter:
     def _aten_argument(self, argument: Any, owned: bool) -> Any:
         """A tensor goes into the call lying in memory as it did when the call was traced.
 
-        `owned`: the result is a view of it, so a copy of an argument must not be that argument.
+        `owned`: the result is a view of it. So a copy of an argument must not be that argument, and
+        the strides of dims of size 1 count too: other dims of the view get theirs from them.
         """
         if isinstance(argument, (list, tuple)):
             return [self._aten_argument(item, owned) for item in argument]
@@ -189,7 +190,7 @@ class OperatorImporter:
             kind = self.context.type_of(argument.meta["val"], "an operand")
             if owned or kind.memory_strides != value.type.memory_strides:
                 return self.context.stored(value, kind.memory_strides)
-        return self.context.laid_out(value, argument.meta["val"])
+        return self.context.laid_out(value, argument.meta["val"], exactly=owned)
 
     def _resolved(self, value: Value, traced: torch.Tensor) -> Value:
         """A lazily negated view of a computable dtype, negated in truth: kernels see memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from kernelmill.frontend.operators import OperatorImporter, flattened
 from kernelmill.frontend.promotion import WeakFloat
 from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.definition import OpKind
-from kernelmill.graph.ir import Result, Value, row_major
+from kernelmill.graph.ir import Result, TensorType, Value, row_major
 from kernelmill.graph.memory import memory_of
 from kernelmill.graph.ops import OPS
 
@@ -51,6 +51,7 @@ class ResultImporter:
         self._views: dict[fx.Node, Value] = {}
         self._made: dict[fx.Node, list[Value]] = {}
         self._returned: dict[Value, fx.Node] = {}
+        self._written: set[Any] = set()
 
     def run(self, entries: Sequence[Any]) -> list[Result]:
         """The results for the entries of FX's output node."""
@@ -58,6 +59,7 @@ class ResultImporter:
         nodes += [entry for entry in entries if isinstance(entry, fx.Node)]
         tensors = [node for node in nodes if _has_elements(node.meta.get("val"))]
         shared = _shared_storages(tensors)
+        self._written = _written_storages(self.context.env)
         kept = len(entries) if self.saved_from is None else self.saved_from
         return [self._result(entry, shared, at < kept) for at, entry in enumerate(entries)]
 
@@ -71,13 +73,21 @@ class ResultImporter:
             return value
         if entry.op == "placeholder" or entry.target is torch.ops.aten.copy_.default:
             return value
-        if _storage(entry) in shared or self._overlaps(entry):
+        if _storage(entry) in shared or self._overlaps(entry) or self._is_replayed(entry):
             return value if value.dtype.is_opaque else self._view(entry)
         return self._own(entry, value, exact)
 
     def _overlaps(self, node: fx.Node) -> bool:
         """Whether a view has several elements in one place, as far as can be told."""
         return _viewed(node, _maker(node)) is not None and overlaps(*self._memory(node))
+
+    def _is_replayed(self, node: fx.Node) -> bool:
+        """Whether this may be a part of an updated argument. AOTAutograd then makes the same view
+        of the argument: in graphs of symbolic sizes at the offset which the result here has."""
+        if not self.context.builder.graph.symbols or _viewed(node, _maker(node)) is None:
+            return False
+        offset = self.context.symbols.dim(node.meta["val"].storage_offset())
+        return offset != 0 and _storage(node) in self._written
 
     def _memory(self, node: fx.Node) -> tuple[Dims, Dims]:
         """The shape and strides that were traced."""
@@ -90,6 +100,8 @@ class ResultImporter:
         kind = self.context.type_of(node.meta["val"], "a result")
         shape, strides = self._memory(node)
         if not exact or overlaps(shape, strides):
+            if exact and _is_expanded(shape, strides):
+                return self._expanded(value, strides)
             strides = dense_strides(kind) or row_major(value.shape)
         if value.node is None:
             return self.context.builder.emit("layout", value, strides=strides)
@@ -102,6 +114,19 @@ class ResultImporter:
         return emit_aten(
             self.context.builder, "aten.clone.default", [value], {}, [kind], reason="a copy"
         )[0]
+
+    def _expanded(self, value: Value, strides: Dims) -> Value:
+        """A value that is the same along dims of stride 0, as an expanded view of one of each."""
+        few = value
+        for dim, stride in enumerate(strides):
+            if stride == 0:
+                few = self.context.emitter.slice(few, dim, 0, 1)
+        stored = self.context.builder.emit("layout", few, strides=strides)
+        kind = TensorType(value.dtype, value.shape, strides)
+        return emit_aten(
+            self.context.builder, "aten.expand.default", [stored, list(value.shape)], {}, [kind],
+            reason="an expanded view that is returned",
+        )[0]  # fmt: skip
 
     def _view(self, node: fx.Node) -> Value:
         """The node as ATen's own view of the argument or node whose memory it shares."""
@@ -153,6 +178,13 @@ def _has_elements(traced: Any) -> bool:
     )
 
 
+def _is_expanded(shape: Dims, strides: Dims) -> bool:
+    """Whether the elements of overlapping memory would be apart without dims of stride 0."""
+    return not overlaps(
+        [1 if stride == 0 else size for size, stride in zip(shape, strides, strict=True)], strides
+    )
+
+
 def _storage(node: fx.Node) -> Any:
     return node.meta["val"].untyped_storage()._cdata
 
@@ -165,6 +197,13 @@ def _shared_storages(nodes: Sequence[fx.Node]) -> set[Any]:
         if seen.setdefault(_storage(node), node) is not node:
             shared.add(_storage(node))
     return shared
+
+
+def _written_storages(nodes: Iterable[fx.Node]) -> set[Any]:
+    """The storages of what arguments are updated with."""
+    copies = (node for node in nodes if node.target is torch.ops.aten.copy_.default)
+    sources = (node.args[1] for node in copies)
+    return {_storage(source) for source in sources if isinstance(source, fx.Node)}
 
 
 def _maker(node: fx.Node) -> fx.Node:
