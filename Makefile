@@ -49,8 +49,8 @@ torture: .venv/stamp-dev        ## kills of kernel store and compile cache; writ
 	$(PY) -m tools.torture
 	$(PY) -m tools.torture_cache
 
-clean:                          ## remove the environment and what was compiled
-	rm -rf .venv kernel_meta kernelmill_debug
+clean:                          ## remove the environment
+	rm -rf .venv
 
 .venv/stamp-demo: extras := [demo]
 .venv/stamp-dev: extras := [demo,dev]

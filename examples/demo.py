@@ -25,6 +25,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import kernelmill
 from kernelmill.core.machine import host
 from kernelmill.inference import finish_packing
+from kernelmill.store import default_folders
 from tools.bench.limits import float_operations
 from tools.machine import processor
 
@@ -188,10 +189,11 @@ def main(rounds: int = 15) -> None:
     for at in range(0, 6, 2):
         best = int(likeness[at].argmax())
         print(f"  {likeness[at, best]:.2f}  {SENTENCES[at]}\n        {SENTENCES[best]}")
+    folder = default_folders()[-1]
     if facts["reused"] and not facts["compiled"]:
-        print("\nNothing was compiled: every kernel came from ./kernel_meta.")
+        print(f"\nNothing was compiled: every kernel came from {folder}.")
     else:
-        print("\nThe kernels are in ./kernel_meta now: run this again.")
+        print(f"\nThe kernels are in {folder} now: run this again.")
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if not _is_worker(config):
         os.environ[_FOLDER] = tempfile.mkdtemp(prefix="kernelmill-tests-")
         os.environ["KERNELMILL_STATIC_KERNELS"] = os.path.join(os.environ[_FOLDER], "packages")
+        os.environ["XDG_CACHE_HOME"] = os.path.join(os.environ[_FOLDER], "cache_home")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from kernelmill.cli.folder import add_folder
+
 
 def add_calibrate(commands: Any) -> None:
     """Add `calibrate` to the command's subparsers."""
     command = commands.add_parser(
         "calibrate", help="measure this processor for the cost model, and keep its figures"
     )
-    command.add_argument("--folder", help="default: KERNELMILL_KERNEL_META, else ./kernel_meta")
+    add_folder(command)
     command.add_argument("--show", action="store_true", help="measure nothing: print what is kept")
     command.set_defaults(command=calibrate)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from kernelmill.cli.calibrate import add_calibrate
+from kernelmill.cli.folder import add_folder
 from kernelmill.cli.gears import add_gears
 from kernelmill.cli.lower import add_lower
 from kernelmill.cli.programs import add_aot, add_show
@@ -69,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         ("why", why, "say why two kernels are two"),
     ):
         action = actions.add_parser(name, help=summary)
-        action.add_argument("--folder", help="default: KERNELMILL_KERNEL_META, else ./kernel_meta")
+        add_folder(action)
         action.set_defaults(command=_on_folders, run=run)
         if name == "gc":
             action.add_argument("--max-size", required=True, type=_size, help="2G, 500M, ...")

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 from kernelmill import static_kernels
+from kernelmill.cli.folder import add_folder
 
 
 def add_static(commands: Any) -> None:
@@ -21,7 +22,7 @@ def add_static(commands: Any) -> None:
         action.add_argument(
             "--target", default="native", help="native, x86-64-v2, -v3 or -v4; default: %(default)s"
         )
-        action.add_argument("--folder", help="default: KERNELMILL_KERNEL_META, else ./kernel_meta")
+        add_folder(action)
     compile.set_defaults(command=compile_log)
     build.add_argument("--wheel", action="store_true", help="a wheel for pip instead")
     build.add_argument("--output", default=".", metavar="DIR", help="where the package goes")

@@ -272,7 +272,9 @@ class ExperimentalConfig(Group):
     """config.experimental_config"""
 
     kernel_meta_dir = Path(
-        None, "Folder of compiled kernels; None: KERNELMILL_KERNEL_META, else ./kernel_meta."
+        None,
+        "Folder of compiled kernels; None: KERNELMILL_KERNEL_META, else kernelmill/kernel_meta in "
+        "$XDG_CACHE_HOME or ~/.cache.",
     )
     keep_inference_input_mutations = Switch(
         True, "Write mutated inputs inside the program, not after it.", in_key=True

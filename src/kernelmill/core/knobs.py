@@ -65,7 +65,8 @@ KERNEL_META = Knob(
     "KERNELMILL_KERNEL_META",
     _folders,
     (),
-    f"Folder of compiled kernels; with '{os.pathsep}' in it, read-only ones in front of the last.",
+    "Folder of compiled kernels; unset: $XDG_CACHE_HOME/kernelmill/kernel_meta. With "
+    f"'{os.pathsep}' in it, read-only ones in front of the last.",
 )
 REMOTE = Knob(
     "KERNELMILL_REMOTE",
@@ -83,7 +84,16 @@ RECORD_OPS = Knob(
     "KERNELMILL_RECORD_OPS", str, "", "File to which the operators that run are appended."
 )
 CACHE_HOME = Knob(
-    "KERNELMILL_CACHE_HOME", str, "", "Folder of cache_compile; unset: ./.kernelmill_cache."
+    "KERNELMILL_CACHE_HOME",
+    str,
+    "",
+    "Folder of cache_compile; unset: $XDG_CACHE_HOME/kernelmill/methods.",
+)
+XDG_CACHE_HOME = Knob(
+    "XDG_CACHE_HOME",
+    str,
+    "",
+    "What is kept is below it, in kernelmill, where no folder is named; unset: ~/.cache.",
 )
 TARGET = Knob(
     "KERNELMILL_TARGET",
@@ -110,6 +120,7 @@ KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[
     STATIC_KERNELS,
     RECORD_OPS,
     CACHE_HOME,
+    XDG_CACHE_HOME,
     TARGET,
     DEBUG,
     STRICT,

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelmill.core import knobs
+from kernelmill.core.cache_home import cache_home
 from kernelmill.core.digest import Key
 
-DEFAULT_FOLDER = ".kernelmill_cache"
+DEFAULT_FOLDER = "methods"
+"""Below `cache_home()`."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,9 @@ class Ranks:
 def class_folder(
     cache_dir: str | None, kind: str, dynamic: bool, ingredients: Mapping[str, str]
 ) -> str:
-    """{cache_dir | $KERNELMILL_CACHE_HOME | ./.kernelmill_cache}/{Class}_{dynamic|static}_{digest},
+    """{cache_dir | $KERNELMILL_CACHE_HOME | cache_home()/methods}/{Class}_{dynamic|static}_{digest}
     with the digest over the named ingredients."""
-    root = cache_dir or knobs.CACHE_HOME.get() or DEFAULT_FOLDER
+    root = cache_dir or knobs.CACHE_HOME.get() or os.path.join(cache_home(), DEFAULT_FOLDER)
     digest = Key.of(ingredients).digest
     name = f"{kind}_{'dynamic' if dynamic else 'static'}_{digest}"
     return os.path.join(os.path.abspath(root), name)

@@ -63,7 +63,8 @@ def cache_compile(
     """A function that computes what the method `func` of a module does, for inference.
 
     dynamic       trace for all sizes; False: for the sizes of the call, an entry for each
-    cache_dir     folder of the cache; else $KERNELMILL_CACHE_HOME, else ./.kernelmill_cache
+    cache_dir     folder of the cache; else $KERNELMILL_CACHE_HOME, else
+                  $XDG_CACHE_HOME/kernelmill/methods, with ~/.cache where that is unset
     *_rank        this process' place in a distributed job; the global one is asked of torch
     ge_cache      keep the compiled objects beside the plan, so that a load compiles nothing
     mmap_packed_weights   keep packed weights in files, which all processes map and share

@@ -22,7 +22,7 @@ import torch
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.samples import memory_of
-from kernelmill.store.folder import Folder
+from kernelmill.store.folder import Folder, make_folders
 from kernelmill.store.sealed import Damaged, Kind, SealedFile, write_sealed
 
 SUFFIX = ".packed"
@@ -58,7 +58,7 @@ class PackedFiles:
         name = self._name(recipe, sources)
         pieces = {str(n): [memory_of(tensor)] for n, tensor in enumerate(packed)}
         try:
-            os.makedirs(self.path, mode=0o755, exist_ok=True)
+            make_folders(self.path)
             self._remove_unused()
             write_sealed(os.path.join(self.path, name), _KIND, pieces)
         except OSError as error:

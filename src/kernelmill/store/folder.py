@@ -17,6 +17,7 @@ import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
+from kernelmill.core.cache_home import cache_home
 from kernelmill.core.errors import StoreError
 from kernelmill.store.entry import NAME, SUFFIXES, BadEntry, Entry, decode
 from kernelmill.store.lock import file_turn
@@ -48,6 +49,18 @@ def check_trust(status: os.stat_result, path: str, otherwise: str = _ANOTHER_FOL
             f"{path} can be written by other users (mode {stat.S_IMODE(status.st_mode):o}), and "
             f"compiled code that others can change is not run. Fix: chmod -R go-w {quoted}"
         )
+
+
+def make_folders(path: str) -> None:
+    """Make a folder and what is missing above it, for this user alone to write to, and below
+    `cache_home()` alone to read: the weights of models are kept there. OSError when it cannot be.
+    """
+    above, name = os.path.split(path)
+    if name and not os.path.isdir(above):
+        make_folders(above)
+    home = cache_home()
+    with suppress(FileExistsError):
+        os.mkdir(path, 0o700 if os.path.commonpath((home, path)) == home else 0o755)
 
 
 class Folder:
@@ -83,7 +96,7 @@ class Folder:
     def _made(self) -> int:
         """A descriptor of the folder, made if need be. OSError when it cannot be."""
         if self._descriptor is None or not self._still_there(self._descriptor):
-            os.makedirs(self.path, mode=0o755, exist_ok=True)
+            make_folders(self.path)
             self._descriptor = self._open()
         if self._descriptor is None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.path)

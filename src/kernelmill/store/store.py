@@ -16,6 +16,7 @@ from functools import cache
 
 from kernelmill.core import knobs
 from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.cache_home import cache_home
 from kernelmill.core.digest import Key
 from kernelmill.core.log import get_logger
 from kernelmill.store.entry import (
@@ -35,6 +36,7 @@ from kernelmill.store.remote import Remote, default_remote
 from kernelmill.store.uses import Uses
 
 DEFAULT_FOLDER = "kernel_meta"
+"""Below `cache_home()`."""
 PATIENCE_SECONDS = 60.0
 """Longest wait for another's compile. A kernel takes tens of milliseconds."""
 
@@ -81,7 +83,7 @@ class Store:
 
     def __init__(
         self,
-        folder: str | os.PathLike[str] = DEFAULT_FOLDER,
+        folder: str | os.PathLike[str],
         read_only: Sequence[str | os.PathLike[str]] = (),
         patience: float = PATIENCE_SECONDS,
         remote: Remote | None = None,
@@ -302,12 +304,13 @@ class Store:
 
 
 def default_folders() -> tuple[str, ...]:
-    """KERNELMILL_KERNEL_META, else ./kernel_meta: read-only folders, then the one written to."""
-    return knobs.KERNEL_META.get() or (DEFAULT_FOLDER,)
+    """KERNELMILL_KERNEL_META, else a folder in `cache_home()`: read-only ones, then the one that is
+    written to."""
+    return knobs.KERNEL_META.get() or (os.path.join(cache_home(), DEFAULT_FOLDER),)
 
 
 def open_store(kernel_meta_dir: str | None = None) -> Store:
-    """The store of a config: its option, else KERNELMILL_KERNEL_META, else ./kernel_meta.
+    """The store of a config: its option `kernel_meta_dir`, else `default_folders`.
 
     The same folders give the same store within a process. StoreError as `Store` raises it.
     """

@@ -22,6 +22,8 @@ from pathlib import Path
 
 SUBJECT = Path(__file__).with_name("subject.py")
 ROOT = Path(__file__).parents[3]
+CACHE = "cache"
+"""The folder of the cache, where a process runs."""
 DOCUMENT = ROOT / "docs" / "cache.md"
 
 PACKAGE = {
@@ -200,6 +202,7 @@ def run(
     _fill(folder, text, files or {})
     environment = {
         **os.environ,
+        "KERNELMILL_CACHE_HOME": CACHE,
         "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
         **(env or {}),
     }
@@ -212,7 +215,7 @@ def run(
 
 
 def _copy(base: str | Path, folder: str) -> None:
-    shutil.copytree(Path(base) / ".kernelmill_cache", Path(folder) / ".kernelmill_cache")
+    shutil.copytree(Path(base) / CACHE, Path(folder) / CACHE)
 
 
 def outcome(base: Path, mutation: Mutation) -> str:
@@ -231,6 +234,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as base:
         os.environ["KERNELMILL_KERNEL_META"] = os.path.join(base, "kernels")
+        os.environ["KERNELMILL_CACHE_HOME"] = CACHE  # of wherever a fork goes
         first = run(Path(base), SUBJECT.read_text())
         assert first["traced"] == 1, first
         outcomes: dict[str, str] = {}

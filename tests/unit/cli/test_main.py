@@ -15,12 +15,13 @@ from tests.unit.store.samples import compiled, key
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Three kernels, found by the default: ./kernel_meta."""
-    monkeypatch.chdir(tmp_path)
+    """Three kernels, found where they are by default."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KERNELMILL_KERNEL_META", raising=False)
+    folder = tmp_path / "kernelmill" / "kernel_meta"
     for n in range(3):
-        Store("kernel_meta").put(key(n), "Square", compiled(n))
-    return tmp_path / "kernel_meta"
+        Store(folder).put(key(n), "Square", compiled(n))
+    return folder
 
 
 def test_version(capsys):

@@ -139,9 +139,10 @@ for mode in ("reduce-overhead", "max-autotune"):
     environment = {
         "KERNELMILL_STATIC_KERNELS": str(tmp_path / "packages"),
         "PYTHONPATH": ":".join(sys.path),
+        "XDG_CACHE_HOME": str(tmp_path / "cache_home"),
     }
     subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path, env=environment)
-    assert not (tmp_path / "kernel_meta").exists()
+    assert not (tmp_path / "cache_home").exists()
 
 
 def test_a_wheel(recorded, tmp_path):

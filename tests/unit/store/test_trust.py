@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from kernelmill.core.cache_home import cache_home
 from kernelmill.core.errors import StoreError
 from kernelmill.store import Store, open_store
 from tests.unit.store.samples import compiled, key
@@ -91,12 +92,50 @@ def test_no_lax_umask_makes_our_own_files_untrusted(folder):
     assert Store(folder).get(key(1), "Square")
 
 
-def test_one_store_for_the_same_folders(monkeypatch, tmp_path):
+def test_lax_umasks_leave_no_folder_above_ours_to_others(tmp_path):
+    before = os.umask(0)
+    try:
+        Store(tmp_path / "a" / "b" / "kernel_meta").put(key(1), "Square", compiled(1))
+    finally:
+        os.umask(before)
+    for name in ("a", "a/b", "a/b/kernel_meta"):
+        assert (tmp_path / name).stat().st_mode & 0o777 == 0o755
+
+
+def test_what_lies_in_the_working_directory_is_not_trusted(monkeypatch, tmp_path):
+    # As an archive leaves it that was unpacked there: this user owns every file.
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KERNELMILL_KERNEL_META", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    Store("kernel_meta").put(key(1), "Square", compiled(1))
     store = open_store()
-    assert store.folder.path == str(tmp_path / "kernel_meta")
-    assert open_store(str(tmp_path / "kernel_meta")) is store
+    assert store.get(key(1), "Square") is None
+    store.put(key(1), "Square", compiled(1))
+    folder = tmp_path / "cache" / "kernelmill" / "kernel_meta"
+    assert store.folder.path == str(folder)
+    assert {path.stat().st_mode & 0o777 for path in (folder, folder.parent)} == {0o700}
+    monkeypatch.setenv("KERNELMILL_KERNEL_META", "kernel_meta")  # the seeds' name, when asked for
+    assert open_store().get(key(1), "Square")
+
+
+@pytest.mark.parametrize("xdg", ["", "relative"])
+@pytest.mark.parametrize("home", ["/somewhere/else", ""])
+def test_the_default_is_never_relative(monkeypatch, xdg, home):
+    monkeypatch.setenv("XDG_CACHE_HOME", xdg)
+    monkeypatch.setenv("HOME", home)
+    assert cache_home() == os.path.join(home or "/", ".cache", "kernelmill")
+
+
+def test_a_user_without_a_home_has_no_relative_default_either(monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # as for a user id unknown here
+    assert cache_home() == "/.cache/kernelmill"
+
+
+def test_one_store_for_the_same_folders(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    store = open_store(str(tmp_path / "kernel_meta"))
+    assert open_store("kernel_meta") is store
     monkeypatch.setenv("KERNELMILL_KERNEL_META", "own")
     assert open_store().folder.path == str(tmp_path / "own")
     assert open_store("option").folder.path == str(tmp_path / "option")

@@ -1,0 +1,26 @@
+"""Where what is compiled is kept when nobody names a folder.
+
+Never in the working directory: what lies there may have come with an archive or a checkout. The
+user who unpacks it owns it, so no check of owners and modes could tell it from what this user's own
+processes compiled, and loading it means running it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from kernelmill.core import knobs
+
+
+def cache_home() -> str:
+    """$XDG_CACHE_HOME/kernelmill, else ~/.cache/kernelmill, as an absolute path.
+
+    Source: XDG Base Directory Specification, which has relative paths in the variable ignored. For
+    a user without a home folder it is below "/", as containers have it, and mostly not writable.
+    """
+    base = knobs.XDG_CACHE_HOME.get()
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".cache")
+    if not os.path.isabs(base):
+        base = "/.cache"
+    return os.path.join(base, "kernelmill")
