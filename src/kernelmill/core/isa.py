@@ -39,6 +39,9 @@ _TILES = {"amx_bf16": "amx-bf16", "amx_int8": "amx-int8", "amx_tile": "amx-tile"
 """The same of the tile unit, which a process may use when the system permits it
 (core/tile_permission.py): a machine's own ISA has all of them or none."""
 
+_EMULATED_TILES = "emulated-tiles"
+"""Among the features of an ISA without the tile unit: code has its products, done in vectors."""
+
 _X86 = "x86_64-unknown-linux-gnu"
 _VECTOR_BITS = {"x86-64-v2": 128, "x86-64-v3": 256, "x86-64-v4": 512}
 
@@ -150,6 +153,7 @@ class Isa:
     has_fma           a*b + c with one rounding is one instruction
     has_half          conversions between f16 and f32 are instructions
     has_tiles         all units that work on tiles are there
+    emulates_tiles    they are not, and products are made for them all the same
     has_scale         there are instructions on exponents of f32 (AVX-512's scalef and reduce)
     has_nontemporal   aligned vectors can be stored past the caches
     has_vector_math   libtorch_cpu exports vector functions for `vector_bits`
@@ -165,7 +169,7 @@ class Isa:
     @property
     def llvm_features(self) -> str:
         """The features as LLVM takes them: "+a,+b"."""
-        return ",".join(f"+{feature}" for feature in self.features)
+        return ",".join(f"+{name}" for name in self.features if name != _EMULATED_TILES)
 
     @property
     def family(self) -> str:
@@ -211,6 +215,10 @@ class Isa:
         return self._is_x86 and not set(self.features).isdisjoint(_TILES.values())
 
     @property
+    def emulates_tiles(self) -> bool:
+        return _EMULATED_TILES in self.features
+
+    @property
     def has_scale(self) -> bool:
         return self.vector_bits == 512
 
@@ -246,7 +254,7 @@ class Isa:
     @property
     def tile_units(self) -> tuple[DotUnit, ...]:
         """Those that `tile_unit` chooses from."""
-        return (TILE_BF16, *TILE_BYTES) if self.has_tiles else ()
+        return (TILE_BF16, *TILE_BYTES) if self.has_tiles or self.emulates_tiles else ()
 
     @property
     def dot_units(self) -> tuple[DotUnit, ...]:
@@ -277,8 +285,10 @@ NAMED = {
     "x86-64-v4-vnni": Isa(_X86, "x86-64-v4", ("avx512vnni",)),
     "x86-64-v4-bf16": Isa(_X86, "x86-64-v4", ("avx512bf16", "avx512vnni")),
     "x86-64-v4-amx": Isa(_X86, "x86-64-v4", (*_TILES.values(), "avx512bf16", "avx512vnni")),
+    "x86-64-v4-amx-emulated": Isa(_X86, "x86-64-v4", ("avx512bf16", "avx512vnni", _EMULATED_TILES)),
 }
-"""The instruction sets that can be asked for by name, besides "native"."""
+"""The instruction sets that can be asked for by name, besides "native". The emulated one is slow:
+it runs what the tile unit would, on machines without it."""
 
 
 def named_isa(name: str) -> Isa:

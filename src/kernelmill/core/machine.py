@@ -133,6 +133,27 @@ class Machine:
             return MULTIPLY_ADD
         return unit
 
+    def product_unit(self, a: DType, b: DType, m: int, n: int, k: int) -> DotUnit:
+        """The unit for a product of such matrices, m x k and k x n in numbers: tiles where they
+        take less time than vectors, which is that of bringing in b where that is longer.
+
+        Of few rows that is the longer one: they need no tiles.
+        """
+        vectors, tiles = self.dot_unit(b), self.isa.tile_unit(a, b)
+        if tiles is None:
+            return vectors
+        brought = self.streaming(k * n * b.bytes)
+        copied = self.time((m * k * a.bytes + m * n * 4) / self.isa.vector_bytes * 2, {})
+        by_tiles = max(self._instructions_ns(tiles, m, n, k), brought) + copied
+        by_vectors = max(self._instructions_ns(vectors, m, n, k), brought)
+        return tiles if by_tiles < by_vectors else vectors
+
+    def _instructions_ns(self, unit: DotUnit, m: int, n: int, k: int) -> float:
+        """Nanoseconds of a product's instructions of this unit."""
+        columns = unit.columns or self.isa.vector_bits // unit.sum.bits
+        sizes = ((m, unit.rows), (n, columns), (k, unit.group * unit.depth))
+        return math.prod(-(-size // most) for size, most in sizes) / self.dot_rate(unit)
+
     def products(self, lanes: int) -> int:
         """Multiply-adds in a nanosecond, vectors having so many lanes; at least 1."""
         return max(1, round(lanes * self.dot_rate(MULTIPLY_ADD)))
@@ -145,7 +166,7 @@ class Machine:
 
 def committed(isa: Isa) -> Machine:
     """The committed figures of an ISA."""
-    if not isa.has_tiles:
+    if not isa.tile_units:
         return Machine(isa)
     rates = Rates(operations=4.1, dots=tuple(sorted(_beside_tiles(isa).items())))
     return Machine(isa, l1_bytes=48 * 1024, l2_bytes=2 * 1024 * 1024, rates=rates)

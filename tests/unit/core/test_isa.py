@@ -107,6 +107,15 @@ def test_tiles_are_there_where_all_of_their_units_are() -> None:
     assert {"amx_tile", "amx_bf16", "amx_int8"} < set(amx.cpu_flags)
 
 
+def test_emulated_tiles_are_no_feature_of_a_processor() -> None:
+    """Code for them runs wherever the vectors do, and LLVM is not told of them."""
+    amx, emulated = NAMED["x86-64-v4-amx"], NAMED["x86-64-v4-amx-emulated"]
+    assert emulated.tile_units == amx.tile_units and not emulated.has_tiles
+    assert emulated.cpu_flags == NAMED["x86-64-v4-bf16"].cpu_flags
+    assert emulated.llvm_features == NAMED["x86-64-v4-bf16"].llvm_features
+    assert not emulated.needs_permission and emulated != NAMED["x86-64-v4-bf16"]
+
+
 def test_dot_units_have_names_of_their_own() -> None:
     assert all(unit.name == name for name, unit in isa.DOT_UNITS.items())
     for described in NAMED.values():

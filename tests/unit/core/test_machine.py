@@ -84,3 +84,12 @@ def test_a_machine_with_tiles_and_more_has_their_rates_too() -> None:
     found = committed(replace(NAMED["x86-64-v4-amx"], features=more))
     assert found.rates == PROFILES["x86-64-v4-amx"].rates
     assert parse_machine(f"{found.isa} l1=1024 l2=4096").rates == found.rates
+
+
+def test_tiles_are_for_products_that_memory_does_not_make_wait() -> None:
+    one = PROFILES["x86-64-v4-amx"]
+    units = [one.product_unit(BF16, BF16, m, 768, 768) for m in (1, 2, 8, 128)]
+    assert [unit.rows > 1 for unit in units] == [False, False, True, True]
+    assert one.product_unit(I8, I8, 128, 768, 768) == one.isa.tile_unit(I8, I8)
+    assert one.product_unit(F32, F32, 128, 768, 768) == MULTIPLY_ADD
+    assert PROFILES["x86-64-v4-bf16"].product_unit(BF16, BF16, 128, 768, 768) == BF16_PAIRS

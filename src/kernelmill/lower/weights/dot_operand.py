@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Union
 
 from kernelmill.core.dim import Dim, ceildiv, linear_part, minimum, mod, symbols
-from kernelmill.core.dtype import BF16, I8, I16, I32, DType
+from kernelmill.core.dtype import BF16, I8, I16, I32, U8, DType
 from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.emit.callbacks import LoadElement
 
 ZERO_POINTS = 0x80808080 - (1 << 32)
@@ -23,10 +23,12 @@ LoadNumber = Callable[[Dims, Dim, Dim, Union[Lane, None]], Value]
 """`load(batch, outer, k, lane)`: one number, or the vector of numbers along the lane's symbol."""
 
 
-def unit_of_numbers(dtype: DType, machine: Machine) -> DotUnit:
-    """What multiplies several numbers of this type at a time; a unit with a group of one where
-    numbers are multiplied one at a time."""
-    return machine.dot_unit(dtype) if dtype in (I8, BF16) else MULTIPLY_ADD
+def unit_of_product(dtype: DType, machine: Machine, m: Dim, n: Dim, k: Dim) -> DotUnit:
+    """What multiplies several numbers of this type at a time in a product of matrices, m x k and
+    k x n; a unit with a group of one where they are multiplied one at a time."""
+    if dtype not in (I8, U8, BF16):
+        return MULTIPLY_ADD
+    return machine.product_unit(dtype, dtype, size_hint(m), size_hint(n), size_hint(k))
 
 
 @dataclass(frozen=True)

@@ -23,22 +23,15 @@ def panel_view(
     `group` neighbours along k stay side by side, as one element of the panel. Of `each` batch index
     the operand has panels of its own, one after the other; else it must be the same for all.
     """
-    _, index = fresh_axes((*batch, outer, *k), "x", {})
-    first, wanted = index[: len(batch)], index[len(batch) :]
-    element = at(first, wanted[0], wanted[1:])
-    if not each and used_axes(element) & used_axes(first):
-        return None
-    order = _permutation(element, (*first, *wanted) if each else wanted, value)
-    if order is None:
-        return None
     builder = GraphBuilder("panels")
     builder.origin = origin
     times = product(batch) if each else 1
     depth = product(k)
     groups = ceildiv(depth, group)
     panels, _, _ = panel_shape(outer, groups, width)
-    kept = builder.emit("permute", value, dims=order)
-    rows = builder.emit("reshape", kept, shape=(times, outer, depth))
+    rows = constant_rows(value, at, batch, outer, k, builder, each)
+    if rows is None:
+        return None
     flat = rows
     missing = (0, panels * width - outer, groups * group - depth)
     if missing != (0, 0, 0):
@@ -50,6 +43,25 @@ def panel_view(
         return builder.emit("permute", tiles, dims=(0, 2, 1)), Rows(whole, width)
     tiles = builder.emit("reshape", flat, shape=(panels, width, groups, group))
     return builder.emit("permute", tiles, dims=(0, 2, 1, 3)), None
+
+
+def constant_rows(
+    value: Value, at: Callable[[Dims, Dim, Dims], Index], batch: Dims, outer: Dim, k: Dims,
+    builder: GraphBuilder, each: bool = False,
+) -> Value | None:  # fmt: skip
+    """A constant operand as a view (times, outer, depth), by views alone; None where that cannot
+    be. Of `each` batch index it has rows of its own; else they must be the same for all, once."""
+    _, index = fresh_axes((*batch, outer, *k), "x", {})
+    first, wanted = index[: len(batch)], index[len(batch) :]
+    element = at(first, wanted[0], wanted[1:])
+    if not each and used_axes(element) & used_axes(first):
+        return None
+    order = _permutation(element, (*first, *wanted) if each else wanted, value)
+    if order is None:
+        return None
+    kept = builder.emit("permute", value, dims=order)
+    times = product(batch) if each else 1
+    return builder.emit("reshape", kept, shape=(times, outer, product(k)))
 
 
 def _permutation(element: Index, wanted: Sequence[Dim], value: Value) -> tuple[int, ...] | None:

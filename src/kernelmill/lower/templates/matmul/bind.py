@@ -22,7 +22,7 @@ from kernelmill.core.dim import (
     product,
     sym,
 )
-from kernelmill.core.dtype import I64, U8
+from kernelmill.core.dtype import I8, I64, U8
 from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
@@ -36,14 +36,15 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index, ravel
 from kernelmill.lower.emit.access import ElementAt, contiguity, converts
 from kernelmill.lower.emit.callbacks import PrefetchElement
-from kernelmill.lower.emit.context import accumulator
+from kernelmill.lower.emit.context import LINE_BYTES, accumulator
 from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.roles import Roles
-from kernelmill.lower.templates.matmul.spec import Contraction, Found, Operand
+from kernelmill.lower.templates.matmul.spec import AlignedRows, Contraction, Found, Operand
 from kernelmill.lower.weights.dequantise import (
     COLUMN,
     DEPTH,
@@ -52,8 +53,9 @@ from kernelmill.lower.weights.dequantise import (
     is_one_group,
     leaves_along,
 )
-from kernelmill.lower.weights.dot_operand import DotOperand, unit_of_numbers
+from kernelmill.lower.weights.dot_operand import DotOperand, unit_of_product
 from kernelmill.lower.weights.panel_views import panel_view
+from kernelmill.lower.weights.tile_views import tile_view_of_a, tile_view_of_b
 from kernelmill.lower.weights.widen import factors, made_of, widened
 
 _FEW_ROWS = 8
@@ -143,7 +145,10 @@ class ContractionBinding:
         vectors = roles.a.dtype.is_float and isinstance(roles.m, int) and roles.m <= few
         if self.seed.op not in ("matmul", "grouped_matmul") or vectors:
             return MULTIPLY_ADD
-        return unit_of_numbers(roles.a.dtype, self.context.machine)
+        rows = roles.m
+        if self.grouped and isinstance(rows, int) and isinstance(roles.batch[0], int):
+            rows = ceildiv(rows, roles.batch[0])
+        return unit_of_product(roles.a.dtype, self.context.machine, rows, roles.n, *roles.k)
 
     def _reads(self, b: Value) -> list[Access]:
         """What an element of B, or of a value like it, is made of, at column n and at k."""
@@ -156,6 +161,8 @@ class ContractionBinding:
 
     def packing(self, candidate: ContractionCandidate | None) -> PanelWidths:
         """The widths of the panels that the cost model would want of constant operands."""
+        if self.unit.rows > 1:
+            return PanelWidths(self.unit.columns, self.unit.rows)
         emitter, machine = self.context.emitter(PackedWeights()), self.context.machine
         loose, candidate = self.spec(emitter, PackedWeights()), candidate or ContractionCandidate()
         b = plan_blocked(replace(loose, b=replace(loose.b, packed="b")), machine, candidate)
@@ -167,8 +174,10 @@ class ContractionBinding:
         roles = self.roles()
         if self.computes_b:
             return self._pack_leaves(packing.b)
+        if self.unit.rows > 1:
+            return self._pack_tiles(roles)
         b = self._pack(roles.b, roles.b_index, roles.n, roles, packing.b)
-        if b is not None or self.unit.group == 4 or self.grouped:
+        if b is not None or (self.unit.group == 4 and self.unit.rows == 1) or self.grouped:
             return PackedWeights(b=b)
         return PackedWeights(a=self._pack(roles.a, roles.a_index, roles.m, roles, packing.a))
 
@@ -176,6 +185,20 @@ class ContractionBinding:
         self, value: Value, at: ElementAt, outer: Dim, roles: Roles, width: int
     ) -> Location | None:
         return pack_panels(self.context, value, at, outer, roles, width, self.unit, self.grouped)
+
+    def _pack_tiles(self, roles: Roles) -> PackedWeights:
+        context, origin, batch = self.context, self.seed.origin, roles.batch
+        if _known(roles.n, *roles.k, *(batch if self.grouped else ())):
+            view = tile_view_of_b(
+                roles.b, roles.b_index, batch, roles.n, roles.k, self.unit, origin, self.grouped
+            )
+            b = None if view is None else context.pack(view)
+            if b is not None:
+                return PackedWeights(b=b)
+        if self.grouped or not _known(roles.m, *roles.k):
+            return PackedWeights()
+        view = tile_view_of_a(roles.a, roles.a_index, batch, roles.m, roles.k, self.unit, origin)
+        return PackedWeights(a=None if view is None else context.pack(view))
 
     def _pack_leaves(self, width: int) -> PackedWeights:
         instead, stored = dict[Value, Value](), dict[Value, Location]()
@@ -243,9 +266,13 @@ class _Operands:
         if binding.unit.group == 1:
             return a, b, roles.k
         (k,) = roles.k
-        a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted=self.binding.unit.a == U8)
+        unit = binding.unit
+        shifted = roles.a.dtype == I8 and unit.a == U8
+        if unit.rows > 1:
+            a = replace(a, rows=self._aligned_rows(roles, mod(k, unit.group * WORDS) == 0))
+        a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted)
         b = self._as_dot_operand(b, roles.b, roles.b_index, k, shifted=False)
-        return a, b, (ceildiv(k, binding.unit.group),)
+        return a, b, (ceildiv(k, unit.group),)
 
     def _computed(self, b: Operand, roles: Roles) -> Operand:
         """B that is computed, from panels."""
@@ -277,6 +304,33 @@ class _Operands:
 
         return replace(operand, load=packed.loader, direct=direct, prefetch=near and prefetch)
 
+    def _aligned_rows(self, roles: Roles, whole: bool) -> AlignedRows | None:
+        """A's rows, if they are `whole` tile rows and begin on cache lines."""
+        along, direct = contiguity(
+            roles.a, roles.a_index, roles.batch, roles.m, roles.k, self.e.stored
+        )
+        if not whole or not direct or along != "k" or converts(roles.a, self.e.stored):
+            return None
+        line = LINE_BYTES // roles.a.dtype.bytes
+        *batch, row = fresh_axes((*roles.batch, roles.m), "x", {})[1]
+        access, symbol = self._row_access(roles, tuple(batch), row), as_sym(row)
+        stride, first = (line, access.expression) if symbol is None else (0, 0)
+        if symbol is not None:
+            stride, first = linear_part(access.expression, symbol.name) or (0, 0)
+        if not isinstance(stride, int) or stride % line or not stride or mod(first, line) != 0:
+            return None
+        location = access.value and self.e.stored(access.value)
+        assert location
+        return AlignedRows(
+            lambda: self.e.param(location, "in"),
+            lambda batch, m: self._row_access(roles, batch, m).expression,
+            stride,
+        )
+
+    def _row_access(self, roles: Roles, batch: Dims, m: Dim) -> Access:
+        (access,) = collect([(roles.a, roles.a_index(batch, m, (0,)))], self.e.stored, set())
+        return access
+
     # ---- grouped products ------------------------------------------------------------------------
 
     def _find_rows(self, b: KernelBuilder, batch: Dims, first: Sym) -> Found:
@@ -307,6 +361,10 @@ class _Operands:
         return sym("rows", 0)
 
 
+def _known(*sizes: Dim) -> bool:
+    return all(isinstance(size, int) for size in sizes)
+
+
 # ---- one operand --------------------------------------------------------------------------------
 
 
@@ -316,8 +374,7 @@ def pack_panels(
 ) -> Location | None:  # fmt: skip
     """Have an operand packed into panels, of `each` batch index its own; None where it is not
     constant, or not of known sizes, or not the same for every batch index."""
-    sizes = (outer, *roles.k, *(roles.batch if each else ()))
-    if not all(isinstance(size, int) for size in sizes):
+    if not _known(outer, *roles.k, *(roles.batch if each else ())):
         return None
     seed = context.group.seed
     assert seed is not None

@@ -19,6 +19,7 @@ from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS, InnerProduct
 from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.tiled import Tiled
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tup
     rest = RowClass(None, schedule)
     packed = spec.b.packed is not None or spec.b.panelled
     if isinstance(spec.m, int) or packed or spec.b.source is not None or spec.rows is not None:
+        return (rest,)
+    if isinstance(schedule, Tiled):
         return (rest,)
 
     smaller = [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kernelmill.core.dim import Dim, floordiv, mod
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.lane import Lane
@@ -9,10 +11,11 @@ from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.context import BlockedContext, ContractionContext
 from kernelmill.lower.templates.matmul.emit_blocked import emit_blocked
-from kernelmill.lower.templates.matmul.found_rows import emit_found_rows
+from kernelmill.lower.templates.matmul.found_rows import ContextT, emit_found_rows
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct, emit_inner_products
 from kernelmill.lower.templates.matmul.schedule import Schedule
 from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.tiled import Tiled, TiledContext, emit_tiled
 
 
 def emit_contraction(builder: KernelBuilder, spec: Contraction, schedule: Schedule) -> None:
@@ -34,12 +37,19 @@ def emit_task(builder: KernelBuilder, spec: Contraction, schedule: Schedule, tas
     place = batch, mod(task, rows), mod(rest, columns)
     match schedule:
         case Blocked():
-            context = BlockedContext(builder, lane, spec.accumulate, spec, schedule, *place)
-            if spec.rows is None:
-                emit_blocked(context)
-            else:
-                emit_found_rows(context, rest, spec.rows)
+            blocked = BlockedContext(builder, lane, spec.accumulate, spec, schedule, *place)
+            _emit_rows(blocked, rest, emit_blocked)
+        case Tiled():
+            tiled = TiledContext(builder, lane, spec.accumulate, spec, schedule, *place)
+            _emit_rows(tiled, rest, emit_tiled)
         case InnerProduct():
             emit_inner_products(
                 ContractionContext(builder, lane, spec.accumulate, spec, schedule, *place)
             )
+
+
+def _emit_rows(context: ContextT, rest: Dim, emit: Callable[[ContextT], None]) -> None:
+    if context.spec.rows is None:
+        emit(context)
+    else:
+        emit_found_rows(context, rest, context.spec.rows, emit)

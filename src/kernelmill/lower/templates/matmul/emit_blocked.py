@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, minimum, mod
-from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.branches import Choice, choose
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.templates.matmul.blocked import (
@@ -129,26 +129,12 @@ def _sum_row_tiles(task: _Task, depth: Depth, column: Dim) -> None:
 
 # ---- sums -----------------------------------------------------------------------------------
 
-Choice = tuple[Dim | None, Callable[[], None]]
-"""What is emitted where the dim is positive; None: in all other cases."""
-
-
-def _choose(builder: KernelBuilder, choices: Sequence[Choice]) -> None:
-    (positive, emit), *others = choices
-    if positive is None:
-        emit()
-        return
-    with builder.when(builder.op("gt", builder.index(positive), 0)) as branch:
-        emit()
-    with builder.otherwise(branch):
-        _choose(builder, others)
-
 
 def _sum_tile(task: _Task, depth: Depth, row: Dim, column: Dim) -> None:
     """Sum one tile, with as many rows and vectors as there are at the edges."""
 
     def with_vectors(vectors: int) -> Callable[[], None]:
-        return lambda: _choose(context.builder, _row_choices(task, depth, row, column, vectors))
+        return lambda: choose(context.builder, _row_choices(task, depth, row, column, vectors))
 
     context = task.context
     spec, schedule = context.spec, context.schedule
@@ -158,7 +144,7 @@ def _sum_tile(task: _Task, depth: Depth, row: Dim, column: Dim) -> None:
         if last < schedule.vectors:
             narrow = with_vectors(last)
             choices = [(full - column, with_vectors(schedule.vectors)), (None, narrow)]
-            _choose(context.builder, choices if full else choices[1:])
+            choose(context.builder, choices if full else choices[1:])
             return
     with_vectors(schedule.vectors)()
 

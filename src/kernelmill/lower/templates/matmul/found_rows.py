@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, TypeVar
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, mod, product
 from kernelmill.lower.elements.views import unravel
-from kernelmill.lower.templates.matmul.context import BlockedContext
-from kernelmill.lower.templates.matmul.emit_blocked import emit_blocked
+from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.spec import FindRows, Found
 from kernelmill.lower.templates.matmul.store import at_most, store_vector
 
+ContextT = TypeVar("ContextT", bound=ContractionContext[Any])
 
-def emit_found_rows(context: BlockedContext, rest: Dim, find: FindRows) -> None:
+
+def emit_found_rows(
+    context: ContextT, rest: Dim, find: FindRows, emit: Callable[[ContextT], None]
+) -> None:
     """A task of a contraction that finds its rows: threads, which have neighbouring tasks, share
     the columns of a batch index and not the batch."""
     builder, size = context.builder, product(context.spec.batch)
@@ -26,12 +31,12 @@ def emit_found_rows(context: BlockedContext, rest: Dim, find: FindRows) -> None:
     )
     first = builder.index(context.first_row_tile * context.schedule.rows)
     with builder.when(builder.op("gt", builder.index(found.rows), first)):
-        emit_blocked(context)
+        emit(context)
     with builder.when(builder.op("eq", builder.index(context.row_block), 0)):
         _sums_of_nothing(context, found)
 
 
-def _sums_of_nothing(context: BlockedContext, found: Found) -> None:
+def _sums_of_nothing(context: ContractionContext[Any], found: Found) -> None:
     """Zeros in the task's columns of the rows behind those that were found."""
     schedule = context.schedule
     with (

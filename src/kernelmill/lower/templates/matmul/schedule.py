@@ -15,8 +15,10 @@ from kernelmill.lower.templates.matmul.candidates import (
 from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct, plan_inner_product
 from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.tiled import Tiled
+from kernelmill.lower.templates.matmul.tiled_heuristics import plan_tiled
 
-Schedule = Blocked | InnerProduct
+Schedule = Blocked | InnerProduct | Tiled
 
 _OPEN = ContractionCandidate()
 
@@ -26,7 +28,11 @@ def plan_contraction(
 ) -> Schedule:
     """The schedule for this contraction on this processor, with what the candidate settles.
     Depends on nothing else."""
-    return plan_inner_product(spec, machine, candidate) or plan_blocked(spec, machine, candidate)
+    return (
+        plan_tiled(spec, machine, candidate)
+        or plan_inner_product(spec, machine, candidate)
+        or plan_blocked(spec, machine, candidate)
+    )
 
 
 def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[ContractionCandidate]:
@@ -38,5 +44,5 @@ def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[Co
     match schedule:
         case Blocked():
             return first_of(register_tiles(spec, schedule), task_sizes(spec, schedule))
-        case InnerProduct():
+        case InnerProduct() | Tiled():
             return first_of(task_sizes(spec, schedule))

@@ -74,6 +74,20 @@ class PanelSource(Protocol):
 
 
 @dataclass(frozen=True)
+class AlignedRows:
+    """Rows that begin on cache lines and are whole ones, one number after the other.
+
+    buffer  the name of the buffer that has them, declared by then
+    first   where a row begins in it, by the batch index and the row
+    stride  elements between rows
+    """
+
+    buffer: Callable[[], str]
+    first: Callable[[Dims, Dim], Dim]
+    stride: int
+
+
+@dataclass(frozen=True)
 class Operand:
     """One side of a contraction. `outer` is m for A and n for B.
 
@@ -85,12 +99,14 @@ class Operand:
     prefetch          brings elements near; None unless they are read where they lie, the elements
                       of each `outer` together and after those of the one before.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
+                      or in tiles (see `weights/tile_views.py`) for a unit that works on tiles,
                       the same for every batch index unless the contraction finds its rows: then
                       those of each follow one another. The kernel must declare the buffer.
     panelled          for B only: what `load` computes comes from panels of `Blocked.width`.
     factored          of such a B, what `load` gives without a factor that all k with one index of
                       the first axis share, and that factor.
     source            for B only: what fills its panels in scratch.
+    rows              of A with words along k: its rows, if they can be read as rows of tiles.
     """
 
     load: LoadElement | None
@@ -101,6 +117,7 @@ class Operand:
     panelled: bool = False
     factored: tuple[LoadElement, LoadElement] | None = None
     source: PanelSource | None = None
+    rows: AlignedRows | None = None
 
 
 def loader(operand: Operand) -> LoadElement:
@@ -111,6 +128,19 @@ def loader(operand: Operand) -> LoadElement:
 
 
 @dataclass(frozen=True)
+class Planes:
+    """Operands whose numbers are sums of several: products of planes are added.
+
+    a, b   planes of numbers, read alike and of the same layout
+    pairs  numbers of the planes of A and of B that are multiplied, those of small products first
+    """
+
+    a: tuple[Operand, ...]
+    b: tuple[Operand, ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
 class Contraction:
     """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
 
@@ -118,6 +148,8 @@ class Contraction:
     one element, an i32 word: `k` counts words, and a packed operand is a buffer of the numbers. A
     word that is not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are
     as its unit takes them: unsigned ones are 128 more than what they stand for. B's are signed.
+    A unit that works on tiles takes both as they are; with `split` it multiplies planes, and not
+    `a` and `b`.
 
     With `rows` how many rows there are is found out for each batch index while running, and `m` is
     the most that all of them can have together; `likely` is what one is expected to have.
@@ -137,6 +169,12 @@ class Contraction:
     unit: DotUnit = MULTIPLY_ADD
     rows: FindRows | None = None
     likely: Dim = 0
+    split: Planes | None = None
+
+    @property
+    def planes(self) -> Planes:
+        """What is multiplied on tiles."""
+        return self.split or Planes((self.a,), (self.b,), ((0, 0),))
 
     @property
     def depth(self) -> Dim:
@@ -151,7 +189,7 @@ class Contraction:
     @property
     def dot_i8(self) -> bool:
         """Whether those are bytes, and A's are unsigned for signed numbers: sums are shifted."""
-        return self.group == 4 and self.unit.a == U8
+        return self.group == 4 and self.unit.a == U8 and self.unit.rows == 1
 
     @property
     def element(self) -> DType:
