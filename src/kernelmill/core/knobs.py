@@ -15,15 +15,20 @@ from kernelmill.core.errors import ConfigError
 
 T = TypeVar("T")
 
+LEAST_KEY = 32
+"""Characters of a key: so many hexadecimal digits are 128 bits."""
+
 
 @dataclass(frozen=True)
 class Knob(Generic[T]):
-    """One environment variable: its name, how its text is read, and its value when unset."""
+    """One environment variable: its name, how its text is read, and its value when unset. The text
+    of a `secret` one is shown nowhere."""
 
     name: str
     read: Callable[[str], T]
     default: T
     summary: str
+    secret: bool = False
 
     def get(self) -> T:
         """The value now. ConfigError names the variable when its text cannot be read."""
@@ -33,7 +38,8 @@ class Knob(Generic[T]):
         try:
             return self.read(text)
         except ValueError as error:
-            raise ConfigError(f"environment variable {self.name}={text!r}: {error}") from error
+            shown = self.name if self.secret else f"{self.name}={text!r}"
+            raise ConfigError(f"environment variable {shown}: {error}") from error
 
 
 def _switch(text: str) -> bool:
@@ -56,6 +62,18 @@ def _positive(text: str) -> int | None:
     return int(text)
 
 
+def _access(text: str) -> str:
+    if text not in ("read", "write"):
+        raise ValueError("expected read or write")
+    return text
+
+
+def _key(text: str) -> bytes:
+    if len(text) < LEAST_KEY:
+        raise ValueError(f"expected a random text of at least {LEAST_KEY} characters")
+    return text.encode(errors="surrogateescape")
+
+
 def _folders(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(os.pathsep) if part)
 
@@ -73,6 +91,19 @@ REMOTE = Knob(
     str,
     "",
     "Second level behind the folder: redis://host:6379/0, or a URL that fsspec knows.",
+)
+REMOTE_KEY = Knob(
+    "KERNELMILL_REMOTE_KEY",
+    _key,
+    b"",
+    f"Key of the second level's signatures, {LEAST_KEY} characters or more; unset: it is not used.",
+    secret=True,
+)
+REMOTE_ACCESS = Knob(
+    "KERNELMILL_REMOTE_ACCESS",
+    _access,
+    "read",
+    "read: what is compiled is not written to the second level; write: it is.",
 )
 STATIC_KERNELS = Knob(
     "KERNELMILL_STATIC_KERNELS",
@@ -113,10 +144,14 @@ LOCAL_WORLD_SIZE = Knob(
     "Processes of a distributed job on this machine, which share static kernel compiles.",
 )
 
-KNOBS: tuple[Knob[str] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[str, ...]], ...] = (
+_Any = Knob[str] | Knob[bytes] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[str, ...]]
+
+KNOBS: tuple[_Any, ...] = (
     LOGS,
     KERNEL_META,
     REMOTE,
+    REMOTE_KEY,
+    REMOTE_ACCESS,
     STATIC_KERNELS,
     RECORD_OPS,
     CACHE_HOME,

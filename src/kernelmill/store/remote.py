@@ -2,7 +2,10 @@
 
 KERNELMILL_REMOTE names it: `redis://host:port/0` (also rediss:// and unix://), or any URL that
 fsspec knows. An entry travels as one value: a line of JSON with the sizes of its three files, then
-the files. What comes back is checked exactly as a folder's files are before anybody uses it.
+the files; signed with KERNELMILL_REMOTE_KEY (store/signature.py). What comes back without that
+signature is as if it were not there; the rest is checked exactly as a folder's files are. Without a
+key nothing can be checked, and the remote is not used. A process writes only when
+KERNELMILL_REMOTE_ACCESS says so.
 
 Every call runs in a thread of this module and is waited for 200 ms at most. A remote that fails or
 is slow costs one warning, and is left alone for a minute.
@@ -13,6 +16,7 @@ from __future__ import annotations
 import atexit
 import importlib
 import json
+import logging
 import queue
 import threading
 import time
@@ -24,6 +28,7 @@ from kernelmill.core import knobs
 from kernelmill.core.after_fork import track
 from kernelmill.core.log import get_logger
 from kernelmill.store.entry import SUFFIXES, BadEntry
+from kernelmill.store.signature import sign, verified
 
 TIMEOUT_SECONDS = 0.2
 REST_SECONDS = 60.0
@@ -85,13 +90,20 @@ def _is_redis(url: str) -> bool:
 
 
 class Remote:
-    """A backend with its two threads: one asks, one writes. Both are daemons."""
+    """A backend with its two threads: one asks, one writes. Both are daemons.
 
-    def __init__(self, url: str, connect: Callable[[str], Backend] = connect) -> None:
+    `key` is that of all signatures; `writes`: whether `write` does anything.
+    """
+
+    def __init__(
+        self, url: str, key: bytes, writes: bool, connect: Callable[[str], Backend] = connect
+    ) -> None:
         self.url = url
+        self.writes = writes
+        self._key = key
         self._connect = connect
         self._rested = 0.0
-        self._warned = False
+        self._warned: set[str] = set()
         self._begin()
         track(self)
         try:  # here, since it takes longer than an answer may
@@ -110,7 +122,8 @@ class Remote:
         self._begin()
 
     def read(self, name: str) -> dict[str, bytes] | None:
-        """The files of an entry, unchecked; None when they are not there or not there in time."""
+        """The files of an entry, with a good signature but else unchecked; None when they are not
+        there, not there in time or not signed."""
         if time.monotonic() < self._rested:
             return None
         answers: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
@@ -130,14 +143,15 @@ class Remote:
             self._rest(answer)
             return None
         try:
-            return None if answer is None else unpack(answer)
+            return None if answer is None else unpack(verified(self._key, name, answer))
         except BadEntry as bad:
-            _log.warning("remote store: %s: %s; not used", name, bad)
+            self._tell("refused", f"remote store: {bad}; compiled here instead")
             return None
 
     def write(self, name: str, files: Mapping[str, bytes]) -> None:
-        """Have the entry written when there is time; returns at once."""
-        if time.monotonic() < self._rested:
+        """Have the entry signed and written when there is time, if this process writes; returns at
+        once."""
+        if not self.writes or time.monotonic() < self._rested:
             return
         if self._writer is None or not self._writer.is_alive():
             self._writer = threading.Thread(
@@ -145,7 +159,7 @@ class Remote:
             )
             self._writer.start()
         try:
-            self._writes.put_nowait((name, pack(files)))
+            self._writes.put_nowait((name, sign(self._key, name, pack(files))))
         except queue.Full:
             _log.info("remote store is too slow for %s; not written", name)
 
@@ -175,13 +189,17 @@ class Remote:
 
     def _rest(self, error: Exception) -> None:
         self._rested = time.monotonic() + REST_SECONDS
-        level = _log.info if self._warned else _log.warning
-        self._warned = True
         hint = ": pip install 'kernelmill[remote]'" if isinstance(error, ImportError) else ""
-        level(
-            "remote store of KERNELMILL_REMOTE does not serve (%s: %s)%s; left alone for %.0f s",
-            type(error).__name__, error, hint, REST_SECONDS,
-        )  # fmt: skip
+        self._tell(
+            "failed",
+            f"remote store of KERNELMILL_REMOTE does not serve ({type(error).__name__}: {error})"
+            f"{hint}; left alone for {REST_SECONDS:.0f} s",
+        )
+
+    def _tell(self, kind: str, message: str) -> None:
+        """A warning the first time for each kind; after that the log has it at INFO."""
+        _log.log(logging.INFO if kind in self._warned else logging.WARNING, "%s", message)
+        self._warned.add(kind)
 
 
 def pack(files: Mapping[str, bytes]) -> bytes:
@@ -208,13 +226,22 @@ def unpack(value: bytes) -> dict[str, bytes]:
 
 
 def default_remote() -> Remote | None:
-    """The remote of KERNELMILL_REMOTE, one for each URL in a process; None when it is not set."""
+    """The remote of KERNELMILL_REMOTE, one for each URL in a process; None when it is not set, or
+    has no key. ConfigError for a key that is too short."""
     url = knobs.REMOTE.get()
-    return _remote_at(url) if url else None
+    if not url:
+        return None
+    return _remote_at(url, knobs.REMOTE_KEY.get(), knobs.REMOTE_ACCESS.get() == "write")
 
 
 @cache
-def _remote_at(url: str) -> Remote:
-    remote = Remote(url)
+def _remote_at(url: str, key: bytes, writes: bool) -> Remote | None:
+    if not key:
+        _log.warning(
+            "the remote store of KERNELMILL_REMOTE is not used: without KERNELMILL_REMOTE_KEY "
+            "nobody can tell who wrote what is there, and it is code that would run here"
+        )
+        return None
+    remote = Remote(url, key, writes)
     atexit.register(remote.flush, TIMEOUT_SECONDS)
     return remote

@@ -316,11 +316,11 @@ def open_store(kernel_meta_dir: str | None = None) -> Store:
     """
     paths = (kernel_meta_dir,) if kernel_meta_dir else default_folders()
     absolute = tuple(os.path.abspath(path) for path in paths)
-    return _store_at(absolute, knobs.REMOTE.get(), installed())
+    return _store_at(absolute, default_remote(), installed())
 
 
 @cache
-def _store_at(paths: tuple[str, ...], remote: str, packages: tuple[Package, ...]) -> Store:
-    return Store(
-        paths[-1], paths[:-1], remote=default_remote() if remote else None, packages=packages
-    )
+def _store_at(
+    paths: tuple[str, ...], remote: Remote | None, packages: tuple[Package, ...]
+) -> Store:
+    return Store(paths[-1], paths[:-1], remote=remote, packages=packages)
