@@ -4,20 +4,48 @@ from __future__ import annotations
 
 import datetime
 import platform
+import subprocess
 from importlib import metadata
 from pathlib import Path
 
 import torch
 
+_CPUINFO = Path("/proc/cpuinfo")
 PACKAGES = ("torch", "llvmlite", "apache-tvm-ffi", "transformers", "onnxruntime", "openvino")
 
 
 def processor() -> str:
     """The name of the processor, as Linux has it."""
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return platform.machine()
+    return _field("model name") or platform.machine()
+
+
+def kind() -> str:
+    """What measurements are kept apart by: the processor's name, its family and model, since makers
+    give one name to several, and the instruction set where that is less than the processor has."""
+    numbers = {"family": _field("cpu family"), "model": _field("model")}
+    parts = [processor(), *(f"{name} {number}" for name, number in numbers.items() if number)]
+    # Imported where it is used: revisions.py measures older sources with these tools.
+    from kernelmill.core.isa import host_isa, machine_isa, withheld
+
+    if host_isa() != machine_isa() or withheld():
+        parts.append(f"code for {instruction_set()}")
+    return ", ".join(parts)
+
+
+def instruction_set() -> str:
+    """What kernels are compiled for, without the triple."""
+    from kernelmill.core.isa import host_isa
+
+    return str(host_isa()).partition(" ")[2].removesuffix(" -")
+
+
+def _field(name: str) -> str:
+    """A field of the first processor in /proc/cpuinfo; "" where it is not there."""
+    for line in _CPUINFO.read_text().splitlines():
+        found, _, value = line.partition(":")
+        if found.strip() == name:
+            return value.strip()
+    return ""
 
 
 def versions() -> list[str]:
@@ -31,11 +59,24 @@ def versions() -> list[str]:
     return found
 
 
+def revision() -> str:
+    """The commit that is checked out; a + behind it says that files outside of docs are changed."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    return git("rev-parse", "--short=10", "HEAD") + "+" * bool(
+        git("diff", "HEAD", "--name-only", "--", ":!docs")
+    )
+
+
 def description() -> str:
-    """One paragraph: date, processor, vector width, threads, versions."""
-    capability = torch.backends.cpu.get_cpu_capability()
+    """One paragraph: date, processor, instruction set, threads, versions, revision."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     return (
-        f"Measured on {today}: {processor()} ({capability}), {torch.get_num_threads()} threads, "
-        f"{platform.system()}, Python {platform.python_version()}, {', '.join(versions())}."
+        f"Measured on {today}: {kind()} ({instruction_set()}), {torch.get_num_threads()} threads, "
+        f"{platform.system()}, Python {platform.python_version()}, {', '.join(versions())}, "
+        f"revision {revision()}."
     )

@@ -24,9 +24,9 @@ from tests.programs.generator import generate
 from tests.programs.minimise import minimise
 from tests.programs.modes import MODES
 from tests.programs.program import Program, module_text
+from tools.machine import revision
 from tools.program_record import Fault, Record, Run, counts_of, document, recorded
 from tools.program_workers import Worker
-from tools.sweep import revision
 
 ALL_MODES = [mode.name for mode in MODES]
 MINIMISE_CHECKS = 200

@@ -16,7 +16,6 @@ import argparse
 import hashlib
 import json
 import multiprocessing
-import subprocess
 import time
 import warnings
 from collections import Counter
@@ -30,7 +29,7 @@ from typing import Any
 import torch
 
 from tests.differential import opinfo
-from tools.machine import description
+from tools.machine import description, revision
 
 RESULT = Path("docs/coverage.md")
 SAMPLE_SECONDS = 60.0
@@ -65,19 +64,6 @@ class Worker:
     outcome: Outcome | None = None
     next_sample: int = 0
     deadline: float = 0.0
-
-
-def revision() -> str:
-    """The commit that is checked out; a + behind it says that files outside of docs are changed."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    return git("rev-parse", "--short=10", "HEAD") + "+" * bool(
-        git("diff", "HEAD", "--name-only", "--", ":!docs")
-    )
 
 
 def recorded(path: Path) -> dict[tuple[str, str], Outcome]:

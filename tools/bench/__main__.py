@@ -1,9 +1,12 @@
 """Runs the benchmark, and writes docs/performance.md with its figures and its plot.
 
 python -m tools.bench                            every row, each in a process of its own
-python -m tools.bench --only bert first-bert     these rows; the others stay as they were measured
-python -m tools.bench --only bert --prepare      what takes long the first time, but no measuring
-python -m tools.bench --only bert --contestants kernelmill eager       printed, not written
+python -m tools.bench --rows bert first-bert     these rows; the others stay as they were measured
+python -m tools.bench --rows tiles               those that a tile unit (AMX) is for
+python -m tools.bench --rows bert --prepare      what takes long the first time, but no measuring
+python -m tools.bench --rows bert --contestants kernelmill eager       printed, not written
+
+Figures of other kinds of processors stay as they are.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from kernelmill.core.isa import host_isa
 from tools.bench import record, report
 from tools.bench.cold import first_calls
 from tools.bench.contestants import CONTESTANTS, FLOOR
@@ -20,10 +24,11 @@ from tools.bench.fixed import fixed_cost
 from tools.bench.models import BUILDERS
 from tools.bench.plot import plot
 from tools.bench.profile import profile
-from tools.bench.rows import NAMES, STEADY
+from tools.bench.rows import GROUPS, NAMES, STEADY
 from tools.bench.steady import prepare, race
+from tools.machine import kind
 
-DOCUMENT, PLOT = Path("docs/performance.md"), Path("docs/performance.svg")
+DOCUMENT = Path("docs/performance.md")
 _STEADY = {row.name: row for row in STEADY}
 
 
@@ -34,24 +39,29 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--only", nargs="+", choices=NAMES, metavar="ROW", help=", ".join(NAMES))
+    choices = [*GROUPS, *NAMES]
+    parser.add_argument(
+        "--rows", nargs="+", choices=choices, metavar="ROW", help=", ".join(choices), default=NAMES
+    )
     parser.add_argument("--contestants", nargs="+", choices=[*CONTESTANTS], metavar="NAME")
     parser.add_argument("--prepare", action="store_true")
     parser.add_argument("--profile", action="store_true", help="by kernel, in place of measuring")
     parser.add_argument("--seconds", type=float, default=20.0, help="of steady calls a row")
     parser.add_argument("--runs", type=int, default=3, help="fresh processes for each first call")
     options = parser.parse_args()
-    if options.only is None:
-        _every_row(sys.argv[1:])
+    rows = [name for one in options.rows for name in GROUPS.get(one, (one,))]
+    if len(rows) == 1:
+        _row(rows[0], options)
         return
-    for name in options.only:
-        _row(name, options)
+    _each(rows, sys.argv[1:])
 
 
-def _every_row(arguments: list[str]) -> None:
+def _each(rows: list[str], arguments: list[str]) -> None:
+    """Each row in a process of its own."""
     failed: list[str] = []
-    for name in NAMES:
-        command = [sys.executable, "-W", "ignore", "-m", "tools.bench", "--only", name, *arguments]
+    for name in rows:
+        # The last of two --rows counts.
+        command = [sys.executable, "-W", "ignore", "-m", "tools.bench", *arguments, "--rows", name]
         if subprocess.run(command).returncode:
             failed.append(name)
     if failed:
@@ -59,7 +69,8 @@ def _every_row(arguments: list[str]) -> None:
 
 
 def _row(name: str, options: argparse.Namespace) -> None:
-    known = record.load()
+    records = record.load()
+    known = records.setdefault(kind(), record.Record())
     if name == "fixed":
         known.fixed = fixed_cost()
     elif name.startswith("first-"):
@@ -68,9 +79,9 @@ def _row(name: str, options: argparse.Namespace) -> None:
     elif not _steady(name, options, known):
         return
     known.note(name)
-    record.save(known)
-    DOCUMENT.write_text(report.document(known))
-    PLOT.write_text(plot(known.steady))
+    record.save(records)
+    DOCUMENT.write_text(report.document(records))
+    DOCUMENT.with_name(report.plot_name(kind())).write_text(plot(known.steady))
     print(f"{name}: written to {DOCUMENT}", flush=True)
 
 
@@ -87,7 +98,7 @@ def _steady(name: str, options: argparse.Namespace, known: record.Record) -> boo
             print(f"{name}, {contestant}: {reason}")
         return False
     standing = race(BUILDERS[name](), names, options.seconds)
-    print(report.standing(name, standing), flush=True)
+    print(report.standing(_STEADY[name], standing, host_isa().has_tiles), flush=True)
     known.steady[name] = standing
     return options.contestants is None
 

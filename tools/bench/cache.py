@@ -3,8 +3,9 @@
 python -m tools.bench.cache                 writes docs/performance-cache.md
 python -m tools.bench.cache --models mlp    measures one model anew; the others' figures are kept
 
-What contestants prepare (they compile for minutes) and the figures stay in build/bench-cache, so
-that a second run takes a few minutes, and a long one can be made in parts.
+What contestants prepare (they compile for minutes) and the figures stay in build/bench-cache, in a
+folder for each kind of processor, so that a second run takes a few minutes, and a long one can be
+made in parts.
 """
 
 from __future__ import annotations
@@ -19,10 +20,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.bench.by_machine import noted, publish, slug
 from tools.bench.cache_child import CONTESTANTS, MODELS
 from tools.bench.store import child
 from tools.bench.tables import duration, table
-from tools.machine import description
+from tools.machine import description, kind
 
 RESULT = Path("docs/performance-cache.md")
 FOLDER = Path("build/bench-cache")
@@ -148,7 +150,9 @@ def loading(figures: Figures) -> str:
             best = min(route["first"] for route in routes)
             text += f"; the best route of torch.compile takes {best / ours['first']:.0f} times that"
         lines.append(text)
-    return "\n\n".join(["What kernelmill's first call is made of:", "\n".join(lines), LIMITS])
+    return "\n\n".join(
+        ["What kernelmill's first call is made of:", "\n".join(lines), noted(LIMITS)]
+    ).rstrip()
 
 
 def document(figures: Figures, refused: Mapping[str, str], calls: Mapping[str, Any]) -> str:
@@ -214,7 +218,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=FOLDER)
     parser.add_argument("--calls", nargs="*", choices=("small", "loop"), default=["small", "loop"])
     options = parser.parse_args()
-    folder: Path = options.folder.absolute()
+    folder: Path = options.folder.absolute() / slug(kind())
     folder.mkdir(parents=True, exist_ok=True)
     state = folder / "figures.json"
     kept = json.loads(state.read_text()) if state.exists() else {}
@@ -230,7 +234,7 @@ def main() -> None:
     text = document(figures, refused, calls)
     print(text)
     if set(figures) == set(MODELS):
-        RESULT.write_text(text)
+        publish(RESULT, text)
 
 
 if __name__ == "__main__":

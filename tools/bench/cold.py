@@ -73,12 +73,13 @@ def main(model: str, backend: str) -> None:
     """One measurement in this process, printed as JSON."""
     import torch
 
-    from tools.bench.models import build
+    from tools.bench.models import BUILDERS
 
-    case = build(model)
+    subject = BUILDERS[model]()
+    case = subject.case
     start = time.perf_counter()
     compiled = torch.compile(case.model, backend=backend, dynamic=False)
-    with torch.no_grad():
+    with torch.no_grad(), subject.settings():
         compiled(*case.args)
     print(json.dumps({"first": time.perf_counter() - start}))
 

@@ -27,6 +27,7 @@ from kernelmill.compiler.pipeline import compile_graph
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.graph.sizes import at_sizes
 from tests import zoo
+from tools.bench.by_machine import publish
 from tools.bench.report import duration, table
 from tools.machine import description
 
@@ -353,7 +354,7 @@ def main() -> None:
     )
     print(text)
     if not names:
-        RESULT.write_text(text + "\n")
+        publish(RESULT, text + "\n")
 
 
 if __name__ == "__main__":

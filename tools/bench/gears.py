@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tools.bench.by_machine import publish
 from tools.bench.store import child
 from tools.bench.tables import duration, table
 from tools.machine import description
@@ -300,7 +301,7 @@ def main() -> None:
         ]
     )
     print(text)
-    RESULT.write_text(text + "\n")
+    publish(RESULT, text + "\n")
 
 
 if __name__ == "__main__":

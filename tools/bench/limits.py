@@ -1,8 +1,9 @@
 """What the machine can do at most: multiply-adds a second and bytes a second, measured.
 
 Each loop is written as LLVM IR and runs on as many threads as torch uses. Multiply-adds run in
-registers alone, on independent sums; bytes are read in order, or copied, with ordinary stores and
-with stores that go past the caches, whichever is faster at that size.
+registers alone, on independent sums, and where there is a tile unit on tiles that are read from the
+first cache; the better figure is the peak. Bytes are read in order, or copied, with ordinary stores
+and with stores that go past the caches, whichever is faster at that size.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from functools import cache
 import torch
 
 from kernelmill import codegen
-from kernelmill.core.isa import Isa, host_isa
+from kernelmill.compiler.calibration import TILE_PRODUCTS, tile_kernel
+from kernelmill.core.dtype import BF16, I8, U8
+from kernelmill.core.isa import DotUnit, Isa, host_isa
 from kernelmill.runtime.linker import link_once
 
 FLOATS, HALVES, BYTES = "float32", "bfloat16", "int8"
@@ -66,6 +69,31 @@ Loop = Callable[[int, int, int], None]
 def peak_operations(kind: str) -> float | None:
     """Multiplications and additions a second, of all threads; None without an instruction."""
     target = host_isa()
+    types = {HALVES: (BF16, BF16), BYTES: (U8, I8)}.get(kind)
+    unit = target.tile_unit(*types) if types else None
+    rates = (tile_operations(unit, target) if unit else None, _vector_operations(kind, target))
+    return max((rate for rate in rates if rate is not None), default=None)
+
+
+def tile_operations(unit: DotUnit, target: Isa) -> float:
+    """The same of a unit for tiles, by the kernel that calibration measures it with."""
+    kernel = tile_kernel(unit)
+    linked = link_once(kernel.name, codegen.compile_kernel(kernel, target))
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    function = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)
+    run = function(linked[kernel.name])
+    memory = [torch.zeros(64 << 10, dtype=torch.uint8) for _ in range(torch.get_num_threads())]
+    # Operands of 8 KiB each, and sums of 4.
+    places = [
+        (pointer * 3)(*(at + -at % 64 + offset for offset in (0, 16 << 10, 32 << 10)))
+        for at in (one.data_ptr() for one in memory)
+    ]
+    seconds = _best(lambda thread: run(places[thread], None, 0, 1, None))
+    products = unit.rows * unit.columns * unit.depth * unit.group
+    return 2 * products * TILE_PRODUCTS * torch.get_num_threads() / seconds
+
+
+def _vector_operations(kind: str, target: Isa) -> float | None:
     made = _multiply_add(kind, target)
     if made is None:
         return None

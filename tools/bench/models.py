@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -60,6 +61,21 @@ def resnet50(batch: int) -> Subject:
     return Subject(case if batch == 1 else _batched(case, f"resnet50_{batch}", batch))
 
 
+def product_bf16(size: int = 1024) -> Subject:
+    """A product of bfloat16 alone, without a bias."""
+    torch.manual_seed(zoo.SEED)
+    model, x = nn.Linear(size, size, bias=False).eval(), torch.randn(size, size)
+    case = zoo.Case("product", model, (x,), f"{size} x {size} x {size}")
+    return low_precision.halves(Subject(case))
+
+
+def high(subject: Subject) -> Subject:
+    """The same, whose products may be less exact than float32's."""
+    case = subject.case
+    changed = replace(case, name=f"{case.name}_high", shape=f'{case.shape}, "high"')
+    return replace(subject, case=changed, precision="high")
+
+
 def minilm_line() -> Subject:
     """MiniLM on real text of 32 tokens."""
     tokenizer, model = examples.demo.load()
@@ -98,12 +114,18 @@ BUILDERS: dict[str, Callable[[], Subject]] = {
     "smollm2": low_precision.smollm2,
     "bert": lambda: bert(1),
     "bert_8": lambda: bert(8),
+    "decoder_step_bf16": lambda: low_precision.halves(_plain("decoder_step")()),
+    "bert_high": lambda: high(bert(1)),
+    "bert_8_high": lambda: high(bert(8)),
     "bert_bf16": lambda: low_precision.halves(bert(1)),
     "bert_8_bf16": lambda: low_precision.halves(bert(8)),
     "resnet50": lambda: resnet50(1),
     "resnet50_8": lambda: resnet50(8),
+    "resnet50_bf16": lambda: low_precision.halves(resnet50(1)),
+    "resnet50_8_bf16": lambda: low_precision.halves(resnet50(8)),
     "minilm": minilm_line,
     "quant_matmul": low_precision.quant_matmul,
+    "product_bf16": product_bf16,
     **{f"chain_{size}": _over("chain", Chain, size) for size in MEGABYTES},
     **{f"softmax_{size}": _over("softmax", Softmax, size) for size in MEGABYTES},
     **{

@@ -32,7 +32,7 @@ Line = list[Any]
 def profile(subject: Subject) -> list[Line]:
     """The kernels of the model's largest graph that matter, the longest first."""
     torch._dynamo.reset()
-    with torch.no_grad(), collect_drafts() as drafts:
+    with torch.no_grad(), subject.settings(), collect_drafts() as drafts:
         torch.compile(subject.case.model, backend="kernelmill", dynamic=False)(*subject.args)
     draft = max(drafts, key=lambda each: len(each.lowered.plan.steps))
     plan = draft.lowered.plan

@@ -1,7 +1,8 @@
-"""The figures at rest: docs/performance.json, which docs/performance.md and its plot show.
+"""The figures at rest: docs/performance.json, which docs/performance.md and its plots show.
 
-Each row has the date, machine and versions it was measured with, so that one can be measured anew
-without the others.
+Kinds of processors have their figures side by side: a run on one replaces its own alone. Each row
+has the date, revision, instruction set and versions it was measured with, so that one can be
+measured anew without the others.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kernelmill.core.isa import host_isa
 from tools.bench.cold import FirstCalls
 from tools.bench.fixed import FixedCost
 from tools.bench.limits import Limits
@@ -23,30 +25,41 @@ DATA = Path("docs/performance.json")
 
 @dataclass
 class Record:
-    """Everything measured, by row; `measured` says when and on what, by row too."""
+    """Everything measured on one kind of processor, by row; `measured` says when and with what, by
+    row too. `tiles`: it has a tile unit, and code was compiled for it."""
 
     steady: dict[str, Standing] = field(default_factory=dict[str, Standing])
     first: dict[str, FirstCalls] = field(default_factory=dict[str, FirstCalls])
     fixed: FixedCost | None = None
     profiles: dict[str, list[list[Any]]] = field(default_factory=dict[str, list[list[Any]]])
     measured: dict[str, str] = field(default_factory=dict[str, str])
+    tiles: bool = False
 
     def note(self, name: str) -> None:
         """This row was measured now, here."""
         self.measured[name] = description()
+        self.tiles = host_isa().has_tiles
 
 
-def load(path: Path = DATA) -> Record:
+Records = dict[str, Record]
+"""By kind of processor (tools/machine.py)."""
+
+
+def load(path: Path = DATA) -> Records:
     """What was measured so far; empty when there is no such file."""
     if not path.exists():
-        return Record()
-    data: Any = json.loads(path.read_text())
+        return {}
+    return {kind: _record(data) for kind, data in json.loads(path.read_text()).items()}
+
+
+def _record(data: Any) -> Record:
     return Record(
         {name: _standing(value) for name, value in data["steady"].items()},
         {name: FirstCalls(**value) for name, value in data["first"].items()},
         FixedCost(**data["fixed"]) if data["fixed"] else None,
         data["profiles"],
         data["measured"],
+        data["tiles"],
     )
 
 
@@ -55,8 +68,9 @@ def _standing(value: dict[str, Any]) -> Standing:
     return Standing(**{**value, "limits": Limits(**value["limits"]), "errors": errors})
 
 
-def save(record: Record, path: Path = DATA) -> None:
+def save(records: Records, path: Path = DATA) -> None:
     """Write it all, in one step."""
     scratch = path.with_suffix(".new")
-    scratch.write_text(json.dumps(asdict(record), indent=1, sort_keys=True) + "\n")
+    data = {kind: asdict(record) for kind, record in records.items()}
+    scratch.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
     os.replace(scratch, path)

@@ -4,6 +4,8 @@ program in turns with what moves as many bytes and computes nothing."""
 
 from __future__ import annotations
 
+from tools.bench.by_machine import NOTED_ON
+
 _COPIED = (
     "in turns within one process a negation, which is a copy with the same entry and launch, takes "
     "55 us of 4 MB, 357 us of 16 MB and 2.34 ms of 64 MB (medians; 51, 222 and 1894 us at best), "
@@ -94,7 +96,7 @@ _BERT_HALVES = (
     "candidates (431 ms of one core each, as without)."
 )
 
-REMARKS = {
+_ON_ZEN_5 = {
     **dict.fromkeys(("bert", "bert_8"), _BERT),
     **dict.fromkeys(("bert_bf16", "bert_8_bf16"), _BERT_HALVES),
     **dict.fromkeys(("softmax_4", "softmax_16", "softmax_64"), _SOFTMAX),
@@ -110,4 +112,6 @@ REMARKS = {
         "the best took 26.0 ms."
     ),
 }
-"""By name of the row."""
+
+REMARKS = {NOTED_ON: _ON_ZEN_5}
+"""By kind of processor and name of the row."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tools.bench.by_machine import demoted, slug
+from tools.bench.by_machine import document as sectioned
 from tools.bench.cold import FirstCalls
 from tools.bench.contestants import CONTESTANTS, FLOOR
 from tools.bench.fixed import FixedCost
@@ -15,9 +17,19 @@ from tools.bench.steady import Standing
 from tools.bench.tables import duration, table
 
 if TYPE_CHECKING:
-    from tools.bench.record import Record
+    from tools.bench.record import Record, Records
 
 OURS = "kernelmill"
+
+_INTRODUCTION = (
+    "Written by `make bench`; figures in [performance.json](performance.json). Each kind of "
+    "processor that was measured has a section and a plot, and a run on one replaces its own. The "
+    "contestants take turns within one process; a time is the median of the turns, a ratio one of "
+    "medians."
+)
+
+TILES_COMMAND = ".venv/bin/python -m tools.bench --rows tiles"
+"""What measures the rows that a tile unit is for."""
 
 
 def ours(standing: Standing) -> str | None:
@@ -41,14 +53,22 @@ def limit(standing: Standing) -> float:
     return max(standing.operations / rate, standing.bytes / limits.read)
 
 
-def standing(name: str, found: Standing) -> str:
-    """One row as it is printed when it has been measured."""
-    lines = [f"{TITLES[name]} ({found.shape}), limit {duration(limit(found))}"]
-    for contestant, seconds in found.seconds.items():
+def standing(row: Row, found: Standing, tiles: bool) -> str:
+    """One row as it is printed when it has been measured on a processor with tiles or without."""
+    least, seconds, other = limit(found), found.seconds.get(ours(found) or ""), best_other(found)
+    lines = [f"{row.title} ({found.shape}), limit {duration(least)}"]
+    for contestant, taken in found.seconds.items():
         error = found.errors.get(contestant)
         errors = f"errors {error.largest:.1e}, {error.mean:.1e}" if error else ""
-        lines.append(f"  {contestant:<16} {duration(seconds):>9}  {errors}")
+        lines.append(f"  {contestant:<16} {duration(taken):>9}  {errors}")
     lines += [f"  {contestant:<16} {reason}" for contestant, reason in found.refused.items()]
+    if seconds:
+        reached = f"{found.seconds[other] / seconds:.2f}" if other else "-"
+        times, share = _goals(row, tiles)
+        lines.append(
+            f"  times faster than the best other: {reached}, to reach {times}; of the limit: "
+            f"{least / seconds:.0%}, to reach {share}"
+        )
     return "\n".join(lines)
 
 
@@ -58,8 +78,8 @@ def _goal(reached: float, wanted: float, text: str) -> str:
     return f"**{text}**" if reached >= wanted else text
 
 
-def against(rows: Sequence[tuple[Row, Standing]]) -> str:
-    """What is to be reached, and what is: bold where it is."""
+def against(rows: Sequence[tuple[Row, Standing]], tiles: bool) -> str:
+    """What is to be reached, and what is: bold where it is. `tiles`: on a processor with them."""
     head = ["model", OURS, "best other", "", "times faster", "to reach", "limit", "of it"]
     lines: list[list[str]] = []
     for row, found in rows:
@@ -67,17 +87,18 @@ def against(rows: Sequence[tuple[Row, Standing]]) -> str:
         seconds = found.seconds.get(own or "")
         times = found.seconds[other] / seconds if seconds and other else 0.0
         share = least / seconds if seconds else 0.0
+        (wanted_times, wanted_share), goals = row.goal(tiles), _goals(row, tiles)
         lines.append(
             [
                 row.title,
                 duration(seconds),
                 duration(found.seconds.get(other or "")),
                 other or "-",
-                _goal(times, row.times, f"{times:.2f}"),
-                f"{row.times:.1f}" if row.times else "-",
+                _goal(times, wanted_times, f"{times:.2f}"),
+                goals[0],
                 duration(least),
-                _goal(share, row.share, f"{share:.0%}"),
-                f"{row.share:.0%}" if row.share else "-",
+                _goal(share, wanted_share, f"{share:.0%}"),
+                goals[1],
             ]
         )
     return table([*head, "to reach"], lines)
@@ -183,22 +204,24 @@ def profile(kernels: Sequence[Sequence[Any]]) -> str:
     )
 
 
-def remarks(rows: Sequence[tuple[Row, Standing]]) -> str:
-    """What was found out about rows that do not reach all of what they are to reach."""
+def remarks(rows: Sequence[tuple[Row, Standing]], kind: str, tiles: bool) -> str:
+    """What was found out about rows that do not reach all of what they are to reach there."""
     titles: dict[str, list[str]] = {}
+    known = REMARKS.get(kind, {})
     for row, found in rows:
-        if row.name in REMARKS and not _reaches(row, found):
-            titles.setdefault(REMARKS[row.name], []).append(row.title)
+        if row.name in known and not _reaches(row, found, tiles):
+            titles.setdefault(known[row.name], []).append(row.title)
     lines = [f"- {'; '.join(names)}: {text}" for text, names in titles.items()]
     return "\n".join(["## What stands in the way", "", *lines]) if lines else ""
 
 
-def _reaches(row: Row, found: Standing) -> bool:
+def _reaches(row: Row, found: Standing, tiles: bool) -> bool:
     seconds, other = found.seconds.get(ours(found) or ""), best_other(found)
     if not seconds:
         return False
-    quick = other is None or found.seconds[other] / seconds >= row.times
-    return quick and limit(found) / seconds >= row.share
+    times, share = row.goal(tiles)
+    quick = other is None or found.seconds[other] / seconds >= times
+    return quick and limit(found) / seconds >= share
 
 
 def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
@@ -224,20 +247,45 @@ def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
     )
 
 
-def document(record: Record) -> str:
+def document(records: Records) -> str:
     """The whole of docs/performance.md."""
+    title = "\n\n".join(["# Performance", _INTRODUCTION])
+    sections = {kind: demoted(section(kind, record)) for kind, record in records.items()}
+    if not any(record.tiles for record in records.values()):
+        sections["Processors with a tile unit"] = _unmeasured()
+    return sectioned(title, sections)
+
+
+def _unmeasured() -> str:
+    """What is to be reached where nothing was measured yet."""
+    head = ["model", "times faster than the best other, to reach", "of the limit, to reach"]
+    lines = [[row.title, *_goals(row, True)] for row in STEADY if row.tiles]
+    text = (
+        f"Not measured yet. On one `{TILES_COMMAND}` measures these rows, and writes a section of "
+        "its own; `make bench` measures all. Errors are not to be above eager's, and decoder steps "
+        "not to be slower than before (`.venv/bin/python -m tools.bench.revisions REVISION --rows "
+        "decoder_step decoder_step_bf16`)."
+    )
+    return f"{text}\n\n{table(head, lines)}"
+
+
+def _goals(row: Row, tiles: bool) -> list[str]:
+    """What is to be reached, `times` and `share`."""
+    times, share = row.goal(tiles)
+    return [f"{times:.1f}" if times else "-", f"{share:.0%}" if share else "-"]
+
+
+def section(kind: str, record: Record) -> str:
+    """What was measured on one kind of processor."""
     rows = [(row, record.steady[row.name]) for row in STEADY if row.name in record.steady]
     starts = [record.first[name] for name in FIRST if name in record.first]
     parts = [
-        "# Performance",
-        "Written by `make bench`; figures in [performance.json](performance.json). The contestants "
-        "take turns within one process; a time is the median of the turns, a ratio one of medians.",
         _limits(rows),
-        "![Time of each contestant over ours](performance.svg)",
+        f"![Time of each contestant over ours]({plot_name(kind)})",
         "## Against the best contestant and against the machine",
         "Bold: reached. Ours is the faster of torch.compile and `kernelmill.aot`; the contestants' "
         "fastest may be a program compiled ahead of time, too.",
-        against(rows),
+        against(rows, record.tiles),
         "## All times",
         times(rows),
         refusals(rows),
@@ -263,8 +311,13 @@ def document(record: Record) -> str:
         ]
     for name, kernels in profiles.items():
         parts += [f"### {TITLES[name]}", profile(kernels)]
-    parts += [remarks(rows), "## When and where", _measured(record)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    parts += [remarks(rows, kind, record.tiles), "## When and where", _measured(record)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def plot_name(kind: str) -> str:
+    """The file of the plot beside the document."""
+    return f"performance-{slug(kind)}.svg"
 
 
 def _measured(record: Record) -> str:

@@ -25,8 +25,8 @@ from pathlib import Path
 
 import torch
 
-from tools.machine import description
-from tools.sweep import revision
+from tools.bench.by_machine import publish
+from tools.machine import description, revision
 
 RESULT = Path("docs/performance-revisions.md")
 ROWS = (
@@ -50,9 +50,10 @@ def measure(row: str) -> dict[str, float]:
     from kernelmill.compiler.report import collect_reports
     from tools.bench import models
 
-    case = models.build(row)
+    subject = models.BUILDERS[row]()
+    case = subject.case
     compiled = torch.compile(case.model, backend=kernelmill.get_backend(), dynamic=False)
-    with torch.no_grad(), collect_reports() as reports:
+    with torch.no_grad(), subject.settings(), collect_reports() as reports:
         start = time.perf_counter()
         compiled(*case.args)
         first = time.perf_counter() - start
@@ -134,7 +135,7 @@ def main() -> None:
         f"| model | {' | '.join(MEASURED)} |",
         "| --- | --- | --- | --- |",
     ]
-    RESULT.write_text("\n".join([*head, *lines]) + "\n")
+    publish(RESULT, "\n".join([*head, *lines]) + "\n")
 
 
 if __name__ == "__main__":

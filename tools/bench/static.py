@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tools.bench.by_machine import noted, publish
 from tools.bench.tables import duration, table
 from tools.machine import description
 
@@ -216,7 +217,7 @@ def document(gain: str, replayed: str, compiled: str, load: float) -> str:
         "memory, parameters packed where the static kernel asks for it. *As chosen*: a static "
         "kernel that is not measured as fast as the dynamic one (within 2 %) is not used.\n",
         gain + "\n",
-        WHERE + "\n",
+        *([noted(WHERE) + "\n"] if noted(WHERE) else []),
         "## Replay of a captured program\n",
         "A chain of operators on 16 numbers, a call from Python.\n",
         replayed + "\n",
@@ -233,7 +234,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ["KERNELMILL_KERNEL_META"] = folder
         tables = static_gain(folder), replay(), offline(folder)
-    RESULT.write_text(document(*tables, load))
+    publish(RESULT, document(*tables, load))
     print(json.dumps({"written": str(RESULT)}))
 
 

@@ -63,7 +63,7 @@ def race(subject: Subject, names: Sequence[str], budget: float) -> Standing:
         subject.name, subject.case.shape, subject.kind, operations(subject), moved,
         subject.copies, limits(copied),
     )  # fmt: skip
-    with torch.no_grad():
+    with torch.no_grad(), subject.settings():
         calls = _ready(subject, names, standing.refused)
         _judge(subject, calls, standing)
         gc.collect()
@@ -139,6 +139,6 @@ def prepare(subject: Subject, names: Sequence[str]) -> dict[str, str]:
     """Everything that is done before measuring, which fills the contestants' caches; the reasons of
     those that cannot run."""
     refused: dict[str, str] = {}
-    with torch.no_grad():
+    with torch.no_grad(), subject.settings():
         _ready(subject, names, refused)
     return refused

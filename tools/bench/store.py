@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tools.bench.by_machine import publish
 from tools.bench.tables import duration, table
 from tools.machine import description
 
@@ -218,7 +219,7 @@ def main() -> None:
         + "\n"
     )
     print(text)
-    RESULT.write_text(text)
+    publish(RESULT, text)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ class Subject:
     flops    operations of a call where torch's counter does not know them; 0: it does
     copies   whether a call is one reading of its memory and one writing, its limit being a copy
     wrong    a contestant with a larger relative error is out of the race
+    precision  what torch.set_float32_matmul_precision is told, for all contestants
     """
 
     case: Case
@@ -33,6 +35,7 @@ class Subject:
     flops: int = 0
     copies: bool = False
     wrong: float = 1e-2
+    precision: str = "highest"
 
     @property
     def name(self) -> str:
@@ -41,6 +44,16 @@ class Subject:
     @property
     def args(self) -> tuple[Tensor, ...]:
         return self.case.args
+
+    @contextmanager
+    def settings(self) -> Generator[None]:
+        """Inside, torch is told what it has to be told for this model."""
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision(self.precision)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
 
     def with_model(self, model: nn.Module) -> Subject:
         """The same with another module in its place."""

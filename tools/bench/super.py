@@ -33,6 +33,7 @@ from kernelmill.store.store import open_store
 from kernelmill.superkernel import driver_ir, form
 from tests import zoo
 from tests.unit.runtime.kernels import buffer, tensor_input
+from tools.bench.by_machine import noted, publish
 from tools.bench.contestants import aot_inductor, inductor
 from tools.bench.models import build
 from tools.bench.subject import Subject
@@ -321,17 +322,17 @@ def document(tables: Sequence[str]) -> str:
         "`python -m tools.bench.super`, part of `make bench`, measures this. Calls go through the "
         "program's own entry except where another way is named: what is around it is the same "
         "however kernels are launched.",
-        tables[0], NOTES[0], "## Width", tables[1], NOTES[1], "## Streams", tables[2], NOTES[2],
-        "## Automatic ranges", NOTES[3], tables[3],
+        tables[0], noted(NOTES[0]), "## Width", tables[1], noted(NOTES[1]), "## Streams",
+        tables[2], noted(NOTES[2]), "## Automatic ranges", NOTES[3], tables[3],
     ]  # fmt: skip
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def main() -> None:
     """Measures, prints and writes the result."""
     with torch.no_grad():
         text = document([launches_table(), decoder_table(), towers_table(), automatic_table()])
-    RESULT.write_text(text)
+    publish(RESULT, text)
     print(text)
 
 

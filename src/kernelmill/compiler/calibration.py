@@ -54,6 +54,9 @@ _TILE_TURNS = 4
 """Operands of so many turns are different ones, 16 KiB of them altogether."""
 
 _TURNS = 2_000
+TILE_PRODUCTS = _TILES * _TILES * _TURNS
+"""Instructions that multiply tiles in the kernel that measures them."""
+
 _READ_BYTES = 8 << 20
 """What a round reads, going over what is smaller again and again."""
 
@@ -194,12 +197,13 @@ def _rounded(figure: float) -> float:
 
 def _dot_rate(machine: Machine, unit: DotUnit) -> float:
     """Instructions of one core in a nanosecond."""
-    sums = _SUMS if unit.rows == 1 else _TILES * _TILES
-    kernel = _dot_kernel(machine, unit) if unit.rows == 1 else _tile_kernel(unit)
+    tiles = unit.rows > 1
+    kernel = tile_kernel(unit) if tiles else _dot_kernel(machine, unit)
     tensors = [
         torch.zeros(_elements(buffer), dtype=_TORCH[buffer.dtype]) for buffer in kernel.buffers
     ]
-    return _rounded(sums * _TURNS / _measured(machine, kernel, tensors))
+    count = TILE_PRODUCTS if tiles else _SUMS * _TURNS
+    return _rounded(count / _measured(machine, kernel, tensors))
 
 
 def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
@@ -217,7 +221,7 @@ def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
     return b.kernel
 
 
-def _tile_kernel(unit: DotUnit) -> Kernel:
+def tile_kernel(unit: DotUnit) -> Kernel:
     """`_TILES` tiles of rows by as many of columns: in every turn all are read, in the order of
     packed operands that lie in the first cache, and multiplied."""
     b = KernelBuilder("calibrate", TYPE, tasks=1)

@@ -107,7 +107,7 @@ def test_the_command_measures_and_shows(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("unit", [TILE_BF16, *TILE_BYTES], ids=lambda unit: unit.name)
 def test_tiles_are_measured_by_two_by_two_of_them(unit: DotUnit) -> None:
-    kernel = calibration._tile_kernel(unit)
+    kernel = calibration.tile_kernel(unit)
     verify_kernel(kernel, "calibration")
     text = assembly(kernel, NAMED["x86-64-v4-amx"])
     loops = re.findall(r"^\.LBB\S+:\n((?:\t(?!j).*\n)*)\tj", text, re.MULTILINE)

@@ -1,0 +1,244 @@
+"""The benchmark's figures: kinds of processors side by side, goals, rows by name."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelmill.core.isa import NAMED, TILE_BF16, Isa, host_isa
+from tests.repo.source import ROOT
+from tools import machine
+from tools.bench import __main__ as command
+from tools.bench import by_machine, limits, models, record, report
+from tools.bench.fixed import FixedCost
+from tools.bench.limits import BYTES, FLOATS, HALVES, Limits
+from tools.bench.low_precision import quant_matmul
+from tools.bench.plot import plot
+from tools.bench.rows import GROUPS, STEADY
+from tools.bench.steady import Error, Standing, race
+from tools.bench.subject import Subject
+
+EPYC_4 = "AMD EPYC, family 25, model 17"
+EPYC_5 = "AMD EPYC, family 26, model 2"
+XEON = "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz, family 6, model 143"
+
+
+def standing(name: str, ours: float) -> Standing:
+    """Ours, and eager at twice the time."""
+    limit = Limits({FLOATS: 1e12, HALVES: 2e12, BYTES: 4e12}, 1e11)
+    error = Error(1e-6, 1e-7)
+    return Standing(
+        name, "1 x 2", FLOATS, 10**9, 10**6, False, limit,
+        {"kernelmill": ours, "eager": 2 * ours}, {"kernelmill": error, "eager": error},
+    )  # fmt: skip
+
+
+@pytest.fixture
+def measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Measures rows on a kind of processor, as the command does, in a folder of the test's own."""
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def run(kind: str, ours: float, rows: list[str], tiles: bool = False) -> None:
+        monkeypatch.setattr(command, "kind", lambda: kind)
+        monkeypatch.setattr(record, "description", lambda: f"Measured on {kind} at {ours}.")
+        isa = NAMED["x86-64-v4-amx" if tiles else "x86-64-v4"]
+        monkeypatch.setattr(record, "host_isa", lambda: isa)
+        monkeypatch.setattr(command, "race", lambda subject, names, seconds: standing("", ours))
+        monkeypatch.setattr(command, "BUILDERS", dict.fromkeys(models.BUILDERS, lambda: None))
+        for row in rows:
+            monkeypatch.setattr(sys, "argv", ["bench", "--rows", row])
+            command.main()
+
+    return run
+
+
+def document() -> dict[str, str]:
+    """The sections of docs/performance.md by their headings."""
+    title, *rest = Path("docs/performance.md").read_text().split("\n## ")
+    assert title.startswith("# Performance\n")
+    return {text.partition("\n")[0]: text.partition("\n")[2] for text in rest}
+
+
+def test_a_run_on_one_kind_of_processor_replaces_its_own_figures_alone(measure) -> None:
+    measure(EPYC_4, 0.001, ["bert", "mlp"])
+    measure(XEON, 0.002, ["bert"], tiles=True)
+    first, kept = document(), json.loads(Path("docs/performance.json").read_text())
+    assert list(first) == [EPYC_4, XEON]
+    plots = {path.name: path.read_text() for path in Path("docs").glob("*.svg")}
+    assert len(plots) == 2
+    measure(EPYC_5, 0.003, ["bert"])
+    measure(XEON, 0.004, ["bert"], tiles=True)
+    second, now = document(), json.loads(Path("docs/performance.json").read_text())
+    assert list(second) == [EPYC_4, EPYC_5, XEON]
+    assert second[EPYC_4] == first[EPYC_4] and now[EPYC_4] == kept[EPYC_4]
+    assert "4 ms" in second[XEON] and "2 ms" in first[XEON]
+    assert now[XEON]["steady"]["bert"]["seconds"]["kernelmill"] == 0.004
+    assert now[XEON]["measured"]["bert"] == f"Measured on {XEON} at 0.004."
+    assert set(now[EPYC_4]["steady"]) == {"bert", "mlp"}
+    after = {path.name: path.read_text() for path in Path("docs").glob("*.svg")}
+    assert len(after) == 3 and plots.items() <= after.items()
+    for kind, text in second.items():
+        assert f"]({report.plot_name(kind)})" in text
+
+
+def test_goals_are_those_of_the_processor(measure) -> None:
+    measure(EPYC_5, 0.001, ["bert", "gpt2"])
+    assert list(document()) == [EPYC_5, "Processors with a tile unit"]
+    measure(XEON, 0.001, ["bert", "gpt2"], tiles=True)
+    found = document()
+    assert list(found) == [EPYC_5, XEON]
+    lines = {kind: row_of(text, "BERT-base 1 x 128") for kind, text in found.items()}
+    # Twice as fast as eager, at all of the limit: to reach are 1.1 and 88 %, or 1.8.
+    assert lines[EPYC_5] == ["eager", "**2.00**", "1.1", "1 ms", "**100%**", "88%"]
+    assert lines[XEON] == ["eager", "**2.00**", "1.8", "1 ms", "100%", "-"]
+    assert row_of(found[EPYC_5], "GPT-2 (124M)") == row_of(found[XEON], "GPT-2 (124M)")
+
+
+def row_of(text: str, title: str) -> list[str]:
+    """The first line of a table that begins so, from the other contestant's name on."""
+    line = next(line for line in text.splitlines() if line.startswith(f"| {title} |"))
+    return [cell.strip() for cell in line.split("|")[4:-1]]
+
+
+def test_remarks_are_about_the_processor_they_were_made_on(measure) -> None:
+    measure(EPYC_5, 0.01, ["resnet50"])
+    measure(EPYC_4, 0.01, ["resnet50"])
+    found = document()
+    assert "What stands in the way" in found[EPYC_5]
+    assert "What stands in the way" not in found[EPYC_4]
+
+
+def test_what_is_recorded_is_what_the_documents_show(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    records = record.load()
+    assert command.DOCUMENT.read_text() == report.document(records)
+    plots = {path.name for path in Path("docs").glob("performance*.svg")}
+    assert plots == {report.plot_name(kind) for kind in records}
+    for kind, one in records.items():
+        assert command.DOCUMENT.with_name(report.plot_name(kind)).read_text() == plot(one.steady)
+        assert all(kind in text for text in one.measured.values())
+
+
+def test_records_read_back(tmp_path: Path) -> None:
+    one = record.Record({"bert": standing("bert", 0.5)}, {}, FixedCost({"eager": 1e-6}))
+    one.measured["bert"], one.tiles = "Measured.", True
+    path = tmp_path / "figures.json"
+    assert record.load(path) == {}
+    record.save({XEON: one, EPYC_5: record.Record()}, path)
+    assert record.load(path) == {XEON: one, EPYC_5: record.Record()}
+
+
+# ---- other documents ----------------------------------------------------------------------------
+
+
+def test_documents_have_a_section_for_each_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "document.md"
+    for kind, figure in ((XEON, 1), (EPYC_4, 2), (XEON, 3)):
+        monkeypatch.setattr(by_machine, "kind", lambda kind=kind: kind)
+        by_machine.publish(path, f"# Title\n\nMeasured.\n\n## Calls\n\n{figure} ms\n")
+    assert path.read_text() == (
+        f"# Title\n\n## {EPYC_4}\n\nMeasured.\n\n### Calls\n\n2 ms\n\n"
+        f"## {XEON}\n\nMeasured.\n\n### Calls\n\n3 ms\n"
+    )
+    assert by_machine.noted("what was tried") == ""
+    monkeypatch.setattr(by_machine, "kind", lambda: by_machine.NOTED_ON)
+    assert by_machine.noted("what was tried") == "what was tried"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "docs").glob("performance-*.md")), ids=str)
+def test_committed_documents_have_them(path: Path) -> None:
+    text = path.read_text()
+    head, *rest = text.split("\n## ")
+    assert "\n" not in head.strip()
+    for section in rest:
+        kind = section.partition("\n")[0]
+        assert ", family " in kind and f"{kind} (" in section
+
+
+# ---- kinds of processors ------------------------------------------------------------------------
+
+
+def test_processors_of_one_name_are_kept_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "cpuinfo"
+    monkeypatch.setattr(machine, "_CPUINFO", file)
+    monkeypatch.delenv("KERNELMILL_TARGET", raising=False)
+    kinds: list[str] = []
+    for family, model in ((25, 17), (26, 2)):
+        file.write_text(
+            f"processor\t: 0\ncpu family\t: {family}\nmodel\t\t: {model}\n"
+            "model name\t: AMD EPYC\nstepping\t: 1\n"
+        )
+        kinds.append(machine.kind())
+    assert kinds == [EPYC_4, EPYC_5]
+    monkeypatch.setenv("KERNELMILL_TARGET", "x86-64-v2")
+    assert machine.kind() == f"{EPYC_5}, code for x86-64-v2"
+    text = machine.description()
+    assert f"{EPYC_5}, code for x86-64-v2 (x86-64-v2)" in text and "revision " in text
+
+
+# ---- rows ---------------------------------------------------------------------------------------
+
+
+def test_rows_for_tiles_are_a_group() -> None:
+    wanted = {
+        "bert_bf16", "bert_8_bf16", "resnet50_bf16", "resnet50_8_bf16", "bert", "bert_8",
+        "bert_high", "bert_8_high", "minilm_16", "quant_matmul", "product_bf16",
+        "decoder_step_bf16",
+    }  # fmt: skip
+    assert set(GROUPS["tiles"]) == wanted
+    assert {row.name for row in STEADY} <= set(models.BUILDERS)
+
+
+def test_groups_and_several_rows_run_in_processes_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[list[str]] = []
+
+    class Done:
+        returncode = 0
+
+    def run(arguments: list[str]) -> Done:
+        ran.append(arguments[5:])
+        return Done()
+
+    monkeypatch.setattr(command.subprocess, "run", run)
+    monkeypatch.setattr(sys, "argv", ["bench", "--rows", "tiles", "mlp", "--seconds", "3"])
+    command.main()
+    first = ["--rows", "tiles", "mlp", "--seconds", "3", "--rows"]
+    assert ran == [[*first, name] for name in (*GROUPS["tiles"], "mlp")]
+
+
+@pytest.mark.parametrize("name", ["product", "quant_matmul", "high"])
+def test_subjects_run_and_are_right(name: str) -> None:
+    torch.manual_seed(0)
+    subject: Subject = {
+        "product": lambda: models.product_bf16(64),
+        "quant_matmul": lambda: quant_matmul(16, 64, 32),
+        "high": lambda: models.high(models.product_bf16(64)),
+    }[name]()
+    found = race(subject, ["eager", "kernelmill"], 0.05)
+    assert set(found.seconds) == {"eager", "kernelmill"} and not found.refused
+    assert found.errors["kernelmill"].largest <= subject.wrong
+
+
+def test_a_subject_says_how_exact_products_have_to_be() -> None:
+    subject = models.high(models.product_bf16(16))
+    assert torch.get_float32_matmul_precision() == "highest"
+    with subject.settings():
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert models.product_bf16(16).name != subject.name
+
+
+def test_the_peak_of_tiles_is_measured_by_their_kernel() -> None:
+    plain = Isa(host_isa().triple, host_isa().cpu)  # with vectors in the unit's place
+    assert limits.tile_operations(TILE_BF16, plain) > 0
