@@ -23,6 +23,9 @@ from kernelmill.store.entry import Compiled, Entry
 from kernelmill.store.store import Store
 
 _REDRAW_SECONDS = 0.2
+_WAITING = 1
+"""Threads beyond the cores: one of them waits for the disk."""
+
 _NONE: Mapping[str, Isa] = {}
 
 
@@ -87,10 +90,11 @@ class KernelBuilds:
     def __init__(self, store: Store, isa: Isa) -> None:
         self._store = store
         self._isa = isa
-        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)) + _WAITING)
         self._by_key: dict[str, Future[Entry]] = {}
         self._keys: dict[int, tuple[Kernel, Key]] = {}
         self._programs: list[dict[str, Future[Entry]]] = []
+        self._beside: list[Future[object]] = []
         self._progress = Progress()
 
     def __enter__(self) -> KernelBuilds:
@@ -99,6 +103,10 @@ class KernelBuilds:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
         self._progress.close()
+
+    def beside(self, work: Callable[[], object]) -> None:
+        """Have something else done too that a program needs and that calls LLVM."""
+        self._beside.append(self._pool.submit(work))
 
     def begin(self, request: Request, isa: Isa | None = None) -> Future[Entry]:
         """Begin with a kernel, if it is a new one; `isa` if it is not for this one."""
@@ -130,11 +138,14 @@ class KernelBuilds:
         self._progress.show(len(done), len(futures))
 
     def finish(self) -> list[dict[str, Entry]]:
-        """The objects of each program by kernel name. Raises what a compile raised."""
+        """The objects of each program by kernel name. Raises what a compile or what is done beside
+        it has raised."""
         waiting: set[Future[Entry]] = set(self._by_key.values())
         while waiting:
             _, waiting = wait(waiting, _REDRAW_SECONDS, FIRST_EXCEPTION)
             self.show()
+        for future in self._beside:
+            future.result()
         return [
             {name: future.result() for name, future in program.items()}
             for program in self._programs

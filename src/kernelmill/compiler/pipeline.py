@@ -30,6 +30,7 @@ from kernelmill.lower.driver.lowered import NewKernel
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
+from kernelmill.runtime.executor import executor
 from kernelmill.runtime.program import Program
 from kernelmill.store.store import Store, open_store
 
@@ -71,6 +72,7 @@ def compile_graphs(
             yield draft
 
     with quick_switches(), KernelBuilds(store, machine.isa) as builds:
+        builds.beside(executor)  # there is no kernel yet
         programs = link_all(lowered(), store, machine, builds)
     fused = config.experimental_config.pattern_fusion_pass
     for program, draft in zip(programs, drafts, strict=True):

@@ -15,7 +15,8 @@ import threading
 import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from typing import BinaryIO
 
 from kernelmill.core.cache_home import cache_home
 from kernelmill.core.errors import StoreError
@@ -203,14 +204,23 @@ class Folder:
         """Write an entry. OSError, with nothing of it left behind, when that fails.
 
         Each file is on the disk (fsync) before it gets its name, and the .json, without which there
-        is no entry, gets its name last. The folder is not synced: a rename that a power cut undoes
-        leaves an entry that is not there, or old files that the checksums tell apart.
+        is no entry, gets its name last. All are written before the first is synced: a file system
+        with a journal then brings them to the disk together. The folder is not synced: a rename
+        that a power cut undoes leaves an entry that is not there, or old files that the checksums
+        tell apart.
         """
         folder = self._made()
         mark = f".tmp-{os.getpid()}-{threading.get_ident()}"
         try:
-            for suffix, data in files.items():
-                self._write(folder, f"{name}{suffix}{mark}", data)
+            with ExitStack() as opened:
+                descriptors: list[int] = []
+                for suffix, data in files.items():
+                    file = opened.enter_context(_created(folder, f"{name}{suffix}{mark}"))
+                    file.write(data)
+                    file.flush()
+                    descriptors.append(file.fileno())
+                for descriptor in descriptors:
+                    os.fsync(descriptor)
             for suffix in files:
                 final = f"{name}{suffix}"
                 os.replace(f"{final}{mark}", final, src_dir_fd=folder, dst_dir_fd=folder)
@@ -218,14 +228,6 @@ class Folder:
             for suffix in files:
                 _remove(folder, f"{name}{suffix}{mark}")
             raise
-
-    def _write(self, folder: int, filename: str, data: bytes) -> None:
-        _remove(folder, filename)
-        descriptor = os.open(filename, _CREATE, 0o644, dir_fd=folder)
-        with open(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
 
     def set_aside(self, name: str, suffixes: Sequence[str] = SUFFIXES) -> None:
         """Rename the files of a bad entry to *.bad-TIME, where nothing looks but a person."""
@@ -247,6 +249,11 @@ class Folder:
         for filename in self.files():
             if filename.startswith(f"{name}.") and ".tmp-" in filename:
                 _remove(self._made(), filename)
+
+
+def _created(folder: int, filename: str) -> BinaryIO:
+    _remove(folder, filename)
+    return open(os.open(filename, _CREATE, 0o644, dir_fd=folder), "wb")
 
 
 def _remove(folder: int, filename: str) -> None:
