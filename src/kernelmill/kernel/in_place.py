@@ -20,7 +20,6 @@ from kernelmill.kernel.ir import (
     TASK,
     For,
     Gather,
-    If,
     IndexValue,
     Kernel,
     Let,
@@ -33,6 +32,7 @@ from kernelmill.kernel.ir import (
     TileStore,
     Value,
 )
+from kernelmill.kernel.walk import blocks_of
 
 _Place = tuple[int, Dim, Dim, int]
 """The block that an access stands in, by its number, then index, stride and lanes."""
@@ -89,33 +89,36 @@ class _Accesses:
 
     def _block(self, body: Sequence[Stmt], number: int, loops: frozenset[str]) -> None:
         for statement in body:
-            if isinstance(statement, For):
+            around = self._statement(statement, number, loops)
+            for block in blocks_of(statement):
                 self._blocks += 1
-                self._origins[statement.symbol.name] = self._moved_by(statement.start)
-                moving = set() if _runs_once(statement) else {statement.symbol.name}
-                self._block(statement.body, self._blocks, loops | moving)
-            elif isinstance(statement, Repeat):
-                # No index is known to differ from pass to pass: what is stored here is unclear.
-                self._blocks += 1
-                self._block(statement.body, self._blocks, loops | {f"repeat {self._blocks}"})
-            elif isinstance(statement, If):
-                for branch in (statement.then, statement.otherwise):
-                    self._blocks += 1
-                    self._block(branch, self._blocks, loops)
-            elif isinstance(statement, IndexValue):
-                self._indices[statement.result] = statement.dim
-            elif isinstance(statement, Let):
-                self._origins[statement.symbol.name] = self._moved_by(
-                    self._indices.get(statement.value, 0)
-                )
-            elif isinstance(statement, (Gather, Scatter, TileLoad, TileStore)):
-                self.unclear.add(statement.buffer)
-            elif isinstance(statement, Load):
+                self._block(block, self._blocks, around)
+
+    def _statement(self, statement: Stmt, number: int, loops: frozenset[str]) -> frozenset[str]:
+        """Note what it does itself; the loops around the blocks inside of it."""
+        match statement:
+            case Load():
                 self._note(statement, statement.result.type.lanes, number)
-            elif isinstance(statement, Store):
+            case Store():
                 self._note(statement, statement.value.type.lanes, number)
                 if not loops <= self._moved_by(statement.index) or _bounded(statement.index):
                     self.unclear.add(statement.buffer)
+            case IndexValue():
+                self._indices[statement.result] = statement.dim
+            case Let():
+                start = self._indices.get(statement.value, 0)
+                self._origins[statement.symbol.name] = self._moved_by(start)
+            case Gather() | Scatter() | TileLoad() | TileStore():
+                self.unclear.add(statement.buffer)
+            case For():
+                self._origins[statement.symbol.name] = self._moved_by(statement.start)
+                return loops if _runs_once(statement) else loops | {statement.symbol.name}
+            case Repeat():
+                # No index is known to differ from pass to pass: what is stored here is unclear.
+                return loops | {f"repeat {self._blocks}"}
+            case _:
+                pass
+        return loops
 
     def _moved_by(self, index: Dim) -> frozenset[str]:
         """The symbols in an index, and those in what they are bound to or start from."""

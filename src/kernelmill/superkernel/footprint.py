@@ -6,7 +6,7 @@ have the same memory's name, and places in the arena count from its beginning.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelmill.core.dim import (
@@ -27,12 +27,10 @@ from kernelmill.kernel.ir import (
     TASK,
     For,
     Gather,
-    If,
     IndexValue,
     Kernel,
     Let,
     Load,
-    Repeat,
     Scatter,
     Stmt,
     Store,
@@ -40,6 +38,7 @@ from kernelmill.kernel.ir import (
     TileStore,
     Value,
 )
+from kernelmill.kernel.walk import statements_of
 from kernelmill.plan.ir import BufferKind, Launch, Plan
 
 Memory = tuple[str, int]
@@ -130,7 +129,7 @@ class _Ranges:
         self._lets: dict[str, Dim] = {}
         self._ambiguous: set[str] = set()
         self._spans: dict[str, list[tuple[int, int, int] | None]] = {}
-        for statement in _statements(kernel.body):
+        for statement in statements_of(kernel.body):
             self._note(statement)
 
     def of(self, buffer: str) -> tuple[int, int, int] | None:
@@ -211,19 +210,9 @@ def _most_passes(start: Dim, stop: Dim, step: Dim) -> int | None:
     """How often a loop runs at most; a stop that is the smaller of two is at most either."""
     stops = [stop]
     match terms_of(stop):
-        case (((Op(kind="min") as least,), 1),):
+        case (((Op() as least,), 1),) if least.kind == "min":
             stops = [least.a, least.b]
         case _:
             pass
     counts = [ceildiv(one - start, step) for one in stops]
     return min((count for count in counts if isinstance(count, int)), default=None)
-
-
-def _statements(body: Sequence[Stmt]) -> Iterator[Stmt]:
-    for statement in body:
-        yield statement
-        if isinstance(statement, (For, Repeat)):
-            yield from _statements(statement.body)
-        elif isinstance(statement, If):
-            yield from _statements(statement.then)
-            yield from _statements(statement.otherwise)

@@ -19,6 +19,7 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.graph.ops import OPS
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
+from kernelmill.kernel.walk import used_symbols
 from kernelmill.lower.driver.constants import Constants
 from kernelmill.lower.driver.inlining import InlinedPlan
 from kernelmill.lower.driver.kernels import KernelCache, KernelMaker
@@ -27,7 +28,6 @@ from kernelmill.lower.driver.marks import launch_mark
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.placement import Call, Placed, Work, buffer_of
 from kernelmill.lower.elements.emitter import Location
-from kernelmill.lower.elements.symbols import used_symbols
 from kernelmill.lower.fusion.groups import storing
 from kernelmill.lower.schedule.search import Pick, ScheduleSearch
 from kernelmill.lower.schedule.template import STATUS_BUFFER, UNNAMED

@@ -14,9 +14,9 @@ from typing import Any
 from kernelmill.core.dim import Dim, symbols
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.walk import used_symbols
 from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.strided import span
-from kernelmill.lower.elements.symbols import used_symbols
 from kernelmill.lower.emit.buffer_marks import mark_buffers
 from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.schedule.template import (
