@@ -14,12 +14,14 @@ class PackedWeights:
     a, b         panels of a whole operand (see panels.py)
     leaves       panels of what an operand is computed from as it is read
     substitutes  how the kernel reads what is computed from the leaves
+    packing      what `Binding.packing` said, where the spec says it again
     """
 
     a: Location | None = None
     b: Location | None = None
     leaves: tuple[Location, ...] = ()
     substitutes: Substitutes = field(default_factory=Substitutes)
+    packing: object = None
 
     @property
     def locations(self) -> tuple[Location, ...]:

@@ -21,18 +21,14 @@ from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Dense,
     Depthwise,
     Schedule,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import (
-    Convolution,
-    Geometry,
-    Pair,
-    Place,
-)
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Place
 
 
 def convolves_last(context: GroupContext) -> bool:
@@ -92,17 +88,17 @@ class ChannelsLastBinding:
             case Dense():
                 location = self.context.pack(*_panel_view(self.seed, self.geometry, packing))
         assert location is not None, "the weights are constant"
-        return PackedWeights(b=location)
+        return PackedWeights(b=location, packing=packing)
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> Convolution:
         """What is computed."""
-        assert packed.b is not None
+        assert packed.b is not None and isinstance(packed.packing, (Dense, Depthwise))
         elements = _Elements(
             emitter, self.seed, Epilogue(emitter, self.context.group, self.context.targets)
         )
         return Convolution(
             self.geometry, elements.pixel, emitter.param(packed.b, "in"), elements.keep,
-            elements.prefetch,
+            elements.prefetch, packed.packing,
         )  # fmt: skip
 
     @cached_property

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Dense,
     Depthwise,
     Schedule,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 
 MOST = 12
 """Candidates offered for one convolution."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from itertools import product as pairs
 
 from kernelmill.core.isa import MULTIPLY_ADD
@@ -16,6 +15,7 @@ from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
 from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     ChannelBlocks,
     Dense,
@@ -24,7 +24,6 @@ from kernelmill.lower.templates.convolution.channels_last.schedule import (
     Schedule,
     TileMajor,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
 
 _OPEN = ConvolutionCandidate()
 
@@ -45,12 +44,10 @@ _SERIAL_NS = 5000
 """Convolutions below this run on one thread."""
 
 
-@cache
 def plan_convolution(
     geometry: Geometry, machine: Machine, candidate: ConvolutionCandidate = _OPEN
 ) -> Schedule:
-    """The schedule for this convolution on this processor, with what the candidate settles.
-    Depends on nothing else."""
+    """The schedule for this convolution on this processor, with what the candidate settles."""
     lanes = machine.isa.lanes(geometry.accumulate)
     if geometry.depthwise:
         return _depthwise(geometry, machine, lanes, candidate)
@@ -176,16 +173,20 @@ def _choose_task(
     height, batch = tile.outputs[0], size_hint(geometry.images) * geometry.groups
     rows = [count * tile.down for count in block_sizes(part_count(height, tile.down))]
 
-    def spent(cut: Pair, threads: tuple[int, ...]) -> float:
+    def tasks(cut: Pair) -> tuple[int, float]:
         schedule = task(cut)
-        tasks = batch * schedule.row_blocks() * schedule.panel_blocks(geometry)
-        one = _task_ns(geometry, schedule, machine)
-        return sum(part_count(tasks, count) * count * one for count in threads)
+        number = batch * schedule.row_blocks() * schedule.panel_blocks(geometry)
+        return number, _task_ns(geometry, schedule, machine)
 
-    cuts = list(pairs((min(count, height) for count in rows), panels))
-    least = min(spent(cut, (1,)) for cut in cuts)
+    costs = {cut: tasks(cut) for cut in pairs((min(count, height) for count in rows), panels)}
+    least = min(number * one for number, one in costs.values())
     threads = (1,) if least <= _SERIAL_NS else THREADS
-    best = min(cuts, key=lambda cut: spent(cut, threads))
+
+    def spent(cut: Pair) -> float:
+        number, one = costs[cut]
+        return sum(part_count(number, count) * count * one for count in threads)
+
+    best = min(costs, key=spent)
     if candidate.rows and candidate.panels:
         best = min(candidate.rows, height), candidate.panels
     return best, int(least) + 1

@@ -18,7 +18,6 @@ from kernelmill.lower.templates.convolution.channels_last.candidates import (
     convolution_candidates,
 )
 from kernelmill.lower.templates.convolution.channels_last.emit import emit_convolution
-from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
 
@@ -40,8 +39,8 @@ class ChannelsLast:
     def schedule(
         self, spec: Convolution, machine: Machine, candidate: ConvolutionCandidate | None
     ) -> Schedule:
-        """The cost model's schedule."""
-        return plan_convolution(spec.geometry, machine, candidate or ConvolutionCandidate())
+        """The one that the weights are packed for."""
+        return spec.schedule
 
     def candidates(self, spec: Convolution, schedule: Schedule) -> Sequence[ConvolutionCandidate]:
         """Other register tiles, blocks of channels and tasks."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.templates.convolution.channels_last.spec import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 
 
 @dataclass(frozen=True, kw_only=True)

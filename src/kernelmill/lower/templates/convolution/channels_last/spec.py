@@ -1,8 +1,4 @@
-"""What a convolution of images is, with channels as the vector axis of its results.
-
-Images have two spatial axes, the first of size 1 if need be. Where windows are single pixels that
-follow one another, `outputs` may be any other way to count them: see `Geometry.folded`.
-"""
+"""What a convolution of images is to compute, with channels as the vector axis of its results."""
 
 from __future__ import annotations
 
@@ -10,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import DType
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
+from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
 
-Pair = tuple[int, int]
 Place = tuple[Dim, Dim]
 """A row and a column."""
 
@@ -32,67 +28,14 @@ of an output pixel."""
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """All that a schedule depends on.
-
-    images            their number
-    groups            with `channels` input and `outs` output channels each
-    sizes, outputs    rows and columns of an input and an output image
-    kernel, stride, dilation, low   of the window, by axis; `low` is the padding before the image
-    planar            neighbours in memory are columns of the input, not channels
-    direct            reading an element is no more than a load
-    accumulate        the dtype of the sums
-    adds              the epilogue reads images as large as the result, such as a residual
-    """
-
-    images: Dim
-    groups: int
-    channels: int
-    outs: int
-    sizes: Pair
-    outputs: Pair
-    kernel: Pair
-    stride: Pair
-    dilation: Pair
-    low: Pair
-    planar: bool
-    direct: bool
-    accumulate: DType
-    adds: bool = False
-
-    @property
-    def taps(self) -> int:
-        """Pixels of a window."""
-        return self.kernel[0] * self.kernel[1]
-
-    @property
-    def depth(self) -> int:
-        """The number of products in each sum."""
-        return self.channels * self.taps
-
-    @property
-    def depthwise(self) -> bool:
-        """Whether every channel is convolved by itself."""
-        return self.groups > 1 and self.channels == self.outs == 1
-
-    @property
-    def pointwise(self) -> bool:
-        """Whether windows are single pixels, all of them inside."""
-        return self.taps == 1 and self.low == (0, 0)
-
-    @property
-    def folded(self) -> bool:
-        """Whether output pixels are input pixels in the same order, so that rows do not matter."""
-        return self.pointwise and self.stride == (1, 1)
-
-
-@dataclass(frozen=True)
 class Convolution:
     """A geometry with its operands: where pixels come from, the name of the buffer that holds the
-    packed weights (see schedule.py), where sums go, and what of `Geometry.adds` to prefetch."""
+    packed weights, where sums go, what of `Geometry.adds` to prefetch, and the schedule that the
+    weights are packed for."""
 
     geometry: Geometry
     load: LoadPixel
     weights: str
     store: StorePixel
     prefetch: PrefetchPixel
+    schedule: Schedule

@@ -16,6 +16,7 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.layouts import choose_layouts
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
 from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.schedule import (
     ChannelBlocks,
@@ -24,7 +25,6 @@ from kernelmill.lower.templates.convolution.channels_last.schedule import (
     PanelMajor,
     TileMajor,
 )
-from kernelmill.lower.templates.convolution.channels_last.spec import Geometry
 from kernelmill.plan.ir import Plan
 from tests.compiled import check, lowered, program, whole
 
@@ -305,6 +305,16 @@ def test_pixels_that_would_share_a_cache_set_are_a_line_further_apart(dtype: DTy
         made = replace(geometry(64, channels, 7, 3), accumulate=dtype)
         further = (plan_convolution(made, target).pixel - channels) * dtype.bytes
         assert further == (target.isa.line_bytes if channels == 512 else 0)
+
+
+def test_a_schedule_depends_on_the_range_of_a_size_and_not_on_its_name() -> None:
+    target = profile("x86-64-v4")
+    few, many = (
+        replace(geometry(64, 64, 56, 3), images=sym("images", 1, most)) for most in (1, None)
+    )
+    first = [plan_convolution(each, target).work for each in (few, many)]
+    assert first[0] < first[1]
+    assert plan_convolution(replace(many, images=sym("other", 1)), target).work == first[1]
 
 
 def order_of(geometry: Geometry) -> Order:

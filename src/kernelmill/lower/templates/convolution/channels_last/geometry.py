@@ -1,0 +1,71 @@
+"""The sizes of a convolution with vectors of channels, and how its image is read.
+
+Images have two spatial axes, the first of size 1 if need be. Where windows are single pixels that
+follow one another, output pixels may be counted in any other rows and columns: see
+`Geometry.folded`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import DType
+
+Pair = tuple[int, int]
+"""Of rows and columns."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """All that a schedule depends on.
+
+    images            their number
+    groups            with `channels` input and `outs` output channels each
+    sizes, outputs    rows and columns of an input and an output image
+    kernel, stride, dilation, low   of the window, by axis; `low` is the padding before the image
+    planar            neighbours in memory are columns of the input, not channels
+    direct            reading an element is no more than a load
+    accumulate        the dtype of the sums
+    adds              the epilogue reads images as large as the result, such as a residual
+    """
+
+    images: Dim
+    groups: int
+    channels: int
+    outs: int
+    sizes: Pair
+    outputs: Pair
+    kernel: Pair
+    stride: Pair
+    dilation: Pair
+    low: Pair
+    planar: bool
+    direct: bool
+    accumulate: DType
+    adds: bool = False
+
+    @property
+    def taps(self) -> int:
+        """Pixels of a window."""
+        return self.kernel[0] * self.kernel[1]
+
+    @property
+    def depth(self) -> int:
+        """The number of products in each sum."""
+        return self.channels * self.taps
+
+    @property
+    def depthwise(self) -> bool:
+        """Whether every channel is convolved by itself."""
+        return self.groups > 1 and self.channels == self.outs == 1
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether windows are single pixels, all of them inside."""
+        return self.taps == 1 and self.low == (0, 0)
+
+    @property
+    def folded(self) -> bool:
+        """Whether output pixels are input pixels in the same order, so that rows do not matter."""
+        return self.pointwise and self.stride == (1, 1)
