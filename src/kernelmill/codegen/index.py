@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernelmill.codegen.code import Code
 from kernelmill.codegen.llvm_types import in_memory
 from kernelmill.core.dim import (
@@ -15,6 +17,8 @@ from kernelmill.core.dim import (
     provably_nonnegative,
     substitute,
     symbols,
+    symbols_of,
+    terms_of,
 )  # fmt: skip
 from kernelmill.core.dtype import DType
 
@@ -23,12 +27,13 @@ class Indices:
     """The symbols in scope, and the arithmetic on them that was already written.
 
     A result is remembered in the region where it was computed, so that it is found again exactly
-    where it may be used.
+    where it may be used. What is added or multiplied at one level comes in the order in which the
+    symbols were bound, not in that of their names, which a kernel does not keep when it is printed.
     """
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self._bound: dict[str, tuple[str, int]] = {}
+        self._bound: dict[str, tuple[str, int, int]] = {}  # text, region, number
         self._replaced: dict[str, Dim] = {}
 
     def bind(self, symbol: Sym, text: str) -> None:
@@ -41,7 +46,7 @@ class Indices:
             renamed = Sym(f"{name}'{count}", symbol.lo, symbol.hi)
             self._replaced[name] = of_atom(renamed)
             name = renamed.name
-        self._bound[name] = (text, len(self.code.regions) - 1)
+        self._bound[name] = text, len(self.code.regions) - 1, len(self._bound)
 
     def replace(self, symbol: Sym, value: int) -> None:
         """From here on `symbol` is this number: one pass of an unrolled loop."""
@@ -49,9 +54,10 @@ class Indices:
 
     def resolve(self, dim: Dim) -> Dim:
         """The dim with the numbers of unrolled loops put in."""
-        if not self._replaced or not isinstance(dim, Expr):
+        replaced = self._replaced
+        if not replaced or not isinstance(dim, Expr) or replaced.keys().isdisjoint(symbols(dim)):
             return dim
-        return substitute(dim, self._replaced)
+        return substitute(dim, replaced)
 
     def value(self, dim: Dim) -> str:
         """The i64 operand that is this dim's value."""
@@ -61,9 +67,9 @@ class Indices:
         """The address of element `dim` of the memory at `base`."""
         dim = self.resolve(dim)
         constant = dim if isinstance(dim, int) else _constant(dim)
-        address = self._address(base, dtype, dim - constant)
         if constant == 0:
-            return address
+            return self._address(base, dtype, dim)
+        address = self._address(base, dtype, dim - constant)
         here = len(self.code.regions) - 1
         return self._offset(address, dtype, str(constant), here)
 
@@ -90,20 +96,23 @@ class Indices:
     # ---- sums and products ------------------------------------------------------------------
 
     def _depth(self, dim: Dim) -> int:
-        return max((self._bound[name][1] for name in symbols(dim)), default=0)
+        bound = self._bound
+        return max([bound[name][1] for name in symbols(dim)], default=0)
 
     def _atom_depth(self, atom: Atom) -> int:
-        return self._depth(of_atom(atom))
+        if isinstance(atom, Sym):
+            return self._bound[atom][1]
+        return max([self._bound[name][1] for name in symbols_of(atom)], default=0)
 
-    def _split(self, dim: Expr, depth: int) -> tuple[Dim, Dim]:
-        """`dim` as the terms that need region `depth` plus those that are known further out."""
-        inner = tuple(
-            term for term in dim.terms if any(self._atom_depth(atom) == depth for atom in term[0])
-        )
-        if len(inner) == len(dim.terms):
-            return dim, 0
-        part = Expr(inner)
-        return part, dim - part
+    def _split(self, dim: Expr, depth: int) -> tuple[Expr, Dim]:
+        """`dim`, which has no constant, as the terms that need region `depth` plus those that are
+        known further out."""
+        inner: list[tuple[Monomial, int]] = []
+        outer: list[tuple[Monomial, int]] = []
+        for term in dim.terms:
+            needed = any(self._atom_depth(atom) == depth for atom in term[0])
+            (inner if needed else outer).append(term)
+        return (Expr(tuple(inner)), Expr(tuple(outer))) if outer else (dim, 0)
 
     def _value(self, dim: Dim) -> str:
         if isinstance(dim, int):
@@ -123,7 +132,9 @@ class Indices:
         if constant:
             return self._write("add", self._value(dim - constant), str(constant), depth)
         inner, outer = self._split(dim, depth)
-        terms = inner.terms if isinstance(inner, Expr) else ()
+        terms = inner.terms
+        if len(terms) > 1:
+            terms = sorted(terms, key=self._order)
         total = self._value(outer) if outer != 0 else ""
         for monomial, coefficient in terms:
             part = self._value(Expr(((monomial, coefficient),)))
@@ -133,6 +144,8 @@ class Indices:
     def _product(self, monomial: Monomial, coefficient: int, depth: int) -> str:
         outer = tuple(atom for atom in monomial if self._atom_depth(atom) < depth)
         inner = [atom for atom in monomial if self._atom_depth(atom) == depth]
+        if len(inner) > 1:
+            inner.sort(key=self._atom_order)
         total = ""
         if outer:
             total = self._value(Expr(((outer, coefficient),)))
@@ -144,11 +157,27 @@ class Indices:
             total = self._write("mul", part, total, depth) if total else part
         return total
 
+    def _order(self, term: tuple[Monomial, int]) -> tuple[Any, ...]:
+        """A key that depends on how a term is made of the bound symbols, not on what they are
+        called."""
+        monomial, coefficient = term
+        return -len(monomial), sorted(map(self._atom_order, monomial)), coefficient
+
+    def _atom_order(self, atom: Atom) -> tuple[Any, ...]:
+        if isinstance(atom, Sym):
+            return 0, self._bound[atom][2]
+        assert isinstance(atom, Op)
+        return (
+            1,
+            atom.kind,
+            *(sorted(map(self._order, terms_of(side))) for side in (atom.a, atom.b)),
+        )
+
     # ---- atoms ------------------------------------------------------------------------------
 
     def _atom(self, atom: Atom, depth: int) -> str:
         if isinstance(atom, Sym):
-            return self._bound[atom.name][0]
+            return self._bound[atom][0]
         assert isinstance(atom, Op)
         a, b = self._value(atom.a), self._value(atom.b)
         if atom.kind in ("min", "max"):

@@ -56,8 +56,12 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     """`dim` with each named symbol replaced, and simplified anew."""
     if not isinstance(dim, Expr) or not values:
         return dim
+    kept: dict[Monomial, int] = {}
     result: Dim = 0
     for monomial, c in dim.terms:
+        if all(isinstance(atom, Sym) and atom not in values for atom in monomial):
+            kept[monomial] = c
+            continue
         part: Dim = c
         for atom in monomial:
             if isinstance(atom, Sym):
@@ -68,7 +72,7 @@ def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
                 folded = FOLD[atom.kind](substitute(atom.a, values), substitute(atom.b, values))
                 part = part * folded
         result = result + part
-    return result
+    return result + build(kept)
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
@@ -247,5 +251,5 @@ __all__ = [
     "floordiv", "linear_part", "maximum", "minimum", "mod", "of_atom", "parse", "product",
     "provably_less", "provably_nonnegative", "range_text", "read_dim", "read_range",
     "read_symbol", "recombine", "render", "substitute", "sym", "symbols",
-    "symbols_of",
+    "symbols_of", "terms_of",
 ]  # fmt: skip

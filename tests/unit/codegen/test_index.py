@@ -24,6 +24,8 @@ from kernelmill.core.dim import (
 from kernelmill.core.dtype import I64
 from kernelmill.core.isa import host_isa
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.printer import print_kernel
 from tests.unit.codegen.native import Native, link
 
 SYMBOLS = (Sym("a", 1, 50), Sym("b", -20, 20), Sym("c", 0, None))
@@ -91,3 +93,18 @@ def test_indices_inside_loops_equal_evaluate(dim: Dim, a: int, c: int) -> None:
     for (i, j, k), got in np.ndenumerate(y):
         exact = evaluate(dim, {"a": a, "b": j - 1, "c": c})
         assert got == (exact * 5 + exact * k + i + 2**63) % 2**64 - 2**63
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.recursive(leaves(), grow, max_leaves=8))
+def test_code_does_not_depend_on_what_symbols_are_called(dim: Dim) -> None:
+    # Printing calls them s0, s1, s2 and i0, which is another order than that of these names.
+    later = {"a": Sym("z", 1, 50), "b": Sym("m", -20, 20), "c": Sym("c", 0, None)}
+    dim = substitute(dim, {name: of_atom(symbol) for name, symbol in later.items()})
+    builder = KernelBuilder("kernel", "Map")
+    builder.kernel.dims += later.values()
+    builder.buffer("y", I64, 4, "out")
+    with builder.loop(0, 4, prefix="a") as loop:
+        builder.store("y", loop.index, builder.index(dim * loop.index + loop.index % 3 + dim))
+    read = parse_kernel(print_kernel(builder.kernel))
+    assert codegen.llvm_ir(read, host_isa()) == codegen.llvm_ir(builder.kernel, host_isa())
