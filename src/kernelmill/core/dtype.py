@@ -13,9 +13,13 @@ if TYPE_CHECKING:
     import torch
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DType:
-    """One element type. `kind` is "float", "int", "uint", "bool" or "opaque"; `bits` in memory."""
+    """One element type. `kind` is "float", "int", "uint", "bool" or "opaque"; `bits` in memory.
+
+    There is one object for each, those of this file, so that they are compared as objects: types
+    are asked about by the thousand in each compile.
+    """
 
     name: str
     kind: str

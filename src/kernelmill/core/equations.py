@@ -54,7 +54,7 @@ class Equations:
                 if monomial[0] not in _atoms(rest):
                     replaceable[monomial[0]] = rest
         if replaceable:
-            atom = max(replaceable, key=lambda atom: (_weight(atom), atom.key))
+            atom = max(replaceable, key=lambda atom: (_weight(atom), atom))
             self._rules[atom] = replaceable[atom], pair
 
     def equal(self, a: Dim, b: Dim) -> bool:

@@ -10,7 +10,7 @@ Other code imports from `core.dim`, which adds queries, substitution and text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import gcd
 from typing import Union
@@ -18,26 +18,14 @@ from typing import Union
 Monomial = tuple["Atom", ...]
 
 
-class Atom:
-    """A factor of a monomial: a symbol, or an operation that is not a polynomial."""
+class Atom(str):
+    """A factor of a monomial: a symbol, or an operation that is not a polynomial.
 
-    __slots__ = ("_hash", "key")
+    It is its own text: terms are compared, ordered and looked up by the thousand in each compile,
+    and those of a string are quick.
+    """
 
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self._hash = hash(key)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Atom) and self.key == other.key)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __lt__(self, other: Atom) -> bool:
-        return self.key < other.key
-
-    def __str__(self) -> str:
-        return self.key
+    __slots__ = ()
 
 
 class Sym(Atom):
@@ -46,16 +34,18 @@ class Sym(Atom):
     Two symbols are the same when their names are: within a graph or kernel names are unique.
     """
 
-    __slots__ = ("hi", "lo")
+    __slots__ = ("hi", "lo", "name")
 
-    def __init__(self, name: str, lo: int = 0, hi: Dim | None = None) -> None:
-        super().__init__(name)
-        self.lo = lo
-        self.hi = hi
+    name: str
+    lo: int
+    hi: Dim | None
 
-    @property
-    def name(self) -> str:
-        return self.key
+    def __new__(cls, name: str, lo: int = 0, hi: Dim | None = None) -> Sym:
+        made = super().__new__(cls, name)
+        made.name = name
+        made.lo = lo
+        made.hi = hi
+        return made
 
 
 class Op(Atom):
@@ -63,9 +53,14 @@ class Op(Atom):
 
     __slots__ = ("a", "b", "kind")
 
-    def __init__(self, kind: str, a: Dim, b: Dim) -> None:
-        super().__init__(_render_op(kind, a, b, {}))
-        self.kind, self.a, self.b = kind, a, b
+    kind: str
+    a: Dim
+    b: Dim
+
+    def __new__(cls, kind: str, a: Dim, b: Dim) -> Op:
+        made = super().__new__(cls, _render_op(kind, a, b, {}))
+        made.kind, made.a, made.b = kind, a, b
+        return made
 
 
 class Expr:
@@ -98,7 +93,7 @@ class Expr:
         return _combine(self, other, -1)
 
     def __rsub__(self, other: Dim) -> Dim:
-        return _combine(_scale(self, -1), other, 1)
+        return -self + other
 
     def __neg__(self) -> Dim:
         return _scale(self, -1)
@@ -157,43 +152,48 @@ def terms_of(dim: Dim) -> tuple[tuple[Monomial, int], ...]:
     return (((), dim),) if dim else ()
 
 
-def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, tuple[str, ...]]:
+def _monomial_key(item: tuple[Monomial, int]) -> tuple[int, Monomial]:
     # Constants last, then by length and name: "i*64+j+1".
     monomial = item[0]
-    return (-len(monomial), tuple(atom.key for atom in monomial))
+    return -len(monomial), monomial
 
 
 def build(terms: dict[Monomial, int]) -> Dim:
-    kept = [(monomial, c) for monomial, c in terms.items() if c]
-    if not kept:
-        return 0
-    if len(kept) == 1 and not kept[0][0]:
-        return kept[0][1]
+    kept = [item for item in terms.items() if item[1]]
     if len(kept) > 1:
         kept.sort(key=_monomial_key)
+    elif not kept:
+        return 0
+    elif not kept[0][0]:
+        return kept[0][1]
     return Expr(tuple(kept))
 
 
-def _combine(a: Dim, b: Dim, sign: int) -> Dim:
-    if isinstance(b, int) and b == 0:
-        return a
-    terms = dict(terms_of(a))
-    for monomial, c in terms_of(b):
+def _combine(a: Expr, b: Dim, sign: int) -> Dim:
+    if isinstance(b, int):
+        return _plus_constant(a, sign * b) if b else a
+    terms = dict(a.terms)
+    for monomial, c in b.terms:
         terms[monomial] = terms.get(monomial, 0) + sign * c
     return build(terms)
 
 
-def _scale(a: Dim, factor: int) -> Dim:
-    if isinstance(a, int):
-        return a * factor
+def _plus_constant(a: Expr, constant: int) -> Dim:
+    monomial, c = a.terms[-1]
+    if monomial:
+        return Expr((*a.terms, ((), constant)))
+    if c + constant:
+        return Expr((*a.terms[:-1], ((), c + constant)))
+    return Expr(a.terms[:-1])
+
+
+def _scale(a: Expr, factor: int) -> Dim:
     return Expr(tuple([(monomial, c * factor) for monomial, c in a.terms])) if factor else 0
 
 
-def _multiply(a: Dim, b: Dim) -> Dim:
+def _multiply(a: Expr, b: Dim) -> Dim:
     if isinstance(b, int):
         return a if b == 1 else _scale(a, b)
-    if isinstance(a, int):
-        return b if a == 1 else _scale(b, a)
     terms: dict[Monomial, int] = {}
     for left, c in a.terms:
         for right, d in b.terms:
@@ -240,21 +240,30 @@ def render(dim: Dim, names: Mapping[str, str]) -> str:
     """
     if isinstance(dim, int):
         return str(dim)
-    rows = [(sorted(_render_atom(atom, names) for atom in m), c) for m, c in dim.terms]
-    rows.sort(key=lambda row: (-len(row[0]), row[0]))
+    terms: Iterable[tuple[Sequence[str], int]] = dim.terms
+    if names:
+        renamed = [(sorted([_render_atom(atom, names) for atom in m]), c) for m, c in dim.terms]
+        if len(renamed) > 1:
+            renamed.sort(key=lambda row: (-len(row[0]), row[0]))
+        terms = renamed
     text = ""
-    for factors, c in rows:
-        if not factors or abs(c) != 1:
-            factors.append(str(abs(c)))
-        text += ("-" if c < 0 else "+" if text else "") + "*".join(factors)
+    for factors, c in terms:
+        if c < 0:
+            text += "-"
+        elif text:
+            text += "+"
+        text += "*".join(factors)
+        if not factors:
+            text += str(abs(c))
+        elif abs(c) != 1:
+            text += f"*{abs(c)}"
     return text
 
 
 def _render_atom(atom: Atom, names: Mapping[str, str]) -> str:
-    if isinstance(atom, Sym):
-        return names.get(atom.name, atom.name)
-    assert isinstance(atom, Op)
-    return _render_op(atom.kind, atom.a, atom.b, names) if names else atom.key
+    if isinstance(atom, Op):
+        return _render_op(atom.kind, atom.a, atom.b, names)
+    return names.get(atom, atom)
 
 
 def _render_op(kind: str, a: Dim, b: Dim, names: Mapping[str, str]) -> str:

@@ -113,9 +113,11 @@ class Machine:
 
     def time(self, operations: float, bytes_by_level: Mapping[Level, float]) -> float:
         """Nanoseconds of so many vector operations and of moving so many bytes at each level."""
+        spent = operations / self.rates.operations
+        if not bytes_by_level:
+            return spent
         moved = zip(LEVELS, self.rates.bytes, strict=True)
-        bytes = sum(bytes_by_level.get(level, 0.0) / rate for level, rate in moved)
-        return operations / self.rates.operations + bytes
+        return spent + sum(bytes_by_level.get(level, 0.0) / rate for level, rate in moved)
 
     def streaming(self, bytes: float) -> float:
         """Nanoseconds of so many bytes of operands from beyond the second cache."""
@@ -123,7 +125,10 @@ class Machine:
 
     def dot_rate(self, unit: DotUnit) -> float:
         """Instructions of this unit in a nanosecond."""
-        return dict(self.rates.dots).get(unit.name, self.rates.operations)
+        for name, rate in self.rates.dots:
+            if name == unit.name:
+                return rate
+        return self.rates.operations
 
     def dot_unit(self, dtype: DType) -> DotUnit:
         """The unit for products of such numbers; not one that takes several at once where its

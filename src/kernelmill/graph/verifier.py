@@ -14,13 +14,16 @@ from kernelmill.graph.printer import print_node, print_type
 from kernelmill.graph.typing import TypingError
 
 
-def verify_graph(graph: Graph, stage: str = "") -> None:
+def verify_graph(graph: Graph, stage: str = "", verified: Graph | None = None) -> None:
     """Raise VerificationError, naming the node, unless `graph` keeps every rule of the IR.
 
-    `stage` is the pass or other step that made the graph, for the message.
+    `stage` is the pass or other step that made the graph, for the message. `verified` is a graph
+    that has passed: of nodes that are in it too, what they are by themselves is not checked again,
+    unless there are symbols, since what binds these may be gone.
     """
+    known = () if verified is None or graph.symbols else verified.nodes
     try:
-        _Verifier(graph).run()
+        _Verifier(graph, frozenset(known)).run()
     except TypingError as error:
         raise VerificationError(f"graph {graph.name}: {error}", stage) from None
 
@@ -31,8 +34,9 @@ def _require(holds: bool, message: str) -> None:
 
 
 class _Verifier:
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, verified: frozenset[Node]) -> None:
         self._graph = graph
+        self._verified = verified
         self._inputs: set[Value] = set()
         self._known: set[Value] = set()
         self._bound: set[str] = set()
@@ -72,7 +76,8 @@ class _Verifier:
     def _type(self, kind: TensorType) -> None:
         strides = () if kind.strides is None else kind.strides
         fits = kind.strides is None or len(strides) == kind.rank
-        _require(fits, f"{len(strides)} strides for rank {kind.rank}")
+        if not fits:
+            raise TypingError(f"{len(strides)} strides for rank {kind.rank}")
         if any(isinstance(dim, int) and dim < 0 for dim in (*kind.shape, *strides)):
             raise TypingError(f"a size or stride of {print_type(kind)} is negative")
         self._dims(kind.shape)
@@ -82,18 +87,28 @@ class _Verifier:
         for dim in dims:
             if isinstance(dim, int):
                 continue
-            unknown = [name for name in symbols(dim) if name not in self._bound]
-            _require(not unknown, f"nothing binds the symbol {', '.join(unknown)} of {dim}")
+            unknown = symbols(dim).keys() - self._bound
+            if unknown:
+                raise TypingError(f"nothing binds the symbol {', '.join(sorted(unknown))} of {dim}")
 
     # ---- nodes ------------------------------------------------------------------------------
 
     def _node(self, node: Node) -> None:
-        definition = OPS.get(node.op)
-        if definition is None:
-            raise TypingError(f"there is no operator {node.op!r}")
         for operand in node.operands:
             if operand not in self._known:
                 raise TypingError(f"{operand} is not defined here")
+        if node not in self._verified:
+            self._alone(node)
+        for value in node.results:
+            if value in self._known:
+                raise TypingError(f"{value} is defined twice")
+            self._known.add(value)
+
+    def _alone(self, node: Node) -> None:
+        """What a node has to keep whichever operands are defined."""
+        definition = OPS.get(node.op)
+        if definition is None:
+            raise TypingError(f"there is no operator {node.op!r}")
         known = definition.attrs + definition.optional
         unknown = [name for name in node.attrs if name not in known]
         _require(not unknown, f"{node.op} has no attribute {', '.join(sorted(unknown))}")
@@ -105,12 +120,9 @@ class _Verifier:
             _require(_is_number(node.attrs.get("value")), f"{node.op} needs a number as its value")
         self._check_types(node)
         for value in node.results:
-            if value in self._known:
-                raise TypingError(f"{value} is defined twice")
             if value.node is not node:
                 raise TypingError(f"{value} does not point to its node")
             self._type(value.type)
-            self._known.add(value)
 
     def _check_types(self, node: Node) -> None:
         try:

@@ -99,13 +99,16 @@ class _Printer:
         self._symbols[symbol.name] = name
 
     def _define(self, value: Value) -> str:
-        if not self._own_names:
-            self._registers[value] = f"%{len(self._registers)}"
-        return self._use(value)
+        if self._own_names:
+            return f"%{value.name}"
+        text = self._registers[value] = f"%{len(self._registers)}"
+        return text
 
     def _use(self, value: Value) -> str:
-        own = f"%{value.name}" if self._own_names else f"%undefined.{value.name}"
-        return self._registers.get(value, own)
+        known = self._registers.get(value)
+        if known is not None:
+            return known
+        return f"%{value.name}" if self._own_names else f"%undefined.{value.name}"
 
     def _typed(self, value: Value) -> str:
         return f"{self._define(value)}: {value.type}"
@@ -114,7 +117,7 @@ class _Printer:
         return self._use(operand) if isinstance(operand, Value) else number_text(operand)
 
     def _operands(self, operands: Sequence[Operand]) -> str:
-        return ", ".join(map(self._operand, operands))
+        return ", ".join([self._operand(operand) for operand in operands])
 
     def _line(self, text: str) -> None:
         self.lines.append(self._indent + text)

@@ -69,7 +69,8 @@ def check_instr(instr: Instr) -> None:
         require(not unknown, f"{instr.op} has no attribute {', '.join(unknown)}")
     if instr.op not in TILE:
         for value in (instr.result, *_registers(instr.args)):
-            require(not value.type.rows, f"{instr.op} takes no tiles, and {value} is one")
+            if value.type.rows:
+                raise TypingError(f"{instr.op} takes no tiles, and {value} is one")
     if instr.op in _UNIFORM:
         _check_uniform(instr)
     elif instr.op in COMPARE:
@@ -102,8 +103,8 @@ def check_fits(operand: Operand, type: VType) -> None:
         signed = type.dtype.kind == "int"
         low = -(1 << (type.dtype.bits - 1)) if signed else 0
         high = (1 << (type.dtype.bits - signed)) - 1
-        fits = isinstance(operand, int) and low <= operand <= high
-        require(fits, f"the literal {operand} is no {type.dtype}")
+        if not isinstance(operand, int) or not low <= operand <= high:
+            raise TypingError(f"the literal {operand} is no {type.dtype}")
     else:
         require(type.dtype.is_float, f"the literal {operand} where {type} is wanted")
 

@@ -108,8 +108,9 @@ class _Verifier:
         for dim in dims:
             if isinstance(dim, int):
                 continue
-            unknown = [name for name in symbols(dim) if name not in self._symbols]
-            require(not unknown, f"symbol {', '.join(unknown)} of {dim} is not in scope")
+            unknown = symbols(dim).keys() - self._symbols
+            if unknown:
+                raise TypingError(f"symbol {', '.join(sorted(unknown))} of {dim} is not in scope")
 
     def _define(self, values: Iterable[Value]) -> None:
         for value in values:
@@ -196,7 +197,8 @@ class _Verifier:
                 self._if(statement)
 
     def _no_tile(self, value: Value) -> None:
-        require(not value.type.rows, f"{value} is a tile: it takes tile_load and tile_store")
+        if value.type.rows:
+            raise TypingError(f"{value} is a tile: it takes tile_load and tile_store")
 
     def _instr(self, instr: Instr) -> None:
         self._use(*instr.args)

@@ -56,9 +56,9 @@ def run_pipeline(graph: Graph, passes: Sequence[Pass] = DEFAULT) -> Graph:
     for rewrite in passes:
         after = rewrite.apply(before)
         if after is not before and each:
-            verify_graph(after, rewrite.name)
+            verify_graph(after, rewrite.name, before)
         before = after
     made = apart(graph, before)
     if made is not graph:
-        verify_graph(made, passes[-1].name)
+        verify_graph(made, passes[-1].name, graph)
     return made

@@ -34,6 +34,9 @@ class Rewriter:
 
         What an ATen call reads lies in memory as it did: some of ATen's operators count on it.
         """
+        if not attrs and self._new.keys().isdisjoint(node.operands):
+            self.graph.nodes.append(node)
+            return
         operands = self.operands(node)
         if node.op == "aten" and operands != node.operands:
             operands = tuple([self._lying_as(old) for old in node.operands])

@@ -106,5 +106,5 @@ def _is_long(index: Index | None) -> bool:
 def _length(dim: Dim) -> int:
     atoms: Iterable[str] = ()
     if isinstance(dim, Expr):
-        atoms = (atom.key for monomial, _ in dim.terms for atom in monomial)
+        atoms = (atom for monomial, _ in dim.terms for atom in monomial)
     return sum(map(len, atoms))
