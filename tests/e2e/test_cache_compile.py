@@ -252,6 +252,32 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path):
         check(Model(tmp_path), torch.randn(3, 6))
 
 
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_a_folder_that_others_can_write_to_is_left_alone_when_asked(
+    tmp_path, monkeypatch, caplog, by
+):
+    x, config = torch.randn(3, 6), CompilerConfig()
+    options = {"ge_cache": True, "mmap_packed_weights": True}
+    first = Model(tmp_path, **options)
+    check(first, x)
+    top = Path(first.cached.folder).parent
+    (top / "packed").mkdir(exist_ok=True)
+    for folder in (first.cached.folder, top / "kernel_meta", top / "packed"):
+        os.chmod(folder, 0o777)
+    before = {path: path.stat().st_mtime_ns for path in sorted(top.rglob("*"))}
+    if by == "option":
+        config.on_untrusted = "memory"
+    else:
+        monkeypatch.setenv("KERNELMILL_ON_UNTRUSTED", "memory")
+    caplog.clear()
+    again = Model(tmp_path, config=config, **options)
+    check(again, x)
+    check(again, torch.randn(5, 6))
+    assert counts(again) == (0, 1, 0)
+    assert {path: path.stat().st_mtime_ns for path in sorted(top.rglob("*"))} == before
+    assert f"chmod -R go-w {first.cached.folder}" in caplog.text
+
+
 def test_ranks_have_folders_of_their_own(tmp_path):
     model = Model(tmp_path, global_rank=1, tp_rank=0, pp_rank=3)
     assert Path(model.cached.folder).parts[-2:] == ("world2global_rank1_tp_rank0_pp_rank3", "run")

@@ -46,7 +46,7 @@ def compiled(graph: Graph, config: CompilerConfig) -> CompiledGraph:
         compile_graph(graph, config, to_run=False)
     (draft,) = drafts
     plan, kernels = draft.lowered.plan, draft.lowered.kernels
-    store = open_store(config.experimental_config.kernel_meta_dir)
+    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     isa = target_isa(config.target, to_run=False)
     # All of these are there by now.
     entries = obtain(requests_of(plan, kernels), store, isa, draft.others)

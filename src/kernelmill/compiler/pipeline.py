@@ -58,7 +58,7 @@ def compile_graphs(
     """A program for each graph; they share the memory of their calls. All kernels are compiled
     together, in parallel. Raises what `compile_graph` does."""
     target_isa(config.target, to_run)
-    store = open_store(config.experimental_config.kernel_meta_dir)
+    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     machine = machine_for(store, config.target, measure=config.aoe_config.aoe_mode is not None)
     optimised = (_optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
@@ -114,7 +114,7 @@ def _begin(builds: KernelBuilds, graph: str, new: NewKernel) -> None:
 def recaptured(program: Program, graph: Graph, config: CompilerConfig) -> Program | CapturedProgram:
     """What serves calls in mode reduce-overhead, of a program for all sizes that was loaded.
     `graph` is what it was lowered from."""
-    store = open_store(config.experimental_config.kernel_meta_dir)
+    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     operators = _operators(config, store, machine_for(store, config.target))
     report = CompileReport(graph.name, nodes_before=len(graph.nodes))
     return _captures(config, operators, graph, report).around(program)

@@ -21,6 +21,7 @@ from kernelmill.config.tree import (
 )
 from kernelmill.core.isa import NAMED
 
+OnUntrusted = Literal["error", "memory"]
 CheckWeights = Literal["auto", "full", "samples"]
 
 
@@ -55,6 +56,12 @@ class CompilerConfig(Group):
         "has, None is that or what KERNELMILL_TARGET names. To be called here it must be one that "
         "this machine can run; kernelmill.aot.compile takes any.",
         in_key=True,
+    )
+    on_untrusted = Choice[OnUntrusted | None](
+        None,
+        (None, "error", "memory"),
+        "What comes of folders that others can write to: an error, or memory: they are not used, "
+        "and what is compiled stays in the process. None: KERNELMILL_ON_UNTRUSTED, else an error.",
     )
     debug = Sub(Debug)
     dump_config = Sub(DumpConfig)

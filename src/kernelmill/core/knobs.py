@@ -62,10 +62,13 @@ def _positive(text: str) -> int | None:
     return int(text)
 
 
-def _access(text: str) -> str:
-    if text not in ("read", "write"):
-        raise ValueError("expected read or write")
-    return text
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"expected {' or '.join(allowed)}")
+        return text
+
+    return read
 
 
 def _key(text: str) -> bytes:
@@ -101,7 +104,7 @@ REMOTE_KEY = Knob(
 )
 REMOTE_ACCESS = Knob(
     "KERNELMILL_REMOTE_ACCESS",
-    _access,
+    _one_of("read", "write"),
     "read",
     "read: what is compiled is not written to the second level; write: it is.",
 )
@@ -119,6 +122,12 @@ CACHE_HOME = Knob(
     str,
     "",
     "Folder of cache_compile; unset: $XDG_CACHE_HOME/kernelmill/methods.",
+)
+ON_UNTRUSTED = Knob(
+    "KERNELMILL_ON_UNTRUSTED",
+    _one_of("error", "memory"),
+    "error",
+    "What comes of a folder that others can write to: error, or memory: it is not used.",
 )
 XDG_CACHE_HOME = Knob(
     "XDG_CACHE_HOME",
@@ -155,6 +164,7 @@ KNOBS: tuple[_Any, ...] = (
     STATIC_KERNELS,
     RECORD_OPS,
     CACHE_HOME,
+    ON_UNTRUSTED,
     XDG_CACHE_HOME,
     TARGET,
     DEBUG,

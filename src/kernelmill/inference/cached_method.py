@@ -34,7 +34,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.inference.cache_places import Ranks, class_folder
 from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
-from kernelmill.store.folder import Folder
+from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
 from kernelmill.store.store import Store, open_store
 
 Decompositions = Mapping[Any, Callable[..., Any]]
@@ -206,7 +206,7 @@ class CachedMethod:
         if self._uncached is not None:
             with torch.no_grad():
                 return self._uncached(*args, **kwargs)
-        folder = Folder(self.folder)
+        folder = self._folder()
         found, result = self._from_folder(folder, target, values)
         if found:
             return result
@@ -275,7 +275,7 @@ class CachedMethod:
         most = self._options[-1]
         try:
             entries.save(folder, saved)
-            folder = Folder(self.folder)
+            folder = self._folder()
             for old in entries.names(folder)[most:]:
                 entries.remove(folder, old)
                 _log.warning(
@@ -315,10 +315,19 @@ class CachedMethod:
 
     def _stores(self) -> list[Store]:
         """Where compiled objects are: beside the plans with ge_cache, and in kernel_meta."""
-        store = open_store(self._config.experimental_config.kernel_meta_dir)
+        store = open_store(
+            self._config.experimental_config.kernel_meta_dir, self._config.on_untrusted
+        )
         if not self._options[-2]:
             return [store]
-        return [Store(os.path.join(self._class_folder(), "kernel_meta")), store]
+        beside = os.path.join(self._class_folder(), "kernel_meta")
+        return [Store(beside, on_untrusted=self._on_untrusted()), store]
+
+    def _folder(self) -> Folder:
+        return Folder(self.folder, self._on_untrusted())
+
+    def _on_untrusted(self) -> OnUntrusted:
+        return when_untrusted(self._config.on_untrusted)
 
     def _program_of(self, saved: Saved) -> Loaded:
         return program_of(saved, self._stores(), self._place(), self._config)
@@ -326,7 +335,8 @@ class CachedMethod:
     def _place(self) -> PackedFiles | None:
         """Where packed weights are kept: all methods and ranks of a class share the files."""
         wanted = self._options[-3]
-        return PackedFiles(os.path.join(self._class_folder(), "packed")) if wanted else None
+        path = os.path.join(self._class_folder(), "packed")
+        return PackedFiles(path, self._on_untrusted()) if wanted else None
 
     @property
     def key(self) -> Key:

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 import torch
 
 from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.samples import memory_of
-from kernelmill.store.folder import Folder, make_folders
+from kernelmill.store.folder import Folder, OnUntrusted, make_folders
 from kernelmill.store.sealed import Damaged, Kind, SealedFile, write_sealed
 
 SUFFIX = ".packed"
@@ -41,20 +42,25 @@ class PackedFiles:
     """Files in one folder, which is made by the first. See runtime/packing.py on `PackPlace`.
 
     A folder or file that another user could have written is refused (StoreError); a damaged file
-    is removed and made again; a folder that cannot be written is one warning.
+    is removed and made again; a folder that cannot be written is one warning, and so is one that is
+    refused where `on_untrusted` is "memory".
     """
 
     path: str
+    on_untrusted: OnUntrusted = "error"
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
         """The packed contents as bytes, mapped; None when there is no good file."""
-        Folder(self.path)  # StoreError when others can write to it
+        if self._refused():
+            return None
         return self._mapped(self._name(recipe, sources))
 
     def keep(
         self, recipe: str, sources: Sequence[torch.Tensor], packed: Sequence[torch.Tensor]
     ) -> Sequence[torch.Tensor] | None:
         """Write a file, and hand out its mapped contents; None when it cannot be written."""
+        if self._refused():
+            return None
         name = self._name(recipe, sources)
         pieces = {str(n): [memory_of(tensor)] for n, tensor in enumerate(packed)}
         try:
@@ -62,11 +68,21 @@ class PackedFiles:
             self._remove_unused()
             write_sealed(os.path.join(self.path, name), _KIND, pieces)
         except OSError as error:
-            if self.path not in _warned:
-                _warned.add(self.path)
-                _log.warning("%s: packed weights are not kept: %s", self.path, error.strerror)
+            self._warn(f"{self.path}: packed weights are not kept: {error.strerror}")
             return None
         return self._mapped(name)
+
+    def _refused(self) -> bool:
+        """Whether others can write to the folder. StoreError then, if that is to be an error."""
+        why = Folder(self.path, self.on_untrusted).refused
+        if why:
+            self._warn(f"packed weights are not kept: {why}")
+        return bool(why)
+
+    def _warn(self, message: str) -> None:
+        if self.path not in _warned:
+            _warned.add(self.path)
+            _log.warning("%s", message)
 
     def _name(self, recipe: str, sources: Sequence[torch.Tensor]) -> str:
         state = hashlib.blake2b(digest_size=DIGEST_BYTES)
@@ -87,6 +103,11 @@ class PackedFiles:
             _log.warning("%s", error)
             with suppress(OSError):
                 os.unlink(path)
+            return None
+        except StoreError as error:
+            if self.on_untrusted == "error":
+                raise
+            self._warn(str(error))
             return None
         with suppress(OSError):
             os.utime(path)

@@ -16,8 +16,9 @@ import time
 import weakref
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
+from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
 from kernelmill.core.errors import StoreError
 from kernelmill.store.entry import NAME, SUFFIXES, BadEntry, Entry, decode
@@ -64,26 +65,52 @@ def make_folders(path: str) -> None:
         os.mkdir(path, 0o700 if os.path.commonpath((home, path)) == home else 0o755)
 
 
-class Folder:
-    """Entries under one path. The folder is made by the first write."""
+OnUntrusted = Literal["error", "memory"]
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+
+def when_untrusted(option: OnUntrusted | None) -> OnUntrusted:
+    """What comes of a folder that others can write to: the option, else KERNELMILL_ON_UNTRUSTED."""
+    return option or ("memory" if knobs.ON_UNTRUSTED.get() == "memory" else "error")
+
+
+class Folder:
+    """Entries under one path. The folder is made by the first write.
+
+    StoreError, here or when it is met, for what others could have written. With `on_untrusted`
+    "memory" the folder is not used from then on: nothing is in it, it cannot be written (OSError),
+    and `refused` says why.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], on_untrusted: OnUntrusted = "error") -> None:
         self.path = os.path.abspath(path)
+        self.refused = ""
+        self._on_untrusted = on_untrusted
         self._descriptor = self._open()
 
     # ---- the folder itself ------------------------------------------------------------------
 
     def _open(self) -> int | None:
-        """A checked descriptor, or None when there is no folder or it may not be read."""
+        """A checked descriptor, or None when there is no folder or it may not be read or used."""
         try:
             descriptor = os.open(self.path, _OPEN_FOLDER)
         except (FileNotFoundError, PermissionError):
             return None
         except NotADirectoryError:
-            raise StoreError(self._not_a_folder()) from None
+            self._refuse(StoreError(self._not_a_folder()))
+            return None
         weakref.finalize(self, os.close, descriptor)
-        check_trust(os.fstat(descriptor), self.path)
+        try:
+            check_trust(os.fstat(descriptor), self.path)
+        except StoreError as error:
+            self._refuse(error)
+            return None
         return descriptor
+
+    def _refuse(self, error: StoreError) -> None:
+        if self._on_untrusted == "error":
+            raise error
+        self.refused = str(error)
+        self._descriptor = None
 
     def _not_a_folder(self) -> str:
         if os.path.islink(self.path):
@@ -96,12 +123,23 @@ class Folder:
 
     def _made(self) -> int:
         """A descriptor of the folder, made if need be. OSError when it cannot be."""
+        if self.refused:
+            raise PermissionError(errno.EACCES, self.refused, self.path)
         if self._descriptor is None or not self._still_there(self._descriptor):
             make_folders(self.path)
             self._descriptor = self._open()
         if self._descriptor is None:
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.path)
+            why = self.refused or os.strerror(errno.EACCES)
+            raise PermissionError(errno.EACCES, why, self.path)
         return self._descriptor
+
+    def _there(self) -> int:
+        """A descriptor of the folder. FileNotFoundError when there is none, or none to be used:
+        without a descriptor a name would be one in the working directory."""
+        descriptor = self._descriptor
+        if descriptor is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.path)
+        return descriptor
 
     def _still_there(self, descriptor: int) -> bool:
         try:
@@ -137,18 +175,18 @@ class Folder:
 
     def read(self, filename: str) -> bytes | None:
         """The bytes of a file, None when it is not there. Raises as `load` does."""
-        if self._descriptor is None:
-            return None
         try:
-            descriptor = os.open(filename, _OPEN_FILE, dir_fd=self._descriptor)
+            descriptor = self.open_plain(filename)
         except FileNotFoundError:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise StoreError(
+                message = (
                     f"{self.path}/{filename} is a symbolic link; compiled code is not loaded "
                     "through one. Remove it and the kernel is compiled again"
-                ) from None
+                )
+                self._refuse(StoreError(message))
+                return None
             raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
         try:
             status = os.fstat(descriptor)
@@ -156,6 +194,9 @@ class Folder:
                 raise BadEntry(f"{filename} is no plain file")
             check_trust(status, f"{self.path}/{filename}")
             return b"".join(iter(lambda: os.read(descriptor, _PIECE), b""))
+        except StoreError as error:
+            self._refuse(error)
+            return None
         except OSError as error:
             raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
         finally:
@@ -170,18 +211,21 @@ class Folder:
 
     def files(self) -> list[str]:
         """All file names in the folder, sorted; none when it is not there."""
-        return [] if self._descriptor is None else sorted(os.listdir(self._descriptor))
+        try:
+            return sorted(os.listdir(self._there()))
+        except FileNotFoundError:
+            return []
 
     def status(self, filename: str) -> os.stat_result | None:
         """Sizes and times of a file, None when it is not there."""
         try:
-            return os.stat(filename, dir_fd=self._descriptor, follow_symlinks=False)
+            return os.stat(filename, dir_fd=self._there(), follow_symlinks=False)
         except FileNotFoundError:
             return None
 
     def open_plain(self, filename: str) -> int:
         """A descriptor for reading. OSError when there is no such file."""
-        return os.open(filename, _OPEN_FILE, dir_fd=self._descriptor)
+        return os.open(filename, _OPEN_FILE, dir_fd=self._there())
 
     # ---- files of a process' own, and times -----------------------------------------------------
 
@@ -191,12 +235,12 @@ class Folder:
 
     def touch(self, filename: str) -> None:
         """Set the file's access and change times to now. OSError when that is not allowed."""
-        os.utime(filename, dir_fd=self._descriptor, follow_symlinks=False)
+        os.utime(filename, dir_fd=self._there(), follow_symlinks=False)
 
     def discard(self, filename: str) -> None:
         """Remove a file if it is there and may be removed."""
         with suppress(OSError):
-            os.unlink(filename, dir_fd=self._descriptor)
+            os.unlink(filename, dir_fd=self._there())
 
     # ---- writing: only while holding the entry's turn ------------------------------------------
 

@@ -28,6 +28,7 @@ from kernelmill.core.isa import why_not_here
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine, parse_machine
 from kernelmill.store import installer
+from kernelmill.store.folder import OnUntrusted
 
 ENTRY_POINTS = "kernelmill.static_kernels"
 _HEAD = b"""#!/bin/sh
@@ -164,18 +165,25 @@ def _write(path: str, data: bytes, mode: int) -> None:
 # ---- finding ------------------------------------------------------------------------------------
 
 
-def installed() -> tuple[Package, ...]:
+def installed(on_untrusted: OnUntrusted = "error") -> tuple[Package, ...]:
     """The packages that this machine can use, in the order in which they are looked at.
 
     They are looked for once in a process: what is installed later is for programs that start later.
-    StoreError when a folder of them can be written by others.
+    StoreError when a folder of them can be written by others, or a warning with "memory".
     """
-    return _installed(knobs.STATIC_KERNELS.get())
+    return _installed(knobs.STATIC_KERNELS.get(), on_untrusted)
 
 
 @cache
-def _installed(folder: str) -> tuple[Package, ...]:
-    return (*packages_in(os.path.expanduser(folder or installer.DEFAULT_FOLDER)), *_wheels())
+def _installed(folder: str, on_untrusted: OnUntrusted) -> tuple[Package, ...]:
+    found: list[Package] = []
+    try:
+        found = packages_in(os.path.expanduser(folder or installer.DEFAULT_FOLDER))
+    except StoreError as refused:
+        if on_untrusted == "error":
+            raise
+        _log.warning("not used: %s", refused)
+    return (*found, *_wheels())
 
 
 def packages_in(folder: str) -> list[Package]:

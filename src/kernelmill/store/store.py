@@ -29,7 +29,7 @@ from kernelmill.store.entry import (
     entry_name,
     key_of,
 )
-from kernelmill.store.folder import Folder
+from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
 from kernelmill.store.lock import ThreadTurns
 from kernelmill.store.packages import Package, installed
 from kernelmill.store.remote import Remote, default_remote
@@ -78,6 +78,8 @@ class Store:
     Before those come `packages`, the installed static kernels.
 
     Raises StoreError, here or when it meets them, for folders and files that others can write to.
+    With `on_untrusted` "memory" such a folder is not used, and what would be kept in it is kept in
+    memory, with one warning.
     Safe to use from several threads, and with any number of processes on one folder.
     """
 
@@ -88,10 +90,11 @@ class Store:
         patience: float = PATIENCE_SECONDS,
         remote: Remote | None = None,
         packages: Sequence[Package] = (),
+        on_untrusted: OnUntrusted = "error",
     ) -> None:
-        self.folder = Folder(folder)
-        self.read_only = tuple(Folder(path) for path in read_only)
-        self.packages = {package: Folder(package.path) for package in packages}
+        self.folder = Folder(folder, on_untrusted)
+        self.read_only = tuple(Folder(path, on_untrusted) for path in read_only)
+        self.packages = {package: Folder(package.path, on_untrusted) for package in packages}
         self.patience = patience
         self.remote = remote
         self.counts = Counts()
@@ -102,6 +105,7 @@ class Store:
         self._warned: set[str] = set()
         for missing in (f.path for f in self.read_only if not os.path.isdir(f.path)):
             self._warn(missing, f"no folder {missing}, which was to be looked at first; skipped")
+        self._tell_refused()
 
     # ---- looking up -----------------------------------------------------------------------------
 
@@ -213,6 +217,8 @@ class Store:
         except BadEntry as bad:
             self._warn("read-only", f"{folder.path}: {bad}; skipped")
             return None
+        finally:
+            self._tell_refused()
 
     def _find_or_set_aside(self, name: str) -> Entry | None:
         """The same for who holds the entry's lock: a damaged entry is moved out of the way."""
@@ -287,6 +293,12 @@ class Store:
             for name, change in changes.items():
                 setattr(self.counts, name, getattr(self.counts, name) + change)
 
+    def _tell_refused(self) -> None:
+        """Of folders in front that are not used. Of the last one, when it is to be written."""
+        for folder in (*self.packages.values(), *self.read_only):
+            if folder.refused and folder.path not in self._warned:
+                self._warn(folder.path, f"not used: {folder.refused}")
+
     def _warn(self, kind: str, message: str) -> None:
         """A warning the first time for each kind; after that the log has it at INFO."""
         if kind in self._warned:
@@ -309,18 +321,26 @@ def default_folders() -> tuple[str, ...]:
     return knobs.KERNEL_META.get() or (os.path.join(cache_home(), DEFAULT_FOLDER),)
 
 
-def open_store(kernel_meta_dir: str | None = None) -> Store:
+def open_store(
+    kernel_meta_dir: str | None = None, on_untrusted: OnUntrusted | None = None
+) -> Store:
     """The store of a config: its option `kernel_meta_dir`, else `default_folders`.
+
+    What others can write to comes of its option `on_untrusted`, else KERNELMILL_ON_UNTRUSTED.
 
     The same folders give the same store within a process. StoreError as `Store` raises it.
     """
     paths = (kernel_meta_dir,) if kernel_meta_dir else default_folders()
     absolute = tuple(os.path.abspath(path) for path in paths)
-    return _store_at(absolute, default_remote(), installed())
+    untrusted = when_untrusted(on_untrusted)
+    return _store_at(absolute, default_remote(), installed(untrusted), untrusted)
 
 
 @cache
 def _store_at(
-    paths: tuple[str, ...], remote: Remote | None, packages: tuple[Package, ...]
+    paths: tuple[str, ...],
+    remote: Remote | None,
+    packages: tuple[Package, ...],
+    on_untrusted: OnUntrusted,
 ) -> Store:
-    return Store(paths[-1], paths[:-1], remote=remote, packages=packages)
+    return Store(paths[-1], paths[:-1], remote=remote, packages=packages, on_untrusted=on_untrusted)

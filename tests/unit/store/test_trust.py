@@ -1,5 +1,6 @@
 """Whose files are loaded: only those that no other user could have written."""
 
+import logging
 import os
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from kernelmill.core.cache_home import cache_home
 from kernelmill.core.errors import StoreError
 from kernelmill.store import Store, open_store
+from kernelmill.store.folder import Folder
 from tests.unit.store.samples import compiled, key
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -139,3 +141,120 @@ def test_one_store_for_the_same_folders(monkeypatch, tmp_path):
     monkeypatch.setenv("KERNELMILL_KERNEL_META", "own")
     assert open_store().folder.path == str(tmp_path / "own")
     assert open_store("option").folder.path == str(tmp_path / "option")
+
+
+# ---- on_untrusted="memory" ----------------------------------------------------------------------
+
+
+def warnings_in(caplog):
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def source_of(store, n):
+    return store.get_or_compile(key(n), "Square", lambda: compiled(n)).source
+
+
+def contents(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def open_to_others(folder):
+    folder.chmod(0o777)
+
+
+def file_open_to_others(folder):
+    only(folder, ".o").chmod(0o646)
+
+
+def file_behind_a_link(folder):
+    object = only(folder, ".o")
+    object.rename(folder.parent / "elsewhere.o")
+    object.symlink_to(folder.parent / "elsewhere.o")
+
+
+@pytest.mark.parametrize("spoil", [open_to_others, file_open_to_others, file_behind_a_link])
+def test_what_others_could_have_written_is_left_alone_when_asked(filled, caplog, spoil):
+    spoil(filled)
+    before = contents(filled)
+    store = Store(filled, on_untrusted="memory")
+    assert [source_of(store, n) for n in (1, 2)] == ["compiled", "compiled"]
+    assert store.get(key(1), "Square").source == "memory"
+    assert (store.counts.compiled, store.counts.unwritten) == (2, 2)
+    assert contents(filled) == before
+    (warning,) = warnings_in(caplog)
+    assert "in memory only" in warning and str(filled) in warning
+    assert "chmod" in warning or "symbolic link" in warning
+
+
+@as_root
+def test_a_folder_of_another_user_is_left_alone_when_asked(filled, caplog):
+    os.chown(filled, 1234, 1234)
+    store = Store(filled, on_untrusted="memory")
+    assert store.get_or_compile(key(1), "Square", lambda: compiled(1)).source == "compiled"
+    (warning,) = warnings_in(caplog)
+    assert "belongs to user 1234" in warning
+
+
+def test_a_folder_in_front_that_others_can_write_is_passed_by_when_asked(filled, tmp_path, caplog):
+    filled.chmod(0o777)
+    store = Store(tmp_path / "own", [filled], on_untrusted="memory")
+    assert [source_of(store, n) for n in (1, 2)] == ["compiled", "compiled"]
+    assert Store(tmp_path / "own").get(key(1), "Square")
+    (warning,) = warnings_in(caplog)
+    assert warning.startswith("not used: ") and "chmod" in warning
+
+
+def test_a_folder_that_is_swapped_under_a_living_store_is_left_alone_when_asked(filled):
+    store = Store(filled, on_untrusted="memory")
+    filled.rename(filled.with_name("moved"))
+    filled.mkdir()
+    filled.chmod(0o777)
+    assert store.get_or_compile(key(2), "Square", lambda: compiled(2)).source == "compiled"
+    assert contents(filled) == {}
+
+
+def test_the_option_comes_before_the_environment(filled, monkeypatch):
+    filled.chmod(0o777)
+    with pytest.raises(StoreError):
+        open_store(str(filled))
+    monkeypatch.setenv("KERNELMILL_ON_UNTRUSTED", "memory")
+    assert open_store(str(filled)).folder.refused
+    with pytest.raises(StoreError):
+        open_store(str(filled), "error")
+    monkeypatch.delenv("KERNELMILL_ON_UNTRUSTED")
+    assert open_store(str(filled), "memory").folder.refused
+
+
+def test_packages_that_others_can_write_to_are_left_alone_when_asked(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("KERNELMILL_STATIC_KERNELS", str(tmp_path / "packages"))
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages").chmod(0o777)
+    with pytest.raises(StoreError, match="installed static kernels"):
+        open_store(str(tmp_path / "own"))
+    assert open_store(str(tmp_path / "own"), "memory").packages == {}
+    (warning,) = warnings_in(caplog)
+    assert "packages can be written by other users" in warning
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_folder_that_is_not_there_or_not_used_is_not_the_working_directory(
+    tmp_path, monkeypatch, refused
+):
+    (tmp_path / "cwd").mkdir()
+    monkeypatch.chdir(tmp_path / "cwd")
+    own = tmp_path / "cwd" / "own.json"
+    own.write_text("mine")
+    os.utime(own, (1, 1))
+    if refused:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "folder").chmod(0o777)
+    folder = Folder(tmp_path / "folder", "memory")
+    assert bool(folder.refused) == refused
+    folder.discard("own.json")
+    assert own.read_text() == "mine"
+    assert folder.files() == [] and folder.read("own.json") is None
+    assert folder.status("own.json") is None
+    for use in (folder.touch, folder.open_plain):
+        with pytest.raises(FileNotFoundError):
+            use("own.json")
+    assert own.stat().st_mtime == 1
