@@ -151,6 +151,20 @@ def _exported(subject: Subject) -> tuple[nn.Module, tuple[Tensor, ...]]:
     return FirstResult(subject.twin), args
 
 
+def _followed(sources: Sequence[Tensor], copies: Sequence[Tensor]) -> Callable[[], None]:
+    """What brings the copies of changed type up to date, when their sources were written to."""
+    pairs = [(s, c) for s, c in zip(sources, copies, strict=True) if s is not c]
+    known = [source._version for source, _ in pairs]
+
+    def follow() -> None:
+        for number, (source, copy) in enumerate(pairs):
+            if source._version != known[number]:
+                copy.copy_(source)
+                known[number] = source._version
+
+    return follow
+
+
 def onnx_runtime(subject: Subject) -> Call:
     import onnxruntime
 
@@ -205,8 +219,10 @@ def open_vino(subject: Subject) -> Call:
     )
     request = compiled.create_infer_request()
     feeds = [arg.numpy() for arg in args]
+    follow = _followed(subject.args, args)
 
     def call() -> Tensor:
+        follow()
         request.infer(feeds, share_inputs=True, share_outputs=True)
         return torch.from_numpy(request.get_output_tensor(0).data)
 

@@ -13,14 +13,14 @@ from kernelmill.core.isa import NAMED, TILE_BF16, Isa, host_isa
 from tests.repo.source import ROOT
 from tools import machine
 from tools.bench import __main__ as command
-from tools.bench import by_machine, limits, models, record, report
+from tools.bench import by_machine, contestants, limits, models, record, report
 from tools.bench.fixed import FixedCost
 from tools.bench.limits import BYTES, FLOATS, HALVES, Limits
 from tools.bench.low_precision import quant_matmul
 from tools.bench.plot import plot
 from tools.bench.rows import GROUPS, STEADY
 from tools.bench.steady import Error, Standing, race
-from tools.bench.subject import Subject
+from tools.bench.subject import Subject, refill
 
 EPYC_4 = "AMD EPYC, family 25, model 17"
 EPYC_5 = "AMD EPYC, family 26, model 2"
@@ -242,3 +242,16 @@ def test_a_subject_says_how_exact_products_have_to_be() -> None:
 def test_the_peak_of_tiles_is_measured_by_their_kernel() -> None:
     plain = Isa(host_isa().triple, host_isa().cpu)  # with vectors in the unit's place
     assert limits.tile_operations(TILE_BF16, plain) > 0
+
+
+def test_copies_of_arguments_follow_them() -> None:
+    halves, whole = torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3)
+    copy = halves.float()
+    follow = contestants._followed((halves, whole), (copy, whole))
+    refill((halves, whole))
+    assert not torch.equal(copy, halves.float())
+    follow()
+    assert torch.equal(copy, halves.float())
+    copy.zero_()
+    follow()  # nothing was written to what it is a copy of
+    assert torch.equal(copy, torch.zeros(3))
