@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-targets check bench sweep torture clean
+.PHONY: demo test test-targets check docs bench sweep torture clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -31,6 +31,10 @@ check: .venv/stamp-dev          ## style, types, architecture, sizes
 	$(PY) -m pyright
 	.venv/bin/lint-imports
 	$(PY) -m pytest -q tests/repo
+
+docs: .venv/stamp-docs          ## the documents as a site in build/site, readable offline
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs --quiet build --strict
+	$(PY) -m tools.offline_site build/site
 
 bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
 	$(PY) -m tools.bench
@@ -54,6 +58,7 @@ clean:                          ## remove the environment
 
 .venv/stamp-demo: extras := [demo]
 .venv/stamp-dev: extras := [demo,dev]
+.venv/stamp-docs: extras := [docs]
 .venv/stamp-bench: extras := [demo,dev,bench]
 
 .venv/stamp-%: pyproject.toml constraints.txt

@@ -1,19 +1,21 @@
 """Documents: their links lead somewhere, and the Python in them runs."""
 
+import ast
 import re
 
 import pytest
 
 from kernelmill.artifact.settings import SETTINGS
-from tests.repo.source import DOCUMENTS, ROOT, relative
+from tests.documents import languages, run_blocks
+from tests.repo.source import DOCUMENTS, ROOT, SOURCES, relative, tree
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=relative)
 def test_links_lead_to_files(path):
-    targets = [t.partition("#")[0] for t in LINK.findall(path.read_text()) if "://" not in t]
+    prose = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    targets = [t.partition("#")[0] for t in LINK.findall(prose) if "://" not in t]
     assert [t for t in targets if not (path.parent / t).exists()] == []
 
 
@@ -24,19 +26,22 @@ def test_make_targets_exist(path):
     assert [target for target in named if f"\n{target}:" not in makefile] == []
 
 
-WITH_PYTHON = [path for path in DOCUMENTS if PYTHON.search(path.read_text())]
+WITH_PYTHON = [path for path in DOCUMENTS if set(languages(path)) == {"python"}]
 
 
 @pytest.mark.parametrize("path", WITH_PYTHON, ids=relative)
 def test_python_runs(path, tmp_path, monkeypatch):
-    """The blocks of a document, in order, in one namespace."""
+    """The blocks of a document, in order, in one namespace. Documents with commands too are run by
+    tests/e2e/test_tutorials.py."""
     monkeypatch.chdir(tmp_path)
-    text = path.read_text()
-    namespace = {"__name__": "__main__"}
-    for block in PYTHON.finditer(text):
-        line = text.count("\n", 0, block.start(1))
-        code = compile("\n" * line + block[1], str(path), "exec")
-        exec(code, namespace)  # noqa: S102  # our own documents
+    run_blocks(path, tmp_path)
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    docs = ROOT / "docs"
+    navigation = (ROOT / "mkdocs.yml").read_text().partition("\nnav:")[2]
+    pages = [str(path.relative_to(docs)) for path in sorted(docs.rglob("*.md"))]
+    assert [page for page in pages if f": {page}\n" not in navigation] == [], "add it to mkdocs.yml"
 
 
 def test_agents_file_is_short():
@@ -48,3 +53,28 @@ def test_every_setting_that_a_call_compares_is_in_its_table():
     text = (ROOT / "docs" / "cache.md").read_text()
     table = text.partition("<!-- settings -->\n")[2].partition("\n<!-- end of settings -->")[0]
     assert table == f"| setting | changed by |\n|---|---|\n{rows}"
+
+
+def _template(node):
+    """The text of a string expression, with "…" for what is put in; "" for other expressions."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(getattr(part, "value", "…") if isinstance(part, ast.Constant) else "…"
+                       for part in node.values)  # fmt: skip
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return _template(node.left) + _template(node.right)
+    return ""
+
+
+def test_messages_that_the_page_of_operations_explains_are_those_of_the_source():
+    texts = {_template(node) for path in SOURCES for node in ast.walk(tree(path))}
+    # Formats of logging have % marks where messages have braces.
+    texts = "\n".join(re.sub(r"%[-.\d]*[sdrf]", "…", text) for text in texts if " " in text)
+    page = (ROOT / "docs" / "operations.md").read_text()
+    tables = re.findall(r"^\| (?:message|warning) \|.*\n\|.*\n((?:\|.*\n)+)", page, re.MULTILINE)
+    messages = re.findall(r"^\| `(.+?)` \|", "".join(tables), re.MULTILINE)
+    assert len(tables) > 5 and len(messages) > 40
+    known = [re.compile(re.sub("…+", ".*", re.escape(message))) for message in messages]
+    unknown = [one.pattern for one in known if not one.search(texts)]
+    assert unknown == []

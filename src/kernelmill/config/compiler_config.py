@@ -40,28 +40,36 @@ class CompilerConfig(Group):
     mode = Choice(
         MAX_AUTOTUNE,
         (MAX_AUTOTUNE, REDUCE_OVERHEAD),
-        "max-autotune compiles for speed; reduce-overhead runs operators one by one, captured.",
+        "max-autotune fuses operators into kernels; reduce-overhead runs operators one by one on "
+        "kernels for all sizes, and replays the launches of each set of sizes natively.",
+        advice="reduce-overhead where new shapes keep coming and a compile for each is too dear.",
         in_key=True,
     )
     check_weights = Choice[CheckWeights](
         "auto",
         ("auto", "full", "samples"),
-        "How writes to packed weights are found: auto asks the system for written pages, or "
-        "compares pieces where it refuses; full compares everything; samples compares pieces.",
+        "How writes to packed weights are found. auto asks Linux which pages were written, and "
+        "compares a sample of each weight where Linux refuses; full reads all packed weights at "
+        "each call; samples compares samples only.",
+        advice="full where weights are written through param.data or param.numpy() and the "
+        "report counts weights_sampled.",
     )
     target = Choice[str | None](
         None,
         (None, "native", *NAMED),
-        "Instruction set to compile for, with common cache sizes; native is all that this machine "
-        "has, None is that or what KERNELMILL_TARGET names. To be called here it must be one that "
-        "this machine can run; kernelmill.aot.compile takes any.",
+        "Instruction set to compile for, with common cache sizes. native is all that this machine "
+        "has; None is what KERNELMILL_TARGET names, else native. A program that is called here "
+        "needs one that this machine can run; kernelmill.aot.compile takes any.",
+        advice="For kernels, files and packages that older machines run too.",
         in_key=True,
     )
     on_untrusted = Choice[OnUntrusted | None](
         None,
         (None, "error", "memory"),
-        "What comes of folders that others can write to: an error, or memory: they are not used, "
-        "and what is compiled stays in the process. None: KERNELMILL_ON_UNTRUSTED, else an error.",
+        "What to do with folders that other users can write to. error refuses them; memory leaves "
+        "them alone, and what is compiled stays in the process. None is what "
+        "KERNELMILL_ON_UNTRUSTED says, else error.",
+        advice="memory in containers that cannot mend the folders of their image.",
     )
     debug = Sub(Debug)
     dump_config = Sub(DumpConfig)

@@ -25,8 +25,9 @@ G = TypeVar("G", bound="Group")
 class Option(Generic[T]):
     """One option. Subclasses say in `check` which values are good.
 
-    `mode`: the compile mode it belongs to ("" for both). `in_key`: it changes what is compiled, so
-    it belongs in the keys of compiled programs. None is always good where it is the default.
+    `summary` says what it does, `advice` when to set it. `mode`: the compile mode it belongs to (""
+    for both). `in_key`: it changes what is compiled, so it belongs in the keys of compiled
+    programs. None is always good where it is the default.
     """
 
     def __init__(
@@ -34,6 +35,7 @@ class Option(Generic[T]):
         default: T,
         summary: str,
         *,
+        advice: str = "",
         mode: str = "",
         pending: str = "",
         inert: str = "",
@@ -41,6 +43,7 @@ class Option(Generic[T]):
     ) -> None:
         self.default = default
         self.summary = summary
+        self.advice = advice
         self.mode = mode
         self.pending = pending
         self.inert = inert
@@ -69,6 +72,10 @@ class Option(Generic[T]):
         """`value` as it is to be kept. ConfigError, or one of its two subclasses, for a bad one."""
         raise NotImplementedError
 
+    def values(self) -> str:
+        """What may be set, in words, for the documents."""
+        raise NotImplementedError
+
 
 class Choice(Option[T]):
     """One of a few values, None or text or numbers; compared with their types (True is not 1)."""
@@ -85,8 +92,10 @@ class Choice(Option[T]):
         for good in self.allowed:
             if good == value:
                 return good
-        allowed = ", ".join(map(repr, self.allowed))
-        raise ConfigError(f"config.{where}: {value!r} is not one of {allowed}")
+        raise ConfigError(f"config.{where}: {value!r} is not one of {self.values()}")
+
+    def values(self) -> str:
+        return ", ".join(map(repr, self.allowed))
 
 
 class Switch(Choice[bool]):
@@ -114,6 +123,10 @@ class Number(Option[int | None]):
             raise ConfigError(f"config.{where}: {value} is not in [{self.low}, {self.high}]")
         return value
 
+    def values(self) -> str:
+        least = f"a whole number from {self.low}"
+        return least if self.high == 2**63 - 1 else f"{least} to {self.high}"
+
 
 class Text(Option[str | None]):
     """Text that fully matches a pattern. An empty string is refused unless it is the default."""
@@ -132,6 +145,9 @@ class Text(Option[str | None]):
         if not value or not re.fullmatch(self.pattern, value):
             raise ConfigError(f"config.{where}: {value!r} does not look like {self.example!r}")
         return value
+
+    def values(self) -> str:
+        return f"text such as {self.example!r}"
 
 
 class Path(Option[str | None]):
@@ -157,6 +173,9 @@ class Path(Option[str | None]):
             raise ConfigPathError(f"config.{where}: no file {text!r}")
         return text
 
+    def values(self) -> str:
+        return f"a {self.must_be} that exists" if self.must_be else "a path"
+
 
 class Instance(Option[T]):
     """Any object that `accepts` says yes to; `expected` names what that is."""
@@ -177,6 +196,9 @@ class Instance(Option[T]):
             raise ConfigTypeError(f"config.{where}: {value!r} is no {self.expected}")
         return value  # pyright: ignore[reportReturnType]  # `accepts` is the type's check
 
+    def values(self) -> str:
+        return f"a {self.expected}"
+
 
 class RangeDict(Option[dict[str, Any] | None]):
     """Options of a super-kernel range as a dict of their names and values, or None."""
@@ -194,6 +216,9 @@ class RangeDict(Option[dict[str, Any] | None]):
         except ConfigError as error:
             raise ConfigError(f"config.{where}: {error}") from None
         return dict(values)
+
+    def values(self) -> str:
+        return f"a dict such as {self.example!r}"
 
 
 class Sub(Generic[G]):

@@ -57,7 +57,11 @@ class GraphDump(Group):
     """config.debug.graph_dump: files `dynamo_{original,optimized}_graph_...` for each capture."""
 
     type = Choice[str | None](
-        None, (None, "txt", "pbtxt", "py"), "Format of the files; None writes none."
+        None,
+        (None, "txt", "pbtxt", "py"),
+        "Writes each captured graph before and after the passes: txt is the graph IR, pbtxt opens "
+        "in graph viewers, py is Python. None writes nothing.",
+        advice="To see what torch captured, or to make a small file of a failing graph.",
     )
     path = Path(None, "Folder of the files; None is the working directory.", must_be="folder")
 
@@ -103,14 +107,18 @@ class AclGraphDebug(Group):
         64,
         1,
         INT64_MAX,
-        "Sets of sizes that are captured at most; the oldest is dropped.",
+        "Most sets of sizes that are captured for one graph; the oldest is dropped.",
+        advice="Raise it where the log says that captures are dropped; each holds memory.",
         mode=REDUCE_OVERHEAD,
     )
     clone_input = Switch(
         True, "Copy inputs into the pool.", mode=REDUCE_OVERHEAD, inert=_NO_CAPTURE
     )
     remove_cat_ops = Switch(
-        True, "Write parts of a cat in place.", mode=REDUCE_OVERHEAD, pending="switching it off"
+        True,
+        "Writes parts of a concatenation where the result is.",
+        mode=REDUCE_OVERHEAD,
+        pending="switching it off",
     )
 
 
@@ -121,7 +129,13 @@ class Debug(Group):
     data_dump = Sub(DataDump)
     fx_summary = Sub(FxSummary)
     aclgraph = Sub(AclGraphDebug)
-    run_eagerly = Switch(False, "Run the captured graph with ATen; compile nothing.", in_key=True)
+    run_eagerly = Switch(
+        False,
+        "Runs the captured graph with ATen and compiles nothing.",
+        advice="When a result looks wrong: if it still does with this, the capture is at fault and "
+        "not the compiled code.",
+        in_key=True,
+    )
     deadlock_check = Switch(False, "Watch for stuck device streams.", inert=_NO_STREAMS)
 
 
@@ -202,7 +216,9 @@ class AoeConfig(Group):
     aoe_mode = Choice[str | None](
         None,
         (None, "2"),
-        "'2' measures how to cut each contraction and attention of known sizes, once.",
+        "'2' measures schedules of each product, convolution and attention of known sizes, and "
+        "keeps the fastest in the kernel store.",
+        advice="For a model that serves for long; the first compile takes longer (docs: tuning).",
         mode=MAX_AUTOTUNE,
         in_key=True,
     )
@@ -227,13 +243,15 @@ class AclGraphExperimental(Group):
 
     _aclnn_static_shape_kernel = Switch(
         False,
-        "Compile kernels for the shapes seen, ahead of time.",
+        "Compiles a kernel of its own for each operator and shape that a call captures, and "
+        "uses it where it is measured faster.",
+        advice="Where the same shapes come again and again (docs: static kernels).",
         mode=REDUCE_OVERHEAD,
         in_key=True,
     )
     _aclnn_static_shape_kernel_build_dir = Path(
         None,
-        "Folder of what that makes; None is beside the script.",
+        "Folder for the package and its reports; None is the folder of the running script.",
         must_be="folder",
         mode=REDUCE_OVERHEAD,
     )
@@ -241,7 +259,8 @@ class AclGraphExperimental(Group):
         None,
         _is_int_list,
         "list of int",
-        "Sizes of a dynamic program's symbol to compile for at its first call.",
+        "Sizes of one symbol to compile static kernels for at the first call.",
+        advice="In a dynamic program whose sizes are known beforehand.",
         mode=REDUCE_OVERHEAD,
         in_key=True,
     )
@@ -249,22 +268,27 @@ class AclGraphExperimental(Group):
         0,
         0,
         INT64_MAX,
-        "Which of its symbols that is, counted from 0 in the order of the arguments.",
+        "Which symbol that is, counted from 0 in the order of the arguments.",
         mode=REDUCE_OVERHEAD,
         in_key=True,
     )
     _super_kernel_optimize = Switch(
         False,
-        "Make super kernels of each capture, where that is estimated to be faster.",
+        "Makes super kernels of each capture where the cost model says it is faster.",
+        advice="For models of many short kernels.",
         mode=REDUCE_OVERHEAD,
         in_key=True,
     )
     _super_kernel_optimize_options = RangeDict(
-        None, "Options of ranges that are made without marks, as of scope.super_kernel.",
+        None,
+        "Options of scope.super_kernel for super kernels that are made without marks.",
         in_key=True,
-    )  # fmt: skip
+    )
     _super_kernel_debug_options = RangeDict(
-        None, "More of them, to look for faults of synchronisation.", in_key=True
+        None,
+        "The same, on top of them.",
+        advice="'debug-sync-all' finds faults of synchronisation.",
+        in_key=True,
     )
 
 
@@ -273,19 +297,33 @@ class ExperimentalConfig(Group):
 
     kernel_meta_dir = Path(
         None,
-        "Folder of compiled kernels; None: KERNELMILL_KERNEL_META, else kernelmill/kernel_meta in "
-        "$XDG_CACHE_HOME or ~/.cache.",
+        "Folder of compiled kernels; None is what KERNELMILL_KERNEL_META names, else "
+        "kernelmill/kernel_meta in $XDG_CACHE_HOME or ~/.cache. It is made if it does not exist.",
+        advice="Where one model of a process keeps its kernels apart from others.",
     )
     keep_inference_input_mutations = Switch(
-        True, "Write mutated inputs inside the program, not after it.", in_key=True
+        True,
+        "Writes to arguments inside the program. False writes them after it, as AOTAutograd does.",
+        advice="Leave it on; False costs a copy of each argument that is written to.",
+        in_key=True,
     )
     frozen_parameter = Switch(
         False,
         "Treat parameters as constants.",
         inert="parameters are packed once in any case, and again only when they change",
     )
-    remove_noop_ops = Switch(True, "Remove operators that change nothing.", in_key=True)
-    pattern_fusion_pass = Switch(True, "Rewrite known patterns of operators.", in_key=True)
+    remove_noop_ops = Switch(
+        True,
+        "Removes operators that change no bit, such as x * 1, x - 0.0 and casts there and back.",
+        advice="Leave it on; switch it off to find out whether this pass is at fault.",
+        in_key=True,
+    )
+    pattern_fusion_pass = Switch(
+        True,
+        "Fuses operators into kernels. False makes a kernel of each operator.",
+        advice="Leave it on; switch it off to find out whether fusion is at fault.",
+        in_key=True,
+    )
     topology_sorting_strategy = Choice(
         "DFS",
         ("BFS", "DFS", "RDFS", "StableRDFS"),
@@ -320,7 +358,11 @@ class ExperimentalConfig(Group):
         mode=MAX_AUTOTUNE,
         inert="a graph is not split into static and dynamic parts here",
     )
-    jit_compile = Choice("auto", ("auto",), "Dynamic shapes are compiled once, for all sizes.")
+    jit_compile = Choice(
+        "auto",
+        ("auto",),
+        "TorchAir's name for it: dynamic shapes are compiled once, for all sizes.",
+    )
     npu_fx_pass = Switch(False, "Rewrites of the FX graph.", inert="they are always on here")
     tiling_schedule_optimize = Switch(
         False,
@@ -330,7 +372,9 @@ class ExperimentalConfig(Group):
     )
     super_kernel_optimize = Switch(
         False,
-        "Make super kernels of all of a static program, where that is estimated to be faster.",
+        "Makes super kernels of a whole program of fixed sizes where the cost model says it is "
+        "faster, without marks in the code.",
+        advice="For models of many short kernels; no measured model gets slower, most gain little.",
         in_key=True,
     )
     aot_config_enable_joint_graph = Switch(
@@ -346,23 +390,41 @@ class InferenceConfig(Group):
     """config.inference_config"""
 
     dynamic_gears_merge_policy = Choice(
-        "zip", ("zip", "product"), "How gears of several dims combine.", in_key=True
+        "zip",
+        ("zip", "product"),
+        "How gears of several dims combine: zip takes the lists position by position, "
+        "product takes every value with every other.",
+        in_key=True,
     )
     gear_miss = Choice(
         "error",
         ("error", "pad", "dynamic"),
-        "A size that is no gear: an error, padded to one, or run by a program for all sizes.",
+        "What a call does whose size is no gear: error raises GearError, pad fills arguments with "
+        "zeros up to a gear and cuts the results, dynamic runs a program for all sizes.",
+        advice="pad where sizes vary freely below a known most, dynamic where gears are the common "
+        "case only.",
         in_key=True,
     )
     gear_pad_masks = Instance[Sequence[str]](
         (),
         _is_text_list,
         "list of str",
-        "Arguments that hide padding where they are zero: the user's word for it is taken.",
+        "With gear_miss='pad': names of arguments that hide padding where they are zero. The "
+        "compiler relies on it and does not check it.",
+        advice="When a PaddingError names a softmax or sum that such a mask makes safe.",
         in_key=True,
     )
-    allow_small_gears = Switch(False, "Let 0 and 1 be gears.", in_key=True)
-    gears_with_graph_breaks = Switch(False, "Gears for each graph of a model that breaks.")
+    allow_small_gears = Switch(
+        False,
+        "Allows 0 and 1 as gears, which TorchAir refuses.",
+        advice="For batches of 1.",
+        in_key=True,
+    )
+    gears_with_graph_breaks = Switch(
+        False,
+        "Allows gears in a model that torch splits into several graphs.",
+        advice="Where fullgraph=True is not possible.",
+    )
 
 
 class GeConfig(Group):
@@ -372,7 +434,7 @@ class GeConfig(Group):
     oo_level = Choice(
         "O3",
         ("O1", "O3"),
-        "O1: no rewrites of the graph.",
+        "Level of graph rewrites; O1 makes none.",
         mode=MAX_AUTOTUNE,
         pending="level O1",
         in_key=True,
@@ -388,7 +450,7 @@ class GeConfig(Group):
     oo_dead_code_elimination = Choice[bool | None](
         None,
         (None, True, False),
-        "Remove what nobody reads.",
+        "Remove operators whose results are not used.",
         mode=MAX_AUTOTUNE,
         pending="switching it",
         in_key=True,

@@ -22,12 +22,19 @@ LEAST_KEY = 32
 @dataclass(frozen=True)
 class Knob(Generic[T]):
     """One environment variable: its name, how its text is read, and its value when unset. The text
-    of a `secret` one is shown nowhere."""
+    of a `secret` one is shown nowhere.
+
+    `values` says in words what may be written, `unset` what holds without it, `summary` in one line
+    what it does, `advice` when to set it.
+    """
 
     name: str
     read: Callable[[str], T]
     default: T
+    values: str
+    unset: str
     summary: str
+    advice: str
     secret: bool = False
 
     def get(self) -> T:
@@ -81,76 +88,149 @@ def _folders(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(os.pathsep) if part)
 
 
-LOGS = Knob("KERNELMILL_LOGS", str, "", "What to log: '+lower,store' (core/log.py).")
+LOGS = Knob(
+    "KERNELMILL_LOGS",
+    str,
+    "",
+    "names of packages of `kernelmill` or `all`, separated by commas; `+` in front for more, `-` "
+    "for errors only",
+    "nothing is configured: warnings go where Python's `logging` sends them",
+    "What to log: 'store', '+lower,store', 'all,-codegen'.",
+    "`+store` shows why a kernel was compiled again, `compiler` times and kernels, `backend` the "
+    "options of each graph.",
+)
 KERNEL_META = Knob(
     "KERNELMILL_KERNEL_META",
     _folders,
     (),
-    "Folder of compiled kernels; unset: $XDG_CACHE_HOME/kernelmill/kernel_meta. With "
-    f"'{os.pathsep}' in it, read-only ones in front of the last.",
+    f"one folder, or several separated by `{os.pathsep}`",
+    "`$XDG_CACHE_HOME/kernelmill/kernel_meta`",
+    f"Folder of compiled kernels; with '{os.pathsep}', read-only folders come before the last.",
+    "Set it in every deployment, to a folder that only the service's user can write to. "
+    "`/shipped:/var/cache/kernels` reads kernels of an image first and writes new ones to the "
+    "second.",
 )
 REMOTE = Knob(
     "KERNELMILL_REMOTE",
     str,
     "",
-    "Second level behind the folder: redis://host:6379/0, or a URL that fsspec knows.",
+    "`redis://host:6379/0`, or a URL that fsspec knows (`s3://bucket/kernels`)",
+    "there is no second level",
+    "Second level of the kernel store: redis://host:6379/0, or a URL that fsspec knows.",
+    "For many hosts that start with empty disks. It needs `KERNELMILL_REMOTE_KEY` too.",
 )
 REMOTE_KEY = Knob(
     "KERNELMILL_REMOTE_KEY",
     _key,
     b"",
-    f"Key of the second level's signatures, {LEAST_KEY} characters or more; unset: it is not used.",
+    f"{LEAST_KEY} characters or more",
+    "the second level is not used",
+    "Key with which entries of the second level are signed and checked.",
+    "Give it to every host that shares the second level, as a secret. It is never shown.",
     secret=True,
 )
 REMOTE_ACCESS = Knob(
     "KERNELMILL_REMOTE_ACCESS",
     _one_of("read", "write"),
     "read",
-    "read: what is compiled is not written to the second level; write: it is.",
+    "`read` or `write`",
+    "`read`",
+    "Whether what is compiled here is written to the second level.",
+    "`write` on the few hosts that fill the store, `read` on all that serve.",
 )
 STATIC_KERNELS = Knob(
     "KERNELMILL_STATIC_KERNELS",
     str,
     "",
-    "Folder of installed static kernels; default ~/.local/share/kernelmill/static_kernels.",
+    "a folder",
+    "`~/.local/share/kernelmill/static_kernels`",
+    "Folder of installed static kernels.",
+    "Where the home directory of the service does not exist or is not kept.",
 )
 RECORD_OPS = Knob(
-    "KERNELMILL_RECORD_OPS", str, "", "File to which the operators that run are appended."
+    "KERNELMILL_RECORD_OPS",
+    str,
+    "",
+    "a file, which is appended to",
+    "nothing is recorded",
+    "File to which the operators that run are appended, with their shapes.",
+    "In a test run of the service; `kernelmill static build` then packs kernels for these shapes.",
 )
 CACHE_HOME = Knob(
     "KERNELMILL_CACHE_HOME",
     str,
     "",
-    "Folder of cache_compile; unset: $XDG_CACHE_HOME/kernelmill/methods.",
+    "a folder",
+    "`$XDG_CACHE_HOME/kernelmill/methods`",
+    "Folder of cache_compile, where the call names none.",
+    "Set it in every deployment that uses `cache_compile`, for the same reasons as "
+    "`KERNELMILL_KERNEL_META`.",
 )
 ON_UNTRUSTED = Knob(
     "KERNELMILL_ON_UNTRUSTED",
     _one_of("error", "memory"),
     "error",
-    "What comes of a folder that others can write to: error, or memory: it is not used.",
+    "`error` or `memory`",
+    "`error`",
+    "What to do with a folder that other users can write to: error, or memory: it is not used.",
+    "`memory` in containers that run under a user id of their own and cannot mend the folders of "
+    "their image. `config.on_untrusted` is the same for one backend.",
 )
 XDG_CACHE_HOME = Knob(
     "XDG_CACHE_HOME",
     str,
     "",
-    "What is kept is below it, in kernelmill, where no folder is named; unset: ~/.cache.",
+    "a folder",
+    "`~/.cache`",
+    "Kernels and cached methods are in its folder kernelmill, where no other folder is named.",
+    "The system's own convention; where the home directory of a service is missing or read-only, "
+    "the two variables above are clearer.",
 )
 TARGET = Knob(
     "KERNELMILL_TARGET",
     str,
     "",
-    "Compile for x86-64-v2, -v3 or -v4 instead of all that this machine has (core/isa.py).",
+    "a name that `config.target` takes, such as `x86-64-v3`",
+    "all instructions of this machine are used",
+    "Instruction set to compile for: x86-64-v2, x86-64-v3, ... (core/isa.py).",
+    "When kernels are compiled on one machine and run on older ones. This machine must be able to "
+    "run it. `config.target` is the same for one backend.",
 )
-DEBUG = Knob("KERNELMILL_DEBUG", _switch, False, "1: verify every IR after every pass.")
+DEBUG = Knob(
+    "KERNELMILL_DEBUG",
+    _switch,
+    False,
+    "`1` or `0`",
+    "programs are verified once",
+    "1: verify every intermediate program after every pass.",
+    "When you work on the compiler, or report a fault of it. Compiles take longer.",
+)
 STRICT = Knob(
-    "KERNELMILL_STRICT", _switch, False, "1: raise where a graph would run in torch as a whole."
+    "KERNELMILL_STRICT",
+    _switch,
+    False,
+    "`1` or `0`",
+    "the graph runs in torch, with a warning",
+    "1: raise an error where a whole graph would run in torch.",
+    "In tests, so that a model that stops being compiled is found there.",
 )
-RANK = Knob("RANK", _count, 0, "This process' number in a distributed job, for file names.")
+RANK = Knob(
+    "RANK",
+    _count,
+    0,
+    "a whole number from 0",
+    "0",
+    "Number of this process in a distributed job, for file names.",
+    "torchrun sets it; nothing else needs to.",
+)
 LOCAL_WORLD_SIZE = Knob(
     "LOCAL_WORLD_SIZE",
     _positive,
     None,
-    "Processes of a distributed job on this machine, which share static kernel compiles.",
+    "a whole number from 1",
+    "each process compiles static kernels for itself",
+    "Processes of the job on this machine, which share the compile of static kernels.",
+    "torchrun sets it; set it yourself where another launcher starts the processes of a job.",
 )
 
 _Any = Knob[str] | Knob[bytes] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[str, ...]]

@@ -1,0 +1,32 @@
+"""The pages of options and environment variables say what the definitions say."""
+
+import pytest
+
+from kernelmill.config import CompilerConfig
+from kernelmill.core.knobs import KNOBS
+from tests.repo.source import ROOT
+from tools import reference
+
+PAGES = {"options.md": reference.options_page, "environment.md": reference.environment_page}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_its_definitions_make(name):
+    committed = (ROOT / "docs" / name).read_text()
+    assert committed == PAGES[name](), "run `python -m tools.reference`"
+
+
+def test_every_option_and_variable_is_on_its_page():
+    options, environment = (page() for page in PAGES.values())
+    names = [name for name, _, _ in CompilerConfig().options()]
+    shown = [{f"| `{name}` |", f"| `{name.rpartition('.')[2]}` |"} for name in names]
+    missing = [cells for cells in shown if not any(cell in options for cell in cells)]
+    assert missing == []
+    assert [knob.name for knob in KNOBS if f"\n## {knob.name}\n" not in environment] == []
+
+
+def test_every_option_that_does_something_is_a_sentence_with_its_values():
+    effective = [(n, o) for n, o, _ in CompilerConfig().options() if not (o.inert or o.pending)]
+    assert len(effective) > 15
+    assert [name for name, option in effective if not option.summary.endswith(".")] == []
+    assert [name for name, option, _ in CompilerConfig().options() if not option.values()] == []

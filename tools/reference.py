@@ -1,0 +1,143 @@
+"""Writes the pages of options and environment variables from their definitions.
+
+    python -m tools.reference
+
+The pages are committed; a test of the repository compares them with what this makes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from kernelmill.config import CompilerConfig
+from kernelmill.config.option import Choice, Group, Option, Sub
+from kernelmill.core.knobs import KNOBS
+from kernelmill.core.log import ROOMS
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+WRITTEN = "<!-- Written by `python -m tools.reference`; change the definitions instead. -->\n"
+
+OPTIONS = """# Options
+
+Options are attributes of `kernelmill.CompilerConfig`. Each value is checked where it is set: an
+unknown name or a value that is not allowed is a `ConfigError` that lists what there is.
+
+    config = kernelmill.CompilerConfig()
+    config.inference_config.gear_miss = "pad"
+    backend = kernelmill.get_backend(compiler_config=config)
+    compiled = torch.compile(model, backend=backend)
+
+The same options can be given to `torch.compile` by their dotted names:
+
+    torch.compile(model, backend="kernelmill", options={"inference_config.gear_miss": "pad"})
+
+Names, defaults and allowed values are TorchAir's where TorchAir has the option. An option with a
+*mode* belongs to that `config.mode`; setting it in the other mode is a `UserWarning`.
+"""
+
+WITHOUT_EFFECT = """
+## Options without effect
+
+TorchAir scripts may set these. They are checked like others; setting one to another value than
+its default is a `UserWarning` with the reason below.
+
+| option | values | default | why it does nothing |
+|---|---|---|---|
+"""
+
+ENVIRONMENT = """# Environment variables
+
+Each is read when it is needed, so a script may set it before its first compile. An empty value
+counts as unset. A value that cannot be read is a `ConfigError` with the variable's name. What
+belongs to one model is an [option](options.md).
+
+| variable | what it does |
+|---|---|
+"""
+
+
+def options_page() -> str:
+    """The text of docs/options.md."""
+    sections = (_section(title, group) for title, group in _groups("", CompilerConfig))
+    return WRITTEN + OPTIONS + "".join(sections) + WITHOUT_EFFECT + _without_effect()
+
+
+def environment_page() -> str:
+    """The text of docs/environment.md."""
+    rows = "".join(f"| [`{k.name}`](#{k.name.lower()}) | {_cell(k.summary)} |\n" for k in KNOBS)
+    parts = (
+        f"\n## {k.name}\n\n{k.summary}\n\n- Values: {k.values}.\n- Unset: {k.unset}.\n"
+        f"- Advice: {k.advice}\n"
+        for k in KNOBS
+    )
+    packages = ", ".join(f"`{room}`" for room in ROOMS)
+    logs = f"\nThe packages that `KERNELMILL_LOGS` may name: {packages}.\n"
+    return WRITTEN + ENVIRONMENT + rows + "".join(parts) + logs
+
+
+def _groups(path: str, group: type[Group]) -> Iterator[tuple[str, type[Group]]]:
+    """(dotted name, group) of a group and all below."""
+    yield path, group
+    for name in group.names():
+        inner = vars(group)[name]
+        if isinstance(inner, Sub):
+            yield from _groups(f"{path}.{name}" if path else name, inner.group)
+
+
+def _options(group: type[Group]) -> Iterable[tuple[str, Option[Any]]]:
+    members = ((name, vars(group)[name]) for name in group.names())
+    return ((name, member) for name, member in members if isinstance(member, Option))
+
+
+def _section(path: str, group: type[Group]) -> str:
+    """The table of a group's options that do something; nothing where there are none."""
+    rows = [
+        f"| `{name}` | {_values(option)} | `{option.default!r}` | {_meaning(option)} |\n"
+        for name, option in _options(group)
+        if not (option.inert or option.pending)
+    ]
+    if not rows:
+        return ""
+    title = f"config.{path}" if path else "config"
+    return f"\n## {title}\n\n| option | values | default | meaning |\n|---|---|---|---|\n" + (
+        "".join(rows)
+    )
+
+
+def _meaning(option: Option[Any]) -> str:
+    parts = [_cell(option.summary)]
+    if option.advice:
+        parts.append(f"*Advice:* {_cell(option.advice)}")
+    if option.mode:
+        parts.append(f"*Mode:* `{option.mode}`.")
+    return "<br>".join(parts)
+
+
+def _values(option: Option[Any]) -> str:
+    if isinstance(option, Choice):
+        return ", ".join(f"`{value!r}`" for value in option.allowed)
+    return option.values().replace("|", "\\|")
+
+
+def _without_effect() -> str:
+    rows: list[str] = []
+    for name, option, _ in CompilerConfig().options():
+        reason = option.inert or (f"not built yet: {option.pending}" if option.pending else "")
+        if reason:
+            row = (f"`{name}`", _values(option), f"`{option.default!r}`", _cell(reason))
+            rows.append(f"| {' | '.join(row)} |\n")
+    return "".join(rows)
+
+
+def _cell(text: str) -> str:
+    """Text as a table's cell: bars escaped; names with underscores and calls as code."""
+    text = re.sub(r"(?<![`\w./])((?:\./)?[\w.]*\w_\w[\w.]*\w(?:\(\)|='\w+')?)", r"`\1`", text)
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    (DOCS / "options.md").write_text(options_page())
+    (DOCS / "environment.md").write_text(environment_page())
