@@ -300,6 +300,28 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             sizes=(65, 1),
         ),
     ),
+    "the first of the zeros in a window": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 4, 64, fill="special"), made("bb", 2, 3, 9, 9, fill="special")],
+            [
+                step("v", "F.max_pool1d", A, 2, 2),
+                step("w", "F.max_pool1d", A, 5, 1),
+                step("x", "F.max_pool2d", Ref("bb"), 3, 2, 1),
+            ],
+            "v w x",
+        ),
+    ),
+    "the first of the zeros in the only window": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 1, 40, fill="masked")],
+            [
+                step("w", "torch.nan_to_num", A, neginf=-0.0),
+                step("v", "F.max_pool1d", W, 40),
+            ],
+        ),
+    ),
 }
 
 
@@ -317,6 +339,26 @@ REFUSED: dict[str, tuple[str, Program]] = {
             [made("a", N, 0, 0), step("b", "operator.getitem", A, (Slice(None, None, 2),))],
             [step("v", "torch.round", A)],
             "b",
+        ),
+    ),
+    "a dim that squeeze takes out in one gear": (
+        "gears",
+        replace(
+            program([made("a", N)], [step("w", "torch.squeeze", A), step("v", "torch.neg", W)]),
+            sizes=(5, 1),
+        ),
+    ),
+    "a number of windows that the trace takes for 1": (
+        "gears",
+        replace(
+            program(
+                [made("a", 0, N)],
+                [
+                    step("w vb", "torch.var_mean", A, -2, correction=0),
+                    step("v", "Tensor.unfold", Ref("vb"), 0, 2, 3),
+                ],
+            ),
+            sizes=(4, 7),
         ),
     ),
     "arguments that share memory, with sizes that vary, and are written to": (

@@ -30,7 +30,7 @@ from kernelmill.backend.arguments import (
     in_order,
     shared_memory,
 )
-from kernelmill.backend.gear_calls import GearedCall, geared_call
+from kernelmill.backend.gear_calls import GearedCall, check_squeezes, geared_call
 from kernelmill.backend.gears import (
     CaptureGears,
     ShownGearError,
@@ -260,6 +260,8 @@ class _Compilation:
                     "to: pass a clone of the others"
                 )
             raise UnsupportedError("arguments that share memory are written to")
+        if self.gears is not None:
+            check_squeezes(gm, self.gears)
         names = argument_names(placeholders, self.sources)
         roles = [InputRole.USER] * len(placeholders)
         context = TracingContext.try_get()

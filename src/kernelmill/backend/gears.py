@@ -136,7 +136,11 @@ class CaptureGears:
 
     def unfit_text(self, gear: Gear) -> str:
         """Why the model has no program for a gear that was declared."""
-        return f"the gear ({self.gears.describe(gear)}) does not fit the model: {self.unfit[gear]}"
+        return self.misfit(gear, self.unfit[gear])
+
+    def misfit(self, gear: Gear, why: str) -> str:
+        """The message for a gear that the trace does not hold for."""
+        return f"the gear ({self.gears.describe(gear)}) does not fit the model: {why}"
 
     def _static_mismatch(self, marked: Marked, shapes: Mapping[str, Sequence[int]]) -> str:
         shape = shapes.get(marked.name)

@@ -165,6 +165,17 @@ def _extreme(function: Callable[..., Tensor], operands: Sequence[Tensor], attrs:
     return function(operands[0], attrs["dims"]) if attrs["dims"] else operands[0]
 
 
+def _max(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
+    found = _extreme(torch.amax, operands, attrs)
+    if not attrs.get("ordered") or not found.dtype.is_floating_point or not operands[0].numel():
+        return found
+    rank, dims = operands[0].dim(), attrs["dims"]
+    x = operands[0].permute(*(d for d in range(rank) if d not in dims), *dims)
+    x = x.reshape(*found.shape, -1)
+    first = (x == found.unsqueeze(-1)).to(torch.uint8).argmax(-1, keepdim=True)
+    return torch.where(found.isnan(), found, x.gather(-1, first).squeeze(-1))
+
+
 def _peak(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
     numbers = operands[0].masked_fill(operands[0].isnan(), -torch.inf)
     return _extreme(torch.amax, (numbers,), attrs)
@@ -182,7 +193,7 @@ def _scan(function: Callable[..., Tensor], operands: Sequence[Tensor], attrs: At
 
 EAGER["reduce_sum"] = _sum
 EAGER["reduce_prod"] = _prod
-EAGER["reduce_max"] = partial(_extreme, torch.amax)
+EAGER["reduce_max"] = _max
 EAGER["reduce_min"] = partial(_extreme, torch.amin)
 EAGER["reduce_maxnum"] = _peak
 EAGER["argmax"] = partial(_arg, torch.argmax)

@@ -177,7 +177,8 @@ _define("layout", OpKind.LAYOUT, 1, "strides", rule.layout, rearranges=True, kee
 # ---- reductions and scans -------------------------------------------------------------------
 
 # Half types accumulate in f32. reduce_max and reduce_min give NaN when any element is NaN; on bool
-# they are any and all. reduce_maxnum is the largest element that is a number, -inf if none is.
+# they are any and all. Of zeros of both signs any is the largest: with `ordered` the first in the
+# order of the dims. reduce_maxnum is the largest element that is a number, -inf if none is.
 # Integers wrap.
 for _name, _join, _join_bool, _rule in (
     ("sum", "add", "or", rule.number_reduce),
@@ -185,8 +186,9 @@ for _name, _join, _join_bool, _rule in (
     ("max", "max", "or", rule.reduce),
     ("min", "min", "and", rule.reduce),
 ):
+    _attrs = "dims ordered?" if _name == "max" else "dims"
     _define(
-        f"reduce_{_name}", OpKind.REDUCE, 1, "dims", _rule, kernel_op=_join,
+        f"reduce_{_name}", OpKind.REDUCE, 1, _attrs, _rule, kernel_op=_join,
         kernel_op_bool=_join_bool,
     )  # fmt: skip
 _define(

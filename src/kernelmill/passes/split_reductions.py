@@ -38,6 +38,8 @@ class SplitReductions:
     def _parts(self, node: Node) -> int | None:
         if OPS[node.op].kind is not OpKind.REDUCE or OPS[node.op].kernel_op is None:
             return None
+        if node.attrs.get("ordered"):
+            return None
         reduced = _static([node.operands[0].shape[d] for d in _dims(node)])
         kept = _static(node.result.shape)
         if reduced is None or kept is None or kept > self.most or reduced < self.least:

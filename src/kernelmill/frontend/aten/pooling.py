@@ -79,7 +79,8 @@ def _max_pool(
     windows = _Windows(e, x, size, stride, padding, dilation, ceil, count)
     view = windows.view(e, x, _lowest(x.dtype))
     rank = len(view.shape)
-    result = e.reduce("reduce_max", view, range(rank - count, rank))
+    # Of zeros of both signs eager takes the first.
+    result = e.emit("reduce_max", view, dims=tuple(range(rank - count, rank)), ordered=True)
     if not e.used[1]:
         return result, None
     flat = e.reshape(view, (*view.shape[:-count], product(windows.size)))

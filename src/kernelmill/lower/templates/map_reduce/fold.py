@@ -67,17 +67,17 @@ class Fold:
         beside: Callable[[], None] | None = None,
     ) -> list[Registers]:  # fmt: skip
         """One pass with the vector along the last of `axes`: each reduction's scalars. `beside` is
-        called for each whole vector."""
+        called for each whole vector. Where the order of the elements counts, a vector is one."""
         self._spill, self._beside = spill, beside
-        lanes = self.loops.lanes if axes else 1
-        state, types = self._start(reductions, lanes)
+        vectors = bool(axes) and not any(r.is_ordered for r in reductions)
+        state, types = self._start(reductions, self.loops.lanes if vectors else 1)
 
         def leaf(carried: list[Register]) -> list[Register]:
-            if not axes:
+            if not vectors:
                 return self._elements(reductions, carried, None)
             return self._vectors(axes[-1], reductions, carried, types)
 
-        final = self._nest(axes[:-1], state, types, leaf)
+        final = self._nest(axes[:-1] if vectors else axes, state, types, leaf)
         groups = split(reductions, final)
         return [r.across_lanes(self.b, g) for r, g in zip(reductions, groups, strict=True)]
 

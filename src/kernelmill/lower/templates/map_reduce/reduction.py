@@ -45,6 +45,11 @@ class Reduction:
         return self.node.op in ("argmax", "argmin")
 
     @property
+    def is_ordered(self) -> bool:
+        """Whether one element must be folded in after the other, in the order of the dims."""
+        return bool(self.node.attrs.get("ordered"))
+
+    @property
     def _fold(self) -> str:
         definition = OPS[self.node.op]
         found = definition.kernel_op_bool if self.dtype == BOOL else definition.kernel_op

@@ -54,6 +54,8 @@ def plan_nest(nest: Nest, machine: Machine) -> NestSchedule:
     outer, merged, accesses = merge_axes(axes_of(group.outer, group.extents), _accesses(nest))
     inner, more, accesses = merge_axes(axes_of(group.inner, group.extents), accesses)
     along_inner = bool(nest.reductions) and _reads_along_inner(outer, inner, accesses, lanes)
+    if outer and any(v.node is not None and v.node.attrs.get("ordered") for v in nest.reductions):
+        along_inner = False
     vector = _best_outer(outer, accesses, lanes) if outer and not along_inner else None
     work = _work(nest, machine, accesses, lanes, count([*outer, *inner]))
     return NestSchedule(

@@ -26,11 +26,12 @@ from kernelmill.core.dtype import (
 )
 from kernelmill.core.machine import Machine, profile
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.templates.map_reduce.emit import MOST_TOGETHER
 from kernelmill.plan.ir import Launch
-from tests.compiled import check, graph, lowered, program, whole
+from tests.compiled import check, graph, lowered, program, run_compiled, whole
 
 OLDER = (profile("x86-64-v2"), profile("x86-64-v3"))
 FOLDS = ("reduce_sum", "reduce_prod", "reduce_max", "reduce_min")
@@ -469,3 +470,20 @@ def test_the_largest_is_nan_wherever_one_is() -> None:
     for row in range(200):
         x[row, row] = torch.nan
     check(graph(build, (F32, (200, 200))), x, targets=OLDER)
+
+
+@pytest.mark.parametrize("shape", [(40,), (3, 5), (6, 20, 2)], ids=str)
+@pytest.mark.parametrize("dtype", [F32, F64, BF16], ids=str)
+def test_the_first_of_zeros_of_both_signs(shape: tuple[int, ...], dtype: DType) -> None:
+    def build(b: GraphBuilder, x: Value) -> list[Value]:
+        return [b.emit("reduce_max", x, dims=(len(shape) - 1,), ordered=True)]
+
+    chosen = torch.randint(0, 4, shape, generator=torch.Generator().manual_seed(len(shape)))
+    x = torch.tensor([0.0, -0.0, -1.0, -2.0])[chosen].to(to_torch(dtype))
+    x[..., -1] = 0.0
+    (found,) = run_compiled(graph(build, (dtype, shape)), [x])
+    (meant,) = run_graph(graph(build, (dtype, shape)), [x])
+    first = torch.stack([row[row == 0][0] for row in x.reshape(-1, shape[-1])])
+    expected = torch.signbit(first.reshape(found.shape))
+    assert torch.equal(torch.signbit(found), expected)
+    assert torch.equal(torch.signbit(meant), expected)
