@@ -6,20 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import F32, F64, DType
+from kernelmill.core.dtype import BF16, F32, F64, DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.access import contiguity
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext, NothingPacked
-from kernelmill.lower.templates.attention.spec import AttentionSpec
+from kernelmill.lower.templates.attention.spec import AttentionSpec, WordOperands, Words
+from kernelmill.lower.weights.dot_operand import DotOperand
+
+Reader = Callable[[Value, int, DType], Callable[..., Register]]
+"""How an operand of which so many heads share one is read, in a type."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class AttentionBinding(NothingPacked):
             accumulate=dtype, group=group,
             key_contiguous_along="n" if self._outer_is_contiguous(key) else "d",
         )  # fmt: skip
+        spec = replace(spec, words=self._words(spec, emitter.builder, reader))
         if mask is None:
             return spec
         kind = "keep" if mask.dtype.name == "bool" else "add"
@@ -68,11 +73,41 @@ class AttentionBinding(NothingPacked):
         return replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
 
     def _outer_is_contiguous(self, key: Value) -> bool:
+        return self._contiguous_along(key) == "outer"
+
+    def _contiguous_along(self, operand: Value) -> str | None:
+        """Along "outer": neighbouring rows are neighbours in memory; "k": their elements are."""
         found, _ = contiguity(
-            key, lambda bi, row, ki: (*bi, row, *ki), key.shape[:2], key.shape[2], key.shape[3:],
-            self.context.stored,
+            operand, lambda bi, row, ki: (*bi, row, *ki), operand.shape[:2], operand.shape[2],
+            operand.shape[3:], self.context.stored,
         )  # fmt: skip
-        return found == "outer"
+        return found
+
+    def _words(self, spec: AttentionSpec, b: KernelBuilder, reader: Reader) -> WordOperands | None:
+        """The operands for tiles, if these are worth it."""
+        node, machine = self.context.group.seed, self.context.machine
+        assert node is not None
+        query, key, value = node.operands[:3]
+        if not query.dtype == key.dtype == value.dtype == BF16:
+            return None
+        sizes = (size_hint(size) for size in (spec.rows, spec.keys, spec.depth))
+        unit = machine.product_unit(BF16, BF16, *sizes)
+        if unit.rows == 1:
+            return None
+
+        def along_depth(operand: Value, group: int) -> Words:
+            load = reader(operand, group, BF16)
+            numbers = DotOperand(
+                BF16, spec.depth, lambda bi, row, d, lane: load(b, bi, row, d, lane)
+            )
+            return Words(numbers.loader, self._contiguous_along(operand))
+
+        of_value = reader(value, spec.group, BF16)
+        values = DotOperand(BF16, spec.keys, lambda bi, e, n, lane: of_value(b, bi, n, e, lane))
+        turned = {"outer": "k", "k": "outer", None: None}[self._contiguous_along(value)]
+        return WordOperands(
+            unit, along_depth(query, 1), along_depth(key, spec.group), Words(values.loader, turned)
+        )
 
 
 def _broadcast(index: Index, value: Value) -> Index:

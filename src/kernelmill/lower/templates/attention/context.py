@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, floordiv, mod
+from kernelmill.core.dtype import BF16
+from kernelmill.core.isa import TILE_ROWS
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.tiles import TILE_WORDS, WORDS
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
 from kernelmill.lower.templates.attention.scratch import ScratchLayout
 from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadElement
@@ -111,12 +114,17 @@ class AttentionContext:
         return self.builder.op("splat", value, dtype=value.type.dtype, lanes=lanes)
 
     def start_row(self, row: Row) -> None:
-        """Put the scaled query into scratch. Nothing is summed yet."""
+        """Put the scaled query into scratch, and begin its sums."""
         scratch, spec = self.scratch, self.spec
         for start, lanes in self.row_vectors(spec.depth):
             query = self.load_vector(spec.query, row.batch, row.m, start, lanes)
             offset = scratch.queries + row.number * scratch.query_row + start
             self.write(offset, self.builder.op("mul", query, spec.scale))
+        self.start_sums(row)
+
+    def start_sums(self, row: Row) -> None:
+        """Nothing is summed yet."""
+        scratch = self.scratch
         if self.schedule.single_block:
             return
         self.write(scratch.peaks + row.number, float("-inf"))
@@ -143,6 +151,23 @@ class AttentionContext:
     def score_offset(self, tile_row: Dim, column: Dim) -> Dim:
         """The offset of a score of the current register tile in scratch."""
         return self.scratch.scores + tile_row * self.scratch.score_row + column
+
+    def read_scores(self, offset: Dim) -> Value:
+        """A vector of scores, scaled where the queries were not."""
+        scores = self.read(offset, self.schedule.lanes)
+        return self.builder.op("mul", scores, self.spec.scale) if self.schedule.tiled else scores
+
+    def write_weights(self, tile_row: Dim, vector: Dim, weights: Value) -> None:
+        """Exponentials of scores: in the place of these, or in bf16 in tiles."""
+        if not self.schedule.tiled:
+            self.write(self.score_offset(tile_row, vector * self.schedule.lanes), weights)
+            return
+        along = self.schedule.keys // (2 * WORDS)
+        tile = floordiv(tile_row, TILE_ROWS) * along + floordiv(vector, 2)
+        row = mod(tile_row, TILE_ROWS) * WORDS
+        place = self.scratch.weights + tile * TILE_WORDS + row
+        place = place * 2 + mod(vector, 2) * WORDS
+        self.builder.store(SCRATCH, place, self.builder.op("cast", weights, dtype=BF16))
 
     def query_elements(self, tile: Tile, d: Dim) -> list[Value]:
         """Element d of each of the tile's scaled queries."""

@@ -1,4 +1,4 @@
-"""The attention kernel: finds what the task works on, and emits it packed or streamed."""
+"""The attention kernel: finds what the task works on, and emits it packed, tiled or streamed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from kernelmill.lower.emit.tasks import task_index
 from kernelmill.lower.templates.attention.context import AttentionContext
 from kernelmill.lower.templates.attention.emit_packed import emit_packed
 from kernelmill.lower.templates.attention.emit_streamed import emit_streamed
+from kernelmill.lower.templates.attention.emit_tiled import emit_tiled
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
 from kernelmill.lower.templates.attention.scratch import scratch_layout
 from kernelmill.lower.templates.attention.spec import AttentionSpec
@@ -27,5 +28,7 @@ def emit_attention(
     *outer, block = task_index(builder, grid, task)
     if schedule.streamed:
         emit_streamed(context, (*outer[:-1], outer[-1] * schedule.heads), block * schedule.rows)
+    elif schedule.tiled:
+        emit_tiled(context, tuple(outer), block * schedule.rows)
     else:
         emit_packed(context, tuple(outer), block * schedule.rows)

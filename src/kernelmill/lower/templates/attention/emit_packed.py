@@ -46,12 +46,12 @@ def _emit_block(
         maximum(0, floordiv(start - first, tile_rows) * tile_rows) if context.spec.causal else 0
     )
     with context.builder.loop(skipped, stop - first, tile_rows, prefix="r") as loop:
-        tile = Tile(loop.index, tile_rows, partial(_row, context, batch, first, loop.index))
+        tile = Tile(loop.index, tile_rows, partial(row_of_tile, context, batch, first, loop.index))
         seen = minimum(end, first + loop.index + tile_rows) if context.spec.causal else end
         _emit_tile(context, tile, start, seen - start)
 
 
-def _row(context: AttentionContext, batch: Dims, first: Dim, number: Dim, i: Dim) -> Row:
+def row_of_tile(context: AttentionContext, batch: Dims, first: Dim, number: Dim, i: Dim) -> Row:
     """Row i of the tile that starts at `number`; one past the end repeats the last one's mask."""
     b, total = context.builder, context.spec.rows
     whole = isinstance(total, int) and total % context.schedule.tile_rows == 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.isa import TILE_ROWS
 from kernelmill.core.machine import Machine
 from kernelmill.lower.templates.attention.candidates import AttentionCandidate, with_candidate
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
@@ -50,11 +51,15 @@ def plan_attention(
         rows_at_a_time = max(spec.rows, 1)
     tile = _TILE[machine.isa.vector_registers]
     lanes = machine.isa.lanes(spec.accumulate)
+    row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
+    most = max(1, min(_BLOCK_KEYS, machine.l2_bytes // 2 // row))
     if rows_at_a_time:
         schedule = _streamed(spec, lanes, tile, machine.isa.has_fma, rows_at_a_time)
+    elif spec.words is not None:
+        few = isinstance(spec.rows, int) and spec.rows <= TILE_ROWS
+        tile = (TILE_ROWS if few else 2 * TILE_ROWS), 2
+        schedule = replace(_packed(spec, lanes, tile, machine.isa.has_fma, most), tiled=True)
     else:
-        row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
-        most = max(1, min(_BLOCK_KEYS, machine.l2_bytes // 2 // row))
         schedule = _packed(spec, lanes, tile, machine.isa.has_fma, most)
     if candidate is not None:
         schedule = with_candidate(schedule, spec, candidate)

@@ -11,6 +11,8 @@ from kernelmill.core.dim import Dim
 class AttentionSchedule:
     """How the work is cut. `scratch_bytes` are of one thread, `work` is nanoseconds of one core.
 
+    tiled        many rows on a unit that multiplies tiles: queries, keys, values and weights are
+                 copied into tiles of `spec.words`; tile_rows are those of one or two tiles.
     streamed     True: few rows, keys and values read in place. False: packed blocks of them.
     lanes        elements of a vector; `use_fma` tells whether a*b + c is one instruction.
     heads        query heads of a task (more than 1 only when streamed).
@@ -31,5 +33,6 @@ class AttentionSchedule:
     keys: int
     single_block: bool
     tasks: Dim
+    tiled: bool = False
     scratch_bytes: int = 0
     work: Dim = 0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelmill.core.isa import TILE_ROWS
+from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.tiles import TILE_WORDS, WORDS
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
@@ -19,6 +22,11 @@ class ScratchLayout:
     sums     [rows][value_depth]       weighted sums of values so far
     peaks, totals  [rows]              largest score, and sum of exponentials relative to it
     factors  [tile rows]               what older sums of a tile's rows are scaled by
+    weights  [tile][keys / 32]         of a tiled schedule, the exponentials in tiles of bf16
+
+    In a tiled schedule queries, keys and values are in tiles too, each TILE_WORDS elements:
+    [row tile][tile along the depth], [tile of keys][tile along the depth] and
+    [tile along the value's depth][tile along the keys].
     """
 
     query_row: int
@@ -33,6 +41,7 @@ class ScratchLayout:
     peaks: int
     totals: int
     factors: int
+    weights: int
     elements: int
 
 
@@ -43,15 +52,24 @@ def scratch_layout(spec: AttentionSpec, schedule: AttentionSchedule) -> ScratchL
     query_row, value_row = _round_up(spec.depth, lanes), _round_up(spec.value_depth, lanes)
     rows, width = schedule.heads * schedule.rows, schedule.panel * lanes
     packed = 0 if schedule.streamed else schedule.keys
+    queries, keys, values = rows * query_row, packed * spec.depth, packed * value_row
+    weights = 0
+    if schedule.tiled:
+        depth = part_count(spec.depth, 2 * WORDS) * TILE_WORDS
+        along = schedule.keys // (2 * WORDS) * TILE_WORDS
+        queries, keys = rows // TILE_ROWS * depth, schedule.keys // WORDS * depth
+        values = value_row // WORDS * along
+        weights = schedule.tile_rows // TILE_ROWS * along
     sizes = (
-        rows * query_row,
-        packed * spec.depth,
-        packed * value_row,
+        queries,
+        keys,
+        values,
         schedule.tile_rows * schedule.keys,
         rows * value_row,
         _round_up(rows, lanes),
         _round_up(rows, lanes),
         _round_up(schedule.tile_rows, lanes),
+        weights,
     )
     offsets = [0]
     for size in sizes:

@@ -71,9 +71,9 @@ def _peaks(
         peaks: list[Value] = []
         for row, i, peak in zip(rows, numbers, loop.carried, strict=True):
             offset = context.score_offset(i, first)
-            score = context.read(offset, lanes)
+            score = context.read_scores(offset)
             masked = _masked(context, row, score, start + first, exists)
-            if masked is not score:
+            if masked is not score or context.schedule.tiled:
                 context.write(offset, masked)
             peaks.append(context.larger(masked, peak))
         loop.carry(*peaks)
@@ -131,7 +131,7 @@ def _totals(
         for i, shift, total in zip(numbers, shifts, loop.carried, strict=True):
             offset = context.score_offset(i, loop.index * lanes)
             power = _power(context, b.op("sub", context.read(offset, lanes), shift))
-            context.write(offset, power)
+            context.write_weights(i, loop.index, power)
             totals.append(b.op("add", total, power))
         loop.carry(*totals)
     return [b.op("reduce_add", total) for total in loop.results]

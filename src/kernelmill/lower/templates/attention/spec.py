@@ -13,10 +13,12 @@ from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32, DType
+from kernelmill.core.isa import DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.callbacks import LoadElement as LoadWord
 
 LoadElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None], Value]
 """`load(builder, batch, row, column, lane)`: one element, or with a lane the vector of elements
@@ -24,6 +26,29 @@ along the lane's symbol, which occurs in row or column. A scalar may stand for e
 
 StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None, Value], None]
 """`store(builder, batch, m, e, lane, value)`: one element of the result, or a vector along e."""
+
+
+@dataclass(frozen=True)
+class WordOperands:
+    """Operands of bf16 in words of two neighbours, for a `unit` that multiplies tiles of them. All
+    are read as `load(builder, batch, outer, (word,), lane)`, `contiguous_along` "outer" or "k".
+
+    query, key  a word is two numbers of one query or key, which is `outer`.
+    value       a word is two keys' numbers at place `outer` of their values.
+    """
+
+    unit: DotUnit
+    query: Words
+    key: Words
+    value: Words
+
+
+@dataclass(frozen=True)
+class Words:
+    """How one of them is read, and what of it is contiguous in memory."""
+
+    load: LoadWord
+    contiguous_along: str | None
 
 
 @dataclass(frozen=True)
@@ -43,6 +68,7 @@ class AttentionSpec:
     group        how many consecutive heads (last batch dim) share one key and value head; a factor
                  of that dim. Only a hint: keys and values are then read once for several heads.
     key_contiguous_along  "d" or "n": the index whose neighbours are neighbours in memory.
+    words        the operands as a unit for tiles takes them, where it is to be used for many rows.
     """
 
     batch: Dims
@@ -61,3 +87,4 @@ class AttentionSpec:
     accumulate: DType = F32
     group: int = 1
     key_contiguous_along: str = "d"
+    words: WordOperands | None = None

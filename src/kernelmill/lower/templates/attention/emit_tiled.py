@@ -1,0 +1,179 @@
+"""Many query rows on a unit that multiplies tiles.
+
+Queries, and blocks of keys and values, are copied into tiles; so are the exponentials of scores,
+rounded to bf16 as eager's are. Sums and the softmax are in f32.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
+from kernelmill.core.isa import TILE_ROWS
+from kernelmill.kernel.ir import SCRATCH, VType
+from kernelmill.lower.elements.sizes import Dims, part_count
+from kernelmill.lower.emit.context import EmitContext
+from kernelmill.lower.emit.tiles import (
+    TILE_WORDS,
+    WORDS,
+    Part,
+    TileBlock,
+    TilesInMemory,
+    TileSource,
+    copy_a_tiles,
+    copy_b_tiles,
+)
+from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.emit_packed import row_of_tile
+from kernelmill.lower.templates.attention.softmax import exponentiate
+from kernelmill.lower.templates.attention.spec import WordOperands, Words
+
+_KEYS = 2 * WORDS
+"""Keys of a tile along them."""
+
+
+def emit_tiled(context: AttentionContext, batch: Dims, first: Dim) -> None:
+    """The query rows of one task, from `first` on."""
+    _Tiled(context, batch, first).emit()
+
+
+class _Tiled:
+    """One task."""
+
+    def __init__(self, context: AttentionContext, batch: Dims, first: Dim) -> None:
+        spec, schedule = context.spec, context.schedule
+        assert spec.words is not None
+        assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
+        self.context = context
+        self.b = context.builder
+        self.words: WordOperands = spec.words
+        self.batch = batch
+        self.first = first
+        self.stop = minimum(first + schedule.rows, spec.rows)
+        self.depth = part_count(spec.depth, 2 * WORDS)
+        self.value_depth = spec.value_depth
+        self.down = schedule.tile_rows // TILE_ROWS
+
+    def emit(self) -> None:
+        context, spec, b = self.context, self.context.spec, self.b
+        self._copy_queries()
+        with b.loop(self.first, self.stop, prefix="m") as loop:
+            context.start_sums(Row(self.batch, loop.index, loop.index - self.first))
+        keys = minimum(spec.keys, self.stop) if spec.causal else spec.keys
+        if context.schedule.single_block:
+            self._block(0, keys)
+        else:
+            size = context.schedule.keys
+            with b.loop(0, keys, size, prefix="n") as loop:
+                self._block(loop.index, minimum(loop.index + size, keys))
+        with b.loop(self.first, self.stop, prefix="m") as loop:
+            context.finish_row(Row(self.batch, loop.index, loop.index - self.first))
+
+    def _block(self, start: Dim, end: Dim) -> None:
+        """All rows of the task against keys start..end-1."""
+        self._copy_keys(start, end)
+        self._copy_values(start, end)
+        context, causal, rows = self.context, self.context.spec.causal, self.down * TILE_ROWS
+        # Rows before the block's first key do not see it.
+        skipped = maximum(0, floordiv(start - self.first, rows) * rows) if causal else 0
+        with self.b.loop(skipped, self.stop - self.first, rows, prefix="r") as loop:
+            row = partial(row_of_tile, context, self.batch, self.first, loop.index)
+            tile = Tile(loop.index, rows, row)
+            seen = minimum(end, self.first + loop.index + rows) if causal else end
+            count = seen - start
+            self._scores(tile, count)
+            exponentiate(context, tile, start, count, ceildiv(count, _KEYS) * 2)
+            self._weighted_values(tile, ceildiv(count, _KEYS))
+
+    # ---- products --------------------------------------------------------------------------------
+
+    def _scores(self, tile: Tile, count: Dim) -> None:
+        """The tile's rows against so many keys, two tiles of them at a time."""
+        block, scratch = self._product(2), self.context.scratch
+        queries = self._tiles(block.a, scratch.queries, self.depth)
+        keys = self._tiles(block.b, scratch.keys, self.depth)
+        with self.b.loop(0, ceildiv(count, _KEYS), prefix="p") as loop:
+            a = queries.fetch(self.b, floordiv(tile.first, TILE_ROWS))
+            b = keys.fetch(self.b, loop.index * 2)
+            sums = block.sum_products(self.b, 0, self.depth, a, b, block.zeros(self.b))
+            block.write(self.b, scratch.scores + loop.index * _KEYS, scratch.score_row, sums)
+
+    def _weighted_values(self, tile: Tile, keys: Dim) -> None:
+        """Add the values, weighted, of so many tiles along the keys to the rows' sums."""
+        context, scratch = self.context, self.context.scratch
+        fresh, along = context.schedule.single_block, context.schedule.keys // _KEYS
+        if not fresh:
+            self._scale_sums(tile)
+        tiles, row = scratch.value_row // WORDS, scratch.value_row
+        for column in range(0, tiles, 2):
+            block = self._product(min(2, tiles - column))
+            a = self._tiles(block.a, scratch.weights, along).fetch(self.b, 0)
+            b = self._tiles(block.b, scratch.values, along).fetch(self.b, column)
+            place = scratch.sums + tile.first * row + column * WORDS
+            older = block.zeros(self.b) if fresh else block.read(self.b, place, row)
+            sums = block.sum_products(self.b, 0, keys, a, b, older)
+            block.write(self.b, place, row, sums)
+
+    def _scale_sums(self, tile: Tile) -> None:
+        """What earlier blocks summed up, relative to the new peaks."""
+        context, scratch = self.context, self.context.scratch
+        with self.b.loop(0, tile.count, prefix="t") as loop:
+            factor = context.read(scratch.factors + loop.index)
+            start = scratch.sums + (tile.first + loop.index) * scratch.value_row
+            for offset in range(0, scratch.value_row, WORDS):
+                older = context.read(start + offset, WORDS)
+                context.write(start + offset, self.b.op("mul", older, factor))
+
+    def _product(self, across: int) -> TileBlock:
+        return TileBlock(self.words.unit, self.down, across, TILE_ROWS)
+
+    def _tiles(self, type: VType, start: int, along: int) -> TilesInMemory:
+        """Tiles in scratch from `start` on, so many along k for each outer one."""
+        return TilesInMemory(
+            SCRATCH, type, lambda outer, k: (start + (outer * along + k) * TILE_WORDS) * 2, _KEYS
+        )
+
+    # ---- copies ----------------------------------------------------------------------------------
+
+    def _copy_queries(self) -> None:
+        start, depth = self.context.scratch.queries, self.depth
+
+        def place(_: int, row: Dim, k: Dim) -> Dim:
+            tile = floordiv(row, TILE_ROWS) * depth + k
+            return start + tile * TILE_WORDS + mod(row, TILE_ROWS) * WORDS
+
+        source = self._source(self.words.query, self.context.spec.rows, self._depth_words)
+        part = Part(self.first, self.stop - self.first, 0, depth)
+        copy_a_tiles(self._emit_context, source, part, place)
+
+    def _copy_keys(self, start: Dim, end: Dim) -> None:
+        base, depth = self.context.scratch.keys, self.depth
+
+        def place(_: int, key: Dim, k: Dim) -> Dim:
+            return base + (floordiv(key, WORDS) * depth + k) * TILE_WORDS
+
+        source = self._source(self.words.key, self.context.spec.keys, self._depth_words)
+        copy_b_tiles(self._emit_context, source, Part(start, end - start, 0, depth), place)
+
+    def _copy_values(self, start: Dim, end: Dim) -> None:
+        """With zeros behind the last key: there is a weight for each in a tile."""
+        base, along = self.context.scratch.values, self.context.schedule.keys // _KEYS
+        first = floordiv(start, _KEYS)
+
+        def place(_: int, column: Dim, k: Dim) -> Dim:
+            return base + (floordiv(column, WORDS) * along + k - first) * TILE_WORDS
+
+        source = self._source(self.words.value, self.value_depth, ceildiv(end, 2))
+        part = Part(0, self.value_depth, first, ceildiv(end, _KEYS))
+        copy_b_tiles(self._emit_context, source, part, place)
+
+    def _source(self, words: Words, outer: Dim, count: Dim) -> TileSource:
+        return TileSource((words.load,), words.contiguous_along, self.batch, outer, count)
+
+    @property
+    def _depth_words(self) -> Dim:
+        return ceildiv(self.context.spec.depth, 2)
+
+    @property
+    def _emit_context(self) -> EmitContext:
+        return EmitContext(self.b, self.context.lane(WORDS), self.context.spec.accumulate)
