@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from kernelmill.core import isa, tile_permission
+from kernelmill.core import isa, machine, tile_permission
 from kernelmill.core.isa import NAMED, cpuinfo_flags
 from kernelmill.store import installer
 
@@ -66,5 +66,5 @@ def machine_with_tiles(system: System) -> Iterator[None]:
 
 def _forget() -> None:
     """What this process has found out about its machine."""
-    for known in (tile_permission.refusal, isa.machine_isa, isa._forced):
+    for known in (tile_permission.refusal, isa.machine_isa, isa._forced, machine._host):
         known.cache_clear()

@@ -1,22 +1,36 @@
 """Programs whose products are of the types that tile units take, from several threads, with teams
 of several sizes, and in forked children: what a thread has in its tiles is its own. Elsewhere the
-same programs run on what the machine has."""
+same programs run on what the machine has, and with the unit emulated."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-import kernelmill
+from kernelmill import CompilerConfig, codegen, get_backend
+from kernelmill.core.isa import NAMED, Isa, why_not_here, withheld
+from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.printer import print_kernel
 from kernelmill.ops import quant_matmul
 from tests.forking import in_child
+from tests.tile_unit import REAL
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("strict")
+
+
+EMULATED = "x86-64-v4-amx-emulated"
+needs_avx512 = pytest.mark.skipif(bool(why_not_here(NAMED[EMULATED])), reason="no AVX512-BF16")
+
+
+@pytest.fixture(params=["native", pytest.param(EMULATED, marks=needs_avx512)])
+def target(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +46,7 @@ class Halves(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.first, self.second = nn.Linear(70, 96), nn.Linear(96, 45)
+        self.first, self.second = nn.Linear(170, 320), nn.Linear(320, 145)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(torch.relu(self.first(x)))
@@ -47,21 +61,23 @@ class Bytes(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(1)
-        self.register_buffer("weight", torch.randint(-127, 128, (200, 77), dtype=torch.int8))
-        self.register_buffer("scale", torch.rand(77) * 1e-3)
+        self.register_buffer("weight", torch.randint(-127, 128, (400, 277), dtype=torch.int8))
+        self.register_buffer("scale", torch.rand(277) * 1e-3)
 
     def forward(self, x: Tensor) -> Tensor:
         return quant_matmul(x, self.weight, self.scale, output_dtype=torch.bfloat16)
 
 
-def calls() -> list[Callable[[], None]]:
+def calls(target: str) -> list[Callable[[], None]]:
     """Compiled programs on their arguments: each call compares with the first one, and that was
     compared with eager."""
-    models = [(Halves().eval().bfloat16(), torch.randn(120, 70).bfloat16())]
-    models += [(Bytes().eval(), torch.randint(-127, 128, (50, 200), dtype=torch.int8))]
+    models = [(Halves().eval().bfloat16(), torch.randn(120, 170).bfloat16())]
+    models += [(Bytes().eval(), torch.randint(-127, 128, (50, 400), dtype=torch.int8))]
     found: list[Callable[[], None]] = []
+    config = CompilerConfig()
+    config.target = target
     for model, x in models:
-        compiled = torch.compile(model, backend=kernelmill.get_backend(), dynamic=False)
+        compiled = torch.compile(model, backend=get_backend(compiler_config=config), dynamic=False)
         first = compiled(x)
         assert_close(first, model(x))
 
@@ -75,9 +91,34 @@ def calls() -> list[Callable[[], None]]:
     return found
 
 
-def test_two_threads_run_different_programs_at_once() -> None:
+@pytest.mark.parametrize(
+    "target", [pytest.param("native", marks=REAL), pytest.param(EMULATED, marks=needs_avx512)]
+)
+def test_their_products_are_of_tiles(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if target == "native" and withheld():
+        pytest.skip(withheld())
+    monkeypatch.delenv("KERNELMILL_TARGET", raising=False)
+    monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path))
+    texts: list[str] = []
+    whole = codegen.compile_kernel
+
+    def compile_kernel(kernel: Kernel, isa: Isa) -> bytes:
+        texts.append(print_kernel(kernel))
+        return whole(kernel, isa)
+
+    monkeypatch.setattr(codegen, "compile_kernel", compile_kernel)
     with torch.no_grad():
-        programs = calls()
+        calls(target)
+    products = [text for text in texts if "tile_dot" in text]
+    assert sum("tile_bf16" in text for text in products) == 2
+    assert sum("tile_i8i8" in text for text in products) == 1
+
+
+def test_two_threads_run_different_programs_at_once(target: str) -> None:
+    with torch.no_grad():
+        programs = calls(target)
     start, done = threading.Barrier(2), list[int]()
 
     def run(number: int) -> None:
@@ -94,18 +135,18 @@ def test_two_threads_run_different_programs_at_once() -> None:
     assert sorted(done) == [0, 1]
 
 
-def test_teams_of_any_size_give_the_same() -> None:
+def test_teams_of_any_size_give_the_same(target: str) -> None:
     with torch.no_grad():
-        programs = calls()
+        programs = calls(target)
     for threads in (1, 4, 2, 7):
         torch.set_num_threads(threads)
         for program in programs:
             program()
 
 
-def test_a_forked_child_runs_them() -> None:
+def test_a_forked_child_runs_them(target: str) -> None:
     with torch.no_grad():
-        programs = calls()
+        programs = calls(target)
 
     def child() -> None:
         torch.set_num_threads(1)
@@ -113,7 +154,7 @@ def test_a_forked_child_runs_them() -> None:
             program()
         with torch.no_grad():
             torch._dynamo.reset()
-            for program in calls():
+            for program in calls(target):
                 program()
 
     in_child(child)

@@ -70,7 +70,7 @@ def peak_operations(kind: str) -> float | None:
     """Multiplications and additions a second, of all threads; None without an instruction."""
     target = host_isa()
     types = {HALVES: (BF16, BF16), BYTES: (U8, I8)}.get(kind)
-    unit = target.tile_unit(*types) if types else None
+    unit = target.tile_unit(*types) if types and target.has_tiles else None
     rates = (tile_operations(unit, target) if unit else None, _vector_operations(kind, target))
     return max((rate for rate in rates if rate is not None), default=None)
 

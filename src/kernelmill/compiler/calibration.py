@@ -130,7 +130,8 @@ def figures(machine: Machine) -> dict[str, Any]:
 
 
 def _units(machine: Machine) -> tuple[DotUnit, ...]:
-    return machine.isa.dot_units + machine.isa.tile_units
+    """Those that the processor has: what is done in vectors in their place has no rate."""
+    return machine.isa.dot_units + (machine.isa.tile_units if machine.isa.has_tiles else ())
 
 
 def _compiled(machine: Machine) -> Compiled:

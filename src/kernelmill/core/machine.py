@@ -31,6 +31,7 @@ from kernelmill.core.isa import (
     machine_isa,
     named_isa,
     parse_isa,
+    withheld,
 )
 
 Level = Literal["l1", "l2", "shared", "memory"]
@@ -169,9 +170,10 @@ class Machine:
         return max(1, math.floor(self.rates.stream))
 
 
-def committed(isa: Isa) -> Machine:
-    """The committed figures of an ISA."""
-    if not isa.tile_units:
+def committed(isa: Isa, beside_tiles: bool = False) -> Machine:
+    """The committed figures of an ISA. `beside_tiles`: of a processor that has a tile unit, whether
+    or not the ISA has it."""
+    if not isa.tile_units and not beside_tiles:
         return Machine(isa)
     rates = Rates(operations=4.1, dots=tuple(sorted(_beside_tiles(isa).items())))
     return Machine(isa, l1_bytes=48 * 1024, l2_bytes=2 * 1024 * 1024, rates=rates)
@@ -232,9 +234,9 @@ def is_own(target: str | None) -> bool:
 
 @cache
 def _host(isa: Isa, own_caches: bool) -> Machine:
-    usual = committed(isa)
     if not own_caches:
-        return usual
+        return committed(isa)
+    usual = committed(isa, beside_tiles=bool(withheld()))
     l1, l2 = _cache_bytes(1, usual.l1_bytes), _cache_bytes(2, usual.l2_bytes)
     return replace(usual, l1_bytes=l1, l2_bytes=l2)
 

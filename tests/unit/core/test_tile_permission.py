@@ -6,12 +6,24 @@ import errno
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from kernelmill.core import isa, tile_permission
+from kernelmill.core.dtype import BF16
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.isa import NAMED, host_isa, machine_isa, target_isa, why_not_here, withheld
+from kernelmill.core.isa import (
+    BF16_PAIRS,
+    MULTIPLY_ADD,
+    NAMED,
+    host_isa,
+    machine_isa,
+    target_isa,
+    why_not_here,
+    withheld,
+)
+from kernelmill.core.machine import PROFILES, host, profile
 from tests.tile_unit import AMX, GET_PERMITTED, REAL, REQUEST, TILE_DATA, System, machine_with_tiles
 
 REFUSED = {
@@ -67,6 +79,19 @@ def test_an_isa_without_tiles_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(isa, "cpuinfo_flags", lambda: frozenset(NAMED["x86-64-v4"].cpu_flags))
     assert machine_isa.__wrapped__() == NAMED["x86-64-v4"]
     assert withheld() == ""
+
+
+def test_without_tiles_the_rest_of_the_processor_costs_what_it_did() -> None:
+    """Pairs of bf16 do not become the better choice because tiles are forbidden."""
+    with machine_with_tiles(System(errno.EPERM)):
+        assert host().isa == NAMED["x86-64-v4-bf16"]
+        assert host().dot_unit(BF16) == MULTIPLY_ADD
+        assert host().dot_rate(MULTIPLY_ADD) == PROFILES["x86-64-v4-amx"].dot_rate(MULTIPLY_ADD)
+        assert profile("x86-64-v4-bf16").dot_unit(BF16) == BF16_PAIRS
+    with machine_with_tiles(System()):
+        assert replace(host(), l1_bytes=0, l2_bytes=0) == replace(
+            PROFILES["x86-64-v4-amx"], l1_bytes=0, l2_bytes=0
+        )
 
 
 def test_half_a_unit_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
