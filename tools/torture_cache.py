@@ -35,7 +35,7 @@ OPERATIONS = 60
 """A first call does some fifty on files."""
 
 LOADED, WRONG, FAILED, TRACED, UNCACHED = 0, 1, 2, 10, 11
-_FILES = (".plan", ".graph", ".kernels", ".constants", ".json", ".lock", ".o", ".info", ".tmp-")
+_FILES = (".kmill", ".lock", ".o", ".info", ".json", ".tmp-")
 _EVENTS = ("open", "os.rename", "os.remove", "os.mkdir", "os.utime")
 
 

@@ -13,8 +13,10 @@ import torch
 from torch import nn
 
 from kernelmill import CompilerConfig, scope
+from kernelmill.artifact.container import KMILL
 from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
+from kernelmill.store.sealed import SealedFile
 
 
 @dataclass
@@ -188,7 +190,7 @@ def test_the_number_of_entries_is_bounded(tmp_path, caplog):
     model = Model(tmp_path, dynamic=False, max_entries=2)
     for rows in (2, 3, 4):
         check(model, torch.randn(rows, 6))
-    assert len([n for n in os.listdir(model.cached.folder) if n.endswith(".json")]) == 2
+    assert len([n for n in os.listdir(model.cached.folder) if n.endswith(".kmill")]) == 2
     assert "more than 2 entries" in caplog.text
 
 
@@ -225,17 +227,19 @@ def test_a_config_of_another_kind_is_refused(tmp_path):
         Model(tmp_path, config={})
 
 
-@pytest.mark.parametrize("suffix", [".json", ".plan", ".graph", ".kernels"])
+@pytest.mark.parametrize("part", ["header", "manifest", "plan", "objects"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
-def test_damaged_entries_are_set_aside_and_made_again(tmp_path, suffix, damage, caplog):
+def test_damaged_entries_are_set_aside_and_made_again(tmp_path, part, damage, caplog):
     model, x = Model(tmp_path), torch.randn(3, 6)
     check(model, x)
-    (file,) = Path(model.cached.folder).glob(f"*{suffix}")
-    data = file.read_bytes()
+    (file,) = Path(model.cached.folder).glob("*.kmill")
+    sections, data = SealedFile(file, KMILL).sections, bytearray(file.read_bytes())
+    place = 60 if part == "header" else sections[part][0] + 3
     if damage == "remove":
         file.unlink()
     else:
-        file.write_bytes(data[:-9] if damage == "cut" else data[:40] + b"~" + data[41:])
+        data[place] ^= 1
+        file.write_bytes(data[:place] if damage == "cut" else data)
     again = Model(tmp_path)
     check(again, x)
     assert counts(again) == (0, 1, 0)
@@ -431,8 +435,8 @@ def test_super_kernels_lie_beside_the_plan_when_asked(tmp_path, monkeypatch, cal
     with torch.no_grad():
         model = Configured(tmp_path, None, dynamic=False, ge_cache=True)
         model.cached(x)
-        (plan,) = Path(model.cached.folder).glob("*.plan")
-        assert "super " in plan.read_text()
+        (file,) = Path(model.cached.folder).glob("*.kmill")
+        assert "super " in SealedFile(file, KMILL).text("plan")
         assert list(Path(model.cached.folder).parent.glob("kernel_meta/sk_*.o"))
         calls_only()
         for folder, ge_cache in (("empty", True), ("other", False)):
@@ -440,3 +444,22 @@ def test_super_kernels_lie_beside_the_plan_when_asked(tmp_path, monkeypatch, cal
             model = Configured(tmp_path, None, dynamic=False, ge_cache=ge_cache)
             torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
             assert (tmp_path / folder).exists() is not ge_cache
+
+
+class Shared(nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4))
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x):
+        return x * 2.0 + self.weight
+
+
+def test_an_argument_that_is_the_modules_own_is_not_kept(tmp_path, caplog):
+    model = Shared(tmp_path)
+    with torch.no_grad():
+        assert model.cached(model.weight).tolist() == [3.0] * 4
+        assert model.cached(torch.zeros(4)).tolist() == [1.0] * 4
+    assert counts(model) == (0, 1, 1)
+    assert "an argument is what it reads elsewhere too" in caplog.text

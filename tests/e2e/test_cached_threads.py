@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernelmill.artifact.bind import Bound, Mismatch
+from kernelmill.artifact.bind import Bound
+from kernelmill.core.errors import InputError
 from kernelmill.inference import cache_compile
 
 
@@ -40,7 +41,7 @@ def test_a_call_sees_all_programs_while_another_call_puts_one_first(model, monke
     def call(self, values):
         try:
             return plain(self, values)
-        except Mismatch:
+        except InputError:
             if threading.current_thread() is not threading.main_thread():
                 tried.set()
                 assert go_on.wait(60)

@@ -18,14 +18,14 @@ from torch._dynamo.exc import BackendCompilerFailed
 
 import kernelmill
 from kernelmill import CompilerConfig, codegen, get_backend
-from kernelmill.aot.file import open_file
-from kernelmill.aot.manifest import read_manifest
+from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.compiler import CompileReport, collect_reports
 from kernelmill.core import isa
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.isa import NAMED, Isa, host_isa, machine_isa
 from kernelmill.inference import cache_compile, set_dim_gears
 from kernelmill.kernel.parser import parse_kernel
+from kernelmill.store.sealed import SealedFile
 from kernelmill.store.store import open_store
 from tests.tolerances import assert_close
 from tests.unit.codegen.native import TARGETS
@@ -208,7 +208,7 @@ def test_a_level_in_the_environment_bounds_files(
 
 
 def ingredients(file: Path) -> Mapping[str, str]:
-    return read_manifest(open_file(file).text("manifest")).ingredients
+    return read_artifact(SealedFile(file, KMILL)).manifest.ingredients
 
 
 @pytest.mark.parametrize(("name", "missing"), [("x86-64-v3", "avx2"), ("x86-64-v4", "avx512bw")])
@@ -244,15 +244,12 @@ def test_a_file_may_be_for_another_machine(
 
 def check_objects(file: Path, isa: Isa) -> None:
     """The objects in a file are its kernels' code for this ISA, with the vectors that it has."""
-    opened = open_file(file)
-    manifest, data = read_manifest(opened.text("manifest")), opened.section("objects")
-    places = {n: (start, count) for n, start, count in manifest.objects}
+    artifact = read_artifact(SealedFile(file, KMILL))
     assembly = ""
-    for kernel_name, _, text in json.loads(opened.text("kernels")):
-        kernel = parse_kernel(text.replace("kernel _(", f"kernel {kernel_name}(", 1))
-        start, count = places[kernel_name]
+    for saved in artifact.kernels:
+        kernel = parse_kernel(saved.text.replace("kernel _(", f"kernel {saved.name}(", 1))
         if not kernel.dims:  # sums of symbols may have their terms in another order
-            assert bytes(data[start : start + count]) == codegen.compile_kernel(kernel, isa)
+            assert artifact.objects[saved.name] == codegen.compile_kernel(kernel, isa)
         assembly += codegen.assembly(kernel, isa)
     assert "ymm" in assembly
     assert ("zmm" in assembly) == (isa.vector_bits == 512)

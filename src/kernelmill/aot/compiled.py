@@ -1,37 +1,35 @@
-"""A graph through the compiler, with the machine code of all that its program runs."""
+"""A graph through the compiler: an artifact with the machine code of all that it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 
+import torch
+
+from kernelmill.artifact.container import Artifact, object_table
+from kernelmill.artifact.manifest import Manifest
+from kernelmill.artifact.objects import graph_texts, key_parts, objects_of, texts_of
+from kernelmill.artifact.tensors import tensors_of
+from kernelmill.backend.entry import configured
 from kernelmill.compiler import compile_graph
-from kernelmill.compiler.drivers import obtain_drivers
-from kernelmill.compiler.linking import Draft, collect_drafts
-from kernelmill.compiler.objects import obtain, obtain_dims, requests_of
+from kernelmill.compiler.linking import collect_drafts
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.isa import Isa, target_isa, why_not_here
+from kernelmill.core.isa import target_isa, why_not_here
+from kernelmill.core.version import VERSION
 from kernelmill.graph.ir import Graph
-from kernelmill.runtime.dims import dims_needed
+from kernelmill.graph.parser import parse_graph
 from kernelmill.runtime.executor import executor_object
-from kernelmill.runtime.program import DIMS_OBJECT
 from kernelmill.store.store import open_store
 
 
-@dataclass(frozen=True)
-class CompiledGraph:
-    """What the compiler made of a graph: `objects` are ELF images by name, as
-    runtime/program.py takes them, for this `isa`."""
-
-    draft: Draft
-    objects: Mapping[str, bytes]
-    isa: Isa
-
-
-def compiled(graph: Graph, config: CompilerConfig) -> CompiledGraph:
-    """Compile a graph for what `config.target` says, through the kernel folder.
+def compiled(
+    graph: Graph, config: CompilerConfig, manifest: Manifest, tensors: Sequence[torch.Tensor]
+) -> Artifact:
+    """The artifact of a graph compiled for what `config.target` says, through the kernel folder.
 
     ConfigError for options that leave work to later calls; else raises as `compile_graph` does.
     """
@@ -44,18 +42,30 @@ def compiled(graph: Graph, config: CompilerConfig) -> CompiledGraph:
         )
     with collect_drafts() as drafts:
         compile_graph(graph, config, to_run=False)
-    (draft,) = drafts
-    plan, kernels = draft.lowered.plan, draft.lowered.kernels
-    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     isa = target_isa(config.target, to_run=False)
+    plans, graphs, kernels = texts_of(drafts, isa)
+    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
+    ingredients = {
+        "kernelmill": VERSION,
+        "torch": torch.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        **key_parts(isa),
+    }
     # All of these are there by now.
-    entries = obtain(requests_of(plan, kernels), store, isa, draft.others)
-    objects = {name: entry.object for name, entry in entries.items()}
-    objects.update(obtain_drivers(plan, store, isa))
-    if plan.symbols:
-        objects[DIMS_OBJECT] = obtain_dims(plan.symbols, dims_needed(plan), store, isa).object
-    objects.update([executor_object()])
-    return CompiledGraph(draft, objects, isa)
+    found = objects_of(kernels, [draft.lowered.plan for draft in drafts], ingredients, [store])
+    objects = dict([*found.items(), executor_object()])
+    manifest = replace(manifest, objects=object_table(objects), ingredients=ingredients)
+    return Artifact(manifest, plans, graphs, kernels, objects, tensors)
+
+
+def rebuilt(artifact: Artifact) -> Artifact:
+    """The same program for this machine: its graph is compiled anew, its packed weights are left
+    out."""
+    manifest = replace(artifact.manifest, packed=())
+    options = {name: value for name, value in manifest.options.items() if name != "target"}
+    config = configured(CompilerConfig(), options=options)
+    (text,) = graph_texts(artifact)
+    return compiled(parse_graph(text), config, manifest, tensors_of(artifact))
 
 
 def check_target(config: CompilerConfig, mmap_packed_weights: bool) -> None:

@@ -6,6 +6,7 @@ these are updates of the arguments, as the compiler has them.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,10 @@ from torch.export.graph_signature import (
 )
 from torch.utils import _pytree as pytree
 
-from kernelmill.aot.manifest import Leaf, Parameter
 from kernelmill.artifact.fingerprint import fingerprint
+from kernelmill.artifact.manifest import Parameter, Read
+from kernelmill.artifact.paths import Path, name_of_argument
+from kernelmill.artifact.reads import found_in
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import decomposition_table, keep_strides, recurrent_decompositions
@@ -54,14 +57,14 @@ class Held:
 
 @dataclass(frozen=True)
 class Exported:
-    """`gm` takes the leaves that are no constants, then `weights`. `written` are the numbers of
-    its arguments that it updates."""
+    """`gm` takes what lies at `leaves` in the arguments, then `weights`. `checks` are what is asked
+    of the arguments besides."""
 
     gm: fx.GraphModule
     parameters: tuple[Parameter, ...]
-    leaves: tuple[Leaf, ...]
+    checks: tuple[Read, ...]
+    leaves: tuple[Path, ...]
     weights: tuple[Held, ...]
-    written: frozenset[int]
     result: Shape
     ranges: Mapping[str, tuple[int, int | None]]
 
@@ -105,12 +108,13 @@ class _Reader:
         self.program, self.gm = program, program.graph_module
         self.signature = program.graph_signature
         self.nodes = {node.name: node for node in self.gm.graph.find_nodes(op="placeholder")}
-        self.parameters = _parameters(program)
-        self.names = _leaf_names(self.parameters)
+        self.arguments = _Arguments(program)
 
     def run(self) -> Exported:
         writes, results, result = self._results()
-        leaves: list[Leaf] = []
+        arguments = self.arguments
+        places = iter(arguments.leaves())
+        leaves: list[Path] = []
         taken: list[fx.Node] = []
         weights: list[tuple[fx.Node, Held]] = []
         for spec in self.signature.input_specs:
@@ -118,9 +122,9 @@ class _Reader:
             if spec.kind == InputKind.TOKEN:
                 self._make_token(node)
             elif spec.kind == InputKind.USER_INPUT:
-                leaf = _leaf(spec, self.names[len(leaves)])
-                leaves.append(leaf)
-                if leaf.kind != "constant":
+                path = next(places)
+                if arguments.takes(spec, path):
+                    leaves.append(path)
                     taken.append(node)
                     continue
             elif node.users or node in writes:
@@ -131,10 +135,10 @@ class _Reader:
         self._rearrange(order, writes, results)
         return Exported(
             self.gm,
-            self.parameters,
+            tuple(arguments.parameters),
+            tuple(arguments.checks),
             tuple(leaves),
             tuple(held for _, held in weights),
-            frozenset(order.index(node) for node in writes),
             result,
             _ranges(self.program),
         )
@@ -193,49 +197,69 @@ class _Reader:
         output.args = (tuple(results),)
 
 
-def _leaf(spec: InputSpec, name: str) -> Leaf:
-    if isinstance(spec.arg, TensorArgument):
-        return Leaf(name, "tensor")
-    if isinstance(spec.arg, SymIntArgument):
-        return Leaf(name, "integer")
-    if isinstance(spec.arg, ConstantArgument):
-        return Leaf(name, "constant", fingerprint(spec.arg.value))
-    raise UnsupportedError(f"argument {name} is a {type(spec.arg).__name__}")
+class _Arguments:
+    """How arguments are built: parameters, where leaves lie, what is asked of everything else."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        spec = program.call_spec.in_spec
+        assert spec is not None
+        marks = [object() for _ in range(spec.num_leaves)]
+        args, kwargs = pytree.tree_unflatten(marks, spec)
+        signature = program.module_call_graph[0].signature
+        names = list(signature.forward_arg_names or ()) if signature is not None else []
+        names += [f"arg{n}" for n in range(len(names), len(args))]
+        self.parameters: list[Parameter] = []
+        self.checks: list[Read] = []
+        self._numbers = {id(mark): number for number, mark in enumerate(marks)}
+        self._paths: dict[int, Path] = {}
+        given = [*zip(names, args, strict=False), *kwargs.items()]
+        for number, (name, value) in enumerate(given):
+            self.parameters.append(Parameter(name, number >= len(args)))
+            self._walk(value, (("argument", name),))
+
+    def leaves(self) -> list[Path]:
+        """Where all leaves lie, in their order."""
+        return [self._paths[number] for number in sorted(self._paths)]
+
+    def takes(self, spec: InputSpec, path: Path) -> bool:
+        """Whether the graph takes this leaf; one that is constant is compared instead."""
+        if isinstance(spec.arg, TensorArgument):
+            return True
+        if isinstance(spec.arg, SymIntArgument):
+            self.checks.append(Read("type", path, "builtins.int"))
+            return True
+        if not isinstance(spec.arg, ConstantArgument):
+            kind = type(spec.arg).__name__
+            raise UnsupportedError(f"argument {name_of_argument(path)} is a {kind}")
+        self.checks.append(Read("value", path, fingerprint(spec.arg.value)))
+        return False
+
+    def _walk(self, value: Any, path: Path) -> None:
+        if id(value) in self._numbers:
+            self._paths[self._numbers[id(value)]] = path
+            return
+        kind, parts = _parts(value, path)
+        self.checks.append(Read(kind, path, found_in(kind, value)))
+        for step, part in parts:
+            self._walk(part, (*path, step))
 
 
-def _parameters(program: ExportedProgram) -> tuple[Parameter, ...]:
-    spec = program.call_spec.in_spec
-    assert spec is not None
-    marks = [object() for _ in range(spec.num_leaves)]
-    args, kwargs = pytree.tree_unflatten(marks, spec)
-    signature = program.module_call_graph[0].signature
-    names = list(signature.forward_arg_names or ()) if signature is not None else []
-    names += [f"arg{n}" for n in range(len(names), len(args))]
-    shaper = Shaper(marks, {}, {})
-    return (
-        *[Parameter(name, shaper.describe(arg)) for name, arg in zip(names, args, strict=False)],
-        *[Parameter(name, shaper.describe(arg), True) for name, arg in kwargs.items()],
+def _parts(value: Any, path: Path) -> tuple[str, list[tuple[Any, Any]]]:
+    """What is asked of a container, and the steps into it."""
+    if type(value) is dict and all(type(key) in (str, int, bool, type(None)) for key in value):
+        return "keys", [(("item", key), part) for key, part in value.items()]
+    if isinstance(value, tuple) or type(value) is list:
+        plain = type(value) in (list, tuple)
+        return "shape" if plain else "type", [(("item", n), p) for n, p in enumerate(value)]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        names = [field.name for field in dataclasses.fields(value)]
+        return "type", [(("attribute", name), getattr(value, name)) for name in names]
+    if type(value) in (type(None), bool, int, float, str):
+        return "value", []
+    kind = type(value)
+    raise UnsupportedError(
+        f"argument {name_of_argument(path)} is a {kind.__module__}.{kind.__qualname__}"
     )
-
-
-def _leaf_names(parameters: Sequence[Parameter]) -> list[str]:
-    """The names of all leaves by their number: "x", "pair.1.q"."""
-    found: dict[int, str] = {}
-    for parameter in parameters:
-        _name_leaves(parameter.shape, parameter.name, found)
-    return [found[number] for number in sorted(found)]
-
-
-def _name_leaves(shape: Shape, name: str, found: dict[int, str]) -> None:
-    if "result" in shape:
-        found[shape["result"]] = name
-    elif "dict" in shape or "object" in shape:
-        for key, part in shape.get("dict") or shape.get("fields", ()):
-            _name_leaves(part, f"{name}.{key}", found)
-    elif "constant" not in shape:
-        parts = next(shape[kind] for kind in ("list", "tuple", "items") if kind in shape)
-        for number, part in enumerate(parts):
-            _name_leaves(part, f"{name}.{number}", found)
 
 
 def _ranges(program: ExportedProgram) -> dict[str, tuple[int, int | None]]:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import copy
 import errno
 import inspect
-import json
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from dataclasses import replace
 from types import MethodType
 from typing import Any
 
@@ -21,33 +18,26 @@ from torch.fx.experimental import _config as fx_config
 from torch.fx.proxy import _register_stack_trace_anchor
 from torch.utils import _pytree as pytree
 
-from kernelmill import codegen
-from kernelmill.aot.compiled import CompiledGraph, check_target, compiled
+from kernelmill.aot.compiled import check_target, compiled
 from kernelmill.aot.exported import Decompositions, Exported, decomposed, read
-from kernelmill.aot.file import AOT
-from kernelmill.aot.manifest import Limit, Manifest, Packed
-from kernelmill.aot.packs import PackCollector, bind_weights
-from kernelmill.aot.weights import WeightLayout
+from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
+from kernelmill.artifact.manifest import CallSpec, Condition, Limit, Manifest, Source
+from kernelmill.artifact.objects import plans_of
+from kernelmill.artifact.packed import PackCollector, bind_weights
+from kernelmill.artifact.paths import name_of_argument
+from kernelmill.artifact.program_set import program_set
+from kernelmill.artifact.sizes import where_of
+from kernelmill.artifact.tensors import WeightLayout
 from kernelmill.backend.guards import conditions_of
 from kernelmill.config import CompilerConfig
-from kernelmill.core.dim import Expr, Sym, as_sym, linear_part, of_atom, symbols
+from kernelmill.core.dim import Expr, Sym, as_sym, linear_part
 from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
-from kernelmill.core.isa import Isa
 from kernelmill.core.roles import InputRole
-from kernelmill.core.version import ABI_VERSION, VERSION
 from kernelmill.frontend import import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
-from kernelmill.graph.printer import print_graph
-from kernelmill.kernel.printer import print_kernel
-from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
-from kernelmill.plan.printer import print_plan
+from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols
-from kernelmill.runtime.program import load
-from kernelmill.store.sealed import Pieces, write_sealed
-
-SUFFIX = ".kmill"
-
-Inputs = tuple[tuple[Any, ...], ...]
+from kernelmill.store.sealed import write_sealed
 
 
 def compile(
@@ -87,18 +77,48 @@ def compile(
     _check_folder(os.path.dirname(file))
     trace = lambda: _traced(program, args, kwargs, dynamic_shapes)  # noqa: E731
     exported = read(_decomposed(trace, custom_decompositions or {}))
-    graph, held = _imported(exported, name)
-    inputs = _with_hidden_sizes(graph, _plain_inputs(exported))
-    made = compiled(graph, config)
-    tensors, roles = _weights_of(exported, held)
-    content = _Content(name, exported, inputs, made, config, WeightLayout(tensors, roles))
-    collector = PackCollector(list(tensors.values()))
+    artifact = _artifact(name, exported, config)
     if mmap_packed_weights:
-        program = load(made.draft.lowered.plan, made.objects, place=collector)
-        given = list(tensors.values())
-        bind_weights(program, [given[e[1]] if e[0] == "weight" else None for e in inputs])
-    content.write(file, collector)
+        artifact = _with_packed(artifact)
+    write_sealed(file, KMILL, artifact.sections())
     return file
+
+
+def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact:
+    graph, held = _imported(exported, name)
+    tensors = {weight.name: weight.tensor for weight in exported.weights}
+    roles = {weight.name: weight.role for weight in exported.weights}
+    for number, tensor in enumerate(held):
+        tensors[f"constant.{number}"], roles[f"constant.{number}"] = tensor, "constant"
+    layout = WeightLayout(tensors, roles)
+    sources = (
+        *map(Source, exported.leaves),
+        *[Source((("tensor", number),)) for number in range(len(tensors))],
+    )
+    spec = CallSpec(
+        name, exported.parameters, exported.checks, _with_hidden_sizes(graph, sources),
+        exported.result,
+    )  # fmt: skip
+    manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
+    made = compiled(graph, config, manifest, tuple(tensors.values()))
+    (plan,) = plans_of(made)
+    spec = replace(
+        spec, limits=_limits(exported, plan), conditions=_conditions(exported, plan)
+    )  # fmt: skip
+    return replace(
+        made, manifest=replace(made.manifest, spec=spec), pieces={"weights": layout.pieces}
+    )
+
+
+def _with_packed(artifact: Artifact) -> Artifact:
+    """The same with its weights packed, too."""
+    collector = PackCollector(artifact.tensors)
+    program = program_set(artifact, place=collector).single
+    assert program is not None
+    bind_weights(program, artifact.manifest.spec, artifact.tensors)
+    manifest = replace(artifact.manifest, packed=tuple(collector.packed))
+    pieces = {**artifact.pieces, "packed": collector.pieces}
+    return replace(artifact, manifest=manifest, pieces=pieces)
 
 
 def _check_folder(folder: str) -> None:
@@ -189,7 +209,7 @@ def _module_of(program: Any) -> torch.nn.Module:
 
 def _imported(exported: Exported, name: str) -> tuple[Graph, tuple[torch.Tensor, ...]]:
     """The graph, and constants that it holds besides the weights."""
-    names = [leaf.name for leaf in exported.leaves if leaf.kind != "constant"]
+    names = [name_of_argument(path) for path in exported.leaves]
     roles = [InputRole.USER] * len(names)
     for weight in exported.weights:
         names.append(weight.name)
@@ -198,24 +218,13 @@ def _imported(exported: Exported, name: str) -> tuple[Graph, tuple[torch.Tensor,
     return imported.graph, imported.constants
 
 
-def _plain_inputs(exported: Exported) -> list[tuple[Any, ...]]:
-    leaves = [n for n, leaf in enumerate(exported.leaves) if leaf.kind != "constant"]
-    weights = range(len(exported.weights))
-    return [*[("leaf", n) for n in leaves], *[("weight", n) for n in weights]]
-
-
-def _with_hidden_sizes(graph: Graph, inputs: list[tuple[Any, ...]]) -> Inputs:
+def _with_hidden_sizes(graph: Graph, sources: Sequence[Source]) -> tuple[Source, ...]:
     """Adds an integer input for each symbol that is only part of sizes, as n in 2*n + 1."""
-    extra = len(graph.inputs) - len(inputs)
-    found = [*inputs, *[("weight", len(_weights(inputs)) + n) for n in range(extra)]]
+    found = [*sources]
     for symbol in _hidden(graph):
         found.append(_size_of(graph, symbol, found))
         graph.inputs.append(DimInput(symbol))
     return tuple(found)
-
-
-def _weights(inputs: Sequence[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    return [entry for entry in inputs if entry[0] == "weight"]
 
 
 def _hidden(graph: Graph) -> list[Sym]:
@@ -226,78 +235,15 @@ def _hidden(graph: Graph) -> list[Sym]:
     return [s for name, s in sorted(graph.symbols.items()) if name not in plain | late]
 
 
-def _size_of(graph: Graph, symbol: Sym, inputs: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
-    for number, entry in enumerate(graph.inputs):
-        if not isinstance(entry, Input) or inputs[number][0] != "leaf":
+def _size_of(graph: Graph, symbol: Sym, sources: Sequence[Source]) -> Source:
+    for entry, source in zip(graph.inputs, sources, strict=True):
+        if not isinstance(entry, Input) or not source.own:
             continue
         for axis, dim in enumerate(entry.value.shape):
             times, plus = linear_part(dim, symbol.name) or (0, 0)
             if isinstance(times, int) and isinstance(plus, int) and times > 0:
-                return ("size", inputs[number][1], axis, times, plus)
+                return Source(source.path, axis, times, plus)
     raise UnsupportedError(f"no size of an argument tells what {symbol.name} is")
-
-
-# ---- the file -------------------------------------------------------------------------------
-
-
-def _weights_of(
-    exported: Exported, held: Sequence[torch.Tensor]
-) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
-    """Tensors and what they are, by name; `held` are those that the graph holds by itself."""
-    tensors = {weight.name: weight.tensor for weight in exported.weights}
-    roles = {weight.name: weight.role for weight in exported.weights}
-    for number, tensor in enumerate(held):
-        tensors[f"constant.{number}"], roles[f"constant.{number}"] = tensor, "constant"
-    return tensors, roles
-
-
-@dataclass(frozen=True)
-class _Content:
-    """What becomes a file."""
-
-    name: str
-    exported: Exported
-    inputs: Inputs
-    made: CompiledGraph
-    config: CompilerConfig
-    layout: WeightLayout
-
-    def write(self, file: str, packs: PackCollector) -> None:
-        plan, draft = self.made.draft.lowered.plan, self.made.draft
-        kernels = [
-            [ref.name, ref.type, print_kernel(draft.lowered.kernels[ref.name], name=False)]
-            for ref in plan.kernels
-        ]
-        sections: dict[str, Pieces] = {
-            "manifest": [self._manifest(packs.packed).text().encode()],
-            "plan": [print_plan(plan).encode()],
-            "graph": [print_graph(draft.graph, own_symbols=True).encode()],
-            "kernels": [json.dumps(kernels).encode()],
-            "objects": list(self.made.objects.values()),
-            "weights": self.layout.pieces,
-            "packed": packs.pieces,
-        }
-        write_sealed(file, AOT, sections)
-
-    def _manifest(self, packed: Sequence[Packed]) -> Manifest:
-        plan, exported = self.made.draft.lowered.plan, self.exported
-        sizes = [len(image) for image in self.made.objects.values()]
-        starts = [0, *accumulate(sizes)]
-        return Manifest(
-            name=self.name,
-            parameters=exported.parameters,
-            leaves=exported.leaves,
-            inputs=self.inputs,
-            result=exported.result,
-            weights=self.layout.weights,
-            limits=_limits(exported, plan),
-            conditions=_conditions(exported, plan),
-            objects=tuple(zip(self.made.objects, starts, sizes, strict=False)),
-            options=_options(self.config),
-            ingredients=_ingredients(self.made.isa),
-            updates=tuple(self.inputs[number] for number in sorted(exported.written)),
-            packed=tuple(packed),
-        )
 
 
 def _limits(exported: Exported, plan: Plan) -> tuple[Limit, ...]:
@@ -305,28 +251,13 @@ def _limits(exported: Exported, plan: Plan) -> tuple[Limit, ...]:
     operators find are checked where they are found."""
     late = late_symbols(plan)
     return tuple(
-        Limit(symbol.name, *exported.ranges[symbol.name], _where(plan, symbol))
+        Limit(symbol.name, *exported.ranges[symbol.name], where_of(plan, symbol))
         for symbol in plan.symbols
         if symbol.name in exported.ranges and symbol.name not in late
     )
 
 
-def _where(plan: Plan, symbol: Sym) -> str:
-    for entry in plan.inputs:
-        if isinstance(entry, TensorInput):
-            for axis, dim in enumerate(entry.shape):
-                if dim == of_atom(symbol):
-                    return f"dim {axis} of argument {entry.name!r}"
-    for entry in plan.inputs:
-        if isinstance(entry, TensorInput):
-            for axis, dim in enumerate(entry.shape):
-                if symbol.name in symbols(dim):
-                    return f"{symbol.name} in dim {axis} ({dim}) of argument {entry.name!r}"
-    integers = [e.symbol for e in plan.inputs if isinstance(e, SymbolInput)]
-    return f"integer argument number {integers.index(symbol.name)}"
-
-
-def _conditions(exported: Exported, plan: Plan) -> tuple[tuple[str, str, str], ...]:
+def _conditions(exported: Exported, plan: Plan) -> tuple[Condition, ...]:
     """What the trace found of sizes besides their ranges."""
     known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
     for node in exported.gm.graph.find_nodes(op="placeholder"):
@@ -341,16 +272,4 @@ def _options(config: CompilerConfig) -> dict[str, Any]:
         name: value
         for name, option, value in config.options()
         if (option.in_key or name == "check_weights") and value != option.default
-    }
-
-
-def _ingredients(isa: Isa) -> dict[str, str]:
-    return {
-        "kernelmill": VERSION,
-        "torch": torch.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "kernel.isa": str(isa),
-        "kernel.generator": codegen.GENERATOR_VERSION,
-        "kernel.llvm": codegen.llvm_version(),
-        "kernel.abi": ABI_VERSION,
     }

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from kernelmill.artifact.fingerprint import class_text, fingerprint, is_atom, shape_of
-from kernelmill.artifact.paths import Path, step_into
-from kernelmill.artifact.reads import Read
+from kernelmill.artifact.fingerprint import (
+    class_text,
+    fingerprint,
+    is_atom,
+    keys_of,
+    name_of,
+    shape_of,
+)
+from kernelmill.artifact.manifest import Read
+from kernelmill.artifact.paths import Path, name_of_argument, step_into
+from kernelmill.artifact.reads import difference, seen
 
 Values = Sequence[Any]
 Get = Callable[[Values], Any]
@@ -40,22 +49,26 @@ def check_of(read: Read, parameters: Sequence[str], names: frozenset[str]) -> Ch
 
     What was seen to be right is recognised by its identity the next time.
     """
-    get = getter(read.path, parameters)
-    found, name = read.found, read.name
+    get, found = getter(read.path, parameters), read.found
     if read.kind == "value":
         return _value_check(get, found)
-    if read.kind == "class":
-        return _class_check(get, found, names)
-    if read.kind == "shape":
-        return _shape_check(get, found)
-    if read.kind == "absent":
-        return lambda values: str(name not in getattr(get(values), "__dict__", {})) == found
-    if read.kind == "contains":
-        return lambda values: str(name in get(values)) == found
-    if read.kind == "has":
-        return lambda values: str(hasattr(get(values), name)) == found
-    other = getter(read.other, parameters)
-    return lambda values: str(get(values) is other(values)) == found
+    if read.kind in ("class", "type"):
+        text = partial(class_text, names=names) if read.kind == "class" else name_of
+        return _class_check(get, found, text)
+    if read.kind in ("shape", "keys"):
+        return _shape_check(get, found, shape_of if read.kind == "shape" else keys_of)
+    other: Get = getter(read.other, parameters) if read.other else lambda values: None
+    return lambda values: seen(read, get(values), other(values), names, {}) == found
+
+
+def refusal(read: Read, values: Values, parameters: Sequence[str], names: frozenset[str]) -> str:
+    """Why these values do not pass the check of a read, in words."""
+    try:
+        value = getter(read.path, parameters)(values)
+        other = getter(read.other, parameters)(values) if read.other else None
+        return difference(read, seen(read, value, other, names, {}))
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        return f"argument {name_of_argument(read.path)!r} is built otherwise ({error!r})"
 
 
 _LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
@@ -78,7 +91,7 @@ def _value_check(get: Get, found: str) -> Check:
     return check
 
 
-def _class_check(get: Get, found: str, names: frozenset[str]) -> Check:
+def _class_check(get: Get, found: str, text: Callable[[type], str]) -> Check:
     known: type | None = None
 
     def check(values: Values) -> bool:
@@ -86,7 +99,7 @@ def _class_check(get: Get, found: str, names: frozenset[str]) -> Check:
         kind = type(get(values))
         if kind is known:
             return True
-        if class_text(kind, names) != found:
+        if text(kind) != found:
             return False
         known = kind
         return True
@@ -94,7 +107,7 @@ def _class_check(get: Get, found: str, names: frozenset[str]) -> Check:
     return check
 
 
-def _shape_check(get: Get, found: str) -> Check:
+def _shape_check(get: Get, found: str, text: Callable[[Any], str]) -> Check:
     known: tuple[type, Any] | None = None
 
     def check(values: Values) -> bool:
@@ -103,7 +116,7 @@ def _shape_check(get: Get, found: str) -> Check:
         now = type(value), list(value) if isinstance(value, dict) else len(value)
         if now == known:
             return True
-        if shape_of(value) != found:
+        if text(value) != found:
             return False
         known = now
         return True

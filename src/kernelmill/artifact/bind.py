@@ -1,8 +1,9 @@
-"""A saved program bound to the module, globals and closure that it reads.
+"""An artifact bound to what it reads: its own tensors, and the module, globals and closure of the
+function that was traced.
 
 Each call looks at what may have changed without tracing: torch's settings, what was read outside of
 the arguments (by identity), the arguments that are no tensors. Tensors are checked by the native
-entry. Nothing is run when something does not fit: Mismatch says what.
+entry. Nothing is run when something does not fit: InputError says what.
 """
 
 from __future__ import annotations
@@ -10,37 +11,46 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from operator import getitem
 from typing import Any
 
 import torch
 
-from kernelmill.artifact.arguments import check_of, getter
-from kernelmill.artifact.load import Loaded
-from kernelmill.artifact.manifest import Manifest, path_of
+from kernelmill.artifact.arguments import check_of, getter, refusal
+from kernelmill.artifact.binder import Binder
+from kernelmill.artifact.code import changed_code
+from kernelmill.artifact.manifest import CallSpec, Manifest, Source
 from kernelmill.artifact.packages import version_of
-from kernelmill.artifact.paths import GONE, Path, Roots, follow, text_of
+from kernelmill.artifact.paths import GONE, Path, Roots, follow, name_of_argument, text_of
+from kernelmill.artifact.program_set import ProgramSet
 from kernelmill.artifact.reads import changes
 from kernelmill.artifact.results import Builder
 from kernelmill.artifact.settings import SettingsCheck, difference
 from kernelmill.artifact.shortcut import Shortcut, shortcut_of
 from kernelmill.artifact.watch import Place, Watch
+from kernelmill.core.errors import InputError
 from kernelmill.runtime.quick import REFUSED, NativeWatch, supported
+from kernelmill.runtime.samples import span_of
+
+Values = tuple[Any, ...]
+"""A value for each parameter of a call."""
+
+_BUILT_OTHERWISE = (AttributeError, KeyError, IndexError, TypeError)
 
 
-class Mismatch(Exception):
-    """A program is not right for this call, or any more; the text says why."""
+class Mismatch(InputError):
+    """What a program depends on is not as it was; the text says what."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a traced function is bound to: itself, the module it is a method of, its signature
-    (without self), the variables of the functions around it."""
+    """What a program is bound to: the function that was traced, the module it is a method of, its
+    signature (without self), the variables of the functions around it."""
 
     function: Callable[..., Any]
     owner: object
     signature: inspect.Signature
+    binder: Binder
     free: Mapping[str, Any]
 
     @classmethod
@@ -55,116 +65,124 @@ class Target:
             except ValueError:
                 continue
         owner = getattr(function, "__self__", None)
-        return cls(function, owner, inspect.signature(function), free)
+        signature = inspect.signature(function)
+        return cls(function, owner, signature, _binder(signature), free)
 
-    def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
         """A value for each parameter, defaults filled in. TypeError as Python raises it."""
-        names, defaults, positional = self._simple
-        given = len(args)
-        if given == len(names) == positional and not kwargs:
-            return args
-        if given <= positional:
-            rest = names[given:]
-            try:
-                found = [kwargs[name] if name in kwargs else defaults[name] for name in rest]
-            except KeyError:
-                found = []
-            if len(found) == len(rest) and sum(name in kwargs for name in rest) == len(kwargs):
-                return (*args, *found)
+        found = self.binder.values(args, kwargs)
+        if found is not None:
+            return found
         bound = self.signature.bind(*args, **kwargs)
         bound.apply_defaults()
         return tuple(bound.arguments[name] for name in self.signature.parameters)
 
-    @cached_property
-    def _simple(self) -> tuple[tuple[str, ...], Mapping[str, Any], int]:
-        """Names, defaults, and how many may be given by position: -1 when there are parameters
-        that cannot be given by name."""
-        parameters = self.signature.parameters.values()
-        by_position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-        named = sum(p.kind is p.KEYWORD_ONLY for p in parameters)
-        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-        simple = by_position + named == len(parameters)
-        return tuple(self.signature.parameters), defaults, by_position if simple else -1
 
-    def roots(self) -> Roots:
-        """The roots of all paths but those of arguments."""
-        return Roots(self.owner, {}, self.free)
+def _binder(signature: inspect.Signature) -> Binder:
+    """Refuses all calls when there are parameters that cannot be given by name."""
+    parameters = signature.parameters.values()
+    by_position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+    named = sum(p.kind is p.KEYWORD_ONLY for p in parameters)
+    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+    simple = by_position + named == len(parameters)
+    return Binder(tuple(signature.parameters), by_position if simple else -1, defaults)
+
+
+def _roots(
+    target: Target | None, tensors: Sequence[Any] = (), given: Mapping[str, Any] | None = None
+) -> Roots:
+    owner, free = (None, {}) if target is None else (target.owner, target.free)
+    return Roots(owner, given or {}, free, tensors)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What an entry depends on, looked at in full. `reason` says in words why it does not fit,
+    """What a program depends on, looked at in full. `reason` says in words why it does not fit,
     empty when it does; `values` are those of the manifest's tree."""
 
     reason: str
     values: Sequence[Any] = ()
 
 
-def look(manifest: Manifest, target: Target, arguments: Sequence[Any] | None = None) -> Seen:
-    """Whether an entry is for this target now and, where values for all parameters are given, for
+def look(
+    manifest: Manifest,
+    target: Target | None,
+    arguments: Sequence[Any] | None = None,
+    tensors: Sequence[Any] = (),
+) -> Seen:
+    """Whether a program is for this target now and, where values for all parameters are given, for
     a call with them (tensors aside)."""
-    if differs := difference(manifest.state):
+    spec, guards = manifest.spec, manifest.guards
+    if differs := difference(guards.settings):
         return Seen(differs)
-    for name, value in manifest.packages.items():
+    for name, value in guards.packages.items():
         if version_of(name) != value:
             return Seen(f"version of {name}: was {value}, is {version_of(name)}")
-    if tuple(target.signature.parameters) != manifest.parameters:
+    if target is not None and target.binder.names != spec.names:
         return Seen("the parameters of the function")
-    for use in manifest.code:
-        if differs := use.differs():
+    for use in guards.code:
+        if differs := changed_code(use):
             return Seen(differs)
-    given = {} if arguments is None else dict(zip(manifest.parameters, arguments, strict=True))
-    values = manifest.tree.values(Roots(target.owner, given, target.free))
-    reads = (read for read in manifest.reads if arguments is not None or not read.of_argument)
-    return Seen(next(changes(reads, values, frozenset(manifest.names)), ""), values)
+    given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
+    values = manifest.tree.values(_roots(target, tensors, given))
+    reads = guards.reads if arguments is None else (*guards.reads, *spec.checks)
+    return Seen(next(changes(reads, values, frozenset(guards.names)), ""), values)
 
 
 class Bound:
-    """A saved program bound to what it reads: call it with a value for each parameter.
+    """A program bound to what it reads: call it with a value for each parameter.
 
     `quick` is the same with fewer steps; it gives REFUSED when something is not as in the last
-    call.
+    call. `tensors` are those that the artifact holds.
     """
 
     def __init__(
-        self, manifest: Manifest, loaded: Loaded, target: Target, seen: Seen | None = None
+        self,
+        manifest: Manifest,
+        programs: ProgramSet,
+        tensors: Sequence[torch.Tensor],
+        target: Target | None = None,
+        seen: Seen | None = None,
     ) -> None:
-        """Mismatch when the entry is stale; `seen` is what `look` has just found, which looks by
-        itself otherwise."""
+        """Mismatch when it is stale; `seen` is what `look` has just found, which looks by itself
+        otherwise."""
+        spec = manifest.spec
+        self.tensors, self.report = tensors, programs.report
         builder = Builder()
-        build = builder.build(manifest.result)
-        passed = [_finder(path, manifest, target) for path in builder.paths]
+        build = builder.build(spec.result)
+        passed = [_finder(path, spec, target) for path in builder.paths]
         self._build, self._passed = build, passed
         self._shortcut = shortcut_of(
             manifest,
-            loaded.program,
+            programs.single,
             (lambda results, values: build(results, [find(values) for find in passed]))
             if passed
             else build,
         )
-        self._watched = _Watched(manifest, target, seen, self._shortcut)
-        self._gather = _gatherer(manifest, self._watched)
-        self._checks = _checks(manifest)
-        self._run, self.report = loaded.call, loaded.report
-        self._settings = SettingsCheck(manifest.state)
+        self._watched = _Watched(manifest, target, self.tensors, seen, self._shortcut)
+        self._gather = _gatherer(manifest, programs.written, self._watched.places)
+        names = frozenset(manifest.guards.names)
+        self._checks = [(check_of(read, spec.names, names), read) for read in spec.checks]
+        self._spec, self._names, self._run = spec, names, programs.call
+        self._settings = SettingsCheck(manifest.guards.settings)
 
     @property
-    def quick(self) -> Callable[[tuple[Any, ...]], Any]:
+    def quick(self) -> Callable[[Values], Any]:
         """The quick way as it is now; each call in full can replace it."""
         return _refuse if self._shortcut is None else self._shortcut.call
 
-    def __call__(self, values: tuple[Any, ...]) -> Any:
-        """The call in full. Mismatch and InputError say what it is not for."""
+    def __call__(self, values: Values) -> Any:
+        """The call in full. InputError says what it is not for."""
         if differs := self._settings.difference():
             raise Mismatch(differs)
         self._watched.check()
-        for check, text in self._checks:
+        for check, read in self._checks:
             try:
                 right = check(values)
-            except (AttributeError, KeyError, IndexError, TypeError):
+            except _BUILT_OTHERWISE:
                 right = False
             if not right:
-                raise Mismatch(text)
+                raise InputError(refusal(read, values, self._spec.names, self._names))
         generation = 0 if self._shortcut is None else self._shortcut.generation
         inputs, own = self._gather(values)
         if torch.is_grad_enabled():
@@ -176,7 +194,7 @@ class Bound:
         return self._build(results, [find(values) for find in passed] if passed else ())
 
 
-def _refuse(values: tuple[Any, ...]) -> Any:
+def _refuse(values: Values) -> Any:
     return REFUSED
 
 
@@ -185,18 +203,24 @@ def refuse_gradients(tensors: Iterable[Any]) -> None:
     for tensor in tensors:
         if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
             raise RuntimeError(
-                "an argument requires grad, and a cached method is for inference only: call it "
-                "under torch.no_grad() or torch.inference_mode(), or pass argument.detach()"
+                "an argument requires grad, and the program is for inference only: call it under "
+                "torch.no_grad() or torch.inference_mode(), or pass argument.detach()"
             )
 
 
 class _Watched:
-    """The watch over what lies outside of the arguments, made anew when something has moved."""
+    """The watch over what lies outside of the arguments, made anew when something has moved.
+    `places` are those of the inputs that no call brings."""
 
     def __init__(
-        self, manifest: Manifest, target: Target, seen: Seen | None, shortcut: Shortcut | None
+        self,
+        manifest: Manifest,
+        target: Target | None,
+        tensors: Sequence[Any],
+        seen: Seen | None,
+        shortcut: Shortcut | None,
     ) -> None:
-        self._manifest, self._target = manifest, target
+        self._manifest, self._target, self._tensors = manifest, target, tensors
         self._native = shortcut or (NativeWatch() if supported() else None)
         self.places: list[Place] = []
         self.look_again(seen)
@@ -215,92 +239,119 @@ class _Watched:
     def look_again(self, seen: Seen | None = None) -> None:
         """Mismatch when what was read is not the same any more."""
         manifest, target = self._manifest, self._target
-        seen = seen or look(manifest, target)
+        seen = seen or look(manifest, target, tensors=self._tensors)
         if seen.reason:
             raise Mismatch(seen.reason)
-        watch = Watch(manifest.tree, seen.values, target.roots())
-        for read in manifest.reads:
+        watch = Watch(manifest.tree, seen.values, _roots(target, self._tensors))
+        for read in manifest.guards.reads:
             watch.add_read(read)
-        for use in manifest.code:
+        for use in manifest.guards.code:
             watch.add_code(use)
         places: list[Place] = []
-        for entry, number in zip(manifest.inputs, manifest.input_places, strict=True):
-            if path_of(entry)[0][0] != "argument":
-                if seen.values[number] is GONE:
-                    raise Mismatch(f"{text_of(path_of(entry))} is not there")
-                place = watch.place(number)
+        for source in manifest.spec.inputs:
+            if not source.own:
+                if seen.values[source.place] is GONE:
+                    raise Mismatch(f"{text_of(source.path)} is not there")
+                place = watch.place(source.place)
                 if place is not None:
                     watch.add_input(place)
-                places.append(place or ([seen.values[number]], 0))
+                places.append(place or ([seen.values[source.place]], 0))
         self.watch = watch
         self.places[:] = places
         if self._native is not None:
             self._native.watch(watch.rows())
 
 
-Gather = Callable[[Sequence[Any]], tuple[list[Any], Sequence[Any]]]
+# ---- inputs ---------------------------------------------------------------------------------
+
+Gather = Callable[[Values], tuple[Sequence[Any], Sequence[Any]]]
 
 
-def _gatherer(manifest: Manifest, watched: _Watched) -> Gather:
-    """Gives the program's arguments from a call's values, and those that are the call's own."""
-    outside = [n for n, entry in enumerate(manifest.inputs) if path_of(entry)[0][0] != "argument"]
-    own = [n for n in range(len(manifest.inputs)) if n not in set(outside)]
-    gets = [_input_getter(manifest.inputs[n], manifest.parameters) for n in own]
-    positions = [0] * len(manifest.inputs)
-    for place, n in enumerate((*own, *outside)):
-        positions[n] = place
-    in_order = positions == list(range(len(positions)))
-    whole = [path_of(manifest.inputs[n]) for n in own] == [
-        (("argument", name),) for name in manifest.parameters
-    ]
-    places, updates = watched.places, manifest.updates
+def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Place]) -> Gather:
+    """Gives the program's inputs from a call's values, and those that are the call's own."""
+    inputs, names = manifest.spec.inputs, manifest.spec.names
+    outside = [n for n, source in enumerate(inputs) if not source.own]
+    own = [n for n, source in enumerate(inputs) if source.own]
+    gets = [_input_getter(inputs[n], names) for n in own]
+    order = [*own, *outside]
+    in_order = order == sorted(order)
+    positions = [order.index(n) for n in range(len(order))]
+    whole = [inputs[n] for n in own] == [Source((("argument", name),)) for name in names]
+    watched = [n for n in range(len(inputs)) if n in written or inputs[n].own] if written else []
 
-    def gather(values: Sequence[Any]) -> tuple[list[Any], Sequence[Any]]:
+    def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
         try:
             mine = values if whole else [get(values) for get in gets]
-        except (AttributeError, KeyError, IndexError, TypeError) as error:
-            raise Mismatch(f"an argument is built otherwise: {error!r}") from error
-        if updates:
-            _refuse_shared(mine)
+        except _BUILT_OTHERWISE as error:
+            raise InputError(_built_otherwise([inputs[n] for n in own], names, values)) from error
         try:
             found = [*mine, *[getitem(owner, key) for owner, key in places]]
         except (KeyError, IndexError) as error:
             raise Mismatch(f"{error} is not there") from error
-        return found if in_order else [found[n] for n in positions], mine
+        if not in_order:
+            found = [found[n] for n in positions]
+        if watched:
+            _refuse_shared(manifest, {n: found[n] for n in watched}, written)
+        return found, mine
 
     return gather
 
 
-def _refuse_shared(tensors: Sequence[Any]) -> None:
-    storages = [
-        t.untyped_storage()._cdata for t in tensors if isinstance(t, torch.Tensor) and t.numel()
-    ]
-    if len(set(storages)) != len(storages):
-        raise Mismatch("arguments share memory, and some are written to")
+def _built_otherwise(sources: Iterable[Source], names: Sequence[str], values: Values) -> str:
+    for source in sources:
+        try:
+            _input_getter(source, names)(values)
+        except _BUILT_OTHERWISE as error:
+            size = f" with a size {source.axis}" if source.axis >= 0 else ""
+            name = name_of_argument(source.path)
+            return f"argument {name!r}: expected a tensor{size}, got another value ({error})"
+    return "an argument is built otherwise"
 
 
-def _input_getter(entry: Any, parameters: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
-    if entry[0] == "size":
-        _, path, axis = entry
-        get = getter(path, parameters)
+def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: frozenset[int]) -> None:
+    """InputError when a tensor that is written to shares memory with another one of these."""
+    real = {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and t.numel()}
+    if len({t.untyped_storage()._cdata for t in real.values()}) == len(real):
+        return
+    # What lies in one storage, as the weights of a file do, may still be apart.
+    spans = sorted(
+        (tensor.data_ptr(), tensor.data_ptr() + last - first, number)
+        for number, tensor in real.items()
+        for first, last in [span_of(tensor)]
+    )
+    reader, writer = (0, -1), (0, -1)  # what reaches furthest so far: its end and its number
+    for start, end, number in spans:
+        other = max(reader, writer) if number in written else writer
+        if start < other[0]:
+            first, second = (_name_of(manifest, n) for n in sorted((other[1], number)))
+            raise InputError(
+                f"arguments {first!r} and {second!r} share memory, and one of them is written to: "
+                "pass a clone"
+            )
+        if number in written:
+            writer = max(writer, (end, number))
+        else:
+            reader = max(reader, (end, number))
+
+
+def _name_of(manifest: Manifest, number: int) -> str:
+    path = manifest.spec.inputs[number].path
+    if path[0][0] == "tensor":
+        return manifest.tensors[path[0][1]].name
+    return name_of_argument(path)
+
+
+def _input_getter(source: Source, names: Sequence[str]) -> Callable[[Values], Any]:
+    get, axis, times, plus = getter(source.path, names), source.axis, source.times, source.plus
+    if axis < 0:
+        return get
+    if (times, plus) == (1, 0):
         return lambda values: get(values).shape[axis]
-    return getter(entry, parameters)
+    return lambda values: (get(values).shape[axis] - plus) // times
 
 
-def _finder(path: Path, manifest: Manifest, target: Target) -> Callable[[Sequence[Any]], Any]:
+def _finder(path: Path, spec: CallSpec, target: Target | None) -> Callable[[Values], Any]:
     if path[0][0] == "argument":
-        return getter(path, manifest.parameters)
-    roots = target.roots()
+        return getter(path, spec.names)
+    roots = _roots(target)
     return lambda values: follow(path, roots)
-
-
-def _checks(manifest: Manifest) -> list[tuple[Callable[[Sequence[Any]], bool], str]]:
-    names = frozenset(manifest.names)
-    return [
-        (
-            check_of(read, manifest.parameters, names),
-            f"argument {text_of(read.path)}: the program was compiled for {read.found}",
-        )
-        for read in manifest.reads
-        if read.of_argument
-    ]

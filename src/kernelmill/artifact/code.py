@@ -13,13 +13,13 @@ import os
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from kernelmill.artifact.fingerprint import code_digest, fingerprint, is_atom, name_of
+from kernelmill.artifact.manifest import CodeUse
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import UnsupportedError
 
@@ -29,29 +29,18 @@ _FROZEN = "<frozen "
 """How the names of files begin that are compiled into Python."""
 
 
-@dataclass(frozen=True)
-class CodeUse:
-    """One function, and what it was: `digest` of its code and defaults. `globals` are the names in
-    its module that its code may read, with what they are when they are data, functions or classes.
-    `name` is empty when the whole file stands for it."""
-
-    module: str
-    name: str
-    digest: str
-    globals: Mapping[str, str]
-
-    def differs(self) -> str:
-        """What is different now, in words; empty when nothing is."""
-        module = sys.modules.get(self.module)
-        if module is None:
-            return f"module {self.module} is not imported"
-        now = _use(module, self.name, list(self.globals))
-        if now is None:
-            return f"there is no {self.module}.{self.name}"
-        if now.digest != self.digest:
-            return f"the code of {self.module}.{self.name}" if self.name else f"{module.__file__}"
-        changed = [name for name, value in self.globals.items() if now.globals[name] != value]
-        return f"the global {self.module}.{changed[0]}" if changed else ""
+def changed_code(use: CodeUse) -> str:
+    """What is different now, in words; empty when nothing is."""
+    module = sys.modules.get(use.module)
+    if module is None:
+        return f"module {use.module} is not imported"
+    now = _use(module, use.name, list(use.globals))
+    if now is None:
+        return f"there is no {use.module}.{use.name}"
+    if now.digest != use.digest:
+        return f"the code of {use.module}.{use.name}" if use.name else f"{module.__file__}"
+    changed = [name for name, value in use.globals.items() if now.globals[name] != value]
+    return f"the global {use.module}.{changed[0]}" if changed else ""
 
 
 def uses_of(codes: Iterable[types.CodeType]) -> tuple[CodeUse, ...]:

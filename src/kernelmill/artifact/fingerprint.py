@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernelmill.core.digest import DIGEST_BYTES
@@ -20,6 +21,9 @@ from kernelmill.core.digest import DIGEST_BYTES
 _ATOMS = (type(None), bool, int, str, bytes, complex, torch.dtype, torch.device, torch.layout,
           torch.memory_format, type(Ellipsis))  # fmt: skip
 _PLAIN_ATOMS = frozenset(_ATOMS)
+_WRITTEN_OUT = (range, slice, np.generic, torch.finfo, torch.iinfo, type(NotImplemented),
+                torch.nn.attention.SDPBackend)  # fmt: skip
+"""Other data that its `repr` says all about."""
 _FUNCTIONS = (
     types.FunctionType,
     types.BuiltinFunctionType,
@@ -32,6 +36,16 @@ _FUNCTIONS = (
 def is_atom(value: object) -> bool:
     """Whether a value is plain data of one piece."""
     return isinstance(value, (*_ATOMS, float, enum.Enum))
+
+
+def is_data(value: Any, deep: int = 4) -> bool:
+    """Whether the fingerprint of a value stands for all of it."""
+    if is_atom(value) or isinstance(value, (*_WRITTEN_OUT, *_FUNCTIONS, type, types.CodeType)):
+        return True
+    if isinstance(value, dict):
+        return deep > 0 and all(is_data(k, 1) and is_data(v, deep - 1) for k, v in value.items())
+    parts = isinstance(value, (list, tuple, set, frozenset)) and deep > 0
+    return parts and all(is_data(part, deep - 1) for part in value)
 
 
 def is_process_group(value: Any) -> bool:
@@ -53,7 +67,11 @@ def fingerprint(value: Any, deep: int = 4) -> str:
     if isinstance(value, enum.Enum):
         return f"{name_of(type(value))}.{value.name}"
     if isinstance(value, float):
-        return f"float {value.hex()}"
+        return f"{type(value).__name__} {value.hex()}"
+    if isinstance(value, (*_ATOMS, *_WRITTEN_OUT)):
+        return f"{name_of(type(value))} {value!r}"
+    if isinstance(value, types.CodeType):
+        return f"code {code_digest([value])}"
     if isinstance(value, type):
         return f"class {name_of(value)}"
     if isinstance(value, types.MethodType) and deep:
@@ -94,6 +112,11 @@ def shape_of(value: Any) -> str:
         keys = [f"str {k!r}" if type(k) is str else fingerprint(k, 1) for k in value]
         return f"{name} of {keys}"
     return f"{name} of {len(value)}" if hasattr(value, "__len__") else name
+
+
+def keys_of(value: Any) -> str:
+    """The class of a dict, and its keys in no order."""
+    return f"{name_of(type(value))} of {sorted(map(str, value)) if isinstance(value, dict) else ''}"
 
 
 def class_text(kind: type, names: frozenset[str]) -> str:

@@ -1,38 +1,170 @@
-"""The document that says what an entry is: how it is called, what it depends on, what it holds."""
+"""The document of an artifact: how it is called, what it depends on, what its file holds.
+
+It is data alone, kept as JSON with a line for each field; reading it needs no torch.
+
+    CallSpec    parameters, what is asked of arguments, inputs of the program, results, sizes
+    Guards      what a trace depended on outside of the arguments; empty for one compiled ahead
+    Gears       which of several plans runs, where there are several
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-from kernelmill.artifact.code import CodeUse
-from kernelmill.artifact.paths import Path, Tree
-from kernelmill.artifact.reads import Read
+from kernelmill.artifact.paths import Path, Tree, text_of
 from kernelmill.core.errors import StoreError
 
-FORMAT = 4
-"""Raised when an entry of an older kernelmill could be misunderstood."""
+FORMAT = 6
+"""Raised when a file of an older kernelmill could be misunderstood."""
+
+Condition = tuple[str, str, str]
+"""Relation, left and right side as texts of dims: ("==", "s0 % 8", "0")."""
+
+
+@dataclass(unsafe_hash=True)  # a frozen one takes three times as long to make, of thousands
+class Read:
+    """Something besides the contents of tensors that a program is right for; never changes.
+
+    `found` is what was found, as text. `place` and `other_place` are the numbers of the paths in
+    the tree of the manifest. Kinds:
+
+    "value"     the whole value: data, or the name of a class or function
+    "class"     its class, with how that finds its methods
+    "type"      the name of its class
+    "shape"     the class of a container, and its length or keys
+    "keys"      the same with the keys in any order
+    "absent"    the instance holds nothing of this `name`
+    "contains"  whether `name` is in it
+    "has"       whether hasattr says so, for `name`
+    "same"      the value at `other` is the same object
+    """
+
+    kind: str
+    path: Path
+    found: str = ""
+    name: str = ""
+    other: Path = ()
+    place: int = field(default=-1, compare=False)
+    other_place: int = field(default=-1, compare=False)
+
+    @property
+    def of_argument(self) -> bool:
+        """Whether it can be different in each call."""
+        return self.path[0][0] == "argument"
+
+    def text(self) -> str:
+        """For people."""
+        name = f".{self.name}" if self.name else ""
+        same = f" and {text_of(self.other)}" if self.other else ""
+        return f"{text_of(self.path)}{name}{same}"
 
 
 @dataclass(frozen=True)
-class ConstantTensor:
-    """A tensor that the traced code held: its bytes begin at `offset` of the .constants file."""
+class CodeUse:
+    """One function, and what it was: `digest` of its code and defaults. `globals` are the names in
+    its module that its code may read, with what they are when they are data, functions or classes.
+    `name` is empty when the whole file stands for it."""
 
-    dtype: str
-    shape: tuple[int, ...]
-    offset: int
-    bytes: int
+    module: str
+    name: str
+    digest: str
+    globals: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter of the function. `keyword`: it is passed by name alone."""
+
+    name: str
+    keyword: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where an input of the program is found. With an `axis` it is the integer n of a size there
+    that is `times` * n + `plus`. `place` is the number of the path in the manifest's tree."""
+
+    path: Path
+    axis: int = -1
+    times: int = 1
+    plus: int = 0
+    place: int = field(default=-1, compare=False)
+
+    @property
+    def own(self) -> bool:
+        """Whether each call brings it."""
+        return self.path[0][0] == "argument"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """`symbol` is from `low` to `high` (None: without end); `where` names what has that size."""
+
+    symbol: str
+    low: int
+    high: int | None
+    where: str
+
+    def text(self) -> str:
+        """What is allowed, in words."""
+        if self.low == self.high:
+            return str(self.low)
+        return f"at least {self.low}" + ("" if self.high is None else f" and at most {self.high}")
+
+
+@dataclass(frozen=True)
+class CallSpec:
+    """How a program is called.
+
+    name        what was traced: "module.Class.method"
+    parameters  of the function, without self
+    checks      what is asked of arguments besides what the plan asks of tensors
+    inputs      where each input of the program is found
+    result      how results become what the function returns (results.py)
+    limits, conditions   on sizes, besides what the plan says
+    """
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    checks: tuple[Read, ...]
+    inputs: tuple[Source, ...]
+    result: Mapping[str, Any]
+    limits: tuple[Limit, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the parameters."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+
+@dataclass(frozen=True)
+class Guards:
+    """What a trace depended on outside of the arguments; all of it has to be as it was.
+
+    reads, code what it read, and which code it went through
+    names       that this code uses: a class is compared by those of its methods
+    settings    of torch, by name (settings.py)
+    packages    versions of the installed packages that the code is of, by name
+    """
+
+    reads: tuple[Read, ...] = ()
+    code: tuple[CodeUse, ...] = ()
+    names: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    packages: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)
 class Gears:
-    """How one of several plans is chosen: by integers read from arguments (axis -1) or their sizes.
+    """How one of several plans is chosen: by integers read from inputs (axis -1) or their sizes.
 
-    `table` maps those to plans by number; `kept` of `count` arguments are those that they take.
+    `table` maps those to plans by number; `kept` of `count` inputs are those that they take.
     `otherwise` is the number of the plan for all other sizes, -1 where there is none; `padding` is
-    how calls of other sizes are padded to a gear, if they are (artifact/padding.py).
+    how calls of other sizes are padded to a gear, if they are (padding.py).
     """
 
     sources: tuple[tuple[int, int], ...]
@@ -45,47 +177,48 @@ class Gears:
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """All of an entry but the texts of plans, graphs and kernels.
+class StoredTensor:
+    """A tensor of the file. It begins `offset` bytes into the weights; strides in elements. Tensors
+    that share memory do so in the file. `role` is "parameter", "buffer" or "constant"."""
 
-    function    "module.Class.method"
-    parameters  names of the function's parameters, without self
-    inputs      where each argument of the program is found; ("size", PATH, AXIS) for an integer
-                that is a size
-    result      how results become what the function returns (results.py)
-    reads, code what the trace depended on
-    conditions  on sizes besides what the plan says: ("==", "s0 % 8", "0")
-    exact       sizes at which alone the program is right, by symbol
-    names       names that the traced code uses: a class is compared by those of its methods
-    state       torch's global settings by name
-    packages    versions of the installed packages that the traced code is of, by name
-    ingredients what the folder of the entry stands for, by name
-    plans       how many plans the .plan file has
-    updates     whether arguments are written to
-    tree        the paths of reads and inputs, which have the places `input_places` there; only
-                what `read_manifest` gives has them
+    name: str
+    role: str
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Weights as kernels want them: packed by `recipe` from the tensors number `sources`. `places`
+    are (offset, bytes) in the section of packed weights."""
+
+    recipe: str
+    sources: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All of an artifact but texts, machine code and the bytes of tensors.
+
+    tensors     that the file holds: weights, and what the traced code held
+    objects     where machine code is in its section: (name, offset, bytes)
+    options     of the config that are not at their default, by dotted name
+    ingredients of the keys of machine code, and versions, by name
+    tree        the paths of reads and inputs; only what `read_manifest` gives has them
     """
 
-    function: str
-    parameters: tuple[str, ...]
-    inputs: tuple[Any, ...]
-    result: Any
-    reads: tuple[Read, ...]
-    code: tuple[CodeUse, ...]
-    conditions: tuple[tuple[str, str, str], ...]
-    exact: Mapping[str, int]
-    names: tuple[str, ...]
-    state: Mapping[str, str]
-    ingredients: Mapping[str, str]
-    plans: int
-    constants: tuple[ConstantTensor, ...] = ()
+    spec: CallSpec
+    guards: Guards = Guards()
     gears: Gears | None = None
-    updates: bool = False
-    packages: Mapping[str, str] = field(default_factory=dict[str, str])
-    format: int = FORMAT
-
+    tensors: tuple[StoredTensor, ...] = ()
+    packed: tuple[Packed, ...] = ()
+    objects: tuple[tuple[str, int, int], ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    ingredients: Mapping[str, str] = field(default_factory=dict[str, str])
     tree: Tree = field(default_factory=Tree, compare=False)
-    input_places: tuple[int, ...] = field(default=(), compare=False)
 
     def text(self) -> str:
         """The manifest as JSON, a line for each field.
@@ -94,73 +227,102 @@ class Manifest:
         say the number of their place. `texts` has what reads found.
         """
         tree, texts = Tree(), dict[str, int]()
-        reads = [
-            [
-                read.kind,
-                tree.number(read.path),
-                texts.setdefault(read.found, len(texts)),
-                read.name,
-                tree.number(read.other) if read.other else -1,
-            ]
-            for read in self.reads
-        ]
-        inputs = [
-            [tree.number(path_of(entry)), entry[2] if entry[0] == "size" else -1]
-            for entry in self.inputs
-        ]
-        lists = ("reads", "inputs", "code", "constants", "gears", "tree", "input_places")
-        plain = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in lists}
-        data = {
-            **plain,
-            "code": [asdict(use) for use in self.code],
-            "constants": [asdict(constant) for constant in self.constants],
-            "gears": None if self.gears is None else asdict(self.gears),
+
+        def numbered(reads: Iterable[Read]) -> list[list[Any]]:
+            return [
+                [r.kind, tree.number(r.path), texts.setdefault(r.found, len(texts)), r.name,
+                 tree.number(r.other) if r.other else -1]
+                for r in reads
+            ]  # fmt: skip
+
+        spec, guards = self.spec, self.guards
+        data: dict[str, Any] = {
+            **{name: getattr(guards, name) for name in ("names", "settings", "packages")},
+            **{name: getattr(self, name) for name in ("objects", "options", "ingredients")},
+            "format": FORMAT,
+            "name": spec.name,
+            "parameters": _rows(spec.parameters),
+            "checks": numbered(spec.checks),
+            "inputs": [[tree.number(s.path), s.axis, s.times, s.plus] for s in spec.inputs],
+            "result": spec.result,
+            "limits": _rows(spec.limits),
+            "conditions": spec.conditions,
+            "reads": numbered(guards.reads),
+            "code": _rows(guards.code),
+            "gears": _rows([] if self.gears is None else [self.gears]),
+            "tensors": _rows(self.tensors),
+            "packed": _rows(self.packed),
             "places": [[before, *step] for before, step in tree.rows],
             "texts": list(texts),
-            "reads": reads,
-            "inputs": inputs,
         }
         lines = (f"{json.dumps(name)}: {json.dumps(data[name])}" for name in sorted(data))
         return "{" + ",\n ".join(lines) + "}"
 
 
 def read_manifest(text: str | bytes) -> Manifest:
-    """The inverse of `Manifest.text`. StoreError when it is of another format."""
+    """The inverse of `Manifest.text`. StoreError for any other text."""
     try:
         data = json.loads(text)
-        if data["format"] != FORMAT:
-            raise StoreError(f"an entry of format {data['format']}, not {FORMAT}")
-        gears, found = data["gears"], data.pop("texts")
-        tree = Tree([(row[0], tuple(row[1:])) for row in data.pop("places")])
-        paths = [*tree.paths(), ()]
-        inputs = [(paths[place], axis) for place, axis in data["inputs"]]
-        changed: dict[str, Any] = {
-            "parameters": tuple(data["parameters"]),
-            "inputs": tuple(path if axis < 0 else ("size", path, axis) for path, axis in inputs),
-            "reads": tuple(
-                Read(kind, paths[place], found[number], name, paths[other], place, other)
-                for kind, place, number, name, other in data["reads"]
-            ),
-            "code": tuple(CodeUse(**use) for use in data["code"]),
-            "conditions": frozen(data["conditions"]),
-            "names": tuple(data["names"]),
-            "constants": tuple(
-                ConstantTensor(**{**c, "shape": frozen(c["shape"])}) for c in data["constants"]
-            ),
-            "gears": None if gears is None else Gears(**{k: frozen(v) for k, v in gears.items()}),
-            "tree": tree,
-            "input_places": tuple(place for place, _ in data["inputs"]),
-        }
-        return Manifest(**{**data, **changed})
-    except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise StoreError(f"no manifest of an entry: {error!r}") from error
+        if data.get("format") != FORMAT:
+            raise StoreError(
+                f"it is of the format {data.get('format', 1)}, and this kernelmill reads {FORMAT}"
+            )
+        return _manifest(data)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise StoreError(f"it has no manifest of a program: {error!r}") from error
+
+
+def _manifest(data: Mapping[str, Any]) -> Manifest:
+    found = data["texts"]
+    tree = Tree([(row[0], tuple(row[1:])) for row in data["places"]])
+    paths = [*tree.paths(), ()]
+
+    def reads(rows: Sequence[Any]) -> tuple[Read, ...]:
+        return tuple(
+            Read(kind, paths[place], found[number], name, paths[other], place, other)
+            for kind, place, number, name, other in rows
+        )
+
+    spec = CallSpec(
+        data["name"],
+        _made(Parameter, data["parameters"]),
+        reads(data["checks"]),
+        tuple(
+            Source(paths[place], axis, times, plus, place)
+            for place, axis, times, plus in data["inputs"]
+        ),
+        data["result"],
+        _made(Limit, data["limits"]),
+        frozen(data["conditions"]),
+    )
+    guards = Guards(
+        reads(data["reads"]),
+        _made(CodeUse, data["code"]),
+        frozen(data["names"]),
+        data["settings"],
+        data["packages"],
+    )
+    return Manifest(
+        spec,
+        guards,
+        next(iter(_made(Gears, data["gears"])), None),
+        _made(StoredTensor, data["tensors"]),
+        _made(Packed, data["packed"]),
+        frozen(data["objects"]),
+        data["options"],
+        data["ingredients"],
+        tree,
+    )
+
+
+def _rows(items: Iterable[Any]) -> list[list[Any]]:
+    return [[getattr(item, each.name) for each in fields(item)] for item in items]
+
+
+def _made(kind: type[Any], rows: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(kind(*frozen(row)) for row in rows)
 
 
 def frozen(value: Any) -> Any:
     """JSON's lists as tuples, all the way down."""
     return tuple(frozen(part) for part in value) if isinstance(value, list) else value
-
-
-def path_of(value: Any) -> Path:
-    """The path in an entry of `inputs`."""
-    return value[1] if value[0] == "size" else value

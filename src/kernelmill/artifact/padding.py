@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelmill.artifact.conditions import Condition, Conditions
+from kernelmill.artifact.manifest import Condition
+from kernelmill.artifact.sizes import Conditions
 from kernelmill.core.dim import Dim, parse, sym
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 from kernelmill.runtime.geared import GearedProgram

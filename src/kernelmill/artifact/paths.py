@@ -7,6 +7,7 @@ A path is a JSON list. Its root is one of
     ["free", NAME]              a variable of a function around it
     ["global", MODULE, NAME]    a name in an imported module
     ["module", NAME]            that module itself
+    ["tensor", N]               a tensor that the artifact holds
 
 and each step one of
 
@@ -33,15 +34,16 @@ class Gone(Exception):
 
 
 class Roots:
-    """What the roots of paths stand for: a module or None, arguments, free variables."""
+    """What the roots of paths stand for: a module or None, arguments, free variables, tensors."""
 
     def __init__(
         self,
         owner: object,
         arguments: Mapping[str, Any],
         free: Mapping[str, Any],
+        tensors: Sequence[Any] = (),
     ) -> None:
-        self.owner, self.arguments, self.free = owner, arguments, free
+        self.owner, self.arguments, self.free, self.tensors = owner, arguments, free, tensors
 
     def find(self, root: Sequence[Any]) -> Any:
         """The value of a root. Gone when there is none."""
@@ -49,16 +51,16 @@ class Roots:
         try:
             if kind == "self":
                 return self.owner
-            if kind == "argument":
-                return self.arguments[names[0]]
-            if kind == "free":
-                return self.free[names[0]]
+            if kind in ("argument", "free", "tensor"):
+                holder: Any = getattr(self, _HOLDERS[kind])
+                return holder[names[0]]
             module = sys.modules[names[0]]
             return module if kind == "module" else vars(module)[names[1]]
-        except KeyError as error:
+        except (IndexError, KeyError) as error:
             raise Gone(text_of((tuple(root),))) from error
 
 
+_HOLDERS = {"argument": "arguments", "free": "free", "tensor": "tensors"}
 _STEPS: dict[str, Callable[..., Any]] = {
     "attribute": getattr,
     "item": lambda o, key: dict.__getitem__(o, key) if isinstance(o, dict) else o[key],
@@ -137,6 +139,16 @@ class Tree:
         return found
 
 
+def name_of_argument(path: Path) -> str:
+    """A value inside of the arguments, as plans name them.
+
+    >>> name_of_argument((("argument", "pair"), ("item", 1), ("item", "q")))
+    'pair.1.q'
+    """
+    plain = all(kind in ("argument", "item", "attribute", "field") for kind, *_ in path)
+    return ".".join(str(step[-1]) for step in path) if plain else text_of(path)
+
+
 def text_of(path: Path) -> str:
     """A path as its user would write it.
 
@@ -144,7 +156,9 @@ def text_of(path: Path) -> str:
     'self.layers[0]'
     """
     kind, *names = path[0]
-    text = "self" if kind == "self" else ".".join(names)
+    text = "self" if kind == "self" else ".".join(map(str, names))
+    if kind == "tensor":
+        text = f"tensor {text}"
     for kind, *parts in path[1:]:
         if kind == "attribute":
             text += f".{parts[0]}"

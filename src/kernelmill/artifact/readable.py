@@ -1,46 +1,75 @@
-"""An entry as text for people."""
+"""An artifact as text for people; needs no torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Mapping
 
-from kernelmill.artifact.entry import Saved
-from kernelmill.artifact.manifest import Manifest, path_of
+from kernelmill.artifact.container import Artifact
+from kernelmill.artifact.manifest import Guards, Manifest
 from kernelmill.artifact.paths import text_of
 
 
-def readable(saved: Saved) -> str:
-    """Signature, key ingredients, dependences, graph, kernels, plan."""
-    kernels = "\n".join(f"# {k.name} ({k.type})\n{k.text}" for k in saved.kernels)
-    sections = {
-        "signature": "\n".join(_signature(saved.manifest)),
-        "key": "\n".join(f"{n} = {v}" for n, v in sorted(saved.manifest.ingredients.items())),
-        "settings": "\n".join(f"{n} = {v}" for n, v in sorted(saved.manifest.state.items())),
-        "packages": "\n".join(f"{n} = {v}" for n, v in sorted(saved.manifest.packages.items())),
-        "code": "\n".join(_code(saved.manifest)),
-        "read": "\n".join(f"{r.text()}: {r.kind} {r.found}" for r in saved.manifest.reads),
-        "graph": saved.graphs,
-        "kernels": kernels,
-        "plan": saved.plans,
+def readable(artifact: Artifact, everything: bool = True) -> str:
+    """Signature, what it was made with and depends on, tensors, kernels; with `everything` the
+    texts of graph, kernels and plan too."""
+    manifest, guards = artifact.manifest, artifact.manifest.guards
+    parts: dict[str, Iterable[str]] = {
+        "signature": _signature(manifest),
+        "key": _named(manifest.ingredients),
+        "settings": _named(guards.settings),
+        "packages": _named(guards.packages),
+        "code": _code(guards),
+        "read": (f"{r.text()}: {r.kind} {r.found}" for r in guards.reads),
+        "tensors": _tensors(manifest),
     }
-    return "\n".join(f"==== {name} ====\n{text}\n" for name, text in sections.items())
+    if artifact.file is not None:
+        sizes = artifact.file.sections.items()
+        parts["sections"] = (f"{name}: {size} bytes" for name, (_, size, _) in sizes)
+    kernels = artifact.kernels
+    if everything:
+        parts["graph"] = [artifact.graphs]
+        parts["kernels"] = (f"# {k.name} ({k.type})\n{k.text}" for k in kernels)
+        parts["plan"] = [artifact.plans]
+    else:
+        parts["kernels"] = (f"{k.name} ({k.type})" for k in kernels)
+    texts = {name: "\n".join(lines) for name, lines in parts.items()}
+    return "\n".join(f"==== {name} ====\n{text}\n" for name, text in texts.items())
+
+
+def _named(values: Mapping[str, str]) -> Iterator[str]:
+    return (f"{name} = {value}" for name, value in sorted(values.items()))
 
 
 def _signature(manifest: Manifest) -> Iterator[str]:
-    yield f"{manifest.function}({', '.join(manifest.parameters)})"
-    for number, entry in enumerate(manifest.inputs):
-        size = f", size {entry[2]}" if entry[0] == "size" else ""
-        yield f"input {number}: {text_of(path_of(entry))}{size}"
-    yield f"returns {manifest.result}"
-    for relation, left, right in manifest.conditions:
+    spec = manifest.spec
+    names, by_name = list(spec.names), sum(p.keyword for p in spec.parameters)
+    if by_name:
+        names.insert(len(names) - by_name, "*")
+    yield f"{spec.name}({', '.join(names)})"
+    for read in spec.checks:
+        yield f"{read.text()}: {read.kind} {read.found}"
+    for number, source in enumerate(spec.inputs):
+        size = "" if source.axis < 0 else f", from size {source.axis}"
+        yield f"input {number}: {text_of(source.path)}{size}"
+    yield f"returns {json.dumps(spec.result)}"
+    for limit in spec.limits:
+        yield f"{limit.where}: {limit.text()}"
+    for relation, left, right in spec.conditions:
         yield f"where {left} {relation} {right}"
-    for name, value in manifest.exact.items():
-        yield f"where {name} == {value}"
+    for name, value in manifest.options.items():
+        yield f"config.{name} = {value!r}"
 
 
-def _code(manifest: Manifest) -> Iterator[str]:
-    for use in manifest.code:
+def _code(guards: Guards) -> Iterator[str]:
+    for use in guards.code:
         yield f"{use.module}.{use.name or '(file)'} {use.digest}"
         yield from (
             f"  {name} = {value}" for name, value in use.globals.items() if value != "absent"
         )
+
+
+def _tensors(manifest: Manifest) -> Iterator[str]:
+    for tensor in manifest.tensors:
+        shape = ", ".join(map(str, tensor.shape))
+        yield f"{tensor.name}: {tensor.role} {tensor.dtype}[{shape}] at {tensor.offset}"

@@ -1,74 +1,53 @@
-"""What a trace read besides the contents of tensors, and whether it is still so.
-
-kinds   "value"    the whole value: data, or the name of a class or function
-        "class"    its class, with how that finds its methods
-        "shape"    the class of a container, and its length or keys
-        "absent"   the instance holds nothing of this name ("name" of the read)
-        "contains" whether "name" is in it
-        "has"      whether hasattr says so (for "name")
-        "same"     the value at "other" is the same object
-"""
+"""Whether what a trace read besides the contents of tensors is still so; see `Read`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from kernelmill.artifact.fingerprint import class_text, fingerprint, shape_of
-from kernelmill.artifact.paths import GONE, Path, Roots, follow, text_of
+from kernelmill.artifact.fingerprint import class_text, fingerprint, keys_of, name_of, shape_of
+from kernelmill.artifact.manifest import Read
+from kernelmill.artifact.paths import GONE, Roots, follow, name_of_argument, text_of
 
 Classes = dict[type, str]
 """Texts of classes that were made already."""
 
 
-@dataclass(unsafe_hash=True)  # a frozen one takes three times as long to make, of thousands
-class Read:
-    """See the file's docstring; never changes. `found` is what was found, as text; `place` and
-    `other_place` are the numbers of the paths in the tree of the manifest that holds the read."""
+def found_now(read: Read, roots: Roots, names: frozenset[str] = frozenset()) -> str:
+    """What is there now. Gone when there is nothing."""
+    other = follow(read.other, roots) if read.kind == "same" else None
+    return seen(read, follow(read.path, roots), other, names, {})
 
-    kind: str
-    path: Path
-    found: str = ""
-    name: str = ""
-    other: Path = ()
-    place: int = field(default=-1, compare=False)
-    other_place: int = field(default=-1, compare=False)
 
-    @property
-    def of_argument(self) -> bool:
-        """Whether it can be different in each call."""
-        return self.path[0][0] == "argument"
-
-    def now(self, roots: Roots, names: frozenset[str]) -> str:
-        """What is there now. Gone when there is nothing."""
-        other = follow(self.other, roots) if self.kind == "same" else None
-        return self.seen(follow(self.path, roots), other, names, {})
-
-    def seen(self, value: Any, other: Any, names: frozenset[str], classes: Classes) -> str:
-        """What these values at `path` and `other` are, as text to compare with `found`."""
-        if self.kind == "value":
-            return fingerprint(value)
-        if self.kind == "class":
-            kind: type = type(value)
-            if kind not in classes:
-                classes[kind] = class_text(kind, names)
-            return classes[kind]
-        if self.kind == "shape":
-            return shape_of(value)
-        if self.kind == "absent":
-            return str(self.name not in getattr(value, "__dict__", {}))
-        if self.kind == "contains":
-            return str(self.name in value)
-        if self.kind == "has":
-            return str(hasattr(value, self.name))
+def seen(read: Read, value: Any, other: Any, names: frozenset[str], classes: Classes) -> str:
+    """What these values at `path` and `other` are, as text to compare with `found`."""
+    if read.kind == "class":
+        kind: type = type(value)
+        if kind not in classes:
+            classes[kind] = class_text(kind, names)
+        return classes[kind]
+    if read.kind == "absent":
+        return str(read.name not in getattr(value, "__dict__", {}))
+    if read.kind == "contains":
+        return str(read.name in value)
+    if read.kind == "has":
+        return str(hasattr(value, read.name))
+    if read.kind == "same":
         return str(value is other)
+    return _TEXTS[read.kind](value)
 
-    def text(self) -> str:
-        """For people."""
-        name = f".{self.name}" if self.name else ""
-        same = f" and {text_of(self.other)}" if self.other else ""
-        return f"{text_of(self.path)}{name}{same}"
+
+_TEXTS = {
+    "value": fingerprint,
+    "type": lambda value: name_of(type(value)),
+    "shape": shape_of,
+    "keys": keys_of,
+}
+
+
+def found_in(kind: str, value: Any) -> str:
+    """What a read of a "value", "type", "shape" or "keys" finds in a value."""
+    return _TEXTS[kind](value)
 
 
 def changes(reads: Iterable[Read], values: Sequence[Any], names: frozenset[str]) -> Iterator[str]:
@@ -79,6 +58,19 @@ def changes(reads: Iterable[Read], values: Sequence[Any], names: frozenset[str])
         if value is GONE or other is GONE:
             yield f"{text_of(read.path if value is GONE else read.other)} is not there"
             continue
-        now = read.seen(value, other, names, classes)
+        now = seen(read, value, other, names, classes)
         if now != read.found:
-            yield f"{read.text()}: was {read.found}, is {now}"
+            yield difference(read, now)
+
+
+def difference(read: Read, now: str) -> str:
+    """What is not as it was found, in words."""
+    if not read.of_argument:
+        return f"{read.text()}: was {read.found}, is {now}"
+    name = f".{read.name}" if read.name else ""
+    place = f"argument '{name_of_argument(read.path)}{name}'"
+    wanted, came = (text.replace("builtins.", "")[:_SHOWN] for text in (read.found, now))
+    return f"{place}: expected {wanted}, got {came}"
+
+
+_SHOWN = 120

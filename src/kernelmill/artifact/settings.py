@@ -107,6 +107,8 @@ class SettingsCheck:
 
     def difference(self) -> str:
         """What is not as expected, in words; "" when all is."""
+        if not self._expected:
+            return ""
         now = quick.settings() & _BITS if quick.supported() else _UNSURE
         if now == self._right:
             return ""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernelmill.artifact.manifest import path_of
-from kernelmill.artifact.structure import Layout, Structure
+from kernelmill.artifact.manifest import Manifest
+from kernelmill.artifact.structure import Structure
 from kernelmill.core.dim import of_atom
 from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
@@ -23,7 +23,7 @@ _MOST_STRUCTURES = 8
 Values = tuple[Any, ...]
 
 
-def shortcut_of(manifest: Layout, program: Program | None, build: Build) -> Shortcut | None:
+def shortcut_of(manifest: Manifest, program: Program | None, build: Build) -> Shortcut | None:
     """The shortcut into a program, if it can have one."""
     if program is None or not quick.suits(program):
         return None
@@ -31,7 +31,7 @@ def shortcut_of(manifest: Layout, program: Program | None, build: Build) -> Shor
     return None if integers is None else Shortcut(manifest, program, integers, build)
 
 
-def _integers(manifest: Layout, program: Program) -> Mapping[int, int] | None:
+def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
     """The integer arguments that have to be looked at, with the number of the dim that each is.
 
     One that is the size of a tensor argument is seen when that is checked. None when there is one
@@ -39,19 +39,20 @@ def _integers(manifest: Layout, program: Program) -> Mapping[int, int] | None:
     """
     engine = program.engine
     checked = engine.tables.tensor_arguments
-    tensors = {manifest.inputs[i]: engine.plan.inputs[i] for i in checked}
+    inputs = manifest.spec.inputs
+    tensors = {inputs[i].path: engine.plan.inputs[i] for i in checked}
     dims = {symbol.name: of_atom(symbol) for symbol in engine.plan.symbols}
     found: dict[int, int] = {}
     for n, argument in enumerate(engine.plan.inputs):
-        entry = manifest.inputs[n]
+        source = inputs[n]
         if not isinstance(argument, SymbolInput):
             continue
-        if entry[0] == "size":
-            tensor = tensors.get(path_of(entry))
-            name = str(tensor.shape[entry[2]]) if isinstance(tensor, TensorInput) else ""
+        if source.axis >= 0:
+            tensor = tensors.get(source.path)
+            name = str(tensor.shape[source.axis]) if isinstance(tensor, TensorInput) else ""
             if name != argument.symbol:
                 return None
-        elif entry[0][0] != "argument" or not engine.dims.knows(dims[argument.symbol]):
+        elif not source.own or not engine.dims.knows(dims[argument.symbol]):
             return None
         else:
             found[n] = engine.dims.number(dims[argument.symbol])
@@ -63,13 +64,13 @@ class Shortcut:
 
     def __init__(
         self,
-        manifest: Layout,
+        manifest: Manifest,
         program: Program,
         integers: Mapping[int, int],
         build: Build,
     ) -> None:
         self._manifest, self._program, self._integers = manifest, program, integers
-        self._own = {n for n, e in enumerate(manifest.inputs) if path_of(e)[0][0] == "argument"}
+        self._own = {n for n, source in enumerate(manifest.spec.inputs) if source.own}
         tensors = program.engine.tables.tensor_arguments
         self._quick = QuickCall(program, [n in self._own for n in tensors])
         self._structures = 0

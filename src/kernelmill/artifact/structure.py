@@ -10,14 +10,13 @@ from __future__ import annotations
 import ctypes
 import types
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from kernelmill.artifact.fingerprint import is_atom
-from kernelmill.artifact.manifest import path_of
-from kernelmill.artifact.paths import GONE, Tree
-from kernelmill.artifact.reads import Read
+from kernelmill.artifact.manifest import Manifest, Read
+from kernelmill.artifact.paths import GONE
 from kernelmill.runtime import quick
 from kernelmill.runtime.layout import StepRecord, words
 from kernelmill.runtime.quick import Row
@@ -33,30 +32,15 @@ stack, and threads may have little of that."""
 _LARGEST_INTEGER = 2**63 - 1
 
 
-class Layout(Protocol):
-    """What is asked of a manifest: where a program finds its arguments, and what is compared; see
-    artifact/manifest.py."""
-
-    @property
-    def parameters(self) -> tuple[str, ...]: ...
-    @property
-    def inputs(self) -> tuple[Any, ...]: ...
-    @property
-    def input_places(self) -> tuple[int, ...]: ...
-    @property
-    def reads(self) -> tuple[Read, ...]: ...
-    @property
-    def tree(self) -> Tree: ...
-
-
 class Structure:
     """The steps for values like `values`, of a program with `count` arguments. `integers` are the
     integer arguments that have to be looked at, with the number of the dim that each is."""
 
     def __init__(
-        self, manifest: Layout, values: tuple[Any, ...], count: int, integers: Mapping[int, int]
+        self, manifest: Manifest, values: tuple[Any, ...], count: int, integers: Mapping[int, int]
     ) -> None:
-        self._manifest = manifest
+        self._tree, self._inputs = manifest.tree, manifest.spec.inputs
+        self._reads = (*manifest.spec.checks, *manifest.guards.reads)
         self._objects: list[Any] = [values, None]
         self.steps: list[StepRecord] = []
         self.keep: list[Any] = []
@@ -65,16 +49,16 @@ class Structure:
         self._classes = _Classes()
         first = self._take(quick.TUPLE, quick.GIVEN, None, values)
         self._outside = self._take(quick.TUPLE, quick.ARGUMENTS, None, [None] * count)
-        self._registers = {name: first + number for number, name in enumerate(manifest.parameters)}
+        self._registers = {name: first + number for number, name in enumerate(manifest.spec.names)}
         self._places: dict[int, int] = {}
         self._of_class: dict[int, Any] = {}
         self.right = (
             self.registers <= MOST_REGISTERS
-            and all(map(self._place, range(len(manifest.tree.rows))))
-            and all(self._check(number) for number in range(len(manifest.reads)))
+            and all(map(self._place, range(len(self._tree.rows))))
+            and all(map(self._check, self._reads))
         )
         for n, dim in integers.items() if self.right else ():
-            register = self._places[manifest.input_places[n]]
+            register = self._places[self._inputs[n].place]
             self._expect(quick.TYPE, register, int)
             self.steps.append(StepRecord(quick.INTEGER, register, None, dim, 0))
         self._watch_classes()
@@ -90,8 +74,7 @@ class Structure:
             return None
         found: list[int] = []
         for n in arguments:
-            own = path_of(self._manifest.inputs[n])[0][0] == "argument"
-            place = self._manifest.input_places[n]
+            own, place = self._inputs[n].own, self._inputs[n].place
             if own and place not in self._places:
                 return None
             found.append(self._places[place] if own else self._outside + n)
@@ -126,7 +109,7 @@ class Structure:
 
     def _place(self, number: int) -> bool:
         """Find the register of a place of the tree; True for those outside of arguments too."""
-        before, step = self._manifest.tree.rows[number]
+        before, step = self._tree.rows[number]
         kind, *names = step
         if before < 0:
             if kind == "argument":
@@ -189,22 +172,21 @@ class Structure:
 
     # ---- reads ------------------------------------------------------------------------------
 
-    def _check(self, number: int) -> bool:
+    def _check(self, read: Read) -> bool:
         """Add what a read of an argument asks for; False when no step can."""
-        read = self._manifest.reads[number]
         if not read.of_argument:
             return not read.other or read.other[0][0] != "argument"
         if read.place in self._of_class:  # the same object, as the steps and rows are
             value = self._of_class[read.place]
             lasting = is_atom(value) or isinstance(value, _LASTING)
-            return read.kind == "class" or (read.kind == "value" and lasting)
+            return read.kind in ("class", "type") or (read.kind == "value" and lasting)
         register = self._places[read.place]
         value = self._objects[register]
         if read.kind == "value" and (is_atom(value) or isinstance(value, _LASTING)):
             self._expect_value(register, value)
-        elif read.kind == "class":
+        elif read.kind in ("class", "type"):
             self._expect_type(register)
-        elif read.kind in ("shape", "contains") and type(value) in _UNPACKING:
+        elif read.kind in ("shape", "keys", "contains") and type(value) in _UNPACKING:
             return self._unpack(register) > 0
         elif read.kind == "absent":
             return self._expect_absent(register, read)

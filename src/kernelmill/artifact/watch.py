@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.code import CodeUse
+from kernelmill.artifact.manifest import CodeUse, Read
 from kernelmill.artifact.paths import GONE, Roots, Tree
-from kernelmill.artifact.reads import Read
 from kernelmill.runtime.quick import (
     DICT_ITEM,
     LIST_ITEM,

@@ -1,30 +1,44 @@
-"""Dynamo's guards as reads: what a trace depended on, in a form that can be kept."""
+"""Dynamo's guards as reads: what a trace depended on, in a form that can be kept.
+
+`GUARDS` is the one table of the kinds of guards that are understood. A method whose trace has
+another one is not kept.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import sympy
 
-from kernelmill.artifact.fingerprint import is_process_group
+from kernelmill.artifact.fingerprint import is_data, is_process_group, name_of
+from kernelmill.artifact.manifest import Condition, Read
 from kernelmill.artifact.paths import Gone, Roots, follow
-from kernelmill.artifact.reads import Read
+from kernelmill.artifact.reads import found_now
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import SymbolTable
 
-_ELSEWHERE = frozenset(
-    "SHAPE_ENV GRAD_MODE GLOBAL_STATE TORCH_FUNCTION_STATE DETERMINISTIC_ALGORITHMS "
-    "DEFAULT_DEVICE AUTOGRAD_SAVED_TENSORS_HOOKS FSDP_TRAINING_STATE DUAL_LEVEL "
-    "FUNCTORCH_STACK_MATCH TENSOR_MATCH WEAKREF_ALIVE DISPATCH_KEY_SET_MATCH".split()
-)
+_ELSEWHERE = ""
 """Tensors are the native entry's to check, settings are compared as a whole."""
 
-_KINDS = {
+GUARDS = {
+    "EQUALS_MATCH": "data",
+    "CONSTANT_MATCH": "data",
+    "BOOL_MATCH": "value",
+    "NONE_MATCH": "value",
+    "ID_MATCH": "value",
+    "FUNCTION_MATCH": "value",
+    "CLASS_MATCH": "value",
+    "MODULE_MATCH": "value",
+    "CLOSURE_MATCH": "value",
+    "BUILTIN_MATCH": "value",
+    "OPAQUE_OBJ_GUARD_FN_MATCH": "group",
     "TYPE_MATCH": "class",
     "CONSTANT_SUBCLASS_MATCH": "class",
+    "FAKE_SCRIPT_TYPE_MATCH": "class",
     "NN_MODULE": "class",
     "NOT_NONE_MATCH": "class",
     "NOT_PRESENT_IN_GENERIC_DICT": "absent",
@@ -34,14 +48,27 @@ _KINDS = {
     "SET_CONTAINS": "contains",
     "SET_NOT_CONTAINS": "contains",
     "SEQUENCE_LENGTH": "shape",
-    "TUPLE_ITERATOR_LEN": "shape",
     "MAPPING_KEYS_CHECK": "shape",
     "DICT_KEYS_MATCH": "shape",
     "EMPTY_NN_MODULE_HOOKS_DICT": "shape",
     "DUPLICATE_INPUT": "same",
+    "SHAPE_ENV": _ELSEWHERE,
+    "TENSOR_MATCH": _ELSEWHERE,
+    "DISPATCH_KEY_SET_MATCH": _ELSEWHERE,
+    "WEAKREF_ALIVE": _ELSEWHERE,
+    "GRAD_MODE": _ELSEWHERE,
+    "GLOBAL_STATE": _ELSEWHERE,
+    "TORCH_FUNCTION_STATE": _ELSEWHERE,
+    "DETERMINISTIC_ALGORITHMS": _ELSEWHERE,
+    "DEFAULT_DEVICE": _ELSEWHERE,
+    "AUTOGRAD_SAVED_TENSORS_HOOKS": _ELSEWHERE,
+    "FSDP_TRAINING_STATE": _ELSEWHERE,
+    "DUAL_LEVEL": _ELSEWHERE,
+    "FUNCTORCH_STACK_MATCH": _ELSEWHERE,
 }
-_UNKNOWN = ("TENSOR_SUBCLASS_METADATA_MATCH", "DTENSOR_SPEC_MATCH")
-_OPAQUE = "OPAQUE_OBJ_GUARD_FN_MATCH"
+"""The kind of read that stands for each kind of guard ("data": a value of which all is compared,
+"group": one of torch.distributed's process groups, which have names)."""
+
 _NAMED = ("absent", "has", "contains")
 
 
@@ -55,26 +82,36 @@ def reads_of(
     found: dict[tuple[Any, ...], Read] = {}
     for guard in guards:
         what = guard.create_fn_name()
-        if what in _ELSEWHERE:
+        if what not in GUARDS:
+            raise UnsupportedError(f"it depends on {guard.name} by a guard {what}")
+        if GUARDS[what] == _ELSEWHERE:
             continue
-        if what in _UNKNOWN or (what == _OPAQUE and not _is_group(guard, reader, roots)):
-            raise UnsupportedError(f"it depends on {guard.name} ({what})")
-        read = _read(what, guard, reader)
+        read = _read(GUARDS[what], guard, reader)
         try:
-            read = Read(read.kind, read.path, read.now(roots, names), read.name, read.other)
+            read = _checked(read, what, guard, roots)
+            read = replace(read, found=found_now(read, roots, names))
         except Gone as gone:
             raise UnsupportedError(f"it reads {gone}, which no name finds again") from gone
         found[read.kind, read.path, read.name, read.other] = read
     return tuple(found.values())
 
 
-def _is_group(guard: Any, reader: SourceReader, roots: Roots) -> bool:
-    """Process groups have names; other opaque objects can only be compared by their own code."""
-    return is_process_group(follow(reader.path(guard.originating_source), roots))
+def _checked(read: Read, what: str, guard: Any, roots: Roots) -> Read:
+    """The read, if it stands for all that the guard compares."""
+    if read.kind == "same":
+        if read.of_argument != (read.other[0][0] == "argument"):
+            raise UnsupportedError(f"an argument is what it reads elsewhere too ({guard.name})")
+        return read
+    if read.kind not in ("data", "group"):
+        return read
+    value = follow(read.path, roots)
+    if not (is_data(value) if read.kind == "data" else is_process_group(value)):
+        kind = name_of(type(value))
+        raise UnsupportedError(f"it depends on {guard.name} ({what}), which is a {kind}")
+    return replace(read, kind="value")
 
 
-def _read(what: str, guard: Any, reader: SourceReader) -> Read:
-    kind = _KINDS.get(what, "value")
+def _read(kind: str, guard: Any, reader: SourceReader) -> Read:
     path = reader.path(guard.originating_source)
     if kind == "same":
         return Read(kind, path, other=reader.path(_parameter(guard, "source_b")))
@@ -105,7 +142,7 @@ _RELATIONS = (
 )
 
 
-def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[tuple[str, str, str], ...]:
+def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[Condition, ...]:
     """What torch's guards ask of the symbols `known` to a program.
 
     UnsupportedError for a condition that dims cannot express, or on symbols that are not known.
@@ -115,10 +152,10 @@ def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[tuple[str, str
 
 def conditions_from(
     expressions: Sequence[Any], shape_env: Any, known: frozenset[str]
-) -> tuple[tuple[str, str, str], ...]:
+) -> tuple[Condition, ...]:
     """The same for expressions that have to be true."""
     table = SymbolTable()
-    found: dict[tuple[str, str, str], None] = {}
+    found: dict[Condition, None] = {}
     for expression in expressions:
         for part in _conjuncts(expression, shape_env):
             if part in (sympy.true, True):
@@ -145,7 +182,7 @@ def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
     return (expr,)
 
 
-def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> tuple[str, str, str]:
+def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> Condition:
     for kind, relation, turned in _RELATIONS:
         if isinstance(expr, kind):
             left, right = (str(table.as_written(arg, shape_env)) for arg in expr.args)

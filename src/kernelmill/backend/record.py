@@ -7,7 +7,7 @@ it guards, which code it went through) and what the compiler made become an entr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,35 +17,43 @@ from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._dynamo.variables.base import AttributeMutationExisting, ValueMutationExisting
 from torch._functorch._aot_autograd.schemas import OutputType
 
-from kernelmill import codegen
 from kernelmill.artifact.bind import Target
 from kernelmill.artifact.code import modules_of, names_in, uses_of
-from kernelmill.artifact.entry import DRIVER, Saved, SavedKernel
+from kernelmill.artifact.container import Artifact, object_table
 from kernelmill.artifact.fingerprint import name_of
-from kernelmill.artifact.manifest import ConstantTensor, Gears, Manifest, path_of, read_manifest
+from kernelmill.artifact.manifest import (
+    CallSpec,
+    Condition,
+    Gears,
+    Guards,
+    Limit,
+    Manifest,
+    Parameter,
+    Read,
+    Source,
+    read_manifest,
+)
+from kernelmill.artifact.objects import key_parts, texts_of
 from kernelmill.artifact.packages import packages_of
 from kernelmill.artifact.padding import padding_data
 from kernelmill.artifact.paths import Path, Roots, follow
-from kernelmill.artifact.reads import Read
+from kernelmill.artifact.reads import found_now
 from kernelmill.artifact.results import Shaper, View
 from kernelmill.artifact.settings import state
+from kernelmill.artifact.sizes import where_of
+from kernelmill.artifact.tensors import WeightLayout
 from kernelmill.backend.capture import Traced, compile_capture
 from kernelmill.backend.entry import NAME
 from kernelmill.backend.gear_calls import GearedCall
 from kernelmill.backend.guards import conditions_from, conditions_of, reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
-from kernelmill.compiler.drivers import driver_text, driver_type
 from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.core.isa import Isa, target_isa
-from kernelmill.core.version import ABI_VERSION
-from kernelmill.graph.printer import print_graph
-from kernelmill.kernel.printer import print_kernel
-from kernelmill.plan.ir import Plan, TensorInput
-from kernelmill.plan.printer import print_plan
-from kernelmill.runtime.dims import dims_needed, late_symbols, symbol_sources
+from kernelmill.core.isa import target_isa
+from kernelmill.plan.ir import Plan
+from kernelmill.runtime.dims import late_symbols, symbol_sources
 from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import Program
 
@@ -54,10 +62,10 @@ Decompositions = Mapping[Any, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Recording:
-    """What a recorded call returned, and its entry, or why it has none."""
+    """What a recorded call returned, and its artifact, or why it has none."""
 
     returned: Any
-    saved: Saved | None
+    artifact: Artifact | None
     reason: str = ""
     compiled: Callable[..., Any] | None = None
 
@@ -85,14 +93,14 @@ def record(
     # Floats are part of the program, not tensors made from them at each call.
     with torch.no_grad(), dynamo_config.patch(specialize_float=True, guard_nn_modules=True):
         returned = compiled(*args, **kwargs)
-    saved, reason = None, ""
+    artifact, reason = None, ""
     try:
-        saved = _Writer(target, trace, roots, returned, ingredients).saved()
+        artifact = _Writer(target, trace, roots, returned, ingredients).artifact()
     except UnsupportedError as error:
         reason = str(error)
     plain = trace.plain(returned)
     trace.forget()
-    return Recording(plain, saved, reason, compiled)
+    return Recording(plain, artifact, reason, compiled)
 
 
 class _Integer(int):
@@ -214,7 +222,7 @@ def _side_effects(effects: Any, find: Callable[[Any], Any]) -> list[_Change]:
 
 @dataclass
 class _Writer:
-    """Makes the entry of a trace that has run. UnsupportedError says why there can be none."""
+    """Makes the artifact of a trace that has run. UnsupportedError says why there can be none."""
 
     target: Target
     trace: _Trace
@@ -223,7 +231,7 @@ class _Writer:
     ingredients: Mapping[str, str]
     exact: dict[str, int] = field(default_factory=dict[str, int])
 
-    def saved(self) -> Saved:
+    def artifact(self) -> Artifact:
         trace = self.trace
         if trace.output is None:
             raise UnsupportedError("it computes nothing with tensors")
@@ -231,34 +239,41 @@ class _Writer:
         codes = list(trace.output.tracing_context.traced_code)
         names = names_in(codes)
         reader = self.trace.reader()
-        inputs = self._inputs(reader)
-        reads = reads_of(trace.guards, reader, self.roots, names)
+        sources = self._inputs(reader)
+        held = {f"constant.{n}": c for n, c in enumerate(traced.imported.constants)}
+        layout = WeightLayout(held, dict.fromkeys(held, "constant"))
+        reads = (
+            *reads_of(trace.guards, reader, self.roots, names),
+            *self._restored(),
+            *self._constants(sources),
+        )
+        result = self._result(sources, traced)
+        conditions = self._conditions()
+        spec = CallSpec(
+            name_of(self.target.function),
+            tuple(map(Parameter, self.target.signature.parameters)),
+            tuple(read for read in reads if read.of_argument),
+            (*sources, *[Source((("tensor", n),)) for n in range(len(held))]),
+            result,
+            self._limits(),
+            conditions,
+        )
+        guards = Guards(
+            tuple(read for read in reads if not read.of_argument),
+            uses_of(codes),
+            tuple(sorted(names)),
+            state(),
+            packages_of(modules_of(codes)),
+        )
+        objects = dict([executor_object()])
         manifest = Manifest(
-            function=name_of(self.target.function),
-            parameters=tuple(self.target.signature.parameters),
-            inputs=inputs,
-            result=self._result(inputs, traced),
-            reads=(*reads, *self._restored(), *self._constants(inputs)),
-            code=uses_of(codes),
-            conditions=self._conditions(),
-            exact=self.exact,
-            names=tuple(sorted(names)),
-            state=state(),
-            ingredients={**self.ingredients, **_kernel_parts(isa)},
-            plans=len(trace.drafts),
-            constants=_layouts(traced.imported.constants),
-            gears=self._gears(),
-            updates=self._updates(),
-            packages=packages_of(modules_of(codes)),
-        )
-        return Saved(
-            read_manifest(manifest.text()),
-            "".join(print_plan(draft.lowered.plan) for draft in trace.drafts),
-            "".join(print_graph(draft.graph, own_symbols=True) for draft in trace.drafts),
-            tuple(_kernels(trace.drafts, isa)),
-            b"".join(_bytes(constant) for constant in traced.imported.constants),
-            executor_object()[1],
-        )
+            spec, guards, self._gears(), layout.weights,
+            objects=object_table(objects), ingredients={**self.ingredients, **key_parts(isa)},
+        )  # fmt: skip
+        return Artifact(
+            read_manifest(manifest.text()), *texts_of(trace.drafts, isa), objects,
+            tuple(held.values()), {"weights": layout.pieces},
+        )  # fmt: skip
 
     def _whole(self) -> Traced:
         trace = self.trace
@@ -305,32 +320,32 @@ class _Writer:
         for change in self.trace.changed:
             path = self.trace.reader().path(change.source)
             for name in change.before or ():
-                read = Read("value", (*path, ("attribute", name)))
-                reads.append(replace(read, found=read.now(self.roots, frozenset())))
+                reads.append(self._value((*path, ("attribute", name))))
         return reads
 
-    def _inputs(self, reader: SourceReader) -> tuple[Any, ...]:
-        found: list[Any] = []
+    def _value(self, path: Path) -> Read:
+        return Read("value", path, found_now(Read("value", path), self.roots))
+
+    def _inputs(self, reader: SourceReader) -> list[Source]:
+        found: list[Source] = []
         for source in self.trace.sources:
             if isinstance(source, dynamo_source.TensorPropertySource):
                 if source.idx is None or source.prop.name != "SIZE":
                     raise UnsupportedError(f"it reads {source.name}")
-                found.append(("size", reader.path(source.base), source.idx))
+                found.append(Source(reader.path(source.base), source.idx))
             elif source is None:
                 raise UnsupportedError("Dynamo does not say where an input comes from")
             else:
-                found.append(reader.path(source))
-        return tuple(found)
+                found.append(Source(reader.path(source)))
+        return found
 
-    def _result(self, inputs: Sequence[Any], traced: Traced) -> Any:
-        tensors: dict[Path, Any] = {}
-        for entry in inputs:
-            if entry[0] != "size":
-                tensors[entry] = follow(entry, self.roots)
+    def _result(self, inputs: Sequence[Source], traced: Traced) -> Any:
+        plain = [source.path for source in inputs if source.axis < 0]
+        tensors = {path: follow(path, self.roots) for path in plain}
         aliases: dict[int, View] = {}
         for number, info in enumerate(traced.metadata.output_info):
             if info.output_type in (OutputType.alias_of_input, OutputType.is_input):
-                base = inputs[info.base_idx]
+                base = inputs[info.base_idx].path
                 made = self.trace.results[number]
                 aliases[number] = _view(tensors, base, traced.results[number], made)
             elif info.output_type not in (
@@ -355,7 +370,17 @@ class _Writer:
             found[source.name] = int(hint)
         return found
 
-    def _conditions(self) -> tuple[tuple[str, str, str], ...]:
+    def _limits(self) -> tuple[Limit, ...]:
+        """The sizes at which alone the program is right."""
+        plan, exact = self._dynamic_plan(), self.exact
+        symbols = () if plan is None else plan.symbols
+        return tuple(
+            Limit(symbol.name, exact[symbol.name], exact[symbol.name], where_of(plan, symbol))
+            for symbol in symbols
+            if plan is not None and symbol.name in exact
+        )
+
+    def _conditions(self) -> tuple[Condition, ...]:
         plan = self._dynamic_plan()
         if plan is None:  # each gear has its sizes in its plan
             return ()
@@ -366,20 +391,12 @@ class _Writer:
             self.exact = self._sizes()
             return ()
 
-    def _constants(self, inputs: Sequence[Any]) -> list[Read]:
+    def _constants(self, inputs: Sequence[Source]) -> list[Read]:
         """Arguments that are data and no input: the program is for these values."""
-        taken = {path_of(entry) for entry in inputs}
-        found: list[Read] = []
-        for name, value in self.roots.arguments.items():
-            path: Path = (("argument", name),)
-            if isinstance(value, (bool, int, float, str, type(None))) and path not in taken:
-                read = Read("value", path)
-                found.append(Read("value", path, read.now(self.roots, frozenset())))
-        return found
-
-    def _updates(self) -> bool:
-        inputs = self.trace.drafts[0].lowered.plan.inputs
-        return any(isinstance(entry, TensorInput) and entry.updated for entry in inputs)
+        taken = {source.path for source in inputs}
+        paths = {(("argument", name),): value for name, value in self.roots.arguments.items()}
+        data = (bool, int, float, str, type(None))
+        return [self._value(p) for p, v in paths.items() if isinstance(v, data) and p not in taken]
 
     def _dynamic_plan(self) -> Plan | None:
         """The plan that calls of any size reach: the only one, or that beside the gears."""
@@ -430,10 +447,9 @@ def _whole(end: Any) -> int | None:
     return int(end) if end.is_Integer else None
 
 
-def _view(tensors: Mapping[Path, Any], entry: Any, result: Any, made: torch.Tensor) -> View:
+def _view(tensors: Mapping[Path, Any], base: Path, result: Any, made: torch.Tensor) -> View:
     """The view that torch has made of an argument in the call that was traced: in dims of size 1
     its strides may be others than those of `result`, which was traced."""
-    base = path_of(entry)
     if tensors[base].dtype != result.dtype:
         raise UnsupportedError("a result is a view of an argument's bits, in another dtype")
     offset = result.storage_offset()
@@ -441,47 +457,3 @@ def _view(tensors: Mapping[Path, Any], entry: Any, result: Any, made: torch.Tens
     if not all(isinstance(size, int) for size in layout):
         raise UnsupportedError("a result is a view of an argument, of a size that varies")
     return base, tuple(made.shape), tuple(made.stride()), int(made.storage_offset())
-
-
-def _kernel_parts(isa: Isa) -> dict[str, str]:
-    return {
-        "kernel.isa": str(isa),
-        "kernel.generator": codegen.GENERATOR_VERSION,
-        "kernel.llvm": codegen.llvm_version(),
-        "kernel.abi": ABI_VERSION,
-    }
-
-
-def _kernels(drafts: Sequence[Draft], isa: Isa) -> list[SavedKernel]:
-    found: dict[str, SavedKernel] = {}
-    for number, draft in enumerate(drafts):
-        plan = draft.lowered.plan
-        for ref in plan.kernels:
-            text = print_kernel(draft.lowered.kernels[ref.name], name=False)
-            other = str(draft.others.get(ref.name, ""))
-            found[ref.name] = SavedKernel(ref.name, ref.type, text, other)
-        for super_kernel in plan.supers:
-            name = f"{DRIVER}{number} {super_kernel.name}"
-            text = driver_text(plan, super_kernel, isa)
-            found[name] = SavedKernel(name, driver_type(super_kernel), text)
-        if plan.symbols:
-            dims = ", ".join(map(str, dims_needed(plan)))
-            text = f"({', '.join(s.name for s in plan.symbols)}) -> ({dims})"
-            found[f"dims{number}"] = SavedKernel(f"dims{number}", "Dims", text)
-    return list(found.values())
-
-
-def _bytes(constant: torch.Tensor) -> bytes:
-    dense = constant.detach().contiguous().reshape(-1)
-    return bytes(dense.view(torch.uint8).numpy()) if dense.numel() else b""
-
-
-def _layouts(constants: Sequence[torch.Tensor]) -> tuple[ConstantTensor, ...]:
-    found: list[ConstantTensor] = []
-    offset = 0
-    for constant in constants:
-        size = constant.numel() * constant.element_size()
-        dtype = str(constant.dtype).removeprefix("torch.")
-        found.append(ConstantTensor(dtype, tuple(constant.shape), offset, size))
-        offset += size
-    return tuple(found)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from kernelmill.aot.info import info
+from kernelmill.artifact.container import KMILL, read_artifact
+from kernelmill.artifact.readable import readable
+from kernelmill.store.sealed import SealedFile
 
 
 def add_show(actions: Any) -> None:
     """Add `show` to the actions of `kernelmill cache`."""
     action = actions.add_parser("show", help="show what cache_compile has kept, as text")
-    action.add_argument("path", help="an entry's .json, the folder of a method, or one above")
+    action.add_argument("path", help="an entry's .kmill, the folder of a method, or one above")
     action.set_defaults(command=show_cache)
 
 
@@ -27,7 +29,6 @@ def add_aot(commands: Any) -> None:
 
 def show_cache(options: argparse.Namespace) -> int:
     """Print the entries of a compile cache."""
-    # Imports torch, which the other commands do without.
     from kernelmill.inference import readable_cache
 
     readable_cache(options.path)
@@ -36,5 +37,5 @@ def show_cache(options: argparse.Namespace) -> int:
 
 def show_file(options: argparse.Namespace) -> int:
     """Print what is in a compiled file."""
-    print(info(options.path, options.all), end="")
+    print(readable(read_artifact(SealedFile(options.path, KMILL)), options.all), end="")
     return 0

@@ -65,6 +65,18 @@ class GearSet:
         more = len(self.gears) - len(shown)
         return ", ".join(shown) + (f" and {more} more" if more else "")
 
+    def refusal(self, came: str, sizes: Gear) -> str:
+        """Why a call of these sizes is refused; `came` are the arguments that have them."""
+        alone = any(
+            size not in {gear[place] for gear in self.gears} for place, size in enumerate(sizes)
+        )
+        why = "not among the gears" if alone else "no combination of the gears"
+        near = " or ".join(f"({self.describe(gear)})" for gear in self.nearest(sizes))
+        return (
+            f"argument {came}: ({self.describe(sizes)}) is {why} {self.describe_all()}; the "
+            f"nearest are {near}"
+        )
+
     def __str__(self) -> str:
         return ";".join(",".join(map(str, gear)) for gear in self.gears)
 

@@ -16,14 +16,16 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact import entry as entries
-from kernelmill.artifact.bind import Bound, Mismatch, Target, look, refuse_gradients
-from kernelmill.artifact.entry import Saved
+from kernelmill.artifact import container
+from kernelmill.artifact.bind import Bound, Seen, Target, look, refuse_gradients
+from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.ingredients import of_decompositions, versions
-from kernelmill.artifact.load import Loaded, keep_objects, program_of
+from kernelmill.artifact.objects import keep_objects
+from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.results import NoClass
 from kernelmill.artifact.settings import modes
+from kernelmill.artifact.tensors import tensors_of
 from kernelmill.config import CompilerConfig
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.digest import Key
@@ -128,7 +130,7 @@ class CachedMethod:
         func, self._config, self._dynamic, _, _, self._decompositions, *_ = self._options
         self._function = func
         self._target = Target.of(func)
-        self._count = len(self._target.signature.parameters)
+        self._count = len(self._target.binder.names)
         self._bound: tuple[Bound, ...] = ()  # never changed, but replaced: others go through it
         self._quick: Callable[[tuple[Any, ...]], Any] = lambda values: REFUSED
         self._uncached: Callable[..., Any] | None = None
@@ -175,7 +177,7 @@ class CachedMethod:
         for number, bound in enumerate(self._bound):
             try:
                 result = bound(values)
-            except (Mismatch, InputError):
+            except InputError:
                 continue
             if number:
                 self._put_first(bound)
@@ -220,21 +222,22 @@ class CachedMethod:
     def _from_folder(
         self, folder: Folder, target: Target, values: tuple[Any, ...]
     ) -> tuple[bool, Any]:
-        for saved in entries.entries(folder):
-            seen = look(saved.manifest, target, values)
+        for name, artifact in container.entries(folder):
+            manifest, tensors = artifact.manifest, tensors_of(artifact)
+            seen = look(manifest, target, values, tensors)
             if seen.reason:
-                _log.info("%s: not %s: %s", saved.manifest.function, saved.name, seen.reason)
+                _log.info("%s: not %s: %s", manifest.spec.name, name, seen.reason)
                 continue
             try:
-                bound = Bound(saved.manifest, self._program_of(saved), target, seen)
+                bound = self._bind(artifact, tensors, target, seen)
                 result = bound(values)
-            except (Mismatch, InputError, NoClass) as error:
-                _log.info("%s: not %s: %s", saved.manifest.function, saved.name, error)
+            except (InputError, NoClass) as error:
+                _log.info("%s: not %s: %s", manifest.spec.name, name, error)
                 continue
             self._take(bound)
             self.statistics["loaded"] += 1
             with suppress(OSError):
-                folder.touch(f"{saved.name}.json")
+                folder.touch(f"{name}{container.SUFFIX}")
             return True, result
         return False, None
 
@@ -249,7 +252,8 @@ class CachedMethod:
             decompositions=self._decompositions, ingredients=self._ingredients,
         )  # fmt: skip
         self.statistics["traced"] += 1
-        if recording.saved is None:
+        artifact = recording.artifact
+        if artifact is None:
             self._uncached = recording.compiled
             self.statistics["uncached"] += 1
             _log.warning(
@@ -257,9 +261,8 @@ class CachedMethod:
                 "traces it anew", name_of(self._function), recording.reason,
             )  # fmt: skip
             return recording.returned
-        self._keep(folder, recording.saved)
-        loaded = self._program_of(recording.saved)
-        self._take(Bound(recording.saved.manifest, loaded, target))
+        self._keep(folder, artifact)
+        self._take(self._bind(artifact, tensors_of(artifact), target))
         return recording.returned
 
     def _take(self, bound: Bound) -> None:
@@ -271,24 +274,23 @@ class CachedMethod:
             others = [other for other in self._bound if other is not bound]
             self._bound = (bound, *others)[: self._options[-1]]
 
-    def _keep(self, folder: Folder, saved: Saved) -> None:
-        most = self._options[-1]
+    def _keep(self, folder: Folder, artifact: Artifact) -> None:
+        most, name = self._options[-1], artifact.manifest.spec.name
         try:
-            entries.save(folder, saved)
+            container.save(folder, artifact)
             folder = self._folder()
-            for old in entries.names(folder)[most:]:
-                entries.remove(folder, old)
+            for old in container.names(folder)[most:]:
+                container.remove(folder, old)
                 _log.warning(
                     "%s has more than %d entries: the least recently used is removed. Pass other "
-                    "max_entries, or a module that is traced less often",
-                    saved.manifest.function, most,
+                    "max_entries, or a module that is traced less often", name, most,
                 )  # fmt: skip
             if self._options[-2]:
-                keep_objects(saved, self._stores()[-1], self._stores()[0])
+                keep_objects(artifact, self._stores()[-1], self._stores()[0])
         except OSError as error:
             _log.warning(
                 "%s cannot be written (%s): %s is traced again by the next process",
-                folder.path, error.strerror, saved.manifest.function,
+                folder.path, error.strerror, name,
             )  # fmt: skip
 
     def report(self) -> dict[str, int]:
@@ -329,8 +331,15 @@ class CachedMethod:
     def _on_untrusted(self) -> OnUntrusted:
         return when_untrusted(self._config.on_untrusted)
 
-    def _program_of(self, saved: Saved) -> Loaded:
-        return program_of(saved, self._stores(), self._place(), self._config)
+    def _bind(
+        self,
+        artifact: Artifact,
+        tensors: Sequence[torch.Tensor],
+        target: Target,
+        seen: Seen | None = None,
+    ) -> Bound:
+        programs = program_set(artifact, self._stores(), self._place(), self._config)
+        return Bound(artifact.manifest, programs, tensors, target, seen)
 
     def _place(self) -> PackedFiles | None:
         """Where packed weights are kept: all methods and ranks of a class share the files."""

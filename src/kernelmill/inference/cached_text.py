@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TextIO
 
-from kernelmill.artifact.entry import load, names
+from kernelmill.artifact.container import SUFFIX, load, names
 from kernelmill.artifact.readable import readable
 from kernelmill.core.errors import StoreError
-from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 
 
@@ -19,18 +18,15 @@ def readable_cache(
 ) -> str:
     """The entries under `path` as text: signature, key, dependences, graph, kernels, plan.
 
-    `path` is one entry's .json, the folder of a method, or any folder above. The text is printed,
+    `path` is one entry's .kmill, the folder of a method, or any folder above. The text is printed,
     and written to `file` (a name or an open file) if that is given. Raises StoreError when there is
     no entry, a damaged one, or files that others can write to.
     """
     parts: list[str] = []
     for folder, name in _entries(os.fspath(path)):
-        try:
-            saved = load(Folder(folder), name)
-        except BadEntry as bad:
-            raise StoreError(f"{folder}: {bad}; the next call makes it again") from bad
-        if saved is not None:
-            parts.append(f"# {os.path.join(folder, name)}\n\n{readable(saved)}")
+        artifact = load(Folder(folder), name)
+        if artifact is not None:
+            parts.append(f"# {os.path.join(folder, name)}\n\n{readable(artifact)}")
     if not parts:
         raise StoreError(f"{path} has no entry of a compile cache")
     text = "\n".join(parts)
@@ -45,10 +41,10 @@ def readable_cache(
 
 
 def _entries(path: str) -> list[tuple[str, str]]:
-    if path.endswith(".json"):
-        return [(os.path.dirname(path) or ".", os.path.basename(path).removesuffix(".json"))]
+    if path.endswith(SUFFIX):
+        return [(os.path.dirname(path) or ".", os.path.basename(path).removesuffix(SUFFIX))]
     found: list[tuple[str, str]] = []
     for folder, _, files in sorted(os.walk(path)):
-        if any(name.endswith(".plan") for name in files):
+        if any(name.endswith(SUFFIX) for name in files):
             found += [(folder, name) for name in names(Folder(folder))]
     return found

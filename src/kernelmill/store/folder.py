@@ -96,17 +96,18 @@ class Folder:
         except (FileNotFoundError, PermissionError):
             return None
         except NotADirectoryError:
-            self._refuse(StoreError(self._not_a_folder()))
+            self.refuse(StoreError(self._not_a_folder()))
             return None
         weakref.finalize(self, os.close, descriptor)
         try:
             check_trust(os.fstat(descriptor), self.path)
         except StoreError as error:
-            self._refuse(error)
+            self.refuse(error)
             return None
         return descriptor
 
-    def _refuse(self, error: StoreError) -> None:
+    def refuse(self, error: StoreError) -> None:
+        """Raise this error of a file that others could have written, or use the folder no more."""
         if self._on_untrusted == "error":
             raise error
         self.refused = str(error)
@@ -185,7 +186,7 @@ class Folder:
                     f"{self.path}/{filename} is a symbolic link; compiled code is not loaded "
                     "through one. Remove it and the kernel is compiled again"
                 )
-                self._refuse(StoreError(message))
+                self.refuse(StoreError(message))
                 return None
             raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error
         try:
@@ -195,7 +196,7 @@ class Folder:
             check_trust(status, f"{self.path}/{filename}")
             return b"".join(iter(lambda: os.read(descriptor, _PIECE), b""))
         except StoreError as error:
-            self._refuse(error)
+            self.refuse(error)
             return None
         except OSError as error:
             raise BadEntry(f"{filename} cannot be read: {error.strerror}") from error

@@ -17,7 +17,7 @@ import mmap
 import os
 import stat
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +51,24 @@ def write_sealed(path: str, kind: Kind, sections: Mapping[str, Pieces]) -> None:
 
     A section is the pieces one behind the other. OSError when it cannot be written.
     """
+    folder, name = os.path.split(os.path.abspath(path))
+    fresh = os.path.join(folder, f".{name}.tmp-{os.getpid()}-{threading.get_ident()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    try:
+        with open(descriptor, "wb") as file:
+            for piece in sealed_pieces(kind, sections):
+                file.write(piece)
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(fresh, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(fresh)
+        raise
+
+
+def sealed_pieces(kind: Kind, sections: Mapping[str, Pieces]) -> Iterator[bytes | memoryview]:
+    """The bytes of the file, piece by piece."""
     table: dict[str, tuple[int, int, str]] = {}
     offset = 0
     for name, pieces in sections.items():
@@ -61,27 +79,10 @@ def write_sealed(path: str, kind: Kind, sections: Mapping[str, Pieces]) -> None:
         table[name] = (offset, size, state.hexdigest())
         offset += size + _padding(size)
     header = json.dumps({"format": FORMAT, "sections": table}).encode()
-    seal = len(header).to_bytes(8, "little") + hashlib.sha256(header).digest()
-    _publish(path, [(kind.magic + seal + header,), *sections.values()])
-
-
-def _publish(path: str, parts: Sequence[Pieces]) -> None:
-    folder, name = os.path.split(os.path.abspath(path))
-    fresh = os.path.join(folder, f".{name}.tmp-{os.getpid()}-{threading.get_ident()}")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    try:
-        with open(descriptor, "wb") as file:
-            for pieces in parts:
-                for piece in pieces:
-                    file.write(piece)
-                file.write(bytes(_padding(file.tell())))
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(fresh, path)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(fresh)
-        raise
+    head = kind.magic + len(header).to_bytes(8, "little") + hashlib.sha256(header).digest() + header
+    for pieces in ((head,), *sections.values()):
+        yield from pieces
+        yield bytes(_padding(sum(len(piece) for piece in pieces)))
 
 
 def _padding(size: int) -> int:
@@ -93,19 +94,27 @@ class SealedFile:
     they are written to, which the file does not see.
 
     FileNotFoundError when there is none; Damaged when it is of another kind or was changed;
-    StoreError when another user could have written it.
+    StoreError when another user could have written it. A `descriptor` of the file may be given,
+    which is closed here.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: Kind, writable: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        kind: Kind,
+        writable: bool = False,
+        descriptor: int | None = None,
+    ) -> None:
         self.path, self.kind = os.path.abspath(path), kind
-        descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        if descriptor is None:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise StoreError(f"{self.path} is no plain file")
             check_trust(status, self.path, _OTHERWISE)
             if status.st_size < len(kind.magic) + _SEAL_BYTES:
-                raise self._foreign()
+                raise Damaged(f"{self.path} is no file of kernelmill, or only the beginning")
             access = mmap.ACCESS_COPY if writable else mmap.ACCESS_READ
             self.mapping = mmap.mmap(descriptor, 0, access=access)
         finally:
@@ -152,5 +161,11 @@ class SealedFile:
         return Damaged(f"{self.path} is damaged: {why}; {self.kind.remedy}")
 
     def _foreign(self) -> Damaged:
-        what = self.kind.magic.decode().strip()
-        return Damaged(f"{self.path} is no file of the kind {what!r}, or only the beginning")
+        wanted, found = self.kind.magic.decode().strip(), bytes(self._view[:80]).partition(b"\n")[0]
+        if found.startswith(b"kernelmill ") and found != wanted.encode():
+            other = found.decode(errors="replace")
+            return Damaged(
+                f"{self.path} is no file of the kind {wanted!r}, which this kernelmill reads, but "
+                f"of {other!r}: {self.kind.remedy}"
+            )
+        return Damaged(f"{self.path} is no file of the kind {wanted!r}, or only the beginning")

@@ -8,8 +8,8 @@ import torch
 
 from kernelmill.artifact import code, packages
 from kernelmill.artifact.bind import Target, look
-from kernelmill.artifact.code import CodeUse, modules_of, uses_of
-from kernelmill.artifact.manifest import Manifest
+from kernelmill.artifact.code import modules_of, uses_of
+from kernelmill.artifact.manifest import CallSpec, Guards, Manifest, Parameter
 
 
 @pytest.fixture
@@ -48,26 +48,17 @@ def test_code_of_torch_and_of_ours_is_known_by_version():
 def test_the_version_of_a_package_is_a_condition(beside):
     found = packages.packages_of(modules_of([beside.__code__]))
     assert found == {"torch-extra": "1.5"}
-    manifest = Manifest("m.f", ("x",), (), None, (), (), (), {}, (), {}, {}, 1, packages=found)
-    target = Target.of(beside)
-    assert look(manifest, target).reason == ""
-    changed = {**vars(manifest), "packages": {"torch-extra": "1.4"}}
-    assert look(Manifest(**changed), target).reason == ("version of torch-extra: was 1.4, is 1.5")
-    gone = {**vars(manifest), "packages": {"torch-more": "1.4"}}
-    assert look(Manifest(**gone), target).reason == "version of torch-more: was 1.4, is absent"
+    target, spec = Target.of(beside), CallSpec("m.f", (Parameter("x"),), (), (), {})
+
+    def reason(versions):
+        return look(Manifest(spec, Guards(packages=versions)), target).reason
+
+    assert reason(found) == ""
+    assert reason({"torch-extra": "1.4"}) == "version of torch-extra: was 1.4, is 1.5"
+    assert reason({"torch-more": "1.4"}) == "version of torch-more: was 1.4, is absent"
 
 
 def test_code_that_nobody_installed_has_no_package(tmp_path):
     module = types.ModuleType("own")
     module.__file__ = str(tmp_path / "own.py")
     assert packages.packages_of([module, types.ModuleType("none")]) == {}
-
-
-def test_a_manifest_keeps_versions():
-    manifest = Manifest(
-        "m.f", ("x",), (), None, (), (CodeUse("m", "f", "a", {}),), (), {}, (), {}, {}, 1,
-        packages={"a": "1"},
-    )  # fmt: skip
-    from kernelmill.artifact.manifest import read_manifest
-
-    assert read_manifest(manifest.text()).packages == {"a": "1"}

@@ -1,13 +1,12 @@
 """How far the values of a call are taken apart natively."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 
+from kernelmill.artifact.manifest import CallSpec, Manifest, Parameter, Read, Source
 from kernelmill.artifact.paths import Tree
-from kernelmill.artifact.reads import Read
 from kernelmill.artifact.structure import MOST_REGISTERS, Structure
 
 X, MANY = (("argument", "x"),), (("argument", "many"),)
@@ -15,18 +14,12 @@ TREE = Tree()
 PLACES = {path: TREE.number(path) for path in (X, MANY, (*MANY, ("item", 0)))}
 
 
-@dataclass
-class Layout:
-    reads: tuple[Read, ...]
-    parameters: tuple[str, ...] = ("x", "many")
-    inputs: tuple[Any, ...] = (X,)
-    input_places: tuple[int, ...] = (PLACES[X],)
-    tree: Tree = TREE
-
-
 def structure_of(many: Any) -> Structure:
-    shape = Read("shape", MANY, place=PLACES[MANY])
-    return Structure(Layout((shape,)), (torch.ones(1), many), 1, {})
+    spec = CallSpec(
+        "f", (Parameter("x"), Parameter("many")), (Read("shape", MANY, place=PLACES[MANY]),),
+        (Source(X, place=PLACES[X]),), {},
+    )  # fmt: skip
+    return Structure(Manifest(spec, tree=TREE), (torch.ones(1), many), 1, {})
 
 
 @pytest.mark.parametrize("kind", [list, tuple, lambda items: dict.fromkeys(items)])

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from kernelmill.artifact.manifest import Read
 from kernelmill.artifact.paths import Roots, Tree
-from kernelmill.artifact.reads import Read
 from kernelmill.artifact.watch import Watch, place_of
 from kernelmill.runtime.quick import DICT_ITEM, LIST_ITEM, VERSION, NativeWatch, supported
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernelmill.aot.manifest import Weight
-from kernelmill.aot.weights import WeightLayout, tensors_over
+from kernelmill.artifact.manifest import StoredTensor
+from kernelmill.artifact.tensors import WeightLayout, tensors_over
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.store.sealed import Kind, SealedFile, write_sealed
 
@@ -81,6 +81,6 @@ def test_what_is_more_than_its_memory_is_refused():
 def test_a_weight_that_would_lie_outside_is_refused(tmp_path, dtype, shape, strides, offset):
     write_sealed(tmp_path / "w", KIND, {"weights": [bytes(16)]})
     file = SealedFile(tmp_path / "w", KIND, writable=True)
-    weight = Weight("w", "buffer", dtype, shape, strides, offset)
+    weight = StoredTensor("w", "buffer", dtype, shape, strides, offset)
     with pytest.raises(StoreError, match="weight w"):
         tensors_over(file.mapping, file.sections["weights"][0], 16, [weight])

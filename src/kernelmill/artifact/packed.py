@@ -1,4 +1,4 @@
-"""Packed weights in a compiled file: packed when it is compiled, mapped when it is loaded."""
+"""Packed weights in an artifact: packed when it is compiled, mapped when it is loaded."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from kernelmill.aot.manifest import Packed
+from kernelmill.artifact.manifest import CallSpec, Packed
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.samples import memory_of
@@ -78,8 +78,10 @@ def _first(entry: Packed, weights: Sequence[torch.Tensor]) -> tuple[int, ...]:
     return tuple(id(weights[number]) for number in entry.sources)
 
 
-def bind_weights(program: Program, arguments: Sequence[object]) -> None:
-    """Pack now what the program packs of these arguments, of which it looks at the weights only."""
-    parameters = program.engine.parameters
-    if parameters is not None:
-        parameters.bind(arguments)
+def bind_weights(program: Program, spec: CallSpec, tensors: Sequence[torch.Tensor]) -> None:
+    """Pack now what the program packs of the tensors of its artifact."""
+    if program.engine.parameters is not None:
+        paths = [source.path for source in spec.inputs]
+        program.engine.parameters.bind(
+            [tensors[path[0][1]] if path[0][0] == "tensor" else None for path in paths]
+        )

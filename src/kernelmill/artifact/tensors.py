@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from kernelmill.aot.manifest import Weight
+from kernelmill.artifact.container import Artifact
+from kernelmill.artifact.manifest import StoredTensor
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.samples import span_of
@@ -33,7 +34,7 @@ class WeightLayout:
             known = spans.get(_memory(tensor), (first, last))
             spans[_memory(tensor)] = min(known[0], first), max(known[1], last)
         places: dict[int, int] = {}
-        found: list[Weight] = []
+        found: list[StoredTensor] = []
         for name, tensor in tensors.items():
             memory = _memory(tensor)
             if memory not in places:
@@ -41,7 +42,7 @@ class WeightLayout:
             offset = places[memory] + span_of(tensor)[0] - spans[memory][0]
             dtype = str(tensor.dtype).removeprefix("torch.")
             layout = tuple(tensor.shape), tuple(tensor.stride())
-            found.append(Weight(name, roles[name], dtype, *layout, offset))
+            found.append(StoredTensor(name, roles[name], dtype, *layout, offset))
         self.weights = tuple(found)
 
     def _place(self, tensor: torch.Tensor, first: int, last: int) -> int:
@@ -70,26 +71,28 @@ def _memory(tensor: torch.Tensor) -> int:
 
 
 def tensors_over(
-    mapping: mmap.mmap, base: int, size: int, weights: Sequence[Weight]
+    mapping: mmap.mmap, base: int, size: int, weights: Sequence[StoredTensor]
 ) -> list[torch.Tensor]:
     """The weights as tensors over mapped memory, `base` bytes into it and `size` bytes long. Equal
     ones are one tensor. StoreError for one that would lie outside."""
-    known: dict[Weight, torch.Tensor] = {}
+    known: dict[StoredTensor, torch.Tensor] = {}
     storage = torch.frombuffer(mapping, dtype=torch.uint8).untyped_storage()
     found: list[torch.Tensor] = []
     for weight in weights:
-        unnamed = Weight("", "", *_layout(weight))
+        unnamed = StoredTensor("", "", *_layout(weight))
         if unnamed not in known:
             known[unnamed] = _tensor(storage, base, size, weight)
         found.append(known[unnamed])
     return found
 
 
-def _layout(weight: Weight) -> tuple[Any, ...]:
+def _layout(weight: StoredTensor) -> tuple[Any, ...]:
     return weight.dtype, weight.shape, weight.strides, weight.offset
 
 
-def _tensor(storage: torch.UntypedStorage, base: int, size: int, weight: Weight) -> torch.Tensor:
+def _tensor(
+    storage: torch.UntypedStorage, base: int, size: int, weight: StoredTensor
+) -> torch.Tensor:
     dtype: Any = getattr(torch, weight.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise StoreError(f"weight {weight.name} is of the dtype {weight.dtype}")
@@ -103,3 +106,11 @@ def _tensor(storage: torch.UntypedStorage, base: int, size: int, weight: Weight)
         raise StoreError(f"weight {weight.name} lies outside of the weights")
     first = (base + weight.offset) // empty.element_size()
     return empty.set_(storage, first, weight.shape, weight.strides)
+
+
+def tensors_of(artifact: Artifact) -> Sequence[torch.Tensor]:
+    """The tensors of an artifact, over its file where it has one."""
+    if artifact.file is None or not artifact.manifest.tensors:
+        return artifact.tensors
+    start, size, _ = artifact.file.sections["weights"]
+    return tensors_over(artifact.file.mapping, start, size, artifact.manifest.tensors)

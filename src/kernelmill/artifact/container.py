@@ -1,0 +1,174 @@
+"""The file of a program at rest: one sealed file (store/sealed.py), `*.kmill`, of these sections.
+
+    manifest    JSON, see manifest.py
+    plan        the plans as text, one behind the other
+    graph       the graphs as text
+    kernels     JSON: [name, type, text, ISA where it is not the one of all others] for each kernel
+    objects     machine code that the file brings, one object behind the other
+    weights     the bytes of its tensors
+    packed      weights as kernels want them
+
+A file of `kernelmill.aot.compile` brings machine code and weights. An entry of the compile cache
+has guards instead: its weights are the model's, and its machine code is in the store of kernels,
+but for the native executor, so that a load needs no LLVM. Entries are named after the digest of
+their file. Reading one needs no torch.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from kernelmill.artifact.manifest import Manifest, read_manifest
+from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.errors import StoreError
+from kernelmill.core.log import get_logger
+from kernelmill.store.folder import Folder
+from kernelmill.store.sealed import Damaged, Kind, Pieces, SealedFile, sealed_pieces
+
+KMILL = Kind(b"kernelmill program\n", "copy it again, or compile it again")
+SUFFIX = ".kmill"
+DRIVER, DIMS = "driver", "dims"
+
+_NAME = re.compile(rf"[0-9a-f]{{{2 * DIGEST_BYTES}}}\.kmill")
+_log = get_logger("artifact")
+
+
+@dataclass(frozen=True)
+class SavedKernel:
+    """A kernel as text, in the grammar of kernel/ir.py without its name; or what computes the sizes
+    of plan N (name "dimsN"), or the driver of its super kernel S ("driverN S"), in words of their
+    own. `isa` is given where it is not the one of all others."""
+
+    name: str
+    type: str
+    text: str
+    isa: str = ""
+
+    @property
+    def ingredient(self) -> str:
+        """What its text is in the key of its object."""
+        if self.type == "Dims":
+            return "dims"
+        return "driver" if self.name.startswith(DRIVER) else "kernel"
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A program at rest. `objects` is machine code by the names of kernels; `tensors` and `pieces`
+    (the sections weights and packed) are those of a new one, others have them in their `file`."""
+
+    manifest: Manifest
+    plans: str
+    graphs: str
+    kernels: tuple[SavedKernel, ...]
+    objects: Mapping[str, bytes]
+    tensors: Sequence[Any] = ()
+    pieces: Mapping[str, Pieces] = field(default_factory=dict[str, Pieces])
+    file: SealedFile | None = None
+
+    def sections(self) -> dict[str, Pieces]:
+        """The contents of its file."""
+        kernels = [[k.name, k.type, k.text, k.isa] for k in self.kernels]
+        return {
+            "manifest": [self.manifest.text().encode()],
+            "plan": [self.plans.encode()],
+            "graph": [self.graphs.encode()],
+            "kernels": [json.dumps(kernels).encode()],
+            "objects": list(self.objects.values()),
+            "weights": self.pieces.get("weights", ()),
+            "packed": self.pieces.get("packed", ()),
+        }
+
+
+def object_table(objects: Mapping[str, bytes]) -> tuple[tuple[str, int, int], ...]:
+    """Where these are in their section: (name, offset, bytes)."""
+    sizes = [len(image) for image in objects.values()]
+    return tuple(zip(objects, [0, *accumulate(sizes)], sizes, strict=False))
+
+
+def read_artifact(file: SealedFile, check_weights: bool = True) -> Artifact:
+    """What a file holds, all of it checked; the weights too, unless that is not wanted.
+
+    Damaged (a StoreError) when it was changed, or is of another format.
+    """
+    try:
+        manifest = read_manifest(file.text("manifest"))
+        kernels = tuple(SavedKernel(*kernel) for kernel in json.loads(file.text("kernels")))
+        images = file.section("objects")
+        objects = {name: bytes(images[o : o + size]) for name, o, size in manifest.objects}
+        for section in ("weights", "packed"):
+            file.section(section, check_weights)
+        texts = file.text("plan"), file.text("graph")
+    except Damaged:
+        raise
+    except (StoreError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"{file.path}: {error}; {file.kind.remedy}") from error
+    return Artifact(manifest, *texts, kernels, objects, file=file)
+
+
+# ---- entries of the compile cache ---------------------------------------------------------------
+
+
+def save(folder: Folder, artifact: Artifact) -> str:
+    """Publish an entry in one step, and give its name. OSError when the folder cannot be written,
+    with what is wrong."""
+    data = b"".join(sealed_pieces(KMILL, artifact.sections()))
+    name = hashlib.blake2b(data, digest_size=DIGEST_BYTES).hexdigest()
+    folder.save(name, {SUFFIX: data})
+    return name
+
+
+def names(folder: Folder) -> list[str]:
+    """The entries in a folder, last used first."""
+    found = [name for name in folder.files() if _NAME.fullmatch(name)]
+    times = {name: status.st_mtime_ns for name in found if (status := folder.status(name))}
+    return [name.removesuffix(SUFFIX) for name in sorted(times, key=lambda n: -times[n])]
+
+
+def entries(folder: Folder) -> Iterator[tuple[str, Artifact]]:
+    """All good entries by name, last used first. A damaged one is set aside with a warning.
+
+    StoreError for files that others could have written.
+    """
+    for name in names(folder):
+        try:
+            found = load(folder, name)
+        except Damaged as bad:
+            _log.warning("%s; set aside and made again when needed", bad)
+            folder.set_aside(name, (SUFFIX,))
+            continue
+        if found is not None:
+            yield name, found
+
+
+def load(folder: Folder, name: str) -> Artifact | None:
+    """An entry, checked; None when it is gone. Damaged says what is wrong with it."""
+    path = os.path.join(folder.path, f"{name}{SUFFIX}")
+    try:
+        descriptor = folder.open_plain(f"{name}{SUFFIX}")
+        return read_artifact(SealedFile(path, KMILL, writable=True, descriptor=descriptor))
+    except FileNotFoundError:
+        return None
+    except Damaged:
+        raise
+    except OSError as error:
+        reason = f"{path} cannot be read ({error.strerror}): remove it"
+        if error.errno != errno.ELOOP:
+            raise Damaged(reason) from error
+        folder.refuse(StoreError(reason))
+    except StoreError as error:
+        folder.refuse(error)
+    return None
+
+
+def remove(folder: Folder, name: str) -> None:
+    """Remove an entry."""
+    folder.remove(name, (SUFFIX,))

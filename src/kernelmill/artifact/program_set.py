@@ -1,0 +1,144 @@
+"""The programs of an artifact, by the sizes that they are for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Union
+
+from kernelmill.artifact.container import DIMS, DRIVER, Artifact
+from kernelmill.artifact.manifest import CallSpec, Gears
+from kernelmill.artifact.objects import graph_texts, objects_of, plans_of
+from kernelmill.artifact.padding import padded_calls
+from kernelmill.artifact.paths import name_of_argument
+from kernelmill.artifact.sizes import size_check
+from kernelmill.config import CompilerConfig
+from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core.errors import GearError
+from kernelmill.gears.gear_set import Axis, GearSet
+from kernelmill.plan.ir import Plan, TensorInput
+from kernelmill.runtime.executor import give_executor
+from kernelmill.runtime.geared import Callee, GearedProgram, Refuse, SizeSource
+from kernelmill.runtime.memory import FramePool
+from kernelmill.runtime.packing import PackPlace
+from kernelmill.runtime.program import DIMS_OBJECT, Program, load
+from kernelmill.store.store import Store
+
+Call = Callable[..., list[Any]]
+Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
+"""Runs a call that no gear takes; None when it cannot either."""
+
+
+class Reporting(Callee, Protocol):
+    """A program with counters."""
+
+    def report(self) -> dict[str, int]: ...
+
+
+@dataclass(frozen=True)
+class ProgramSet:
+    """What runs an artifact. `call` takes the inputs of its CallSpec; `single` is there when that
+    is the call of this one program. `written` are the numbers of the inputs that it writes to."""
+
+    call: Call
+    programs: tuple[Reporting, ...]
+    single: Program | None
+    written: frozenset[int]
+
+    def report(self) -> dict[str, int]:
+        """The counters of all its programs together; see `Program.report`."""
+        found: Counter[str] = Counter()
+        for program in self.programs:
+            found.update(program.report())
+        return dict(found)
+
+
+def program_set(
+    artifact: Artifact,
+    stores: Sequence[Store] = (),
+    place: PackPlace | None = None,
+    config: CompilerConfig | None = None,
+) -> ProgramSet:
+    """The programs of an artifact, linked.
+
+    Objects that the file does not bring are looked for in all stores; what is in none is compiled
+    into the last. `place` is where packed parameters are kept beyond this process. In mode
+    reduce-overhead of `config` each set of sizes is captured when it comes.
+    """
+    plans, manifest = plans_of(artifact), artifact.manifest
+    give_executor(artifact.objects)
+    missing = [kernel for kernel in artifact.kernels if kernel.name not in artifact.objects]
+    found = objects_of(missing, plans, manifest.ingredients, stores)
+    objects = {**artifact.objects, **found}
+    pool = FramePool()
+    captures = config is not None and config.mode == REDUCE_OVERHEAD
+    programs: list[Reporting] = []
+    for number, plan in enumerate(plans):
+        own = _objects_of_plan(plan, number, objects)
+        program = load(plan, own, pool, size_check(manifest.spec, plan), place)
+        program.check_weights("auto" if config is None else config.check_weights)
+        again = captures and bool(plan.symbols)
+        programs.append(_recaptured(program, artifact, number, config) if again else program)
+    gears, first = manifest.gears, programs[0]
+    call = first.call if gears is None else _geared(manifest.spec, gears, programs)
+    single = first if gears is None and isinstance(first, Program) else None
+    return ProgramSet(call, tuple(programs), single, _written(plans, gears))
+
+
+def _written(plans: Sequence[Plan], gears: Gears | None) -> frozenset[int]:
+    found: set[int] = set()
+    for number, plan in enumerate(plans):
+        entries = enumerate(plan.inputs)
+        updated = [n for n, entry in entries if isinstance(entry, TensorInput) and entry.updated]
+        kept = None if gears is None or number == gears.otherwise else gears.kept
+        found.update(n if kept is None else kept[n] for n in updated)
+    return frozenset(found)
+
+
+def _objects_of_plan(plan: Plan, number: int, objects: Mapping[str, bytes]) -> dict[str, bytes]:
+    own = {kernel.name: objects[kernel.name] for kernel in plan.kernels}
+    own.update({s.name: objects[f"{DRIVER}{number} {s.name}"] for s in plan.supers})
+    if plan.symbols:
+        own[DIMS_OBJECT] = objects[f"{DIMS}{number}"]
+    return own
+
+
+def _recaptured(program: Program, artifact: Artifact, number: int, config: Any) -> Reporting:
+    # Imported here: other modes need no compiler.
+    from kernelmill.compiler.pipeline import recaptured
+    from kernelmill.graph.parser import parse_graph
+
+    return recaptured(program, parse_graph(graph_texts(artifact)[number]), config)
+
+
+def _geared(spec: CallSpec, gears: Gears, programs: Sequence[Callee]) -> Call:
+    sources = tuple(SizeSource(*source) for source in gears.sources)
+    table = {sizes: programs[number] for sizes, number in gears.table}
+    geared = GearedProgram(sources, gears.symbols, table, gears.kept, gears.count)
+    otherwise: Otherwise | None = None
+    if gears.otherwise >= 0:
+        dynamic = programs[gears.otherwise].call
+        otherwise = lambda arguments: dynamic(*arguments)  # noqa: E731
+    elif gears.padding is not None:
+        otherwise = padded_calls(gears.padding, geared)
+    return geared.caller(_refuser(spec, geared, otherwise))
+
+
+def _refuser(spec: CallSpec, geared: GearedProgram, otherwise: Otherwise | None) -> Refuse:
+    def refuse(arguments: tuple[Any, ...], error: Exception | None) -> Any:
+        made = None if otherwise is None else otherwise(arguments)
+        if made is not None:
+            return made
+        if error is not None:  # of the program of its gear
+            raise error
+        axes = tuple(_axis(spec, source) for source in geared.sources)
+        came = ", ".join(dict.fromkeys(repr(axis.argument) for axis in axes))
+        raise GearError(GearSet(axes, tuple(geared.table)).refusal(came, geared.read(arguments)))
+
+    return refuse
+
+
+def _axis(spec: CallSpec, source: SizeSource) -> Axis:
+    found = spec.inputs[source.argument]
+    return Axis(name_of_argument(found.path), source.axis if source.axis >= 0 else found.axis)

@@ -1,0 +1,32 @@
+"""Arguments become one value for each parameter, as Python passes them."""
+
+import pytest
+
+from kernelmill.artifact.binder import Binder
+
+BINDER = Binder(("x", "parts", "mode"), 2)
+
+
+def test_arguments_come_in_the_order_of_the_parameters():
+    for args, kwargs in [
+        ((1, 2), {"mode": 3}), ((1,), {"mode": 3, "parts": 2}),
+        ((), {"mode": 3, "parts": 2, "x": 1}),
+    ]:  # fmt: skip
+        assert BINDER.values(args, kwargs) == (1, 2, 3)
+    given = (1, 2)
+    assert Binder(("x", "y"), 2).values(given, {}) is given
+    assert Binder(("x", "y"), 2, {"y": 5}).values((1,), {}) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((1, 2, 3), {}, "takes 2 arguments by position, got 3"),
+        ((1,), {"mode": 3}, "argument 'parts' is missing: the program takes 'x', 'parts', 'mode'"),
+        ((1, 2), {"x": 1, "mode": 3}, "argument 'x' is given twice"),
+        ((1, 2), {"y": 1, "mode": 3}, "argument 'y' is unknown"),
+    ],
+)
+def test_what_does_not_fit_is_named(args, kwargs, message):
+    assert BINDER.values(args, kwargs) is None
+    assert message in BINDER.refusal(args, kwargs)

@@ -1,0 +1,63 @@
+"""Dynamo's guards: each kind is in one table, and a trace that has another is not kept."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch._dynamo import source as dynamo
+from torch._dynamo.guards import GuardBuilder
+
+from kernelmill.artifact.paths import Roots
+from kernelmill.backend.guards import GUARDS, reads_of
+from kernelmill.backend.sources import SourceReader
+from kernelmill.core.errors import UnsupportedError
+
+READER = SourceReader("", frozenset({"x"}), "m", {}, {})
+
+
+def guard(kind, source=None, create=None):
+    source = source or dynamo.LocalSource("x", is_input=True)
+    return SimpleNamespace(
+        create_fn_name=lambda: kind, name=source.name, originating_source=source, create_fn=create
+    )
+
+
+def reads(kind, value, **more):
+    return reads_of([guard(kind, **more)], READER, Roots(None, {"x": value}, {}), frozenset())
+
+
+def test_all_kinds_of_the_table_are_dynamos():
+    assert set(GUARDS) - set(dir(GuardBuilder)) == set()
+
+
+@pytest.mark.parametrize("kind", sorted({n for n in dir(GuardBuilder) if n.isupper()} - {*GUARDS}))
+def test_a_kind_that_is_not_in_the_table_is_named(kind):
+    with pytest.raises(UnsupportedError, match=f"depends on .*x.* by a guard {kind}"):
+        reads(kind, 1)
+
+
+class Opaque:
+    """Equal to whatever it pleases."""
+
+
+@pytest.mark.parametrize("value", [1, 2.5, (1, [True, {"a": None}]), slice(0, 2), range(3),
+                                   torch.float32, torch.finfo(torch.float16), {1, 2}])  # fmt: skip
+def test_values_that_are_compared_are_compared_whole(value):
+    (read,) = reads("EQUALS_MATCH", value)
+    assert read.kind == "value"
+    assert read.found != reads("EQUALS_MATCH", (value, 1))[0].found
+
+
+@pytest.mark.parametrize("value", [Opaque(), [Opaque()], {"a": (1, Opaque())}])
+def test_values_that_no_text_stands_for_are_refused(value):
+    with pytest.raises(UnsupportedError, match="EQUALS_MATCH"):
+        reads("EQUALS_MATCH", value)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(slice(0, 2), slice(0, 3)), (range(3), range(4)), (torch.finfo(torch.float32),
+     torch.finfo(torch.float16))],
+)  # fmt: skip
+def test_slices_and_ranges_are_told_apart(one, other):
+    assert reads("CONSTANT_MATCH", one)[0].found != reads("CONSTANT_MATCH", other)[0].found
