@@ -6,7 +6,6 @@ rounded may differ by what other roundings of the same steps make of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Set
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from tests.programs.program import Program, Step, run, run_step
+from tests.programs.sums import WAYS, otherwise
 
 NOISY_RUNS = 4
 SLACK = 8.0
@@ -116,12 +116,12 @@ def exact_names(program: Program, size: int, seed: int) -> frozenset[str]:
 def noisy(steps: Iterable[Step], found: dict[str, Any], exact: Set[str], seed: int) -> None:
     """Runs the steps, each float that is not exact moved by about its last digit. The first time
     (`seed` 0) what is rounded is computed in float64, where no order of a sum overflows; the next
-    times every sum overflows that does so in some order, to the one infinity and then the other."""
+    times sums and products in ways that torch leaves open."""
     generator = torch.Generator().manual_seed(seed)
     for step in steps:
         wider = _precisely(step, found) if seed == 0 and step.rounds else None
-        if seed in (1, 2) and step.function in SUMS:
-            wider = _overflowed(step, found, math.inf if seed == 1 else -math.inf)
+        if seed > 0 and step.names:
+            wider = otherwise(step, found, (seed - 1) % WAYS)
         run_step(step, found)
         if wider is not None:
             _replace(step, found, wider)
@@ -134,27 +134,6 @@ def noisy(steps: Iterable[Step], found: dict[str, Any], exact: Set[str], seed: i
                 value = found[name] = _with_any_zeros(value, generator)
             if name not in exact and isinstance(value, Tensor) and value.is_floating_point():
                 found[name] = _moved(value, generator, in_place)
-
-
-SUMS = frozenset(("torch.sum", "torch.mean", "torch.nansum"))
-"""Torch leaves open in which order they add, and says that what is between may overflow where the
-result does not (https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html, "Extremal
-values")."""
-
-
-def _overflowed(step: Step, found: Mapping[str, Any], infinity: float) -> list[Tensor] | None:
-    """The sums, infinite where those of their positive (or else negative) terms are too large."""
-    read = found[step.args[0].name]
-    if not read.is_floating_point():
-        return None
-    dtype = torch.float64 if read.dtype == torch.float64 else torch.float32
-    terms = read.detach().double().nan_to_num(0.0, 0.0, 0.0)
-    terms = terms.clamp(min=0) if infinity > 0 else terms.clamp(max=0)
-    sums = torch.sum(terms, *step.args[1:])
-    made = {**found}
-    run_step(step, made)
-    whole = made[step.names[0]].detach().double()
-    return [torch.where(sums.abs() > torch.finfo(dtype).max, infinity, whole)]
 
 
 def _precisely(step: Step, found: Mapping[str, Any]) -> list[Tensor] | None:

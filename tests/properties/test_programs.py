@@ -155,6 +155,31 @@ def test_a_sum_that_overflows_in_some_order_may_and_others_may_not() -> None:
     assert status((1.0, 2.0), math.inf) == "wrong"
 
 
+def test_a_product_that_overflows_in_some_order_may_and_others_may_not() -> None:
+    def status(numbers: tuple[float, ...], found: float) -> str:
+        ones = Step(("a1",), "torch.tensor", (((1.0, -1.0, 1.0),),))
+        wanted = made_of(Step(("v0",), "F.linear", (Ref("a0"), Ref("a1"))), *numbers)
+        wanted = replace(wanted, inputs=(*wanted.inputs, ones), arguments=("a0", "a1"))
+        return check(wanted, spoiled(lambda t: torch.full_like(t, found))).status
+
+    assert status((3e38, 3e38, 3e38), math.inf) == "right"
+    assert status((-3e38, -3e38, -3e38), -math.inf) == "right"
+    assert status((3e38, 3e38, 0.0), math.inf) == "wrong"
+    assert status((1.0, 2.0, 3.0), math.nan) == "wrong"
+
+
+def test_denormals_in_products_of_bfloat16_may_be_zeros() -> None:
+    def status(dtype: torch.dtype, found: float) -> str:
+        numbers = [Step((name,), "torch.tensor", ((row,),), (("dtype", dtype),))
+                   for name, row in (("a0", (math.inf, 1.0)), ("a1", (1e-39, 1.0)))]  # fmt: skip
+        step = Step(("v0",), "F.linear", (Ref("a0"), Ref("a1")), rounds=True)
+        wanted = Program(tuple(numbers), ("a0", "a1"), (), (), (step,), ("v0",), (3, 5))
+        return check(wanted, spoiled(lambda t: torch.full_like(t, found))).status
+
+    assert status(torch.bfloat16, math.nan) == "right"
+    assert status(torch.float32, math.nan) == "wrong"
+
+
 def test_a_mean_beside_a_variance_may_be_what_mean_gives() -> None:
     def status(found: float, *numbers: float) -> str:
         step = Step(("w", "v0"), "torch.var_mean", (Ref("a0"), -1), (("correction", 0),))
