@@ -11,8 +11,10 @@ from torch import nn
 
 from kernelmill import codegen
 from kernelmill.artifact.bind import Bound
+from kernelmill.codegen import machine
+from kernelmill.core.isa import host_isa
 from kernelmill.inference import cache_compile, finish_packing
-from kernelmill.runtime import behind, pack_job, streaming
+from kernelmill.runtime import behind, executor, pack_job, streaming
 from kernelmill.runtime.packing import Parameters
 from kernelmill.store import Store
 from tests.forking import in_child
@@ -166,3 +168,27 @@ def test_a_fork_by_a_thread_that_holds_packing_leaves_the_childs_alone():
     with ExitStack() as outer:
         outer.enter_context(behind.held())
         in_child(child)
+
+
+def emit_something():
+    machine.emit("define i64 @f(i64 %x) {\n  %y = mul i64 %x, %x\n  ret i64 %y\n}", host_isa())
+
+
+@pytest.mark.parametrize("call", [emit_something, executor._assembled], ids=["emit", "assemble"])
+def test_forks_while_other_threads_are_inside_of_llvm(call):
+    end = threading.Event()
+
+    def again_and_again():
+        while not end.is_set():
+            call()
+
+    threads = [threading.Thread(target=again_and_again) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(10):
+            in_child(lambda: (emit_something(), executor._assembled()))
+    finally:
+        end.set()
+        for thread in threads:
+            thread.join()

@@ -14,6 +14,7 @@ CANNOT_MATTER = {
     "core/elf.py": "reads objects that are made",
     "core/errors.py": "what is raised, not what is made",
     "core/knobs.py": "what it says of the processor is in the target, an ingredient",
+    "core/llvm_calls.py": "says when LLVM is called, not with what",
     "core/log.py": "says what was done",
     "core/text.py": "reads and writes the text of IRs, which is an ingredient",
     "core/tile_permission.py": "what it says of the system is in the target, an ingredient",

@@ -18,6 +18,7 @@ from llvmlite.utils import get_library_name
 
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.isa import Isa
+from kernelmill.core.llvm_calls import inside_llvm
 
 OPTIMISATION = 2
 """LLVM's level for instruction selection and scheduling."""
@@ -84,18 +85,19 @@ def emit(text: str, isa: Isa, assembly: bool = False) -> bytes:
 
     Threads compile at the same time. CodegenError when LLVM refuses the text.
     """
-    library = _library()
-    # llvmlite has no public name for the pointer that its object holds.
-    machine = ctypes.cast(_machine(isa)._ptr, ctypes.c_void_p)  # pyright: ignore
-    context = library.LLVMPY_ContextCreate()
-    try:
-        module = _parsed(library, context, text)
+    with inside_llvm():
+        library = _library()
+        # llvmlite has no public name for the pointer that its object holds.
+        machine = ctypes.cast(_machine(isa)._ptr, ctypes.c_void_p)  # pyright: ignore
+        context = library.LLVMPY_ContextCreate()
         try:
-            return _emitted(library, machine, module, assembly)
+            module = _parsed(library, context, text)
+            try:
+                return _emitted(library, machine, module, assembly)
+            finally:
+                library.LLVMPY_DisposeModule(module)
         finally:
-            library.LLVMPY_DisposeModule(module)
-    finally:
-        library.LLVMPY_ContextDispose(context)
+            library.LLVMPY_ContextDispose(context)
 
 
 def _parsed(library: ctypes.CDLL, context: int, text: str) -> int:

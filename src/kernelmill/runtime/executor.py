@@ -14,6 +14,7 @@ import tvm_ffi
 
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
+from kernelmill.core.llvm_calls import inside_llvm
 from kernelmill.runtime import linker
 
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
@@ -146,13 +147,14 @@ def _assembled() -> bytes:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    try:
-        module = llvm.parse_assembly(_source().decode())
-        module.verify()
-    except RuntimeError as error:
-        raise CodegenError(f"runtime/executor.ll: {error}") from error
-    # Optimising takes 40 ms and saves 3 ns a launch.
-    machine: Any = llvm.Target.from_default_triple().create_target_machine(
-        opt=0, reloc="pic", codemodel="small"
-    )
-    return machine.emit_object(module)
+    with inside_llvm():
+        try:
+            module = llvm.parse_assembly(_source().decode())
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"runtime/executor.ll: {error}") from error
+        # Optimising takes 40 ms and saves 3 ns a launch.
+        machine: Any = llvm.Target.from_default_triple().create_target_machine(
+            opt=0, reloc="pic", codemodel="small"
+        )
+        return machine.emit_object(module)

@@ -21,6 +21,7 @@ import torch
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError
+from kernelmill.core.llvm_calls import inside_llvm
 from kernelmill.runtime.placing import place
 
 
@@ -92,16 +93,17 @@ def _link_with_llvm(
     # Imported here: hardly any object needs it, and it takes a while to load.
     import llvmlite.binding as llvm
 
-    builder: Any = llvm.JITLibraryBuilder().add_object_img(image)
-    for name, address in imports.items():
-        builder.import_symbol(name, address)
-    for symbol in symbols:
-        builder.export_symbol(symbol)
-    try:
-        tracker: Any = builder.link(_jit(), f"object{next(_library_numbers)}")
-    except RuntimeError as error:
-        raise CodegenError(f"object of {symbols[0]} does not link: {error}") from error
-    return LinkedObject({symbol: tracker[symbol] for symbol in symbols}, tracker)
+    with inside_llvm():
+        builder: Any = llvm.JITLibraryBuilder().add_object_img(image)
+        for name, address in imports.items():
+            builder.import_symbol(name, address)
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        try:
+            tracker: Any = builder.link(_jit(), f"object{next(_library_numbers)}")
+        except RuntimeError as error:
+            raise CodegenError(f"object of {symbols[0]} does not link: {error}") from error
+        return LinkedObject({symbol: tracker[symbol] for symbol in symbols}, tracker)
 
 
 def address_of(name: str) -> int | None:
