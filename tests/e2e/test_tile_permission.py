@@ -20,6 +20,7 @@ from torch import nn
 
 import kernelmill
 from kernelmill import CompilerConfig
+from kernelmill.cli.main import main
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.isa import NAMED, cpuinfo_flags
 from kernelmill.core.machine import profile
@@ -120,6 +121,22 @@ def test_a_file_that_needs_tiles_is_refused_by_name_or_compiled_anew(
         with torch.no_grad():
             assert_close(kernelmill.aot.load(file)(x), model(x))
     assert targets(kernels) == {str(AMX), str(LESS)}
+
+
+def test_the_command_says_whether_this_process_could_run_a_file(
+    kernels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, file = CompilerConfig(), tmp_path / "model.kmill"
+    config.target = "x86-64-v4-amx"
+    kernelmill.aot.compile(Model(tmp_path).run, (torch.randn(64, 33),), path=file, config=config)
+    for system, words in (
+        (forbidden(), "this process may not use the tile unit: the system forbids it"),
+        (System(), "can run it as it is"),
+    ):
+        with machine_with_tiles(system):
+            assert main(["aot", "info", str(file)]) == 0
+        section = capsys.readouterr().out.partition("==== this machine ====\n")[2]
+        assert section.startswith(words)
 
 
 def test_a_file_is_loaded_where_tiles_are_permitted(kernels: Path, tmp_path: Path) -> None:

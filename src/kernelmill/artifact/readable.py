@@ -8,15 +8,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.manifest import Guards, Manifest
 from kernelmill.artifact.paths import text_of
+from kernelmill.core.isa import parse_isa, why_not_here
 
 
 def readable(artifact: Artifact, everything: bool = True) -> str:
-    """Signature, what it was made with and depends on, tensors, kernels; with `everything` the
-    texts of graph, kernels and plan too."""
+    """Signature, what it was made with and depends on, whether its objects run here, tensors,
+    kernels; with `everything` the texts of graph, kernels and plan too."""
     manifest, guards = artifact.manifest, artifact.manifest.guards
     parts: dict[str, Iterable[str]] = {
         "signature": _signature(manifest),
         "key": _named(manifest.ingredients),
+        "this machine": [_here(manifest)],
         "settings": _named(guards.settings),
         "packages": _named(guards.packages),
         "code": _code(guards),
@@ -39,6 +41,15 @@ def readable(artifact: Artifact, everything: bool = True) -> str:
 
 def _named(values: Mapping[str, str]) -> Iterator[str]:
     return (f"{name} = {value}" for name, value in sorted(values.items()))
+
+
+def _here(manifest: Manifest) -> str:
+    """Whether this machine, and this process on it, can run the objects."""
+    try:
+        isa = parse_isa(manifest.ingredients.get("kernel.isa", ""))
+    except ValueError as error:
+        return f"its instruction set: {error}"
+    return why_not_here(isa) or "can run it as it is"
 
 
 def _signature(manifest: Manifest) -> Iterator[str]:
