@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -26,13 +28,13 @@ pytestmark = [
 
 
 @pytest.fixture
-def units(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Iterator[set[str]]:
+def units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[set[str]]:
     """Which of these the kernels that are compiled have: "tile_bf16", "tile_i8i8"."""
     monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "kernels"))
     found: set[str] = set()
     whole = codegen.compile_kernel
 
-    def compile_kernel(kernel: Kernel, *others, **options) -> bytes:
+    def compile_kernel(kernel: Kernel, *others: Any, **options: Any) -> bytes:
         text = print_kernel(kernel)
         found.update(name for name in ("tile_bf16", "tile_i8i8") if name in text)
         return whole(kernel, *others, **options)
@@ -41,7 +43,7 @@ def units(monkeypatch: pytest.MonkeyPatch, tmp_path) -> Iterator[set[str]]:
     yield found
 
 
-def compiled(model: nn.Module, **options) -> Callable[..., Tensor]:
+def compiled(model: nn.Module, **options: Any) -> Callable[..., Tensor]:
     config = CompilerConfig()
     config.target = EMULATED
     return torch.compile(
@@ -61,6 +63,30 @@ def test_models_in_bf16(name: str, units: set[str]) -> None:
         actual = compiled(model)(*args)
     assert_close(actual, expected, exact)
     assert ("tile_bf16" in units) == (name != "decoder_step"), "one row waits for memory"
+
+
+class Images(nn.Module):
+    """Convolutions with windows of several kinds, a residual, and pooling at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 32, 3, stride=2, padding=1)
+        self.inner = nn.Conv2d(32, 64, 3, padding=1)
+        self.around = nn.Conv2d(32, 64, 1)
+        self.last = nn.Conv2d(64, 40, 3, stride=2, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.first(x))
+        return torch.relu(self.last(self.inner(x) + self.around(x))).mean((2, 3))
+
+
+def test_convolutions(units: set[str]) -> None:
+    torch.manual_seed(0)
+    model, x = Images().eval().bfloat16(), torch.randn(2, 3, 20, 17).bfloat16()
+    with torch.no_grad():
+        exact = copy.deepcopy(model).double()(x.double())
+        assert_close(compiled(model)(x), model(x), exact)
+    assert units == {"tile_bf16"}
 
 
 class Bytes(nn.Module):

@@ -10,8 +10,9 @@ from kernelmill.lower.schedule.template import Binding, Candidate, GroupContext,
 from kernelmill.lower.templates.convolution.channels_last.layout import ChannelsLast
 from kernelmill.lower.templates.convolution.planar.layout import Pixels, Planar
 from kernelmill.lower.templates.convolution.spec import Convolution
+from kernelmill.lower.templates.convolution.tiles import PixelTiles
 
-LAYOUTS: tuple[Template[Any, Any], ...] = (ChannelsLast(), Planar(), Pixels())
+LAYOUTS: tuple[Template[Any, Any], ...] = (PixelTiles(), ChannelsLast(), Planar(), Pixels())
 """In the order in which they are asked; the last takes every convolution."""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 from kernelmill.core.dim import (
     Dim,
@@ -20,6 +20,7 @@ from kernelmill.core.dim import (
     mod,
     of_atom,
     product,
+    provably_nonnegative,
     sym,
 )
 from kernelmill.core.dtype import I8, I64, U8
@@ -43,7 +44,7 @@ from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.heuristics import plan_blocked
-from kernelmill.lower.templates.matmul.roles import Roles
+from kernelmill.lower.templates.matmul.roles import Places, Roles, everywhere
 from kernelmill.lower.templates.matmul.spec import AlignedRows, Contraction, Found, Operand
 from kernelmill.lower.weights.dequantise import (
     COLUMN,
@@ -270,7 +271,7 @@ class _Operands:
         shifted = roles.a.dtype == I8 and unit.a == U8
         if unit.rows > 1:
             a = replace(a, rows=self._aligned_rows(roles, mod(k, unit.group * WORDS) == 0))
-        a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted)
+        a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted, roles.a_within)
         b = self._as_dot_operand(b, roles.b, roles.b_index, k, shifted=False)
         return a, b, (ceildiv(k, unit.group),)
 
@@ -288,9 +289,10 @@ class _Operands:
 
     def _as_dot_operand(
         self, operand: Operand, value: Value, at: Callable[[Dims, Dim, Dims], Index], k: Dim,
-        shifted: bool,
+        shifted: bool, within: Callable[[Dims, Dim, Dims], Places] = everywhere,
     ) -> Operand:  # fmt: skip
         def load(bi: Dims, oi: Dim, ki: Dim, lane: Lane | None) -> Register:
+            lane = lane and self._lane_within(lane, within(bi, oi, (ki,)))
             return self.e.read(value, at(bi, oi, (ki,)), lane, value.dtype)
 
         packed = DotOperand(value.dtype, k, load, shifted)
@@ -303,6 +305,21 @@ class _Operands:
             near(bi, oi, number * packed.size)
 
         return replace(operand, load=packed.loader, direct=direct, prefetch=near and prefetch)
+
+    def _lane_within(self, lane: Lane, places: Places) -> Lane:
+        """The lane without all of its elements where a position, the same for all, is outside."""
+        conditions: list[Register] = []
+        for position, size in places:
+            if not provably_nonnegative(position):
+                conditions.append(self.b.op("ge", self.b.index(position), 0))
+            if not provably_nonnegative(size - 1 - position):
+                conditions.append(self.b.op("lt", self.b.index(position), self.b.index(size)))
+        if not conditions:
+            return lane
+        assert lane.mask is None, "there are whole words alone"
+        all_hold = reduce(lambda x, y: self.b.op("and", x, y), conditions)
+        left = self.b.op("select", all_hold, lane.count, 0, dtype=I64)
+        return replace(lane, mask=self.b.op("lane_mask", left, lanes=lane.count))
 
     def _aligned_rows(self, roles: Roles, whole: bool) -> AlignedRows | None:
         """A's rows, if they are `whole` tile rows and begin on cache lines."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim
@@ -10,10 +10,22 @@ from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index
 
+Places = Sequence[tuple[Dim, Dim]]
+"""Positions, and the sizes that they have to be within."""
+
+
+def everywhere(batch: Dims, m: Dim, k: Dims) -> Places:
+    """All that an index names is there."""
+    return ()
+
 
 @dataclass(frozen=True)
 class Roles:
-    """A contraction as C[batch, m, n] = sum over k, with the value and index of each element."""
+    """A contraction as C[batch, m, n] = sum over k, with the value and index of each element.
+
+    a_within  of an A whose elements are read a word at a time and as they lie: an element is zero
+              unless these positions are within their sizes
+    """
 
     batch: Dims
     m: Dim
@@ -24,6 +36,7 @@ class Roles:
     a_index: Callable[[Dims, Dim, Dims], Index]
     b_index: Callable[[Dims, Dim, Dims], Index]
     result_index: Callable[[Dims, Dim, Dim], Index]
+    a_within: Callable[[Dims, Dim, Dims], Places] = everywhere
 
 
 def product_roles(node: Node, first: Dim) -> Roles:

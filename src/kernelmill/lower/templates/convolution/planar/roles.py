@@ -48,7 +48,7 @@ def pixel_roles(node: Node, _: Dim) -> Roles:
 
     return Roles(
         (x.shape[0], groups, *rows), per_group, columns, (channels, *weight.shape[2:]),
-        weight, _windows(node),
+        weight, windows(node),
         lambda bi, mi, ki: (bi[1] * per_group + mi, *ki),
         lambda bi, ni, ki: (bi[0], bi[1] * channels + ki[0], *place(bi, ni), *ki[1:]),
         lambda bi, mi, ni: (bi[0], bi[1] * per_group + mi, *place(bi, ni)),
@@ -70,7 +70,7 @@ def _short(width: Dim) -> bool:
     return isinstance(width, int) and width < 24 and width % 16 != 0
 
 
-def _windows(node: Node) -> Value:
+def windows(node: Node) -> Value:
     """The input of a convolution as windows: (N, C, out..., kernel...)."""
     x, weight = node.operands
     builder = GraphBuilder("window")
