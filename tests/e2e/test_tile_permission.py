@@ -10,6 +10,9 @@ from __future__ import annotations
 import errno
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,7 @@ from kernelmill.core.isa import NAMED, cpuinfo_flags
 from kernelmill.core.machine import profile
 from kernelmill.inference import cache_compile
 from kernelmill.store import packages
+from tests.repo.source import ROOT
 from tests.tile_unit import AMX, System, machine_with_tiles
 from tests.tolerances import assert_close
 from tests.unit.store.test_installer import contents
@@ -103,6 +107,34 @@ def test_a_program_goes_without_and_says_so_once(
     assert targets(kernels) == {str(LESS)}
     (warning,) = [r for r in caplog.records if "without tiles" in r.getMessage()]
     assert warning.levelname == "WARNING"
+
+
+UNDER_A_FILTER = """
+import errno, torch, kernelmill
+from kernelmill.core import isa
+from tests import seccomp
+from tests.tile_unit import AMX
+from tests.tolerances import assert_close
+seccomp.refuse(158, 0x1023, errno.EPERM)
+isa.cpuinfo_flags = lambda: frozenset(AMX.cpu_flags)
+model, x = torch.nn.Linear(256, 128).bfloat16(), torch.randn(64, 256).bfloat16()
+with torch.no_grad():
+    assert_close(torch.compile(model, backend="kernelmill")(x), model(x))
+"""
+
+
+def test_a_process_under_a_filter_of_system_calls_runs_without(
+    kernels: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", UNDER_A_FILTER], capture_output=True, text=True, cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    if "no filter of system calls" in done.stderr:
+        pytest.skip("no filter of system calls")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("code is compiled without tiles: amx_bf16") == 1
+    assert targets(kernels) == {str(LESS)}
 
 
 def test_a_file_that_needs_tiles_is_refused_by_name_or_compiled_anew(
