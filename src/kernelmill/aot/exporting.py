@@ -29,6 +29,7 @@ from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import where_of
 from kernelmill.artifact.tensors import WeightLayout
 from kernelmill.backend.guards import conditions_of
+from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Expr, Sym, as_sym, linear_part
 from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
@@ -215,7 +216,7 @@ def _imported(exported: Exported, name: str) -> tuple[Graph, tuple[torch.Tensor,
         names.append(weight.name)
         roles.append(InputRole.BUFFER if weight.role == "buffer" else InputRole.PARAM)
     imported = import_fx(exported.gm, name, roles, names)
-    return imported.graph, imported.constants
+    return under_precision(imported.graph), imported.constants
 
 
 def _with_hidden_sizes(graph: Graph, sources: Sequence[Source]) -> tuple[Source, ...]:

@@ -40,6 +40,7 @@ from kernelmill.backend.gears import (
     traced_arguments,
 )
 from kernelmill.backend.graph_breaks import say_breaks
+from kernelmill.backend.precision import by_precision
 from kernelmill.backend.regions import linked_results
 from kernelmill.backend.report import Capture
 from kernelmill.backend.retraces import recall, remember
@@ -65,6 +66,7 @@ from kernelmill.frontend import (
     import_fx,
     settle_recurrent,
 )
+from kernelmill.graph.ir import Graph
 
 _log = get_logger("backend")
 
@@ -219,14 +221,10 @@ class _Compilation:
         middle = time.perf_counter()
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
         with _disable_current_modes():
-            geared: GearedCall | None = None
-            if self.gears is None:
-                call = compile_graph(imported.graph, self.config).call
-            else:
-                if capture.kind != "inference" and self.config.inference_config.gear_miss == "pad":
-                    raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
-                geared = geared_call(imported.graph, self.gears, self.config)
-                call = geared.call
+            geared: list[GearedCall] = []
+            call = by_precision(
+                imported.graph, self.config, partial(self._call_of, capture.kind, geared)
+            )
         end = time.perf_counter()
         call = _with_constants(call, imported.constants)
         if capture.kind == "inference" and self._needs_no_wrapper(gm):
@@ -236,7 +234,8 @@ class _Compilation:
             context = TracingContext.try_get()
             metadata = None if context is None else context.fw_metadata
             results = [getattr(node, "meta", {}).get("val") for node in _results(gm)]
-            self.observe(Traced(capture.kind, imported, geared, metadata, whole, results))
+            made = geared[0] if geared else None
+            self.observe(Traced(capture.kind, imported, made, metadata, whole, results))
         if capture.kind == "forward":
             report_output_strides(gm, imported.graph)
         self.record(
@@ -249,6 +248,15 @@ class _Compilation:
             )
         )
         return _boxed(call)
+
+    def _call_of(self, kind: str, geared: list[GearedCall], graph: Graph) -> Call:
+        """The function of a graph, compiled; `geared` gets what it is made of if it has gears."""
+        if self.gears is None:
+            return compile_graph(graph, self.config).call
+        if kind != "inference" and self.config.inference_config.gear_miss == "pad":
+            raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
+        geared.append(geared_call(graph, self.gears, self.config))
+        return geared[-1].call
 
     def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:
         placeholders = _placeholders(gm)

@@ -30,6 +30,7 @@ from kernelmill.lower.driver.lowered import NewKernel
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
+from kernelmill.passes.products import AllowProducts
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.program import Program
 from kernelmill.store.store import Store, open_store
@@ -174,6 +175,7 @@ def _static_build(config: CompilerConfig, store: Store, machine: Machine) -> Sta
 
 
 def _passes(config: CompilerConfig) -> Sequence[Pass]:
-    if config.experimental_config.remove_noop_ops:
-        return DEFAULT
-    return [rewrite for rewrite in DEFAULT if not isinstance(rewrite, RemoveIdentities)]
+    passes = DEFAULT
+    if not config.experimental_config.remove_noop_ops:
+        passes = tuple(one for one in DEFAULT if not isinstance(one, RemoveIdentities))
+    return passes if config.float32_pieces else (*passes, AllowProducts(0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any, Literal
 
-from kernelmill.config.option import Choice, Group, Sub
+from kernelmill.config.option import Choice, Group, Sub, Switch
 from kernelmill.config.tree import (
     MAX_AUTOTUNE,
     REDUCE_OVERHEAD,
@@ -70,6 +70,13 @@ class CompilerConfig(Group):
         "them alone, and what is compiled stays in the process. None is what "
         "KERNELMILL_ON_UNTRUSTED says, else error.",
         advice="memory in containers that cannot mend the folders of their image.",
+    )
+    float32_pieces = Switch(
+        True,
+        "Products of float32 may be sums of products of bfloat16, as exact as "
+        "torch.set_float32_matmul_precision asks for, where the processor has tiles of them.",
+        advice="False to compare with sums by FMA.",
+        in_key=True,
     )
     debug = Sub(Debug)
     dump_config = Sub(DumpConfig)

@@ -214,7 +214,9 @@ _define("argtopk", OpKind.SORT, 1, "dim k largest sorted", rule.argtopk, title="
 
 # matmul: (B..., M, K) x (B..., K, N). Halves sum in f32; with dtype=f32 the sum is not rounded.
 # Bytes wrap; i8 with dtype=i32 does not.
-_define("matmul", OpKind.CONTRACT, 2, "dtype?", rule.matmul, title="MatMul")
+# Of f32, `products` is how many products of bf16 may take the place of each one (1 or 3, with their
+# errors; 0: none). Six are as exact as f32 and may always.
+_define("matmul", OpKind.CONTRACT, 2, "dtype? products?", rule.matmul, title="MatMul")
 # grouped_matmul: (M, K) x (G, K, N), ends (G): rows from ends[g - 1] up to ends[g] are multiplied
 # with matrix g, those behind the last end are zeros. Ends that descend raise IndexError; one beyond
 # M is M.

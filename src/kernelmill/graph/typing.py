@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, floordiv, mod
-from kernelmill.core.dtype import BOOL, I8, I32, I64, DType
+from kernelmill.core.dtype import BOOL, F32, I8, I32, I64, DType
 from kernelmill.graph.definition import Attrs, Combine
 from kernelmill.graph.ir import TensorType
 
@@ -303,6 +303,9 @@ def matmul(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
     """(B..., M, K) x (B..., K, N) gives (B..., M, N)."""
     a, b = operands
     dtype = _sums("matmul", operands, attrs)
+    if "products" in attrs:
+        _require(a.dtype == F32, f"matmul of {a.dtype} has no `products`")
+        _require(attrs["products"] in (0, 1, 3), f"matmul by {attrs['products']} products")
     if a.rank < 2 or a.rank != b.rank or a.shape[:-2] != b.shape[:-2]:
         raise TypingError(f"matmul needs equal batch dims: {a.shape} and {b.shape}")
     if a.shape[-1] != b.shape[-2]:

@@ -12,6 +12,7 @@ class PackedWeights:
     """What was packed for one kernel.
 
     a, b         panels of a whole operand (see panels.py)
+    pieces       tiles of B's pieces, and the magnitudes of its columns (see pieces.py)
     leaves       panels of what an operand is computed from as it is read
     substitutes  how the kernel reads what is computed from the leaves
     packing      what `Binding.packing` said, where the spec says it again
@@ -19,6 +20,7 @@ class PackedWeights:
 
     a: Location | None = None
     b: Location | None = None
+    pieces: tuple[Location, ...] = ()
     leaves: tuple[Location, ...] = ()
     substitutes: Substitutes = field(default_factory=Substitutes)
     packing: object = None
@@ -26,9 +28,10 @@ class PackedWeights:
     @property
     def locations(self) -> tuple[Location, ...]:
         """Of everything packed, in the order in which kernels declare the buffers."""
-        return (*(one for one in (self.b, self.a) if one is not None), *self.leaves)
+        whole = (one for one in (self.b, self.a) if one is not None)
+        return (*whole, *self.pieces, *self.leaves)
 
     @property
-    def layout(self) -> tuple[bool, bool, int]:
+    def layout(self) -> tuple[bool, bool, int, int]:
         """What is packed: kernels of equal groups differ where this differs."""
-        return (self.a is not None, self.b is not None, len(self.leaves))
+        return (self.a is not None, self.b is not None, len(self.pieces), len(self.leaves))

@@ -9,7 +9,7 @@ from enum import StrEnum
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Node, Value
-from kernelmill.lower.elements.axes import fresh_axes, is_reduction
+from kernelmill.lower.elements.axes import fresh_axes, is_reduction, reduced_dims
 from kernelmill.lower.elements.views import Index
 
 
@@ -109,10 +109,18 @@ class OpenGroup:
 
 
 def storing(value: Value) -> Group:
-    """A group that computes and stores one value by itself."""
+    """A group that computes and stores one value by itself: an element of it by others, which may
+    be a reduction's result."""
     extents: dict[str, Dim] = {}
     axes, index = fresh_axes(value.shape, "d", extents)
-    return Group(GroupKind.NEST, None, tuple(axes), (), extents, {}, {value: index})
+    inner: tuple[Sym, ...] = ()
+    internal: dict[Value, Index] = {}
+    if value.node is not None and is_reduction(value.node):
+        internal[value] = index
+        shape = value.node.operands[0].shape
+        reduced, _ = fresh_axes([shape[d] for d in reduced_dims(value.node)], "d", extents)
+        inner = tuple(reduced)
+    return Group(GroupKind.NEST, None, tuple(axes), inner, extents, internal, {value: index})
 
 
 def _reductions(values: Mapping[Value, Index]) -> dict[Value, Index]:

@@ -24,7 +24,7 @@ from kernelmill.core.dim import (
     sym,
 )
 from kernelmill.core.dtype import I8, I64, U8
-from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
+from kernelmill.core.isa import MULTIPLY_ADD, TILE_BF16, DotUnit
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Let
@@ -39,9 +39,11 @@ from kernelmill.lower.emit.access import ElementAt, contiguity, converts
 from kernelmill.lower.emit.callbacks import PrefetchElement
 from kernelmill.lower.emit.context import LINE_BYTES, accumulator
 from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.matmul.bind_pieces import in_pieces, pack_pieces, pieces_of
 from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.roles import Places, Roles, everywhere
@@ -141,6 +143,8 @@ class ContractionBinding:
 
         One vector of bf16 is multiplied in f32: memory is what that waits for, and denormals count.
         """
+        if self.pieces is not None:
+            return TILE_BF16
         roles = self.whole
         few = 1 if roles.b not in self.context.dequantised_in_place else _FEW_ROWS
         vectors = roles.a.dtype.is_float and isinstance(roles.m, int) and roles.m <= few
@@ -150,6 +154,14 @@ class ContractionBinding:
         if self.grouped and isinstance(rows, int) and isinstance(roles.batch[0], int):
             rows = ceildiv(rows, roles.batch[0])
         return unit_of_product(roles.a.dtype, self.context.machine, rows, roles.n, *roles.k)
+
+    @cached_property
+    def pieces(self) -> Pieces | None:
+        """How products of f32 are made of pieces, if they are."""
+        if self.computes_b or self.grouped:
+            return None
+        constant = self.context.is_constant(self.whole.b)
+        return pieces_of(self.seed, self.whole, self.context.machine, constant)
 
     def _reads(self, b: Value) -> list[Access]:
         """What an element of B, or of a value like it, is made of, at column n and at k."""
@@ -175,6 +187,8 @@ class ContractionBinding:
         roles = self.roles()
         if self.computes_b:
             return self._pack_leaves(packing.b)
+        if self.pieces is not None:
+            return pack_pieces(self.context, roles, self.pieces, self.unit, self.seed.origin)
         if self.unit.rows > 1:
             return self._pack_tiles(roles)
         b = self._pack(roles.b, roles.b_index, roles.n, roles, packing.b)
@@ -245,17 +259,19 @@ class _Operands:
             a = Operand(None, packed=self.e.param(packed.a, "in"))
         if packed.b is not None:
             b = Operand(None, packed=self.e.param(packed.b, "in"))
+        pieces = tuple(self.e.param(each, "in") for each in packed.pieces)
         epilogue = Epilogue(self.e, context.group, context.targets)
-        return Contraction(
+        made = Contraction(
             roles.batch, roles.m, roles.n, k, a, b,
             accumulator(roles.a.dtype),
             lambda b, batch, m, n, lane, sums: epilogue.store(
                 roles.result_index(batch, m, n), lane, sums
             ),
-            binding.unit,
+            MULTIPLY_ADD if binding.pieces else binding.unit,
             None if first is None else lambda b, batch: self._find_rows(b, batch, first),
             self._likely_rows(),
         )  # fmt: skip
+        return made if binding.pieces is None else in_pieces(made, binding.pieces, pieces)
 
     def _loose(self, roles: Roles) -> tuple[Operand, Operand, Dims]:
         """Both operands, none of them packed, and k in what is multiplied at a time."""
@@ -264,7 +280,7 @@ class _Operands:
         if binding.computes_b:
             b = self._computed(b, roles)
         a = read_operand(self.e, roles.a, roles.a_index, roles.batch, roles.m, roles.k)
-        if binding.unit.group == 1:
+        if binding.unit.group == 1 or binding.pieces is not None:
             return a, b, roles.k
         (k,) = roles.k
         unit = binding.unit

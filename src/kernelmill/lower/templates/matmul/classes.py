@@ -17,6 +17,7 @@ from kernelmill.lower.templates.matmul.blocked import Blocked, FromRegisters, Th
 from kernelmill.lower.templates.matmul.emit import emit_contraction, emit_task
 from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS, InnerProduct
+from kernelmill.lower.templates.matmul.pieced import Pieced
 from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.tiled import Tiled
@@ -44,7 +45,7 @@ def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tup
     packed = spec.b.packed is not None or spec.b.panelled
     if isinstance(spec.m, int) or packed or spec.b.source is not None or spec.rows is not None:
         return (rest,)
-    if isinstance(schedule, Tiled):
+    if isinstance(schedule, Tiled | Pieced):
         return (rest,)
 
     smaller = [

@@ -13,6 +13,7 @@ from kernelmill.lower.templates.matmul.context import BlockedContext, Contractio
 from kernelmill.lower.templates.matmul.emit_blocked import emit_blocked
 from kernelmill.lower.templates.matmul.found_rows import ContextT, emit_found_rows
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct, emit_inner_products
+from kernelmill.lower.templates.matmul.pieced import Pieced, PiecedTask, emit_pieced
 from kernelmill.lower.templates.matmul.schedule import Schedule
 from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.tiled import Tiled, TiledContext, emit_tiled
@@ -42,6 +43,8 @@ def emit_task(builder: KernelBuilder, spec: Contraction, schedule: Schedule, tas
         case Tiled():
             tiled = TiledContext(builder, lane, spec.accumulate, spec, schedule, *place)
             _emit_rows(tiled, rest, emit_tiled)
+        case Pieced():
+            emit_pieced(PiecedTask(builder, spec, schedule, *place), lane)
         case InnerProduct():
             emit_inner_products(
                 ContractionContext(builder, lane, spec.accumulate, spec, schedule, *place)

@@ -14,11 +14,12 @@ from kernelmill.lower.templates.matmul.candidates import (
 )
 from kernelmill.lower.templates.matmul.heuristics import plan_blocked
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct, plan_inner_product
+from kernelmill.lower.templates.matmul.pieced import Pieced
 from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.tiled import Tiled
 from kernelmill.lower.templates.matmul.tiled_heuristics import plan_tiled
 
-Schedule = Blocked | InnerProduct | Tiled
+Schedule = Blocked | InnerProduct | Tiled | Pieced
 
 _OPEN = ContractionCandidate()
 
@@ -28,8 +29,11 @@ def plan_contraction(
 ) -> Schedule:
     """The schedule for this contraction on this processor, with what the candidate settles.
     Depends on nothing else."""
+    tiled = plan_tiled(spec, machine, candidate)
+    if tiled is not None and spec.exact is not None:
+        return Pieced.of(tiled, spec.exact)
     return (
-        plan_tiled(spec, machine, candidate)
+        tiled
         or plan_inner_product(spec, machine, candidate)
         or plan_blocked(spec, machine, candidate)
     )
@@ -44,5 +48,5 @@ def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[Co
     match schedule:
         case Blocked():
             return first_of(register_tiles(spec, schedule), task_sizes(spec, schedule))
-        case InnerProduct() | Tiled():
+        case InnerProduct() | Tiled() | Pieced():
             return first_of(task_sizes(spec, schedule))

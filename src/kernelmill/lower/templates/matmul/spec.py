@@ -19,6 +19,7 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement, StoreElement
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
+from kernelmill.lower.emit.pieces import Pieces
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,21 @@ class Planes:
 
 
 @dataclass(frozen=True)
+class Exact:
+    """What computes a contraction by pieces where numbers are not ordinary.
+
+    contraction  the same in f32, with neither operand packed
+    pieces       says which numbers are ordinary
+    magnitudes   names of the two buffers with the magnitudes of a constant B's columns
+                 (see weights/pieces.py); none: they are found out
+    """
+
+    contraction: Contraction
+    pieces: Pieces
+    magnitudes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Contraction:
     """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
 
@@ -149,7 +165,7 @@ class Contraction:
     word that is not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are
     as its unit takes them: unsigned ones are 128 more than what they stand for. B's are signed.
     A unit that works on tiles takes both as they are; with `split` it multiplies planes, and not
-    `a` and `b`.
+    `a` and `b`. Where these are pieces of f32, `exact` is for numbers that have none.
 
     With `rows` how many rows there are is found out for each batch index while running, and `m` is
     the most that all of them can have together; `likely` is what one is expected to have.
@@ -170,6 +186,7 @@ class Contraction:
     rows: FindRows | None = None
     likely: Dim = 0
     split: Planes | None = None
+    exact: Exact | None = None
 
     @property
     def planes(self) -> Planes:

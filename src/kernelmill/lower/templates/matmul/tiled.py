@@ -32,12 +32,14 @@ class TiledScratch:
     """Where things are in a thread's scratch, in words of 4 bytes.
 
     sums  finished blocks of tiles, row-major
+    part  with planes and blocks along k, the sums of one such block
     a     A's tiles: [plane][row tile][tile along k]
     b     B's tiles: [plane][column tile][tile along k]
     end   how much there is
     """
 
     sums: int
+    part: int
     a: Dim
     b: Dim
     end: Dim
@@ -51,7 +53,9 @@ class Tiled:
     down, across             tiles of a block along m and along n
     a, b                     where tiles are read: PACKED or COPIED, and A's IN_PLACE
     depth_block              tiles along k at a time for all blocks of a task, whose sums grow in
-                             scratch; 0: all of them, block by block
+                             scratch; 0: all of them, block by block. Of planes the sums of each
+                             such block begin anew, so that small products are not lost in large
+                             sums, and are added to those before
     work                     estimated nanoseconds of all tasks on one core
     row_tiles, column_tiles  blocks that one task computes
     """
@@ -105,13 +109,15 @@ class Tiled:
     def scratch(self, spec: Contraction) -> TiledScratch:
         """The regions of a thread's scratch, each on a cache line of its own."""
         blocks = self.row_tiles if self.depth_block else 1
-        a = blocks * self.rows * self.width
+        block = self.rows * self.width
+        part = blocks * block
+        a = part + (block if self.depth_block and spec.split else 0)
         tiles, planes = depth_tiles(spec.depth) * TILE_WORDS, spec.planes
         copied = self.row_tiles * self.down * tiles if self.a is ReadA.COPIED else 0
         b = a + len(planes.a) * copied
         depth = self.depth_block * TILE_WORDS or tiles
         panel = self.across * depth if self.b is ReadB.COPIED else 0
-        return TiledScratch(0, a, b, b + len(planes.b) * panel)
+        return TiledScratch(0, part, a, b, b + len(planes.b) * panel)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
         """All of a thread's scratch."""
@@ -167,9 +173,22 @@ def _in_depth_blocks(context: TiledContext, a: list[TilesInMemory], column: Dim)
         depth = loop.index, minimum(context.depth, loop.index + size)
         b = _tiles_of_b(context, column, *depth)
         with context.row_tiles() as row:
-            _sum_blocks(context, (row, column), depth, (a, b), place(row), fresh=False)
+            if context.spec.split is None:
+                _sum_blocks(context, (row, column), depth, (a, b), place(row), fresh=False)
+            else:
+                part = context.scratch.part
+                _sum_blocks(context, (row, column), depth, (a, b), part, fresh=True)
+                _add(context, part, place(row), block)
     with context.row_tiles() as row:
         store_tile(context, row, column, place(row))
+
+
+def _add(context: TiledContext, source: Dim, target: Dim, count: int) -> None:
+    """Add so many sums in scratch to others."""
+    with context.builder.loop(0, count, WORDS, prefix="v") as loop:
+        known = context.read(target + loop.index, WORDS)
+        more = context.read(source + loop.index, WORDS)
+        context.write(target + loop.index, context.builder.op("add", known, more))
 
 
 def _sum_blocks(

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernelmill.core.dim import Dim, floordiv, minimum, product
-from kernelmill.core.isa import TILE_ROWS
+from kernelmill.core.isa import TILE_BF16, TILE_ROWS
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.emit.pieces import DEPTH
 from kernelmill.lower.emit.tiles import TILE_WORDS, WORDS, depth_tiles
 from kernelmill.lower.templates.matmul.blocked import ReadA, ReadB
 from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
@@ -24,6 +25,9 @@ _DIRECT, _COMPUTED = 2.0, 24.0
 
 _TURNED = 6.0
 """The same where blocks are turned in registers, or numbers of several rows put into words."""
+
+_EXACT_DEPTH = DEPTH // (WORDS * TILE_BF16.group)
+"""Most tiles along k of planes that are summed at a time."""
 
 
 def plan_tiled(
@@ -52,6 +56,9 @@ def plan_tiled(
         depth_block=0,
         work=_work(spec, batch * (spec.m + spec.n), batch * spec.m, machine),
     )
+    if spec.split is not None:
+        schedule = replace(schedule, depth_block=_exact_depth_block(spec))
+        return _with_tasks(schedule, spec, machine, candidate)
     if isinstance(spec.m, int) and spec.m <= schedule.rows:
         return _with_tasks(schedule, spec, machine, candidate)
     block = candidate.depth_block or _depth_block(schedule, spec, machine)
@@ -64,6 +71,14 @@ def _read_a(spec: Contraction, height: int) -> ReadA:
         return ReadA.PACKED
     whole = isinstance(spec.m, int) and spec.m % height == 0
     return ReadA.IN_PLACE if a.rows is not None and whole else ReadA.COPIED
+
+
+def _exact_depth_block(spec: Contraction) -> int:
+    """Tiles along k of planes that are summed at a time."""
+    tiles = depth_tiles(spec.depth)
+    if not isinstance(tiles, int):
+        return _EXACT_DEPTH
+    return 0 if tiles <= _EXACT_DEPTH else part_count(tiles, part_count(tiles, _EXACT_DEPTH))
 
 
 def _depth_block(schedule: Tiled, spec: Contraction, machine: Machine) -> int:

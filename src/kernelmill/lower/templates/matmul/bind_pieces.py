@@ -1,0 +1,119 @@
+"""Products of f32 by pieces of bf16: whether a product is made so, and its operands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelmill.core.dim import Dim, ceildiv
+from kernelmill.core.dtype import BF16, F32
+from kernelmill.core.isa import MULTIPLY_ADD, TILE_BF16, DotUnit
+from kernelmill.core.machine import Machine
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Node
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value as Register
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.pieces import PIECES, Pieces, piece
+from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.matmul.roles import Roles
+from kernelmill.lower.templates.matmul.spec import Contraction, Exact, Operand, Planes, loader
+from kernelmill.lower.weights.dot_operand import DotOperand
+from kernelmill.lower.weights.panel_views import constant_rows
+from kernelmill.lower.weights.pieces import magnitudes_of_rows, piece_values
+from kernelmill.lower.weights.tile_views import tile_view_of_b
+
+_SPLITTING = 12.0
+"""Vector operations for each piece of a vector of numbers that is made in a call."""
+
+_CHECKING = 4.0
+"""The same for knowing that it is ordinary."""
+
+
+def pieces_of(seed: Node, roles: Roles, machine: Machine, packed: bool) -> Pieces | None:
+    """How a product is made of pieces; None where it is not, since FMA is faster or more exact.
+    `packed`: B is constant."""
+    unit, products = machine.isa.tile_unit(BF16, BF16), seed.attrs.get("products", max(PIECES))
+    if unit is None or seed.op != "matmul" or roles.a.dtype != F32 or products == 0:
+        return None
+    assert isinstance(products, int)
+    (k,), pieces = roles.k, PIECES[products]
+    if isinstance(k, int) and k < pieces.least_depth:
+        return None
+    sizes = size_hint(roles.m), size_hint(roles.n), size_hint(k)
+    return pieces if _pays(pieces, unit, machine, sizes, packed) else None
+
+
+def _pays(
+    pieces: Pieces, unit: DotUnit, machine: Machine, sizes: tuple[int, int, int], packed: bool
+) -> bool:
+    """Whether pieces take less time than FMA, by arithmetic or by bringing in B."""
+    m, n, k = sizes
+    lanes = machine.isa.lanes(F32)
+    by_fma = m * n * k / (lanes * machine.dot_rate(MULTIPLY_ADD))
+    tiles = -(-m // unit.rows) * -(-n // unit.columns) * -(-k // (unit.group * unit.depth))
+    by_pieces = tiles * len(pieces.pairs) / machine.dot_rate(unit)
+    per_vector = _SPLITTING * pieces.pieces + _CHECKING
+    split = m * k * per_vector + (0.0 if packed else n * k * per_vector)
+    stored = 4.0 * m * n
+    by_pieces += machine.time((split + stored) / lanes, {})
+    bytes = BF16.bytes * pieces.pieces if packed else F32.bytes
+    brought = machine.streaming(k * n * F32.bytes), machine.streaming(k * n * bytes)
+    return max(by_pieces, brought[1]) < max(by_fma, brought[0])
+
+
+def pack_pieces(
+    context: GroupContext, roles: Roles, pieces: Pieces, unit: DotUnit, origin: str
+) -> PackedWeights:
+    """Have B's pieces packed in tiles, and its columns' magnitudes, if it is constant."""
+    if not all(isinstance(size, int) for size in (roles.n, *roles.k)):
+        return PackedWeights()
+    where = roles.b_index, roles.batch, roles.n, roles.k
+    builder = GraphBuilder("magnitudes")
+    builder.origin = origin
+    rows = constant_rows(roles.b, *where, builder)
+    if rows is None:
+        return PackedWeights()
+    magnitudes = [context.pack(value) for value in magnitudes_of_rows(rows, builder)]
+    planes = [
+        tile_view_of_b(value, *where, unit, origin, False)
+        for value in piece_values(roles.b, pieces.pieces, origin)
+    ]
+    stored = [None if plane is None else context.pack(plane) for plane in planes]
+    locations = tuple(one for one in (*stored, *magnitudes) if one is not None)
+    return PackedWeights(pieces=locations)
+
+
+def in_pieces(exact: Contraction, pieces: Pieces, buffers: tuple[str, ...]) -> Contraction:
+    """A contraction of f32 as one of pieces. `buffers` are those of B's pieces and of its columns'
+    magnitudes, if it is packed."""
+    numbers = range(pieces.pieces)
+    (k,) = exact.k
+    a = tuple(_in_words(exact.a, k, number) for number in numbers)
+    b = tuple(
+        Operand(None, packed=buffers[number]) if buffers else _in_words(exact.b, k, number)
+        for number in numbers
+    )
+    return replace(
+        exact,
+        k=(ceildiv(k, TILE_BF16.group),),
+        unit=TILE_BF16,
+        split=Planes(a, b, pieces.pairs),
+        exact=Exact(exact, pieces, buffers[pieces.pieces :]),
+    )
+
+
+def _in_words(operand: Operand, k: Dim, number: int) -> Operand:
+    """An operand's pieces of this number, in words."""
+    load = loader(operand)
+
+    def word(
+        builder: KernelBuilder, batch: Dims, outer: Dim, at: Dims, lane: Lane | None
+    ) -> Register:
+        def read(batch: Dims, outer: Dim, k: Dim, lane: Lane | None) -> Register:
+            return piece(builder, load(builder, batch, outer, (k,), lane), number)
+
+        return DotOperand(BF16, k, read).loader(builder, batch, outer, at, lane)
+
+    return replace(operand, load=word, direct=False, prefetch=None)

@@ -1,0 +1,35 @@
+"""How many products of bf16 may take the place of one of f32 (see `matmul` in graph/ops.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.dtype import F32
+from kernelmill.graph.ir import Graph, Node
+from kernelmill.passes.rewriter import Rewriter
+
+
+def multiplies_f32(node: Node) -> bool:
+    """Whether products of bf16 could compute this node."""
+    return node.op == "matmul" and node.operands[0].dtype == F32
+
+
+@dataclass(frozen=True)
+class AllowProducts:
+    """Marks all products of f32 with 0, 1 or 3 `products`, in place of what they had."""
+
+    products: int
+    name: str = "allow-products"
+
+    def apply(self, graph: Graph) -> Graph:
+        """An equivalent graph, within what is allowed; the same one where there is nothing to
+        mark."""
+        if not any(multiplies_f32(node) for node in graph.nodes):
+            return graph
+        rewriter = Rewriter(graph)
+        for node in graph.nodes:
+            if multiplies_f32(node):
+                rewriter.keep(node, products=self.products)
+            else:
+                rewriter.keep(node)
+        return rewriter.finish()
