@@ -88,3 +88,38 @@ def test_softmax_loses_no_more_than_its_steps_do(
     whole = exact.float().isfinite() & (scale > torch.finfo(torch.float32).tiny)
     assert whole.sum() > size
     assert ((ours - exact).abs() / scale)[whole].mean() <= ROUNDING
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("length", [1, 16, 37])
+def test_products_that_are_added_to_are_rounded_once_as_eager_does(
+    dtype: torch.dtype, length: int
+) -> None:
+    """All the same bits: eager's vectors and its loops over what is left multiply and add in one
+    instruction where the processor has one."""
+
+    def function(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            torch.addcmul(x, y, z),
+            torch.addcmul(x, y, z, value=-0.3),
+            torch.add(x, y, alpha=-2.3),
+            torch.sub(x, y, alpha=0.7),
+            torch.rsub(x, 3, alpha=0.7),
+        ]
+
+    generator = torch.Generator().manual_seed(length)
+    x, y, z = torch.randn(3, 4, length, dtype=dtype, generator=generator)
+    compiled = torch.compile(function, backend=get_backend())
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512"):
+        assert all(map(torch.equal, compiled(x, y, z), function(x, y, z)))
+    torch.testing.assert_close(compiled(x, y, z), function(x, y, z))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_factor_of_what_is_added_is_rounded_to_half_types_as_eager_does(
+    dtype: torch.dtype,
+) -> None:
+    x, y = torch.randn(2, 4096, generator=torch.Generator().manual_seed(0)).to(dtype)
+    function = lambda x, y: torch.add(x, y, alpha=-2.3)  # noqa: E731
+    found = torch.compile(function, backend=get_backend())(x, y)
+    assert torch.equal(found, function(x, y))

@@ -300,6 +300,19 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             sizes=(65, 1),
         ),
     ),
+    "products beside which a sum is finite": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 3, 33, fill="huge"), made("bb", 3, 33)],
+            [
+                step("v", "torch.addcmul", A, A, Ref("bb")),
+                step("w", "torch.add", A, A, alpha=-2),
+                step("x", "torch.sub", A, A, alpha=2.0),
+                step("y", "torch.rsub", A, A, alpha=2),
+            ],
+            "v w x y",
+        ),
+    ),
     "the first of the zeros in a window": (
         (*DYNAMO, *SAVED),
         program(

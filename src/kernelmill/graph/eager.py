@@ -75,6 +75,7 @@ _NOT_AS_TORCH = {
 }
 for _name, _function in _NOT_AS_TORCH.items():
     EAGER[_name] = partial(_pointwise, _function)
+EAGER["multiply_add"] = partial(_pointwise, lambda a, b, c: torch.addcmul(c, a, b))
 # The neighbour is another one in another type.
 EAGER["nextafter"] = lambda operands, _: torch.nextafter(*operands)
 EAGER["cast"] = lambda operands, attrs: operands[0].to(to_torch(attrs["dtype"]))

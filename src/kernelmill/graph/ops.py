@@ -108,6 +108,8 @@ _pointwise("logical_not", 1, rule.predicate, kernel_op=None, kernel_op_bool="not
 _pointwise("add", 2, rule.pointwise, kernel_op_bool="or", commutative=True, unpacks=True)
 _pointwise("sub", 2, rule.pointwise, kernel_op_bool="xor", unpacks=True)
 _pointwise("mul", 2, rule.pointwise, kernel_op_bool="and", commutative=True, unpacks=True)
+# multiply_add(a, b, c) is a*b + c with one rounding, of half types too.
+_pointwise("multiply_add", 3, rule.float_pointwise, kernel_op="fma", unpacks=True)
 _pointwise(
     "maximum", 2, rule.pointwise, kernel_op="max", kernel_op_bool="or", exact=True, commutative=True
 )

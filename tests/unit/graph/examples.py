@@ -36,6 +36,7 @@ def pointwise() -> Graph:
     results += [b.emit(op, x) for op in ("neg", "abs", "sign")]
     results += [b.emit(op, x, y) for op in _named(2, float_pointwise, predicate)]
     results += [b.emit(op, i, j) for op in _named(2, bit_pointwise, shift)]
+    results.append(b.emit("multiply_add", x, y, x))
     numbers = "add sub mul div floordiv mod rem maximum minimum"
     results += [b.emit(op, i, j) for op in numbers.split()]
     results.append(b.emit("bit_not", i))

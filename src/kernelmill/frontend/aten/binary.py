@@ -33,6 +33,24 @@ def _as_values(e: Emitter, operands: tuple[Operand, ...], dtype: DType) -> tuple
     return tuple(e.operand(x, dtype) for x in operands)
 
 
+def _fused(
+    e: Emitter, other: Operand, alpha: Number, added: Operand, sign: int = 1
+) -> Value | None:
+    """sign * alpha * other + added where eager multiplies by `alpha`, rounded to the result's type,
+    and adds with one rounding: a product too large for the type does not make the sum infinite."""
+    if isinstance(alpha, (Expr, WeakFloat)) or alpha == 1:
+        return None
+    if not e.dtype.is_float or not isinstance(other, Value):
+        return None
+    return _multiply_add(e, other, e.constant(sign * alpha, e.dtype), added)
+
+
+def _multiply_add(e: Emitter, a: Operand, b: Operand, c: Operand) -> Value:
+    """a * b + c in the type that eager computes in."""
+    a, b, c = _as_values(e, (a, b, c), e.dtype.compute)
+    return e.cast(e.pointwise("multiply_add", a, b, c), e.dtype)
+
+
 def _scaled(e: Emitter, other: Operand, alpha: Number, dtype: DType) -> Operand:
     """alpha * other, as the second operand of add and sub."""
     if not isinstance(alpha, (Expr, WeakFloat)):
@@ -47,17 +65,20 @@ def _scaled(e: Emitter, other: Operand, alpha: Number, dtype: DType) -> Operand:
 def add(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
     if e.dtype == BOOL:
         return _logical(e, "bit_or", a, b if alpha else False)
-    return _arithmetic(e, "add", a, _scaled(e, b, alpha, e.dtype.compute))
+    fused = _fused(e, b, alpha, a)
+    return fused or _arithmetic(e, "add", a, _scaled(e, b, alpha, e.dtype.compute))
 
 
 @translates("sub.Tensor", "sub.Scalar")
 def sub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
-    return _arithmetic(e, "sub", a, _scaled(e, b, alpha, e.dtype.compute))
+    fused = _fused(e, b, alpha, a, -1)
+    return fused or _arithmetic(e, "sub", a, _scaled(e, b, alpha, e.dtype.compute))
 
 
 @translates("rsub.Tensor", "rsub.Scalar")
 def rsub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
-    return _arithmetic(e, "sub", b, _scaled(e, a, alpha, e.dtype.compute))
+    fused = _fused(e, a, alpha, b, -1)
+    return fused or _arithmetic(e, "sub", b, _scaled(e, a, alpha, e.dtype.compute))
 
 
 @translates("mul.Tensor", "mul.Scalar")
@@ -297,6 +318,8 @@ def clamp_max(e: Emitter, x: Value, high: Operand) -> Value:
 @translates("addcmul")
 def addcmul(e: Emitter, x: Value, a: Value, b: Value, *, value: Number = 1) -> Value:
     x, a, b = (e.operand(v, e.dtype.compute) for v in (x, a, b))
+    if e.dtype.is_float:
+        return _multiply_add(e, e.mul(a, value), b, x)
     return e.cast(e.add(x, e.mul(e.mul(a, value), b)), e.dtype)
 
 
