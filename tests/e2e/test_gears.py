@@ -222,7 +222,7 @@ def test_padding_to_the_smallest_gear(sizes: list[int]) -> None:
 
 def test_padding_a_masked_model() -> None:
     torch.manual_seed(0)
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     bert = BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
 
     def inputs(batch: int, length: int) -> dict[str, Tensor]:
@@ -249,7 +249,7 @@ def test_no_padding_where_it_could_change_a_result() -> None:
     model = compiled(lambda x: x.softmax(0) + x.mean(0), config(gear_miss="pad"))
     x = torch.randn(2, 8)
     set_dim_gears(x, {0: [2, 4]})
-    with pytest.raises(GearError, match=r"could change results: .*test_gears.py"):
+    with pytest.raises(kernelmill.PaddingError, match=r"could change results: .*test_gears.py"):
         model(x)
 
 
@@ -312,7 +312,7 @@ def test_an_updated_buffer() -> None:
 
 def test_batch_and_length_of_a_model() -> None:
     torch.manual_seed(0)
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+    size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
     bert = BertModel(BertConfig(vocab_size=50, intermediate_size=64, **size)).eval()
 
     def inputs(batch: int, length: int) -> dict[str, Tensor]:

@@ -34,6 +34,7 @@ from kernelmill.backend.gear_calls import GearedCall, check_squeezes, geared_cal
 from kernelmill.backend.gears import (
     CaptureGears,
     ShownGearError,
+    ShownPaddingError,
     capture_gears,
     relax_guards,
     shapes_of,
@@ -107,8 +108,10 @@ def compile_capture(
     try:
         with collection_paused():  # AOTAutograd makes as much that dies young as the compiler
             wrapped = _through_autograd(compilation, example_inputs, decompositions)
-    except (GearError, PaddingError) as error:
+    except GearError as error:
         raise ShownGearError(str(error)) from None
+    except PaddingError as error:
+        raise ShownPaddingError(str(error)) from None
     if compilation.gears is not None:
         remember(compilation.gears)
         if config.inference_config.gear_miss != "dynamic" and not compilation.refused:

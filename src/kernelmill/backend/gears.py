@@ -14,7 +14,7 @@ from torch._dynamo.exc import ShortenTraceback
 
 from kernelmill.backend.arguments import readable
 from kernelmill.config import CompilerConfig
-from kernelmill.core.errors import GearError
+from kernelmill.core.errors import GearError, PaddingError
 from kernelmill.core.log import get_logger
 from kernelmill.gears.declaration import gears_of
 from kernelmill.gears.gear_set import Gear, GearSet, Marked, check_small, combine, graph_options
@@ -24,6 +24,13 @@ _log = get_logger("backend")
 
 class ShownGearError(ShortenTraceback, GearError):  # type: ignore[misc]
     """A GearError that Dynamo hands to the caller as it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, first_useful_frame=None)
+
+
+class ShownPaddingError(ShortenTraceback, PaddingError):  # type: ignore[misc]
+    """A PaddingError that Dynamo hands to the caller as it is."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, first_useful_frame=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kernelmill.core.errors import GearError, GearTypeError
@@ -11,7 +12,9 @@ if TYPE_CHECKING:
     import torch
 
 
-def set_dim_gears(tensor: torch.Tensor, dim_gears: dict[int, list[int] | tuple[int, ...]]) -> None:
+def set_dim_gears(
+    tensor: torch.Tensor, dim_gears: Mapping[int, list[int] | tuple[int, ...]]
+) -> None:
     """Declare that dim `d` of an argument has one of the sizes `dim_gears[d]`, and no other.
 
     To be called on the arguments of the first call of a compiled model; later calls need nothing.
