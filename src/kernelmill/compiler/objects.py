@@ -101,8 +101,19 @@ class KernelBuilds:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._progress.close()
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        every: list[Future[Any]] = [*self._by_key.values(), *self._beside]
+        begun = [future for future in every if not future.cancelled()]
+        try:
+            wait(begun)
+        except BaseException:
+            # Ctrl-C: what is under way has locks and files until it is done, which is soon. An
+            # interrupted join of a thread would count as one, so futures are waited for.
+            wait(begun)
+            raise
+        finally:
+            self._pool.shutdown(wait=True)
+            self._progress.close()
 
     def beside(self, work: Callable[[], object]) -> None:
         """Have something else done too that a program needs and that calls LLVM."""

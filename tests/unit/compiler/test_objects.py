@@ -3,6 +3,7 @@
 import _thread
 import signal
 import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -94,6 +95,35 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(
     assert len(seen) < 100
     found = survey(str(tmp_path / "k"))
     assert (found.count("ok"), found.count("bad"), found.leftovers) == (len(seen), 0, ())
+
+
+def test_ctrl_c_while_a_compile_under_way_is_waited_for_still_waits_for_it(
+    tmp_path, compiles, monkeypatch, python_raises_interrupts
+):
+    interrupted = threading.Event()
+    builds = KernelBuilds(Store(tmp_path / "k"), host().isa)
+
+    def wait(futures):
+        try:
+            return plain(futures)
+        except KeyboardInterrupt:
+            interrupted.set()
+            raise
+
+    plain = objects.wait
+    monkeypatch.setattr(objects, "wait", wait)
+
+    def interrupt(_):
+        while not interrupted.wait(0.1):  # a signal, since one in a wait for a lock has to end it
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        time.sleep(0.1)
+
+    compiles[1].append(interrupt)
+    builds.add(requests(1))
+    with pytest.raises(KeyboardInterrupt), builds:
+        pass
+    found = survey(str(tmp_path / "k"))
+    assert (found.count("ok"), found.leftovers) == (1, ())
 
 
 def test_what_a_kernel_is_told_with(tmp_path, compiles):
