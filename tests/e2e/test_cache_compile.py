@@ -14,6 +14,7 @@ from torch import nn
 
 from kernelmill import CompilerConfig, scope
 from kernelmill.artifact.container import KMILL
+from kernelmill.backend import tested_torch
 from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
 from kernelmill.store.sealed import SealedFile
@@ -463,3 +464,12 @@ def test_an_argument_that_is_the_modules_own_is_not_kept(tmp_path, caplog):
         assert model.cached(torch.zeros(4)).tolist() == [1.0] * 4
     assert counts(model) == (0, 1, 1)
     assert "an argument is what it reads elsewhere too" in caplog.text
+
+
+def test_a_method_is_not_kept_with_a_torch_that_was_not_tested(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(tested_torch, "TESTED", frozenset({"1.0"}))
+    model = Model(tmp_path)
+    check(model, torch.randn(3, 6))
+    check(model, torch.randn(5, 6))
+    assert counts(model) == (0, 1, 1)
+    assert "these versions have been tested: " in caplog.text

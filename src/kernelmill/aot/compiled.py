@@ -58,7 +58,7 @@ def compiled(
     return Artifact(manifest, plans, graphs, kernels, objects, tensors)
 
 
-def rebuilt(artifact: Artifact) -> Artifact:
+def retargeted(artifact: Artifact) -> Artifact:
     """The same program for this machine: its graph is compiled anew, its packed weights are left
     out."""
     manifest = replace(artifact.manifest, packed=())

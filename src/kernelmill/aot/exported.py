@@ -25,9 +25,9 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from kernelmill.artifact.fingerprint import fingerprint
-from kernelmill.artifact.manifest import Parameter, Read
+from kernelmill.artifact.guards import found_in
+from kernelmill.artifact.manifest import Guard, Parameter
 from kernelmill.artifact.paths import Path, name_of_argument
-from kernelmill.artifact.reads import found_in
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import decomposition_table, keep_strides, recurrent_decompositions
@@ -62,7 +62,7 @@ class Exported:
 
     gm: fx.GraphModule
     parameters: tuple[Parameter, ...]
-    checks: tuple[Read, ...]
+    checks: tuple[Guard, ...]
     leaves: tuple[Path, ...]
     weights: tuple[Held, ...]
     result: Shape
@@ -209,7 +209,7 @@ class _Arguments:
         names = list(signature.forward_arg_names or ()) if signature is not None else []
         names += [f"arg{n}" for n in range(len(names), len(args))]
         self.parameters: list[Parameter] = []
-        self.checks: list[Read] = []
+        self.checks: list[Guard] = []
         self._numbers = {id(mark): number for number, mark in enumerate(marks)}
         self._paths: dict[int, Path] = {}
         given = [*zip(names, args, strict=False), *kwargs.items()]
@@ -226,12 +226,12 @@ class _Arguments:
         if isinstance(spec.arg, TensorArgument):
             return True
         if isinstance(spec.arg, SymIntArgument):
-            self.checks.append(Read("type", path, "builtins.int"))
+            self.checks.append(Guard("type", path, "builtins.int"))
             return True
         if not isinstance(spec.arg, ConstantArgument):
             kind = type(spec.arg).__name__
             raise UnsupportedError(f"argument {name_of_argument(path)} is a {kind}")
-        self.checks.append(Read("value", path, fingerprint(spec.arg.value)))
+        self.checks.append(Guard("value", path, fingerprint(spec.arg.value)))
         return False
 
     def _walk(self, value: Any, path: Path) -> None:
@@ -239,7 +239,7 @@ class _Arguments:
             self._paths[self._numbers[id(value)]] = path
             return
         kind, parts = _parts(value, path)
-        self.checks.append(Read(kind, path, found_in(kind, value)))
+        self.checks.append(Guard(kind, path, found_in(kind, value)))
         for step, part in parts:
             self._walk(part, (*path, step))
 

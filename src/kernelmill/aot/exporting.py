@@ -23,7 +23,7 @@ from kernelmill.aot.exported import Decompositions, Exported, decomposed, read
 from kernelmill.artifact.container import KMILL, SUFFIX, Artifact
 from kernelmill.artifact.manifest import CallSpec, Condition, Limit, Manifest, Source
 from kernelmill.artifact.objects import plans_of
-from kernelmill.artifact.packed import PackCollector, bind_weights
+from kernelmill.artifact.packed_weights import PackCollector, bind_weights
 from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import where_of

@@ -14,7 +14,7 @@ from kernelmill.artifact.bind import Bound
 from kernelmill.artifact.binder import Binder
 from kernelmill.artifact.container import KMILL, Artifact, read_artifact
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.packed import PacksOfFile, bind_weights
+from kernelmill.artifact.packed_weights import PacksOfFile, bind_weights
 from kernelmill.artifact.program_set import ProgramSet, program_set
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.config.compiler_config import CompilerConfig
@@ -60,10 +60,10 @@ def _for_this_machine(artifact: Artifact, name: str, rebuild: bool) -> Artifact:
         raise UnsupportedError(
             f"it was made for another machine: {reason}. Compile it here, or let load(rebuild=True)"
         )
-    from kernelmill.aot.compiled import rebuilt
+    from kernelmill.aot.compiled import retargeted
 
     _log.warning("%s was made for another machine, and is compiled for this one", name)
-    return rebuilt(artifact)
+    return retargeted(artifact)
 
 
 def _programs(artifact: Artifact, tensors: Sequence[torch.Tensor]) -> ProgramSet:

@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kernelmill.artifact.fingerprint import (
-    class_text,
-    fingerprint,
-    is_atom,
-    keys_of,
-    name_of,
-    shape_of,
-)
-from kernelmill.artifact.manifest import Read
+from kernelmill.artifact.fingerprint import is_atom
+from kernelmill.artifact.guards import difference, seen
+from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Path, name_of_argument, step_into
-from kernelmill.artifact.reads import difference, seen
 
 Values = Sequence[Any]
 Get = Callable[[Values], Any]
@@ -44,81 +36,54 @@ def _then(get: Get, step: Sequence[Any]) -> Get:
     return lambda values: step_into(get(values), step)
 
 
-def check_of(read: Read, parameters: Sequence[str], names: frozenset[str]) -> Check:
-    """Whether a read of an argument finds in a call what it found in the trace.
+def check_of(guard: Guard, parameters: Sequence[str], names: frozenset[str]) -> Check:
+    """Whether a guard of an argument finds in a call what it found in the trace.
 
-    What was seen to be right is recognised by its identity the next time.
+    What was seen to be right is recognised the next time: data and functions by their identity,
+    classes, lengths and keys.
     """
-    get, found = getter(read.path, parameters), read.found
-    if read.kind == "value":
-        return _value_check(get, found)
-    if read.kind in ("class", "type"):
-        text = partial(class_text, names=names) if read.kind == "class" else name_of
-        return _class_check(get, found, text)
-    if read.kind in ("shape", "keys"):
-        return _shape_check(get, found, shape_of if read.kind == "shape" else keys_of)
-    other: Get = getter(read.other, parameters) if read.other else lambda values: None
-    return lambda values: seen(read, get(values), other(values), names, {}) == found
+    get, found = getter(guard.path, parameters), guard.found
+    other: Get = getter(guard.other, parameters) if guard.other else lambda values: None
+    sign_of = _SIGNS.get(guard.kind)
+    if sign_of is None:
+        return lambda values: seen(guard, get(values), other(values), names, {}) == found
+    known: Any = get  # which is no sign
+
+    def check(values: Values) -> bool:
+        nonlocal known
+        value = get(values)
+        sign = sign_of(value)
+        if sign is known or (type(sign) is tuple and sign == known):
+            return True
+        if seen(guard, value, None, names, {}) != found:
+            return False
+        known = sign
+        return True
+
+    return check
 
 
-def refusal(read: Read, values: Values, parameters: Sequence[str], names: frozenset[str]) -> str:
-    """Why these values do not pass the check of a read, in words."""
-    try:
-        value = getter(read.path, parameters)(values)
-        other = getter(read.other, parameters)(values) if read.other else None
-        return difference(read, seen(read, value, other, names, {}))
-    except (AttributeError, KeyError, IndexError, TypeError) as error:
-        return f"argument {name_of_argument(read.path)!r} is built otherwise ({error!r})"
+def _layout(value: Any) -> Any:
+    keys = list(value) if isinstance(value, dict) else len(value)
+    return "layout", type(value), keys
+
+
+def _identity(value: Any) -> Any:
+    return value if is_atom(value) or isinstance(value, _LASTING) else object()
 
 
 _LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
+_SIGNS: Mapping[str, Callable[[Any], Any]] = {
+    "value": _identity, "class": type, "type": type, "shape": _layout, "keys": _layout,
+}  # fmt: skip
+"""What tells values apart for each kind, compared by identity, or as a tuple of signs."""
 
 
-def _value_check(get: Get, found: str) -> Check:
-    known: Any = get  # nobody passes that
-
-    def check(values: Values) -> bool:
-        nonlocal known
-        value = get(values)
-        if value is known:
-            return True
-        if fingerprint(value) != found:
-            return False
-        if is_atom(value) or isinstance(value, _LASTING):
-            known = value
-        return True
-
-    return check
-
-
-def _class_check(get: Get, found: str, text: Callable[[type], str]) -> Check:
-    known: type | None = None
-
-    def check(values: Values) -> bool:
-        nonlocal known
-        kind = type(get(values))
-        if kind is known:
-            return True
-        if text(kind) != found:
-            return False
-        known = kind
-        return True
-
-    return check
-
-
-def _shape_check(get: Get, found: str, text: Callable[[Any], str]) -> Check:
-    known: tuple[type, Any] | None = None
-
-    def check(values: Values) -> bool:
-        nonlocal known
-        value = get(values)
-        now = type(value), list(value) if isinstance(value, dict) else len(value)
-        if now == known:
-            return True
-        if text(value) != found:
-            return False
-        known = now
-        return True
-
-    return check
+def refusal(guard: Guard, values: Values, parameters: Sequence[str], names: frozenset[str]) -> str:
+    """Why these values do not pass the check of a read, in words."""
+    try:
+        value = getter(guard.path, parameters)(values)
+        other = getter(guard.other, parameters)(values) if guard.other else None
+        return difference(guard, seen(guard, value, other, names, {}))
+    except (AttributeError, KeyError, IndexError, TypeError) as error:
+        return f"argument {name_of_argument(guard.path)!r} is built otherwise ({error!r})"

@@ -19,14 +19,14 @@ import torch
 from kernelmill.artifact.arguments import check_of, getter, refusal
 from kernelmill.artifact.binder import Binder
 from kernelmill.artifact.code import changed_code
+from kernelmill.artifact.fast_path import FastPath, fast_path_of
+from kernelmill.artifact.guards import changes
 from kernelmill.artifact.manifest import CallSpec, Manifest, Source
 from kernelmill.artifact.packages import version_of
-from kernelmill.artifact.paths import GONE, Path, Roots, follow, name_of_argument, text_of
+from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument, text_of
 from kernelmill.artifact.program_set import ProgramSet
-from kernelmill.artifact.reads import changes
 from kernelmill.artifact.results import Builder
 from kernelmill.artifact.settings import SettingsCheck, difference
-from kernelmill.artifact.shortcut import Shortcut, shortcut_of
 from kernelmill.artifact.watch import Place, Watch
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.quick import REFUSED, NativeWatch, supported
@@ -96,7 +96,7 @@ def _roots(
 
 
 @dataclass(frozen=True)
-class Seen:
+class GuardResult:
     """What a program depends on, looked at in full. `reason` says in words why it does not fit,
     empty when it does; `values` are those of the manifest's tree."""
 
@@ -104,29 +104,29 @@ class Seen:
     values: Sequence[Any] = ()
 
 
-def look(
+def evaluate_guards(
     manifest: Manifest,
     target: Target | None,
     arguments: Sequence[Any] | None = None,
     tensors: Sequence[Any] = (),
-) -> Seen:
+) -> GuardResult:
     """Whether a program is for this target now and, where values for all parameters are given, for
     a call with them (tensors aside)."""
     spec, guards = manifest.spec, manifest.guards
     if differs := difference(guards.settings):
-        return Seen(differs)
+        return GuardResult(differs)
     for name, value in guards.packages.items():
         if version_of(name) != value:
-            return Seen(f"version of {name}: was {value}, is {version_of(name)}")
+            return GuardResult(f"version of {name}: was {value}, is {version_of(name)}")
     if target is not None and target.binder.names != spec.names:
-        return Seen("the parameters of the function")
+        return GuardResult("the parameters of the function")
     for use in guards.code:
         if differs := changed_code(use):
-            return Seen(differs)
+            return GuardResult(differs)
     given = {} if arguments is None else dict(zip(spec.names, arguments, strict=True))
     values = manifest.tree.values(_roots(target, tensors, given))
     reads = guards.reads if arguments is None else (*guards.reads, *spec.checks)
-    return Seen(next(changes(reads, values, frozenset(guards.names)), ""), values)
+    return GuardResult(next(changes(reads, values, frozenset(guards.names)), ""), values)
 
 
 class Bound:
@@ -142,7 +142,7 @@ class Bound:
         programs: ProgramSet,
         tensors: Sequence[torch.Tensor],
         target: Target | None = None,
-        seen: Seen | None = None,
+        seen: GuardResult | None = None,
     ) -> None:
         """Mismatch when it is stale; `seen` is what `look` has just found, which looks by itself
         otherwise."""
@@ -152,44 +152,44 @@ class Bound:
         build = builder.build(spec.result)
         passed = [_finder(path, spec, target) for path in builder.paths]
         self._build, self._passed = build, passed
-        self._shortcut = shortcut_of(
+        self._fast_path = fast_path_of(
             manifest,
             programs.single,
             (lambda results, values: build(results, [find(values) for find in passed]))
             if passed
             else build,
         )
-        self._watched = _Watched(manifest, target, self.tensors, seen, self._shortcut)
+        self._watched = _Watched(manifest, target, self.tensors, seen, self._fast_path)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
         names = frozenset(manifest.guards.names)
-        self._checks = [(check_of(read, spec.names, names), read) for read in spec.checks]
+        self._checks = [(check_of(guard, spec.names, names), guard) for guard in spec.checks]
         self._spec, self._names, self._run = spec, names, programs.call
         self._settings = SettingsCheck(manifest.guards.settings)
 
     @property
     def quick(self) -> Callable[[Values], Any]:
         """The quick way as it is now; each call in full can replace it."""
-        return _refuse if self._shortcut is None else self._shortcut.call
+        return _refuse if self._fast_path is None else self._fast_path.call
 
     def __call__(self, values: Values) -> Any:
         """The call in full. InputError says what it is not for."""
         if differs := self._settings.difference():
             raise Mismatch(differs)
         self._watched.check()
-        for check, read in self._checks:
+        for check, guard in self._checks:
             try:
                 right = check(values)
             except _BUILT_OTHERWISE:
                 right = False
             if not right:
-                raise InputError(refusal(read, values, self._spec.names, self._names))
-        generation = 0 if self._shortcut is None else self._shortcut.generation
+                raise InputError(refusal(guard, values, self._spec.names, self._names))
+        generation = 0 if self._fast_path is None else self._fast_path.generation
         inputs, own = self._gather(values)
         if torch.is_grad_enabled():
             refuse_gradients(own)
         results = self._run(*inputs)
-        if self._shortcut is not None:
-            self._shortcut.learn(values, inputs, generation)
+        if self._fast_path is not None:
+            self._fast_path.learn(values, inputs, generation)
         passed = self._passed
         return self._build(results, [find(values) for find in passed] if passed else ())
 
@@ -217,13 +217,13 @@ class _Watched:
         manifest: Manifest,
         target: Target | None,
         tensors: Sequence[Any],
-        seen: Seen | None,
-        shortcut: Shortcut | None,
+        seen: GuardResult | None,
+        fast_path: FastPath | None,
     ) -> None:
         self._manifest, self._target, self._tensors = manifest, target, tensors
-        self._native = shortcut or (NativeWatch() if supported() else None)
+        self._native = fast_path or (NativeWatch() if supported() else None)
         self.places: list[Place] = []
-        self.look_again(seen)
+        self.evaluate_again(seen)
 
     def check(self) -> None:
         """Mismatch when what was read is not the same any more."""
@@ -231,26 +231,26 @@ class _Watched:
         if native is not None and native.unmoved():
             return
         if not self.watch.unchanged():
-            self.look_again()
+            self.evaluate_again()
         elif native is not None:
             self.watch.note_moved(native.rows)
             native.watch(self.watch.rows())
 
-    def look_again(self, seen: Seen | None = None) -> None:
+    def evaluate_again(self, seen: GuardResult | None = None) -> None:
         """Mismatch when what was read is not the same any more."""
         manifest, target = self._manifest, self._target
-        seen = seen or look(manifest, target, tensors=self._tensors)
+        seen = seen or evaluate_guards(manifest, target, tensors=self._tensors)
         if seen.reason:
             raise Mismatch(seen.reason)
         watch = Watch(manifest.tree, seen.values, _roots(target, self._tensors))
-        for read in manifest.guards.reads:
-            watch.add_read(read)
+        for guard in manifest.guards.reads:
+            watch.add_guard(guard)
         for use in manifest.guards.code:
             watch.add_code(use)
         places: list[Place] = []
         for source in manifest.spec.inputs:
             if not source.own:
-                if seen.values[source.place] is GONE:
+                if seen.values[source.place] is MISSING:
                     raise Mismatch(f"{text_of(source.path)} is not there")
                 place = watch.place(source.place)
                 if place is not None:

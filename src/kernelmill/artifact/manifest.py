@@ -25,7 +25,7 @@ Condition = tuple[str, str, str]
 
 
 @dataclass(unsafe_hash=True)  # a frozen one takes three times as long to make, of thousands
-class Read:
+class Guard:
     """Something besides the contents of tensors that a program is right for; never changes.
 
     `found` is what was found, as text. `place` and `other_place` are the numbers of the paths in
@@ -129,7 +129,7 @@ class CallSpec:
 
     name: str
     parameters: tuple[Parameter, ...]
-    checks: tuple[Read, ...]
+    checks: tuple[Guard, ...]
     inputs: tuple[Source, ...]
     result: Mapping[str, Any]
     limits: tuple[Limit, ...] = ()
@@ -151,7 +151,7 @@ class Guards:
     packages    versions of the installed packages that the code is of, by name
     """
 
-    reads: tuple[Read, ...] = ()
+    reads: tuple[Guard, ...] = ()
     code: tuple[CodeUse, ...] = ()
     names: tuple[str, ...] = ()
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -228,7 +228,7 @@ class Manifest:
         """
         tree, texts = Tree(), dict[str, int]()
 
-        def numbered(reads: Iterable[Read]) -> list[list[Any]]:
+        def numbered(reads: Iterable[Guard]) -> list[list[Any]]:
             return [
                 [r.kind, tree.number(r.path), texts.setdefault(r.found, len(texts)), r.name,
                  tree.number(r.other) if r.other else -1]
@@ -277,9 +277,9 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
     tree = Tree([(row[0], tuple(row[1:])) for row in data["places"]])
     paths = [*tree.paths(), ()]
 
-    def reads(rows: Sequence[Any]) -> tuple[Read, ...]:
+    def reads(rows: Sequence[Any]) -> tuple[Guard, ...]:
         return tuple(
-            Read(kind, paths[place], found[number], name, paths[other], place, other)
+            Guard(kind, paths[place], found[number], name, paths[other], place, other)
             for kind, place, number, name, other in rows
         )
 

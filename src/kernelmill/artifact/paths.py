@@ -29,7 +29,7 @@ Path = tuple[tuple[Any, ...], ...]
 """The root, then the steps."""
 
 
-class Gone(Exception):
+class MissingPath(Exception):
     """A path leads nowhere any more; the text says where it ends."""
 
 
@@ -46,7 +46,7 @@ class Roots:
         self.owner, self.arguments, self.free, self.tensors = owner, arguments, free, tensors
 
     def find(self, root: Sequence[Any]) -> Any:
-        """The value of a root. Gone when there is none."""
+        """The value of a root. MissingPath when there is none."""
         kind, *names = root
         try:
             if kind == "self":
@@ -57,7 +57,7 @@ class Roots:
             module = sys.modules[names[0]]
             return module if kind == "module" else vars(module)[names[1]]
         except (IndexError, KeyError) as error:
-            raise Gone(text_of((tuple(root),))) from error
+            raise MissingPath(text_of((tuple(root),))) from error
 
 
 _HOLDERS = {"argument": "arguments", "free": "free", "tensor": "tensors"}
@@ -79,17 +79,17 @@ def step_into(value: Any, step: Sequence[Any]) -> Any:
 
 
 def follow(path: Path, roots: Roots) -> Any:
-    """The value at the end of a path. Gone says how far it goes."""
+    """The value at the end of a path. MissingPath says how far it goes."""
     value = roots.find(path[0])
     for number, step in enumerate(path[1:], 2):
         try:
             value = step_into(value, step)
         except (AttributeError, KeyError, IndexError, TypeError) as error:
-            raise Gone(text_of(path[:number])) from error
+            raise MissingPath(text_of(path[:number])) from error
     return value
 
 
-GONE = Gone()
+MISSING = MissingPath()
 """Stands in `Tree.values` for what is not there."""
 
 
@@ -124,17 +124,17 @@ class Tree:
         return found
 
     def values(self, roots: Roots) -> list[Any]:
-        """What is at each place now; GONE where there is nothing."""
+        """What is at each place now; MISSING where there is nothing."""
         found: list[Any] = []
         for before, (kind, *names) in self.rows:
-            value = GONE if before < 0 else found[before]
+            value = MISSING if before < 0 else found[before]
             try:
                 if before < 0:
                     value = roots.find((kind, *names))
-                elif value is not GONE:
+                elif value is not MISSING:
                     value = _STEPS[kind](value, *names)
-            except (Gone, AttributeError, KeyError, IndexError, TypeError):
-                value = GONE
+            except (MissingPath, AttributeError, KeyError, IndexError, TypeError):
+                value = MISSING
             found.append(value)
         return found
 

@@ -58,8 +58,8 @@ def _signature(manifest: Manifest) -> Iterator[str]:
     if by_name:
         names.insert(len(names) - by_name, "*")
     yield f"{spec.name}({', '.join(names)})"
-    for read in spec.checks:
-        yield f"{read.text()}: {read.kind} {read.found}"
+    for guard in spec.checks:
+        yield f"{guard.text()}: {guard.kind} {guard.found}"
     for number, source in enumerate(spec.inputs):
         size = "" if source.axis < 0 else f", from size {source.axis}"
         yield f"input {number}: {text_of(source.path)}{size}"

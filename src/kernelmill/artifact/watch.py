@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.manifest import CodeUse, Read
-from kernelmill.artifact.paths import GONE, Roots, Tree
+from kernelmill.artifact.manifest import CodeUse, Guard
+from kernelmill.artifact.paths import MISSING, Roots, Tree
 from kernelmill.runtime.quick import (
     DICT_ITEM,
     LIST_ITEM,
@@ -52,25 +52,25 @@ class Watch:
         self._busy: set[int] = set()
         self._tensors: list[Place] = []
         for number, value in enumerate(values):
-            if value is not GONE and not isinstance(value, torch.Tensor):
+            if value is not MISSING and not isinstance(value, torch.Tensor):
                 place = self.place(number)
                 if place is not None:
                     self._add(place, value)
 
-    def add_read(self, read: Read) -> None:
+    def add_guard(self, guard: Guard) -> None:
         """Watch what a read found."""
-        value = self._values[read.place]
-        if read.of_argument or value is GONE:
+        value = self._values[guard.place]
+        if guard.of_argument or value is MISSING:
             return
-        if read.kind == "class" and hasattr(value, "__dict__"):
+        if guard.kind == "class" and hasattr(value, "__dict__"):
             self._kinds[id(value)] = (value, type(value))
             return
-        if read.kind == "absent" and read.found == "True" and hasattr(value, "__dict__"):
-            self._add_absent(vars(value), read.name)
+        if guard.kind == "absent" and guard.found == "True" and hasattr(value, "__dict__"):
+            self._add_absent(vars(value), guard.name)
             if not isinstance(value, type):
                 self._spaces[id(value)] = (value, vars(value))
             return
-        if read.kind in ("absent", "has") and hasattr(value, "__dict__"):
+        if guard.kind in ("absent", "has") and hasattr(value, "__dict__"):
             value = vars(value)
         if isinstance(value, (dict, list, set)):
             self._sized[id(value)] = (value, len(value))
@@ -100,7 +100,7 @@ class Watch:
         """Where the value of a place of the tree is kept; None when that has no key, and for what
         comes from arguments."""
         value = self._values[number]
-        place = None if value is GONE else self._place(number)
+        place = None if value is MISSING else self._place(number)
         if place is None:
             return None
         owner, key = place

@@ -46,6 +46,7 @@ from kernelmill.backend.regions import linked_results
 from kernelmill.backend.report import Capture
 from kernelmill.backend.retraces import recall, remember
 from kernelmill.backend.strides import report_output_strides
+from kernelmill.backend.tested_torch import is_tested
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
@@ -114,7 +115,8 @@ def compile_capture(
         raise ShownPaddingError(str(error)) from None
     if compilation.gears is not None:
         remember(compilation.gears)
-        if config.inference_config.gear_miss != "dynamic" and not compilation.refused:
+        exact = config.inference_config.gear_miss != "dynamic" and not compilation.refused
+        if exact and is_tested():
             relax_guards(gm)
     call = compilation.direct or wrapped
     if pass_on is None and compilation.direct is not None:
@@ -295,7 +297,8 @@ class _Compilation:
         context = TracingContext.try_get()
         meta: Any = None if context is None else context.fw_metadata
         return (
-            meta is not None
+            is_tested()
+            and meta is not None
             and in_order(_placeholders(gm), len(self.sources))
             and not meta.mutated_inp_runtime_indices
             and meta.num_outputs_aliased == 0

@@ -130,16 +130,7 @@ class CaptureGears:
             return self.unfit_text(sizes)
         names = dict.fromkeys(axis.argument for axis in self.gears.axes)
         came = ", ".join(f"{name!r} has the shape {list(shapes[name])}" for name in names)
-        alone = any(
-            size not in {gear[place] for gear in self.gears.gears}
-            for place, size in enumerate(sizes)
-        )
-        why = "not among the gears" if alone else "no combination of the gears"
-        near = " or ".join(f"({self.gears.describe(gear)})" for gear in self.gears.nearest(sizes))
-        return (
-            f"argument {came}: ({self.gears.describe(sizes)}) is {why} "
-            f"{self.gears.describe_all()}; the nearest are {near}"
-        )
+        return self.gears.refusal(came, sizes)
 
     def unfit_text(self, gear: Gear) -> str:
         """Why the model has no program for a gear that was declared."""

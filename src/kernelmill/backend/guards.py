@@ -14,9 +14,9 @@ from typing import Any
 import sympy
 
 from kernelmill.artifact.fingerprint import is_data, is_process_group, name_of
-from kernelmill.artifact.manifest import Condition, Read
-from kernelmill.artifact.paths import Gone, Roots, follow
-from kernelmill.artifact.reads import found_now
+from kernelmill.artifact.guards import found_now
+from kernelmill.artifact.manifest import Condition, Guard
+from kernelmill.artifact.paths import MissingPath, Roots, follow
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import SymbolTable
@@ -74,12 +74,12 @@ _NAMED = ("absent", "has", "contains")
 
 def reads_of(
     guards: Iterable[Any], reader: SourceReader, roots: Roots, names: frozenset[str]
-) -> tuple[Read, ...]:
+) -> tuple[Guard, ...]:
     """The reads behind Dynamo's guards, with what is found now.
 
     UnsupportedError names what cannot be kept.
     """
-    found: dict[tuple[Any, ...], Read] = {}
+    found: dict[tuple[Any, ...], Guard] = {}
     for guard in guards:
         what = guard.create_fn_name()
         if what not in GUARDS:
@@ -90,13 +90,13 @@ def reads_of(
         try:
             read = _checked(read, what, guard, roots)
             read = replace(read, found=found_now(read, roots, names))
-        except Gone as gone:
+        except MissingPath as gone:
             raise UnsupportedError(f"it reads {gone}, which no name finds again") from gone
         found[read.kind, read.path, read.name, read.other] = read
     return tuple(found.values())
 
 
-def _checked(read: Read, what: str, guard: Any, roots: Roots) -> Read:
+def _checked(read: Guard, what: str, guard: Any, roots: Roots) -> Guard:
     """The read, if it stands for all that the guard compares."""
     if read.kind == "same":
         if read.of_argument != (read.other[0][0] == "argument"):
@@ -111,16 +111,16 @@ def _checked(read: Read, what: str, guard: Any, roots: Roots) -> Read:
     return replace(read, kind="value")
 
 
-def _read(kind: str, guard: Any, reader: SourceReader) -> Read:
+def _read(kind: str, guard: Any, reader: SourceReader) -> Guard:
     path = reader.path(guard.originating_source)
     if kind == "same":
-        return Read(kind, path, other=reader.path(_parameter(guard, "source_b")))
+        return Guard(kind, path, other=reader.path(_parameter(guard, "source_b")))
     if kind in _NAMED:
         name = _parameter(guard, "attr" if kind != "contains" else "key")
         if not isinstance(name, str):
             raise UnsupportedError(f"it looks for {name!r} in {guard.name}")
-        return Read(kind, path, name=name)
-    return Read(kind, path)
+        return Guard(kind, path, name=name)
+    return Guard(kind, path)
 
 
 def _parameter(guard: Any, name: str) -> Any:

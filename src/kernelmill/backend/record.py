@@ -21,15 +21,16 @@ from kernelmill.artifact.bind import Target
 from kernelmill.artifact.code import modules_of, names_in, uses_of
 from kernelmill.artifact.container import Artifact, object_table
 from kernelmill.artifact.fingerprint import name_of
+from kernelmill.artifact.guards import found_now
 from kernelmill.artifact.manifest import (
     CallSpec,
     Condition,
     Gears,
+    Guard,
     Guards,
     Limit,
     Manifest,
     Parameter,
-    Read,
     Source,
     read_manifest,
 )
@@ -37,7 +38,6 @@ from kernelmill.artifact.objects import key_parts, texts_of
 from kernelmill.artifact.packages import packages_of
 from kernelmill.artifact.padding import padding_data
 from kernelmill.artifact.paths import Path, Roots, follow
-from kernelmill.artifact.reads import found_now
 from kernelmill.artifact.results import Shaper, View
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import where_of
@@ -48,6 +48,7 @@ from kernelmill.backend.gear_calls import GearedCall
 from kernelmill.backend.guards import conditions_from, conditions_of, reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
+from kernelmill.backend.tested_torch import TESTED, is_tested
 from kernelmill.compiler.linking import Draft, collect_drafts
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
@@ -233,6 +234,11 @@ class _Writer:
 
     def artifact(self) -> Artifact:
         trace = self.trace
+        if not is_tested():
+            raise UnsupportedError(
+                f"what torch {torch.__version__} guards is not known: these versions have been "
+                f"tested: {', '.join(sorted(TESTED))}"
+            )
         if trace.output is None:
             raise UnsupportedError("it computes nothing with tensors")
         traced, isa = self._whole(), target_isa(trace.config.target)
@@ -314,17 +320,17 @@ class _Writer:
             ]
         return found
 
-    def _restored(self) -> list[Read]:
+    def _restored(self) -> list[Guard]:
         """What it sets back has to be the same to begin with."""
-        reads: list[Read] = []
+        reads: list[Guard] = []
         for change in self.trace.changed:
             path = self.trace.reader().path(change.source)
             for name in change.before or ():
                 reads.append(self._value((*path, ("attribute", name))))
         return reads
 
-    def _value(self, path: Path) -> Read:
-        return Read("value", path, found_now(Read("value", path), self.roots))
+    def _value(self, path: Path) -> Guard:
+        return Guard("value", path, found_now(Guard("value", path), self.roots))
 
     def _inputs(self, reader: SourceReader) -> list[Source]:
         found: list[Source] = []
@@ -391,7 +397,7 @@ class _Writer:
             self.exact = self._sizes()
             return ()
 
-    def _constants(self, inputs: Sequence[Source]) -> list[Read]:
+    def _constants(self, inputs: Sequence[Source]) -> list[Guard]:
         """Arguments that are data and no input: the program is for these values."""
         taken = {source.path for source in inputs}
         paths = {(("argument", name),): value for name, value in self.roots.arguments.items()}

@@ -14,7 +14,7 @@ from kernelmill.inference.record_shapes import record_shapes
 if TYPE_CHECKING:
     from kernelmill.inference.cached_method import cache_compile
     from kernelmill.inference.cached_text import readable_cache
-    from kernelmill.inference.warm_up import finish_packing
+    from kernelmill.inference.packing import finish_packing
 
 __all__ = [
     "cache_compile",
@@ -37,7 +37,7 @@ def __getattr__(name: str) -> Any:
 
         return readable_cache
     if name == "finish_packing":
-        from kernelmill.inference.warm_up import finish_packing
+        from kernelmill.inference.packing import finish_packing
 
         return finish_packing
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

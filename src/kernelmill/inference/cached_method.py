@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from kernelmill.artifact import container
-from kernelmill.artifact.bind import Bound, Seen, Target, look, refuse_gradients
+from kernelmill.artifact.bind import Bound, GuardResult, Target, evaluate_guards, refuse_gradients
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.ingredients import of_decompositions, versions
@@ -33,7 +33,7 @@ from kernelmill.core.errors import ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
-from kernelmill.inference.cache_places import Ranks, class_folder
+from kernelmill.inference.cache_directories import Ranks, class_folder
 from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
@@ -224,7 +224,7 @@ class CachedMethod:
     ) -> tuple[bool, Any]:
         for name, artifact in container.entries(folder):
             manifest, tensors = artifact.manifest, tensors_of(artifact)
-            seen = look(manifest, target, values, tensors)
+            seen = evaluate_guards(manifest, target, values, tensors)
             if seen.reason:
                 _log.info("%s: not %s: %s", manifest.spec.name, name, seen.reason)
                 continue
@@ -336,7 +336,7 @@ class CachedMethod:
         artifact: Artifact,
         tensors: Sequence[torch.Tensor],
         target: Target,
-        seen: Seen | None = None,
+        seen: GuardResult | None = None,
     ) -> Bound:
         programs = program_set(artifact, self._stores(), self._place(), self._config)
         return Bound(artifact.manifest, programs, tensors, target, seen)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelmill.artifact import code, packages
-from kernelmill.artifact.bind import Target, look
+from kernelmill.artifact.bind import Target, evaluate_guards
 from kernelmill.artifact.code import modules_of, uses_of
 from kernelmill.artifact.manifest import CallSpec, Guards, Manifest, Parameter
 
@@ -40,7 +40,7 @@ def test_a_package_whose_folder_begins_as_torchs_or_ours_is_compared(beside, mon
 
 
 def test_code_of_torch_and_of_ours_is_known_by_version():
-    inside = [torch.nn.Linear.forward.__code__, look.__code__]
+    inside = [torch.nn.Linear.forward.__code__, evaluate_guards.__code__]
     assert uses_of(inside) == ()
     assert modules_of(inside) == []
 
@@ -51,7 +51,7 @@ def test_the_version_of_a_package_is_a_condition(beside):
     target, spec = Target.of(beside), CallSpec("m.f", (Parameter("x"),), (), (), {})
 
     def reason(versions):
-        return look(Manifest(spec, Guards(packages=versions)), target).reason
+        return evaluate_guards(Manifest(spec, Guards(packages=versions)), target).reason
 
     assert reason(found) == ""
     assert reason({"torch-extra": "1.4"}) == "version of torch-extra: was 1.4, is 1.5"

@@ -7,22 +7,22 @@ import torch
 
 from kernelmill.artifact import container
 from kernelmill.artifact.container import KMILL, Artifact, SavedKernel, object_table, read_artifact
+from kernelmill.artifact.guards import changes
 from kernelmill.artifact.manifest import (
     CallSpec,
     CodeUse,
     Gears,
+    Guard,
     Guards,
     Limit,
     Manifest,
     Packed,
     Parameter,
-    Read,
     Source,
     read_manifest,
 )
 from kernelmill.artifact.objects import key_of
 from kernelmill.artifact.paths import Roots
-from kernelmill.artifact.reads import changes
 from kernelmill.artifact.sizes import Conditions, size_check
 from kernelmill.artifact.tensors import WeightLayout, tensors_of
 from kernelmill.core.dim import of_atom
@@ -40,7 +40,7 @@ MANIFEST = Manifest(
     CallSpec(
         name="m.Model.run",
         parameters=(Parameter("x"), Parameter("y", keyword=True)),
-        checks=(Read("same", X, "True", "", Y), Read("keys", X, "builtins.dict of ['q']")),
+        checks=(Guard("same", X, "True", "", Y), Guard("keys", X, "builtins.dict of ['q']")),
         inputs=(Source(X), Source(Y, 1, 2, 3), Source((("tensor", 0),))),
         result={"tuple": [{"result": 0}, {"constant": None}]},
         limits=(Limit("s0", 2, None, "dim 0 of argument 'x'"), Limit("s1", 3, 3, "dim 1")),
@@ -48,8 +48,8 @@ MANIFEST = Manifest(
     ),
     Guards(
         reads=(
-            Read("value", (*SELF, ("attribute", "scale")), "float 0x1.0000000000000p+0"),
-            Read("contains", (*SELF, ("attribute", "flags")), "False", "key"),
+            Guard("value", (*SELF, ("attribute", "scale")), "float 0x1.0000000000000p+0"),
+            Guard("contains", (*SELF, ("attribute", "flags")), "False", "key"),
         ),
         code=(CodeUse("m", "Model.run", "abc", {"G": "int 3"}),),
         names=("relu", "scale"),

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kernelmill.artifact.paths import Gone, Roots, Tree, follow, text_of
+from kernelmill.artifact.paths import MissingPath, Roots, Tree, follow, text_of
 
 
 class Owner:
@@ -46,7 +46,7 @@ def test_a_path_leads_to_a_value_and_has_a_text(path, value, text):
     ],
 )
 def test_a_path_that_leads_nowhere_says_where_it_ends(path, where):
-    with pytest.raises(Gone, match=where.replace("[", r"\[")):
+    with pytest.raises(MissingPath, match=where.replace("[", r"\[")):
         follow(path, ROOTS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kernelmill.artifact.manifest import Read
+from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Roots, Tree
 from kernelmill.artifact.watch import Watch, place_of
 from kernelmill.runtime.quick import DICT_ITEM, LIST_ITEM, VERSION, NativeWatch, supported
@@ -79,11 +79,11 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
         tree.number(path)
     roots = Roots(thing, {}, {})
     reads = [
-        Read(read, path, found, name, place=tree.number(path)) for read, path, name, found in READS
+        Guard(read, path, found, name, place=tree.number(path)) for read, path, name, found in READS
     ]
     watch = Watch(tree, tree.values(roots), roots)
     for read in reads:
-        watch.add_read(read)
+        watch.add_guard(read)
     native = NativeWatch()
     native.watch(watch.rows())
     return thing, watch, native

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._dynamo.exc import BackendCompilerFailed
 
-from kernelmill.backend import Backend, Capture, get_backend
+from kernelmill.backend import Backend, Capture, get_backend, tested_torch
 from kernelmill.core.errors import InputError
 
 
@@ -247,3 +247,12 @@ def test_nested_tensors() -> None:
 def test_equal_kernels_of_different_sizes() -> None:
     """One kernel serves both tensors, each launch with its own sizes."""
     agrees(lambda a, b: (a.sin(), b.sin()), torch.randn(3), torch.randn(40), dynamic=True)
+
+
+def test_no_way_around_torch_is_taken_with_a_version_that_was_not_tested(monkeypatch):
+    monkeypatch.setattr(tested_torch, "TESTED", frozenset({"1.0"}))
+    backend = get_backend()
+    with torch.no_grad():
+        compiled = torch.compile(lambda x: x.sin() + 1.0, backend=backend)
+        torch.testing.assert_close(compiled(torch.ones(3)), torch.ones(3).sin() + 1.0)
+    assert [capture.direct for capture in backend.captures] == [False]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.structure import Structure
+from kernelmill.artifact.unpacker import ArgumentUnpacker
 from kernelmill.core.dim import of_atom
 from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
@@ -23,12 +23,12 @@ _MOST_STRUCTURES = 8
 Values = tuple[Any, ...]
 
 
-def shortcut_of(manifest: Manifest, program: Program | None, build: Build) -> Shortcut | None:
-    """The shortcut into a program, if it can have one."""
+def fast_path_of(manifest: Manifest, program: Program | None, build: Build) -> FastPath | None:
+    """The fast path into a program, if it can have one."""
     if program is None or not quick.suits(program):
         return None
     integers = _integers(manifest, program)
-    return None if integers is None else Shortcut(manifest, program, integers, build)
+    return None if integers is None else FastPath(manifest, program, integers, build)
 
 
 def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
@@ -59,7 +59,7 @@ def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
     return found
 
 
-class Shortcut:
+class FastPath:
     """`call` takes the tuple of a call's values; see QuickCall."""
 
     def __init__(
@@ -122,7 +122,7 @@ class Shortcut:
         self._ready = False
         if self._structures > _MOST_STRUCTURES:
             return
-        structure = Structure(self._manifest, values, len(arguments), self._integers)
+        structure = ArgumentUnpacker(self._manifest, values, len(arguments), self._integers)
         sources = structure.sources(self._program.engine.tables.tensor_arguments)
         if sources is not None:
             self._quick.set_steps(structure.steps, structure.registers, sources, structure.keep)

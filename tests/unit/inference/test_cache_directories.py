@@ -2,7 +2,7 @@
 
 import os
 
-from kernelmill.inference.cache_places import class_folder
+from kernelmill.inference.cache_directories import class_folder
 
 
 def folder(cache_dir=None):

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from kernelmill.artifact.fingerprint import is_atom
-from kernelmill.artifact.manifest import Manifest, Read
-from kernelmill.artifact.paths import GONE
+from kernelmill.artifact.manifest import Guard, Manifest
+from kernelmill.artifact.paths import MISSING
 from kernelmill.runtime import quick
 from kernelmill.runtime.layout import StepRecord, words
 from kernelmill.runtime.quick import Row
@@ -32,7 +32,7 @@ stack, and threads may have little of that."""
 _LARGEST_INTEGER = 2**63 - 1
 
 
-class Structure:
+class ArgumentUnpacker:
     """The steps for values like `values`, of a program with `count` arguments. `integers` are the
     integer arguments that have to be looked at, with the number of the dim that each is."""
 
@@ -118,7 +118,7 @@ class Structure:
         if before in self._of_class:
             value = self._classes.step(self._of_class[before], step)
             self._of_class[number] = value
-            return value is not GONE
+            return value is not MISSING
         if before not in self._places:
             return True
         register = self._places[before]
@@ -172,26 +172,26 @@ class Structure:
 
     # ---- reads ------------------------------------------------------------------------------
 
-    def _check(self, read: Read) -> bool:
+    def _check(self, guard: Guard) -> bool:
         """Add what a read of an argument asks for; False when no step can."""
-        if not read.of_argument:
-            return not read.other or read.other[0][0] != "argument"
-        if read.place in self._of_class:  # the same object, as the steps and rows are
-            value = self._of_class[read.place]
+        if not guard.of_argument:
+            return not guard.other or guard.other[0][0] != "argument"
+        if guard.place in self._of_class:  # the same object, as the steps and rows are
+            value = self._of_class[guard.place]
             lasting = is_atom(value) or isinstance(value, _LASTING)
-            return read.kind in ("class", "type") or (read.kind == "value" and lasting)
-        register = self._places[read.place]
+            return guard.kind in ("class", "type") or (guard.kind == "value" and lasting)
+        register = self._places[guard.place]
         value = self._objects[register]
-        if read.kind == "value" and (is_atom(value) or isinstance(value, _LASTING)):
+        if guard.kind == "value" and (is_atom(value) or isinstance(value, _LASTING)):
             self._expect_value(register, value)
-        elif read.kind in ("class", "type"):
+        elif guard.kind in ("class", "type"):
             self._expect_type(register)
-        elif read.kind in ("shape", "keys", "contains") and type(value) in _UNPACKING:
+        elif guard.kind in ("shape", "keys", "contains") and type(value) in _UNPACKING:
             return self._unpack(register) > 0
-        elif read.kind == "absent":
-            return self._expect_absent(register, read)
-        elif read.kind == "has":
-            return self._expect_has(register, read)
+        elif guard.kind == "absent":
+            return self._expect_absent(register, guard)
+        elif guard.kind == "has":
+            return self._expect_has(register, guard)
         else:
             return False
         return True
@@ -213,36 +213,36 @@ class Structure:
         self._expect_type(register)
         self.steps.append(step)
 
-    def _expect_absent(self, register: int, read: Read) -> bool:
-        if read.found != "True":
-            return self._attribute(register, read.name) > 0
+    def _expect_absent(self, register: int, guard: Guard) -> bool:
+        if guard.found != "True":
+            return self._attribute(register, guard.name) > 0
         kind = self._expect_type(register)
         if not kind.__dictoffset__:
             return True
         if not self._classes.are_plain(kind):
             return False
-        self._add_absent(register, read.name)
+        self._add_absent(register, guard.name)
         return True
 
     def _add_absent(self, register: int, name: str) -> None:
         self.keep.append(name)
         self.steps.append(StepRecord(quick.ABSENT, register, id(name), hash(name), 0))
 
-    def _expect_has(self, register: int, read: Read) -> bool:
+    def _expect_has(self, register: int, guard: Guard) -> bool:
         """hasattr, from where the attribute is."""
         owner, kind = self._objects[register], self._expect_type(register)
         if not self._classes.are_plain(kind):
             return False
-        found = self._classes.find(kind, read.name)
-        if found is not GONE:
+        found = self._classes.find(kind, guard.name)
+        if found is not MISSING:
             # A property's code was traced, and what it read is compared: it gives the same again.
             sure = isinstance(found, (property, types.FunctionType, classmethod, staticmethod))
             return sure or not hasattr(type(found), "__get__")
-        if read.name in vars(owner):
-            return self._attribute(register, read.name) > 0
-        if self._classes.find(kind, "__getattr__") is not GONE:
+        if guard.name in vars(owner):
+            return self._attribute(register, guard.name) > 0
+        if self._classes.find(kind, "__getattr__") is not MISSING:
             return False
-        self._add_absent(register, read.name)
+        self._add_absent(register, guard.name)
         return True
 
 
@@ -264,13 +264,13 @@ class _Classes:
         return list(self._rows.values())
 
     def find(self, kind: type, name: str) -> Any:
-        """What a class or the first of its bases has under a name; GONE when none has."""
+        """What a class or the first of its bases has under a name; MISSING when none has."""
         self._resolve(kind)
         for part in kind.__mro__:
             found = self._entry(vars(part), name)
-            if found is not GONE:
+            if found is not MISSING:
                 return found
-        return GONE
+        return MISSING
 
     def are_plain(self, kind: type) -> bool:
         """Whether objects of a class have their attributes in a __dict__, found as usual."""
@@ -282,7 +282,7 @@ class _Classes:
         )
 
     def step(self, value: Any, step: Sequence[Any]) -> Any:
-        """A step from a class, or from what was found below it; GONE when it cannot be watched."""
+        """A step from a class, or from what was found below it; MISSING if it cannot be watched."""
         kind, *names = step
         if isinstance(value, type) and quick.resolution_offset():
             if kind == "namespace":
@@ -295,7 +295,7 @@ class _Classes:
             return self._entry(value, names[0])
         if type(value) is property and kind == "attribute" and names[0] in ("fget", "fset"):
             return getattr(value, names[0])
-        return GONE
+        return MISSING
 
     def _resolve(self, kind: type) -> tuple[type, ...]:
         found = kind.__mro__
@@ -306,9 +306,9 @@ class _Classes:
     def _entry(self, proxy: types.MappingProxyType[str, Any], name: str) -> Any:
         space = quick.dict_of(proxy)
         if space is None:
-            return GONE
-        found = space.get(name, GONE)
-        expected = 0 if found is GONE else id(found)
+            return MISSING
+        found = space.get(name, MISSING)
+        expected = 0 if found is MISSING else id(found)
         self._rows[id(space), name] = (quick.DICT_ITEM, space, name, hash(name), expected)
         self.keep.append(found)
         return found

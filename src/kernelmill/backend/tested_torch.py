@@ -1,0 +1,18 @@
+"""The versions of torch whose guards and wrappers we know.
+
+Ways around Dynamo's guards (gears that check sizes themselves, programs that are kept on disk) and
+around AOTAutograd's wrapper rely on what these hold in a certain version. With any other torch they
+are not taken: calls go through the wrapper, sizes are traced again, methods are not kept.
+"""
+
+from __future__ import annotations
+
+import torch
+
+TESTED = frozenset({"2.13"})
+"""Versions with which the tests have passed."""
+
+
+def is_tested() -> bool:
+    """Whether this torch is one of them."""
+    return ".".join(torch.__version__.split(".")[:2]) in TESTED
