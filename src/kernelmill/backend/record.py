@@ -152,7 +152,7 @@ class _Trace:
 
         def run(*args: Any) -> Any:
             results = list(call(*args))
-            if not self.results:
+            if self.output is not None and not self.results:  # of the call that is recorded
                 results = [_Integer(r) if type(r) is int else r for r in results]
                 self.results = results
             return results

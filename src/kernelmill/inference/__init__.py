@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.core.garbage import collection_paused
@@ -25,19 +26,16 @@ __all__ = [
 ]
 
 
+_LAZY = {
+    "cache_compile": "cached_method",
+    "readable_cache": "cached_text",
+    "finish_packing": "packing",
+}
+
+
 def __getattr__(name: str) -> Any:
     # The runtime takes 0.1 s to import, which scripts that compile nothing need not wait for.
-    if name == "cache_compile":
-        with collection_paused():
-            from kernelmill.inference.cached_method import cache_compile
-
-        return cache_compile
-    if name == "readable_cache":
-        from kernelmill.inference.cached_text import readable_cache
-
-        return readable_cache
-    if name == "finish_packing":
-        from kernelmill.inference.packing import finish_packing
-
-        return finish_packing
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    with collection_paused():
+        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
