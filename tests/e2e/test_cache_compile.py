@@ -7,6 +7,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,14 +28,14 @@ class Pair:
 
 
 class Model(nn.Module):
-    def __init__(self, folder, **options):
+    def __init__(self, folder: Any, **options: Any):
         super().__init__()
         self.linear = nn.Linear(6, 6)
         self.scale = 2.0
         self.cached = cache_compile(self.run, cache_dir=str(folder), **options)
         self.eval()
 
-    def run(self, x, pair=None, times=1, *, mode="add"):
+    def run(self, x: Any, pair: Any = None, times: Any = 1, *, mode: Any = "add"):
         y = self.linear(x) * self.scale
         if pair is not None:
             y = y + pair.first if mode == "add" else y - pair.first
@@ -42,23 +43,25 @@ class Model(nn.Module):
 
 
 class Writer(nn.Module):
-    def __init__(self, folder):
+    state: torch.Tensor
+
+    def __init__(self, folder: Any):
         super().__init__()
         self.register_buffer("state", torch.zeros(4))
         self.calls = 0
         self.cached = cache_compile(self.run, cache_dir=str(folder))
         self.counted = cache_compile(self.count, cache_dir=str(folder))
 
-    def run(self, x):
+    def run(self, x: Any) -> Any:
         self.state.add_(x)
         return self.state * 2.0
 
-    def count(self, x):
+    def count(self, x: Any):
         self.calls += 1
         return x + self.calls
 
 
-def check(model, *args, **kwargs):
+def check(model: Any, *args: Any, **kwargs: Any):
     with torch.no_grad():
         expected, got = model.run(*args, **kwargs), model.cached(*args, **kwargs)
     assert type(got[0]) is Pair and got[0].second is None
@@ -67,7 +70,7 @@ def check(model, *args, **kwargs):
     torch.testing.assert_close(got[2], expected[2], atol=1e-5, rtol=1e-5)
 
 
-def counts(model):
+def counts(model: Any):
     found = model.cached.statistics
     return found["loaded"], found["traced"], found["uncached"]
 
@@ -76,15 +79,17 @@ Kind = Pair  # another class in the test of it
 
 
 class Elsewhere(nn.Module):
-    def __init__(self, folder):
+    def __init__(self, folder: Any):
         super().__init__()
         self.cached = cache_compile(self.run, cache_dir=str(folder))
 
-    def run(self, x):
+    def run(self, x: Any):
         return Kind(x + 1.0)
 
 
-def test_an_entry_whose_result_has_a_class_that_is_not_loaded_is_passed_by(tmp_path, monkeypatch):
+def test_an_entry_whose_result_has_a_class_that_is_not_loaded_is_passed_by(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "kinds_of_results.py").write_text(
         "from dataclasses import dataclass\n@dataclass\nclass Kind:\n    value: object\n"
     )
@@ -103,7 +108,7 @@ def test_an_entry_whose_result_has_a_class_that_is_not_loaded_is_passed_by(tmp_p
     assert counts(model) == (0, 1, 1)
 
 
-def test_one_entry_serves_all_sizes_and_later_objects(tmp_path):
+def test_one_entry_serves_all_sizes_and_later_objects(tmp_path: Path):
     torch.manual_seed(0)
     first = Model(tmp_path)
     for rows in (3, 5, 9):
@@ -114,7 +119,7 @@ def test_one_entry_serves_all_sizes_and_later_objects(tmp_path):
     assert counts(second) == (1, 0, 0)
 
 
-def test_other_constants_structures_and_dtypes_are_entries_beside_it(tmp_path):
+def test_other_constants_structures_and_dtypes_are_entries_beside_it(tmp_path: Path):
     torch.manual_seed(0)
     model, x = Model(tmp_path, dynamic=False), torch.randn(3, 6)
     for _ in range(2):
@@ -129,7 +134,7 @@ def test_other_constants_structures_and_dtypes_are_entries_beside_it(tmp_path):
     assert counts(other) == (1, 0, 0)
 
 
-def test_what_the_method_reads_is_noticed_when_it_changes_in_the_process(tmp_path):
+def test_what_the_method_reads_is_noticed_when_it_changes_in_the_process(tmp_path: Path):
     torch.manual_seed(0)
     model, x = Model(tmp_path), torch.randn(3, 6)
     check(model, x)
@@ -138,13 +143,14 @@ def test_what_the_method_reads_is_noticed_when_it_changes_in_the_process(tmp_pat
     model.scale = 2.0
     check(model, x)
     assert counts(model)[1] == 2
-    handle = model.linear.register_forward_hook(lambda module, args, result: result + 1.0)
+    hook: Any = lambda module, args, result: result + 1.0  # noqa: E731  # as torch types it
+    handle = model.linear.register_forward_hook(hook)
     check(model, x)
     handle.remove()
     check(model, x)
 
 
-def test_weights_may_change_in_every_way(tmp_path):
+def test_weights_may_change_in_every_way(tmp_path: Path):
     torch.manual_seed(0)
     model, x = Model(tmp_path), torch.randn(3, 6)
     check(model, x)
@@ -168,7 +174,7 @@ def test_weights_may_change_in_every_way(tmp_path):
     assert counts(model)[1] == 2
 
 
-def test_buffers_are_updated_in_place(tmp_path):
+def test_buffers_are_updated_in_place(tmp_path: Path):
     for _ in range(2):
         model = Writer(tmp_path)
         state = model.state
@@ -178,7 +184,7 @@ def test_buffers_are_updated_in_place(tmp_path):
         assert state is model.state and state.tolist() == [2.0] * 4
 
 
-def test_what_cannot_be_kept_runs_with_a_warning(tmp_path, caplog):
+def test_what_cannot_be_kept_runs_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     model = Writer(tmp_path)
     with torch.no_grad():
         assert model.counted(torch.zeros(2)).tolist() == [1.0, 1.0]
@@ -187,7 +193,7 @@ def test_what_cannot_be_kept_runs_with_a_warning(tmp_path, caplog):
     assert "cannot be cached: it changes" in caplog.text
 
 
-def test_the_number_of_entries_is_bounded(tmp_path, caplog):
+def test_the_number_of_entries_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     model = Model(tmp_path, dynamic=False, max_entries=2)
     for rows in (2, 3, 4):
         check(model, torch.randn(rows, 6))
@@ -195,14 +201,14 @@ def test_the_number_of_entries_is_bounded(tmp_path, caplog):
     assert "more than 2 entries" in caplog.text
 
 
-def test_arguments_that_require_grad_are_refused(tmp_path):
+def test_arguments_that_require_grad_are_refused(tmp_path: Path):
     with pytest.raises(RuntimeError, match="inference only"):
         Model(tmp_path).cached(torch.randn(3, 6, requires_grad=True))
 
 
-def test_a_method_that_is_no_whole_graph_is_an_error(tmp_path):
+def test_a_method_that_is_no_whole_graph_is_an_error(tmp_path: Path):
     class Broken(nn.Module):
-        def run(self, x):
+        def run(self, x: Any):
             torch._dynamo.graph_break()
             return x + 1
 
@@ -213,24 +219,26 @@ def test_a_method_that_is_no_whole_graph_is_an_error(tmp_path):
 
 class Decorated(nn.Module):
     @torch.inference_mode()
-    def run(self, x):
+    def run(self, x: Any):
         return x
 
 
 @pytest.mark.parametrize("func", [torch.sin, lambda x: x, nn.Linear(2, 2), Decorated().run])
-def test_what_is_no_plain_method_is_refused(func):
+def test_what_is_no_plain_method_is_refused(func: Any):
     with pytest.raises(InputError, match="method"):
         cache_compile(func)
 
 
-def test_a_config_of_another_kind_is_refused(tmp_path):
+def test_a_config_of_another_kind_is_refused(tmp_path: Path):
     with pytest.raises(ConfigTypeError, match="CompilerConfig"):
         Model(tmp_path, config={})
 
 
 @pytest.mark.parametrize("part", ["header", "manifest", "plan", "objects"])
 @pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
-def test_damaged_entries_are_set_aside_and_made_again(tmp_path, part, damage, caplog):
+def test_damaged_entries_are_set_aside_and_made_again(
+    tmp_path: Path, part: Any, damage: Any, caplog: pytest.LogCaptureFixture
+):
     model, x = Model(tmp_path), torch.randn(3, 6)
     check(model, x)
     (file,) = Path(model.cached.folder).glob("*.kmill")
@@ -249,7 +257,7 @@ def test_damaged_entries_are_set_aside_and_made_again(tmp_path, part, damage, ca
     assert counts(last) == (1, 0, 0)
 
 
-def test_a_folder_that_others_can_write_to_is_refused(tmp_path):
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path):
     model = Model(tmp_path)
     check(model, torch.randn(3, 6))
     os.chmod(model.cached.folder, 0o777)
@@ -259,7 +267,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path):
 
 @pytest.mark.parametrize("by", ["option", "environment"])
 def test_a_folder_that_others_can_write_to_is_left_alone_when_asked(
-    tmp_path, monkeypatch, caplog, by
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, by: Any
 ):
     x, config = torch.randn(3, 6), CompilerConfig()
     options = {"ge_cache": True, "mmap_packed_weights": True}
@@ -283,13 +291,13 @@ def test_a_folder_that_others_can_write_to_is_left_alone_when_asked(
     assert f"chmod -R go-w {first.cached.folder}" in caplog.text
 
 
-def test_ranks_have_folders_of_their_own(tmp_path):
+def test_ranks_have_folders_of_their_own(tmp_path: Path):
     model = Model(tmp_path, global_rank=1, tp_rank=0, pp_rank=3)
     assert Path(model.cached.folder).parts[-2:] == ("world2global_rank1_tp_rank0_pp_rank3", "run")
     assert Path(model.cached.folder).parts[-3].startswith("Model_dynamic_")
 
 
-def test_objects_lie_beside_the_plan_when_asked(tmp_path, monkeypatch):
+def test_objects_lie_beside_the_plan_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     model, x = Model(tmp_path, ge_cache=True), torch.randn(3, 6)
     check(model, x)
     assert list(Path(model.cached.folder).parent.glob("kernel_meta/*.o"))
@@ -300,7 +308,7 @@ def test_objects_lie_beside_the_plan_when_asked(tmp_path, monkeypatch):
     check(Model(tmp_path, ge_cache=False), x)
 
 
-def test_a_cache_can_be_read(tmp_path, capsys):
+def test_a_cache_can_be_read(tmp_path: Path, capsys: Any):
     model = Model(tmp_path)
     check(model, torch.randn(3, 6))
     file = io.StringIO()
@@ -318,15 +326,15 @@ def test_a_cache_can_be_read(tmp_path, capsys):
 
 
 class Typed(nn.Module):
-    def __init__(self, folder):
+    def __init__(self, folder: Any):
         super().__init__()
         self.cached = cache_compile(self.run, cache_dir=str(folder))
 
-    def run(self, x):
+    def run(self, x: Any):
         return x * 2.0 if type(x) is torch.Tensor else x
 
 
-def test_what_the_tracer_itself_puts_among_the_globals_is_found_by_other_processes(tmp_path):
+def test_what_the_tracer_itself_puts_among_the_globals_is_found_by_other_processes(tmp_path: Path):
     model = Typed(tmp_path)
     with torch.no_grad():
         assert model.cached(torch.ones(2)).tolist() == [2.0, 2.0]
@@ -336,19 +344,19 @@ def test_what_the_tracer_itself_puts_among_the_globals_is_found_by_other_process
 
 
 class Geared(nn.Module):
-    def __init__(self, folder, miss):
+    def __init__(self, folder: Any, miss: Any):
         super().__init__()
         config = CompilerConfig()
         config.inference_config.gear_miss = miss
         self.linear = nn.Linear(6, 6)
         self.cached = cache_compile(self.run, config=config, cache_dir=str(folder))
 
-    def run(self, x):
+    def run(self, x: Any):
         return torch.relu(self.linear(x))
 
 
 @pytest.mark.parametrize("miss", ["error", "dynamic"])
-def test_gears_survive_the_round_trip(tmp_path, miss):
+def test_gears_survive_the_round_trip(tmp_path: Path, miss: Any):
     torch.manual_seed(0)
     for loaded in (0, 1):
         model = Geared(tmp_path, miss)
@@ -362,16 +370,16 @@ def test_gears_survive_the_round_trip(tmp_path, miss):
 
 
 @pytest.fixture
-def calls_only(monkeypatch):
+def calls_only(monkeypatch: pytest.MonkeyPatch):
     """A later process as far as this one can be one: tracing is an error."""
 
-    def refuse(*args, **kwargs):
+    def refuse(*args: Any, **kwargs: Any):
         raise AssertionError("traced again")
 
     return lambda: monkeypatch.setattr("kernelmill.backend.record.record", refuse)
 
 
-def test_calls_that_are_padded_survive_the_round_trip(tmp_path, calls_only):
+def test_calls_that_are_padded_survive_the_round_trip(tmp_path: Path, calls_only: Any):
     torch.manual_seed(0)
     for loaded in (0, 1):
         if loaded:
@@ -387,13 +395,13 @@ def test_calls_that_are_padded_survive_the_round_trip(tmp_path, calls_only):
 
 
 class Configured(nn.Module):
-    def __init__(self, folder, config, marked=True, **options):
+    def __init__(self, folder: Any, config: Any, marked: Any = True, **options: Any):
         super().__init__()
         self.linear = nn.Linear(16, 16)
         self.range = "both" if marked else None
         self.cached = cache_compile(self.run, config=config, cache_dir=str(folder), **options)
 
-    def run(self, x):
+    def run(self, x: Any):
         with scope.super_kernel(self.range):
             y = torch.relu(self.linear(x))
             y = torch.softmax(self.linear(y), -1)
@@ -407,7 +415,9 @@ class Configured(nn.Module):
         ("reduce-overhead", True), ("static kernels", False), ("static kernels", True),
     ],
 )  # fmt: skip
-def test_kinds_of_programs_survive_the_round_trip(tmp_path, kind, dynamic, calls_only):
+def test_kinds_of_programs_survive_the_round_trip(
+    tmp_path: Path, kind: Any, dynamic: Any, calls_only: Any
+):
     config = CompilerConfig()
     if kind in ("reduce-overhead", "static kernels"):
         config.mode = "reduce-overhead"
@@ -430,7 +440,9 @@ def test_kinds_of_programs_survive_the_round_trip(tmp_path, kind, dynamic, calls
         assert counts(model) == (loaded, 1 - loaded, 0)
 
 
-def test_super_kernels_lie_beside_the_plan_when_asked(tmp_path, monkeypatch, calls_only):
+def test_super_kernels_lie_beside_the_plan_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls_only: Any
+):
     torch.manual_seed(0)
     x = torch.randn(8, 16)
     with torch.no_grad():
@@ -448,16 +460,18 @@ def test_super_kernels_lie_beside_the_plan_when_asked(tmp_path, monkeypatch, cal
 
 
 class Shared(nn.Module):
-    def __init__(self, folder):
+    def __init__(self, folder: Any):
         super().__init__()
         self.weight = nn.Parameter(torch.ones(4))
         self.cached = cache_compile(self.run, cache_dir=str(folder))
 
-    def run(self, x):
+    def run(self, x: Any):
         return x * 2.0 + self.weight
 
 
-def test_an_argument_that_is_the_modules_own_is_not_kept(tmp_path, caplog):
+def test_an_argument_that_is_the_modules_own_is_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
     model = Shared(tmp_path)
     with torch.no_grad():
         assert model.cached(model.weight).tolist() == [3.0] * 4
@@ -466,7 +480,9 @@ def test_an_argument_that_is_the_modules_own_is_not_kept(tmp_path, caplog):
     assert "an argument is what it reads elsewhere too" in caplog.text
 
 
-def test_a_method_is_not_kept_with_a_torch_that_was_not_tested(tmp_path, monkeypatch, caplog):
+def test_a_method_is_not_kept_with_a_torch_that_was_not_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
     monkeypatch.setattr(tested_torch, "TESTED", frozenset({"1.0"}))
     model = Model(tmp_path)
     check(model, torch.randn(3, 6))

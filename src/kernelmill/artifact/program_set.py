@@ -15,7 +15,7 @@ from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.sizes import size_check
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
-from kernelmill.core.errors import GearError
+from kernelmill.core.errors import GearError, InputError
 from kernelmill.gears.gear_set import Axis, GearSet
 from kernelmill.plan.ir import Plan, TensorInput
 from kernelmill.runtime.executor import give_executor
@@ -127,6 +127,8 @@ def _geared(spec: CallSpec, gears: Gears, programs: Sequence[Callee]) -> Call:
 
 def _refuser(spec: CallSpec, geared: GearedProgram, otherwise: Otherwise | None) -> Refuse:
     def refuse(arguments: tuple[Any, ...], error: Exception | None) -> Any:
+        if error is not None and not isinstance(error, InputError):
+            raise InputError(f"an argument has no such size: {error}") from error
         made = None if otherwise is None else otherwise(arguments)
         if made is not None:
             return made

@@ -1,7 +1,11 @@
 """Which code an entry compares, and which versions stand for the rest."""
 
+import importlib
 import sys
 import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +17,7 @@ from kernelmill.artifact.manifest import CallSpec, Guards, Manifest, Parameter
 
 
 @pytest.fixture
-def beside(tmp_path, monkeypatch):
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A function of an installed package in the folder that torch is in."""
     folder = tmp_path / "torchextra"
     folder.mkdir()
@@ -24,7 +28,7 @@ def beside(tmp_path, monkeypatch):
     (info / "top_level.txt").write_text("torchextra\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(code, "_TORCH", str(tmp_path / "torch"))
-    from torchextra.inner import function
+    function = importlib.import_module("torchextra.inner").function
 
     yield function
     for name in ("torchextra", "torchextra.inner"):
@@ -33,7 +37,9 @@ def beside(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("known", ["_TORCH", "_OURS"])
-def test_a_package_whose_folder_begins_as_torchs_or_ours_is_compared(beside, monkeypatch, known):
+def test_a_package_whose_folder_begins_as_torchs_or_ours_is_compared(
+    beside: Any, monkeypatch: pytest.MonkeyPatch, known: Any
+):
     monkeypatch.setattr(code, known, beside.__code__.co_filename.partition("extra/")[0])
     (use,) = uses_of([beside.__code__])
     assert (use.module, use.name) == ("torchextra.inner", "function")
@@ -45,12 +51,12 @@ def test_code_of_torch_and_of_ours_is_known_by_version():
     assert modules_of(inside) == []
 
 
-def test_the_version_of_a_package_is_a_condition(beside):
+def test_the_version_of_a_package_is_a_condition(beside: Any):
     found = packages.packages_of(modules_of([beside.__code__]))
     assert found == {"torch-extra": "1.5"}
     target, spec = Target.of(beside), CallSpec("m.f", (Parameter("x"),), (), (), {})
 
-    def reason(versions):
+    def reason(versions: Any):
         return evaluate_guards(Manifest(spec, Guards(packages=versions)), target).reason
 
     assert reason(found) == ""
@@ -58,7 +64,7 @@ def test_the_version_of_a_package_is_a_condition(beside):
     assert reason({"torch-more": "1.4"}) == "version of torch-more: was 1.4, is absent"
 
 
-def test_code_that_nobody_installed_has_no_package(tmp_path):
+def test_code_that_nobody_installed_has_no_package(tmp_path: Path):
     module = types.ModuleType("own")
     module.__file__ = str(tmp_path / "own.py")
     assert packages.packages_of([module, types.ModuleType("none")]) == {}

@@ -1,6 +1,8 @@
 """Artifacts at rest: written, read, damaged, set aside; manifests, reads and sizes."""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -74,12 +76,12 @@ ARTIFACT = Artifact(
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path):
     container.save(Folder(tmp_path / "entries"), ARTIFACT)
     return Folder(tmp_path / "entries")
 
 
-def test_an_artifact_reads_back(folder):
+def test_an_artifact_reads_back(folder: Any):
     ((name, found),) = container.entries(folder)
     assert (found.manifest, found.plans, found.graphs) == (MANIFEST, 'plan "a"\n', "graph a\n")
     assert (found.kernels, found.objects) == (KERNELS, OBJECTS)
@@ -104,7 +106,7 @@ def test_a_manifest_reads_back_and_other_text_does_not():
 
 
 @pytest.mark.parametrize("part", ["header", *ARTIFACT.sections()])
-def test_a_changed_file_is_noticed_and_set_aside(folder, part):
+def test_a_changed_file_is_noticed_and_set_aside(folder: Any, part: Any):
     (name,) = container.names(folder)
     path = os.path.join(folder.path, f"{name}.kmill")
     place = 60 if part == "header" else SealedFile(path, KMILL).sections[part][0]
@@ -118,7 +120,7 @@ def test_a_changed_file_is_noticed_and_set_aside(folder, part):
     assert any(".bad-" in name for name in folder.files())
 
 
-def test_a_file_of_an_older_format_is_refused_by_name(tmp_path):
+def test_a_file_of_an_older_format_is_refused_by_name(tmp_path: Path):
     path = str(tmp_path / "old.kmill")
     write_sealed(path, Kind(b"kernelmill aot\n", ""), {"manifest": [b"{}"]})
     with pytest.raises(StoreError, match=r"old\.kmill is no file .* but of 'kernelmill aot'"):
@@ -129,7 +131,7 @@ def test_a_file_of_an_older_format_is_refused_by_name(tmp_path):
         read_artifact(SealedFile(path, KMILL))
 
 
-def test_an_entry_behind_a_link_is_refused(folder):
+def test_an_entry_behind_a_link_is_refused(folder: Any):
     (name,) = container.names(folder)
     path = os.path.join(folder.path, f"{name}.kmill")
     os.rename(path, f"{path}.elsewhere")
@@ -158,7 +160,7 @@ def test_reads_say_what_has_changed():
     x, manifest = {"q": 1}, read_manifest(MANIFEST.text())
     reads = (*manifest.guards.reads, *manifest.spec.checks)
 
-    def changed(owner, x, y):
+    def changed(owner: Any, x: Any, y: Any):
         values = manifest.tree.values(Roots(owner, {"x": x, "y": y}, {}))
         return list(changes(reads, values, frozenset()))
 
@@ -184,8 +186,9 @@ PLAN = Plan("p", SYMBOLS, (), (), (), (), (), ())
         (("<=", "2*s0", "s1 + 6"), 6, 7),
     ],
 )
-def test_conditions_on_sizes(condition, good, bad):
+def test_conditions_on_sizes(condition: Any, good: Any, bad: Any):
     check = size_check(CallSpec("f", (), (), (), {}, (), (condition,)), PLAN)
+    assert check is not None
     check({"s0": good, "s1": 6})
     with pytest.raises(InputError, match="sizes do not fit"):
         check({"s0": bad, "s1": 6})
@@ -196,6 +199,7 @@ def test_conditions_on_sizes(condition, good, bad):
 def test_limits_of_sizes():
     limits = (Limit("s0", 2, 9, "dim 0 of argument 'x'"), Limit("s1", 3, 3, "dim 1"))
     check = size_check(CallSpec("f", (), (), (), {}, limits), PLAN)
+    assert check is not None
     check({"s0": 2, "s1": 3})
     with pytest.raises(InputError, match="argument 'x' is 10, and has to be at least 2 and at mos"):
         check({"s0": 10, "s1": 3})

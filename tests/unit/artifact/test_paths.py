@@ -1,6 +1,7 @@
 """Paths: what they lead to, how far they go, how they read."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ PATHS = [
 
 
 @pytest.mark.parametrize(("path", "value", "text"), PATHS, ids=[text for _, _, text in PATHS])
-def test_a_path_leads_to_a_value_and_has_a_text(path, value, text):
+def test_a_path_leads_to_a_value_and_has_a_text(path: Any, value: Any, text: Any):
     assert follow(path, ROOTS) == value
     assert text_of(path) == text
 
@@ -45,7 +46,7 @@ def test_a_path_leads_to_a_value_and_has_a_text(path, value, text):
         ((("module", "nowhere"),), "nowhere"),
     ],
 )
-def test_a_path_that_leads_nowhere_says_where_it_ends(path, where):
+def test_a_path_that_leads_nowhere_says_where_it_ends(path: Any, where: Any):
     with pytest.raises(MissingPath, match=where.replace("[", r"\[")):
         follow(path, ROOTS)
 

@@ -249,7 +249,9 @@ def test_equal_kernels_of_different_sizes() -> None:
     agrees(lambda a, b: (a.sin(), b.sin()), torch.randn(3), torch.randn(40), dynamic=True)
 
 
-def test_no_way_around_torch_is_taken_with_a_version_that_was_not_tested(monkeypatch):
+def test_no_way_around_torch_is_taken_with_a_version_that_was_not_tested(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(tested_torch, "TESTED", frozenset({"1.0"}))
     backend = get_backend()
     with torch.no_grad():
