@@ -26,16 +26,14 @@ __all__ = [
 ]
 
 
-_LAZY = {
-    "cache_compile": "cached_method",
-    "readable_cache": "cached_text",
-    "finish_packing": "packing",
-}
-
-
 def __getattr__(name: str) -> Any:
     # The runtime takes 0.1 s to import, which scripts that compile nothing need not wait for.
-    if name not in _LAZY:
+    homes = {
+        "cache_compile": "cached_method",
+        "readable_cache": "cached_text",
+        "finish_packing": "packing",
+    }
+    if name not in homes:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with collection_paused():
-        return getattr(import_module(f"{__name__}.{_LAZY[name]}"), name)
+        return getattr(import_module(f"{__name__}.{homes[name]}"), name)
