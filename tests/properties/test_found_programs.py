@@ -354,6 +354,16 @@ REFUSED: dict[str, tuple[str, Program]] = {
             "b",
         ),
     ),
+    "the size of what an argument is a view of, in a result's strides": (
+        "gears-padded",
+        replace(
+            program(
+                [made("a", N, 0, 0), step("b", "torch.diagonal", A, 2, -1, 1)],
+                [step("v", "torch.squeeze", B, -1)],
+            ),
+            arguments=("b",),
+        ),
+    ),
     "a dim that squeeze takes out in one gear": (
         "gears",
         replace(

@@ -190,6 +190,17 @@ def test_a_mean_beside_a_variance_may_be_what_mean_gives() -> None:
     assert status(math.inf, 1.0, 2.0) == "wrong"
 
 
+def test_integers_found_from_a_number_that_is_open_are_open_too() -> None:
+    def status(*numbers: float) -> str:
+        step = Step(("w", "v"), "torch.var_mean", (Ref("a0"), -1), (("correction", 0),), True)
+        wanted = made_of(Step(("v0",), "torch.isnan", (Ref("v"),)), *numbers)
+        wanted = replace(wanted, steps=(step, *wanted.steps))
+        return check(wanted, spoiled(torch.logical_not)).status
+
+    assert status(-math.inf, 1.0) == "right"
+    assert status(2.0, 1.0) == "wrong"
+
+
 def test_a_failing_program_is_minimised() -> None:
     full = generate(3)
     full = replace(full, steps=(*full.steps, Step(("z",), "torch.neg", (Ref(full.arguments[0]),))))

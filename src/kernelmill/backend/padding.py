@@ -31,7 +31,10 @@ def padded_calls(
     # The sizes of a call are held against the trace, those of gears were.
     fixed = next(iter(gears.values.values()))
     known = fixed.keys() | set(program.symbols)
-    for symbol in sorted({s for _, shape in tensors for dim in shape for s in symbols(dim)}):
+    read = [dim for _, shape in tensors for dim in shape]
+    for result in padding.results:
+        read += [*result.strides, *(factor for axis in result.axes for factor in axis)]
+    for symbol in sorted({s for dim in read for s in symbols(dim)}):
         if symbol not in known:  # the size of what arguments are views of, which torch may trace
             raise PaddingError(f'gear_miss="pad": no argument has the size {symbol}')
     return PaddedCalls(padding, program, fixed, tensors, gears.broken_guard)
