@@ -99,7 +99,7 @@ def _backward(results: Sequence[Tensor]) -> None:
 
 
 def _place(tensor: Tensor) -> tuple[int, int]:
-    return tensor.untyped_storage()._cdata, tensor.storage_offset() * tensor.element_size()
+    return tensor.untyped_storage()._cdata, int(tensor.storage_offset()) * tensor.element_size()
 
 
 def _whole(tensor: Tensor) -> Tensor:
@@ -137,11 +137,12 @@ def difference(mine: Outcome, theirs: Outcome, rules: Rules) -> Difference | Non
     if mine.results.keys() != theirs.results.keys():
         return Difference("number", "results", f"{len(mine.results)} not {len(theirs.results)}")
     for name, expected in theirs.results.items():
-        actual = mine.results[name]
+        actual: Any = mine.results[name]
+        eagers: Any = expected
         wrong = numbers_differ(actual, expected, name, rules)
         if wrong:
             return Difference("values", name, wrong)
-        ours, eager = actual.strides_were, expected.strides_were
+        ours, eager = actual.strides_were, eagers.strides_were
         if ours != eager and expected.numel():  # where there are no elements nobody can tell
             text = f"{list(ours)} instead of {list(eager)}, shape {list(expected.shape)}"
             if all(ours != known.get(name) for known in rules.traced()):
