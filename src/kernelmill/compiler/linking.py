@@ -121,7 +121,7 @@ def _load(
             dims = obtain_dims(plan.symbols, dims_needed(plan), store, machine.isa)
         objects[DIMS_OBJECT] = dims.object
     with draft.report.stage("link"):
-        return load(plan, objects, pool)
+        return load(plan, objects, pool, verified=True)
 
 
 def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:

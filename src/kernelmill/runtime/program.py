@@ -104,6 +104,7 @@ def load(
     pool: FramePool | None = None,
     check_sizes: CheckSizes | None = None,
     place: PackPlace | None = None,
+    verified: bool = False,
 ) -> Program:
     """Make a plan callable. `objects` are ELF images by kernel name.
 
@@ -112,10 +113,12 @@ def load(
     does. Programs of one `pool` share the memory of their calls. `check_sizes` raises InputError
     for values of the symbols that the program is not for. `place` is where packed parameters are
     kept beyond this process. The executor's object may be among the objects too
-    (`executor_object`). Raises VerificationError when the plan breaks its rules, CodegenError when
-    an object does not link, KernelmillError when one is missing or this torch lacks an operator.
+    (`executor_object`). A plan that is `verified` is not verified again. Raises VerificationError
+    when the plan breaks its rules, CodegenError when an object does not link, KernelmillError when
+    one is missing or this torch lacks an operator.
     """
-    verify_plan(plan)
+    if not verified:
+        verify_plan(plan)
     give_executor(objects)
     keep: list[linker.LinkedObject] = []
     kernels: dict[str, int] = {}
