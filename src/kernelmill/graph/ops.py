@@ -34,11 +34,15 @@ def infer(op: str, operands: Sequence[TensorType], attrs: Attrs) -> tuple[Tensor
     definition = OPS[op]
     if definition.arity is not None and len(operands) != definition.arity:
         raise TypingError(f"{op} takes {definition.arity} operands, not {len(operands)}")
-    missing = [name for name in definition.attrs if name not in attrs]
-    if missing:
-        raise TypingError(f"{op} needs the attributes {', '.join(missing)}")
-    if op != "aten" and any(operand.dtype.is_opaque for operand in operands):
-        raise TypingError(f"{op} cannot compute on {[operand.dtype for operand in operands]}")
+    for name in definition.attrs:
+        if name not in attrs:
+            missing = [name for name in definition.attrs if name not in attrs]
+            raise TypingError(f"{op} needs the attributes {', '.join(missing)}")
+    if op != "aten":
+        for operand in operands:
+            if operand.dtype.kind == "opaque":
+                dtypes = [operand.dtype for operand in operands]
+                raise TypingError(f"{op} cannot compute on {dtypes}")
     return definition.rule(operands, attrs)
 
 

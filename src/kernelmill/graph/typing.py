@@ -30,8 +30,8 @@ def _differ(a: Dim, b: Dim) -> bool:
 
 
 def _require_axes(dims: Sequence[int], rank: int) -> None:
-    fit = all(0 <= d < rank for d in dims) and len(set(dims)) == len(dims)
-    _require(fit, f"dims {dims} do not fit rank {rank}")
+    if not all(0 <= d < rank for d in dims) or len(set(dims)) != len(dims):
+        raise TypingError(f"dims {dims} do not fit rank {rank}")
 
 
 # ---- pointwise ----------------------------------------------------------------------------
@@ -46,10 +46,12 @@ def _same_shape(operands: Sequence[TensorType]) -> tuple[Dim, ...]:
 
 
 def _same_dtype(operands: Sequence[TensorType]) -> DType:
-    dtypes = {operand.dtype for operand in operands}
-    if len(dtypes) != 1:
-        raise TypingError(f"operands differ in dtype: {sorted(map(str, dtypes))}")
-    return operands[0].dtype
+    dtype = operands[0].dtype
+    for other in operands:
+        if other.dtype != dtype:
+            names = sorted({str(operand.dtype) for operand in operands})
+            raise TypingError(f"operands differ in dtype: {names}")
+    return dtype
 
 
 def pointwise(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -166,8 +168,9 @@ def slice_(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ..
     _require_axes((dim,), len(shape))
     start, end, step = attrs["start"], attrs["end"], attrs["step"]
     for distance in (start, end - start, shape[dim] - end):
-        inside = not isinstance(distance, int) or distance >= 0
-        _require(inside, f"slice [{start}:{end}] does not lie inside a size of {shape[dim]}")
+        if isinstance(distance, int) and distance < 0:
+            size = shape[dim]
+            raise TypingError(f"slice [{start}:{end}] does not lie inside a size of {size}")
     _require(not isinstance(step, int) or step >= 1, f"slice step {step} is not positive")
     shape[dim] = floordiv(end - start + step - 1, step)
     return (TensorType(operands[0].dtype, tuple(shape)),)

@@ -74,14 +74,15 @@ class _Verifier:
         self._inputs.add(value)
 
     def _type(self, kind: TensorType) -> None:
-        strides = () if kind.strides is None else kind.strides
-        fits = kind.strides is None or len(strides) == kind.rank
-        if not fits:
-            raise TypingError(f"{len(strides)} strides for rank {kind.rank}")
-        if any(isinstance(dim, int) and dim < 0 for dim in (*kind.shape, *strides)):
-            raise TypingError(f"a size or stride of {print_type(kind)} is negative")
-        self._dims(kind.shape)
-        self._dims(strides)
+        sizes = kind.shape
+        if kind.strides is not None:
+            if len(kind.strides) != kind.rank:
+                raise TypingError(f"{len(kind.strides)} strides for rank {kind.rank}")
+            sizes = (*sizes, *kind.strides)
+        for dim in sizes:
+            if isinstance(dim, int) and dim < 0:
+                raise TypingError(f"a size or stride of {print_type(kind)} is negative")
+        self._dims(sizes)
 
     def _dims(self, dims: Iterable[Dim]) -> None:
         for dim in dims:
@@ -110,8 +111,9 @@ class _Verifier:
         if definition is None:
             raise TypingError(f"there is no operator {node.op!r}")
         known = definition.attrs + definition.optional
-        unknown = [name for name in node.attrs if name not in known]
-        _require(not unknown, f"{node.op} has no attribute {', '.join(sorted(unknown))}")
+        unknown = node.attrs.keys() - known
+        if unknown:
+            raise TypingError(f"{node.op} has no attribute {', '.join(sorted(unknown))}")
         if node.op == "aten":
             self._aten(node)
         for name, value in node.attrs.items():
@@ -130,7 +132,8 @@ class _Verifier:
         except (IndexError, TypeError, AttributeError) as error:
             raise TypingError(f"operands or attributes do not fit: {error}") from None
         count = len(node.results)
-        _require(count == len(inferred), f"{len(inferred)} results, not {count}")
+        if count != len(inferred):
+            raise TypingError(f"{len(inferred)} results, not {count}")
         for value, kind in zip(node.results, inferred, strict=True):
             if not _same(value.type, kind):
                 raise TypingError(f"{value} is {print_type(kind)}")
@@ -145,7 +148,8 @@ class _Verifier:
         if isinstance(value, tuple):
             items: tuple[object, ...] = value
             for item in items:
-                self._literal(name, item)
+                if type(item) is not int:
+                    self._literal(name, item)
         elif isinstance(value, Expr):
             self._dims((value,))
         elif value is not None and not isinstance(value, (bool, int, float, str, DType)):

@@ -43,11 +43,14 @@ class Rewriter:
         if operands == node.operands and not attrs:
             self.graph.nodes.append(node)
             return
-        fresh = Node(node.op, operands, {**node.attrs, **attrs}, node.origin, node.mark)
-        fresh.results = tuple(Value(old.name, old.type, fresh) for old in node.results)
+        wanted = {**node.attrs, **attrs} if attrs else node.attrs
+        fresh = Node(node.op, operands, wanted, node.origin, node.mark)
+        made: list[Value] = []
+        for old in node.results:
+            new = self._new[old] = Value(old.name, old.type, fresh)
+            made.append(new)
+        fresh.results = tuple(made)
         self.graph.nodes.append(fresh)
-        for old, new in zip(node.results, fresh.results, strict=True):
-            self._new[old] = new
 
     def replace(self, old: Value, new: Value) -> None:
         """Let `new`, a value of the new graph, stand for `old`."""

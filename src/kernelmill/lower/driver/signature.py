@@ -80,8 +80,8 @@ class _Walk:
             raise AssertionError(f"{value} is neither stored nor computed")
         else:
             node = value.node
-            operands = tuple(self._visit(operand) for operand in node.operands)
-            attrs = tuple((name, repr(attr)) for name, attr in sorted(node.attrs.items()))
+            operands = tuple([self._visit(operand) for operand in node.operands])
+            attrs = tuple([(name, repr(attr)) for name, attr in sorted(node.attrs.items())])
             which = node.results.index(value)
             entry = (node.op, operands, attrs, which, value.dtype, value.shape)
         number = self.numbers[value] = len(self.entries)

@@ -20,7 +20,6 @@ all of them if none can, and then there is a launch more.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
@@ -125,7 +124,10 @@ def elements(value: Value) -> int:
 
 def extent(sizes: tuple[Dim, ...] | list[Dim]) -> int:
     """The number of elements of so many dims, symbolic ones being guessed; at least 1."""
-    return prod(map(size_hint, sizes))
+    count = 1
+    for size in sizes:
+        count *= size if isinstance(size, int) and size > 0 else size_hint(size)
+    return count
 
 
 def size(value: Value) -> int:

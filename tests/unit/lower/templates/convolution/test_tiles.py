@@ -11,6 +11,7 @@ import torch
 from kernelmill.codegen.compile import assembly
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, F32
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from tests.compiled import lowered, whole
@@ -36,7 +37,7 @@ def convolution(
     x = b.input("x", BF16, (images, *place, channels))
     x = b.emit("permute", x, dims=(0, rank + 1, *range(1, rank + 1)))
     per_group = channels // attrs["groups"]
-    w = b.input("w", BF16, (outs, per_group, *kernel), role="param")
+    w = b.input("w", BF16, (outs, per_group, *kernel), role=InputRole.PARAM)
     y = b.emit("conv", before(b, x), w, **attrs)
     b.graph.results = [b.emit("permute", after(b, y), dims=(0, *range(2, rank + 2), 1))]
     return b.graph
@@ -81,7 +82,7 @@ def test_windows_are_copied_as_they_lie() -> None:
 def test_an_image_that_is_rounded_as_it_is_read() -> None:
     b = GraphBuilder("g")
     x = b.emit("permute", b.input("x", F32, (1, 5, 6, 32)), dims=(0, 3, 1, 2))
-    w = b.input("w", BF16, (17, 32, 3, 3), role="param")
+    w = b.input("w", BF16, (17, 32, 3, 3), role=InputRole.PARAM)
     attrs = {"stride": (1, 1), "padding": (1, 1), "dilation": (1, 1), "groups": 1}
     y = b.emit("conv", b.emit("cast", x, dtype=BF16), w, **attrs)
     b.graph.results = [b.emit("permute", y, dims=(0, 2, 3, 1))]
