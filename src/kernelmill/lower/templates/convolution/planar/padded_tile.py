@@ -1,4 +1,11 @@
-"""The padded input tile: rows of an image in scratch, with zeros around them."""
+"""The padded input tile: rows of an image in scratch, with zeros around them.
+
+That of `channels_last/padded_tile.py` is filled and laid out otherwise, and shares with this one
+which rows are inside (`rows_inside.py`). There a pixel is a run of channels, sizes are known, and a
+row is copied whole. Here a vector is neighbouring pixels, of sizes that may be symbolic, so that
+edges are masked; and the columns of a window that moves by several pixels are kept apart, for
+vectors of windows to be vectors of the tile.
+"""
 
 from __future__ import annotations
 

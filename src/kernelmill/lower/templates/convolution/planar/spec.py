@@ -24,6 +24,10 @@ class Window:
     Its element at k = (channel, i, j) and position n = x * outputs[1] + y is the image's at
     (channel, x * stride[0] + i * dilation[0] - low[0], y * stride[1] + j * dilation[1] - low[1]),
     and zero where that is outside of `sizes`.
+
+    It says where elements are, of images whose sizes may be symbolic; how many there are is the
+    contraction's to say. `channels_last.geometry.Geometry` is known sizes and channels too, all
+    that a schedule of that layout is planned by.
     """
 
     load: LoadImage
