@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import StrEnum
 
 from kernelmill.core.dim import Dim, as_sym, linear_part
 from kernelmill.graph.ir import Value
@@ -20,20 +21,27 @@ ElementAt = Callable[[Dims, Dim, Dims], Index]
 """`at(batch, outer, k)`: the index of an operand's element."""
 
 
+class Along(StrEnum):
+    """An axis of an operand along which neighbours are neighbours in memory."""
+
+    OUTER = "outer"  # its rows or columns: the axis that the result has
+    K = "k"  # the axis that is summed over
+
+
 def contiguity(
     value: Value, at: ElementAt, batch: Dims, outer: Dim, k: Dims, stored: Stored
-) -> tuple[str | None, bool]:
-    """Along what neighbours are neighbours in memory, "outer", "k" or neither, and whether reading
-    an element is just a load."""
+) -> tuple[Along | None, bool]:
+    """Along what neighbours are neighbours in memory, None for neither axis, and whether reading an
+    element is just a load."""
     _, index = fresh_axes((*batch, outer, *k), "x", {})
     position = len(batch)
     at_fresh = at(index[:position], index[position], index[position + 1 :])
     accesses = collect([(value, at_fresh)], stored, set())
     loads = [a.expression for a in accesses if a.kind is AccessKind.LOAD]
     direct = len(loads) == len(accesses) == 1 and not computes(value, stored)
-    for name, axis in (("outer", index[position]), ("k", index[-1])):
+    for along, axis in ((Along.OUTER, index[position]), (Along.K, index[-1])):
         if loads and axis != 0 and all(steps_by_one(load, axis) for load in loads):
-            return name, direct
+            return along, direct
     return None, direct
 
 

@@ -16,6 +16,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.callbacks import LoadElement
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.transpose import transpose
@@ -117,7 +118,7 @@ class TileSource:
     """
 
     planes: tuple[LoadElement, ...]
-    contiguous_along: str | None
+    contiguous_along: Along | None
     batch: Dims
     outer: Dim
     words: Dim
@@ -136,7 +137,7 @@ class Part:
 
 def copy_a_tiles(context: EmitContext, source: TileSource, part: Part, place: PlaceRow) -> None:
     """Rows of A into tiles, zeros behind the last word. The context's lane has WORDS lanes."""
-    if source.contiguous_along == "outer":
+    if source.contiguous_along == Along.OUTER:
         _turned_a(context, source, part, place)
         return
     builder, lane = context.builder, context.lane
@@ -178,7 +179,7 @@ def copy_b_tiles(context: EmitContext, source: TileSource, part: Part, place: Pl
     """Columns of B into tiles, zeros behind the last word; some behind the last column are
     anything. The context's lane has WORDS lanes."""
     builder = context.builder
-    copy = _turned_b if source.contiguous_along == "k" else _straight_b
+    copy = _turned_b if source.contiguous_along == Along.K else _straight_b
     with builder.loop(0, ceildiv(part.count, WORDS), prefix="v") as group:
         copy(context, source, part, group.index * WORDS, place)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BF16, F32, F64, DType
+from kernelmill.core.dtype import BF16, BOOL, F32, F64, DType
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.builder import KernelBuilder
@@ -15,11 +15,11 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.elements.views import Index
-from kernelmill.lower.emit.access import contiguity
+from kernelmill.lower.emit.access import Along, contiguity
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext, NothingPacked
-from kernelmill.lower.templates.attention.spec import AttentionSpec, WordOperands, Words
+from kernelmill.lower.templates.attention.spec import AttentionSpec, MaskKind, WordOperands, Words
 from kernelmill.lower.weights.dot_operand import DotOperand
 
 Reader = Callable[[Value, int, DType], Callable[..., Register]]
@@ -63,20 +63,17 @@ class AttentionBinding(NothingPacked):
             reader(query, 1, dtype), reader(key, group, dtype), reader(value, group, dtype),
             lambda b, bi, m, e, lane, register: epilogue.store((*bi, m, e), lane, register),
             accumulate=dtype, group=group,
-            key_contiguous_along="n" if self._outer_is_contiguous(key) else "d",
+            key_contiguous_along=self._along(key) or Along.K,
         )  # fmt: skip
         spec = replace(spec, words=self._words(spec, emitter.builder, reader))
         if mask is None:
             return spec
-        kind = "keep" if mask.dtype.name == "bool" else "add"
-        wanted = mask.dtype if kind == "keep" else dtype
+        kind = MaskKind.KEEP if mask.dtype == BOOL else MaskKind.ADD
+        wanted = mask.dtype if kind is MaskKind.KEEP else dtype
         return replace(spec, mask=reader(mask, 1, wanted), mask_kind=kind)
 
-    def _outer_is_contiguous(self, key: Value) -> bool:
-        return self._contiguous_along(key) == "outer"
-
-    def _contiguous_along(self, operand: Value) -> str | None:
-        """Along "outer": neighbouring rows are neighbours in memory; "k": their elements are."""
+    def _along(self, operand: Value) -> Along | None:
+        """Along OUTER: neighbouring rows are neighbours in memory; K: their elements are."""
         found, _ = contiguity(
             operand, lambda bi, row, ki: (*bi, row, *ki), operand.shape[:2], operand.shape[2],
             operand.shape[3:], self.context.stored,
@@ -100,11 +97,11 @@ class AttentionBinding(NothingPacked):
             numbers = DotOperand(
                 BF16, spec.depth, lambda bi, row, d, lane: load(b, bi, row, d, lane)
             )
-            return Words(numbers.loader, self._contiguous_along(operand))
+            return Words(numbers.loader, self._along(operand))
 
         of_value = reader(value, spec.group, BF16)
         values = DotOperand(BF16, spec.keys, lambda bi, e, n, lane: of_value(b, bi, n, e, lane))
-        turned = {"outer": "k", "k": "outer", None: None}[self._contiguous_along(value)]
+        turned = {Along.OUTER: Along.K, Along.K: Along.OUTER, None: None}[self._along(value)]
         return WordOperands(
             unit, along_depth(query, 1), along_depth(key, spec.group), Words(values.loader, turned)
         )

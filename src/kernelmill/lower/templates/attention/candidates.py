@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import ceildiv, product
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.schedule import (
+    AttentionSchedule,
+    Packed,
+    Streamed,
+    Tiled,
+)
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 _LEAST_KEYS = 32
@@ -28,13 +33,15 @@ def with_candidate(
 ) -> AttentionSchedule:
     """The schedule with these sizes; where keys and values stream, the rows stay as they are."""
     single = isinstance(spec.keys, int) and spec.keys <= candidate.keys
-    if schedule.streamed:
-        return replace(schedule, keys=candidate.keys, single_block=single)
-    blocks = ceildiv(spec.rows, candidate.rows)
-    return replace(
-        schedule, rows=candidate.rows, row_blocks=blocks, tasks=product(spec.batch) * blocks,
-        keys=candidate.keys, single_block=single,
-    )  # fmt: skip
+    match schedule:
+        case Streamed():
+            return replace(schedule, keys=candidate.keys, single_block=single)
+        case Packed() | Tiled():
+            blocks = ceildiv(spec.rows, candidate.rows)
+            return replace(
+                schedule, rows=candidate.rows, row_blocks=blocks,
+                tasks=product(spec.batch) * blocks, keys=candidate.keys, single_block=single,
+            )  # fmt: skip
 
 
 def attention_candidates(
@@ -43,12 +50,11 @@ def attention_candidates(
     """What to try in place of the cost model's schedule; none where a size is symbolic."""
     if not all(isinstance(size, int) for size in (*spec.batch, spec.rows, spec.keys)):
         return []
-    step = schedule.lanes if schedule.streamed else schedule.panel * schedule.lanes
-    keys = {schedule.keys, _round_up(schedule.keys // 2, step), _round_up(schedule.keys * 2, step)}
-    rows = {schedule.rows}
-    if not schedule.streamed:
-        tile = schedule.tile_rows
+    rows, step = {schedule.rows}, schedule.lanes
+    if not isinstance(schedule, Streamed):
+        step, tile = schedule.panel * schedule.lanes, schedule.tile_rows
         rows |= {_round_up(schedule.rows // 2, tile), _round_up(schedule.rows * 2, tile)}
+    keys = {schedule.keys, _round_up(schedule.keys // 2, step), _round_up(schedule.keys * 2, step)}
     assert isinstance(spec.rows, int) and isinstance(spec.keys, int)
     most_rows, most_keys = _round_up(spec.rows, schedule.tile_rows), _round_up(spec.keys, step)
     return [

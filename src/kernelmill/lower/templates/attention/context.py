@@ -13,9 +13,9 @@ from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.tiles import TILE_WORDS, WORDS
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.schedule import AttentionSchedule, Tiled
 from kernelmill.lower.templates.attention.scratch import ScratchLayout
-from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadElement
+from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadEntry
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,7 @@ class AttentionContext:
             start += lanes
         return found
 
-    def load_vector(
-        self, load: LoadElement, batch: Dims, row: Dim, start: Dim, lanes: int
-    ) -> Value:
+    def load_vector(self, load: LoadEntry, batch: Dims, row: Dim, start: Dim, lanes: int) -> Value:
         """`lanes` neighbouring elements of one row of an operand."""
         if lanes == 1:
             return load(self.builder, batch, row, start, None)
@@ -155,11 +153,15 @@ class AttentionContext:
     def read_scores(self, offset: Dim) -> Value:
         """A vector of scores, scaled where the queries were not."""
         scores = self.read(offset, self.schedule.lanes)
-        return self.builder.op("mul", scores, self.spec.scale) if self.schedule.tiled else scores
+        return (
+            self.builder.op("mul", scores, self.spec.scale)
+            if isinstance(self.schedule, Tiled)
+            else scores
+        )
 
     def write_weights(self, tile_row: Dim, vector: Dim, weights: Value) -> None:
         """Exponentials of scores: in the place of these, or in bf16 in tiles."""
-        if not self.schedule.tiled:
+        if not isinstance(self.schedule, Tiled):
             self.write(self.score_offset(tile_row, vector * self.schedule.lanes), weights)
             return
         along = self.schedule.keys // (2 * WORDS)

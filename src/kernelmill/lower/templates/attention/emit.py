@@ -9,7 +9,12 @@ from kernelmill.lower.templates.attention.context import AttentionContext
 from kernelmill.lower.templates.attention.emit_packed import emit_packed
 from kernelmill.lower.templates.attention.emit_streamed import emit_streamed
 from kernelmill.lower.templates.attention.emit_tiled import emit_tiled
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.schedule import (
+    AttentionSchedule,
+    Packed,
+    Streamed,
+    Tiled,
+)
 from kernelmill.lower.templates.attention.scratch import scratch_layout
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
@@ -23,12 +28,14 @@ def emit_attention(
     """Append the body of one task. The kernel must have the schedule's `tasks` and `scratch`; with
     `task`, the number of one of them, more tasks than the schedule's."""
     context = AttentionContext(builder, spec, schedule, scratch_layout(spec, schedule))
-    heads = spec.batch[-1] // schedule.heads
-    grid = (*spec.batch[:-1], heads, schedule.row_blocks)
+    together = schedule.heads if isinstance(schedule, Streamed) else 1
+    grid = (*spec.batch[:-1], spec.batch[-1] // together, schedule.row_blocks)
     *outer, block = task_index(builder, grid, task)
-    if schedule.streamed:
-        emit_streamed(context, (*outer[:-1], outer[-1] * schedule.heads), block * schedule.rows)
-    elif schedule.tiled:
-        emit_tiled(context, tuple(outer), block * schedule.rows)
-    else:
-        emit_packed(context, tuple(outer), block * schedule.rows)
+    batch, first = (*outer[:-1], outer[-1] * together), block * schedule.rows
+    match schedule:
+        case Streamed():
+            emit_streamed(context, batch, first)
+        case Packed():
+            emit_packed(context, batch, first)
+        case Tiled():
+            emit_tiled(context, batch, first)

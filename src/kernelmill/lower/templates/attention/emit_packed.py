@@ -8,6 +8,7 @@ from functools import partial
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.transpose import transpose
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
 from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
@@ -63,7 +64,8 @@ def row_of_tile(context: AttentionContext, batch: Dims, first: Dim, number: Dim,
 
 def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) -> None:
     """A register tile's rows against `count` keys of the packed block that starts at `start`."""
-    panel, scratch = context.schedule.panel, context.scratch
+    scratch = context.scratch
+    panel = scratch.width // context.schedule.lanes
     panels = ceildiv(count, scratch.width)
     queries = partial(context.query_elements, tile)
     with context.builder.loop(0, panels, prefix="p") as loop:
@@ -94,7 +96,7 @@ def _pack_keys(context: AttentionContext, batch: Dims, start: Dim, end: Dim) -> 
         base = context.scratch.keys + loop.index * spec.depth * width
         left = start + loop.index * width
         right = minimum(left + width, end)
-        if spec.key_contiguous_along == "d":
+        if spec.key_contiguous_along is Along.K:
             _transpose_keys(context, batch, base, left, right)
         else:
             _copy_keys(context, batch, base, left, right)
@@ -124,7 +126,7 @@ def _transpose_keys(
 def _copy_keys(context: AttentionContext, batch: Dims, base: Dim, left: Dim, right: Dim) -> None:
     b, spec, lanes = context.builder, context.spec, context.schedule.lanes
     with b.loop(0, spec.depth, prefix="d") as loop:
-        for j in range(context.schedule.panel):
+        for j in range(context.scratch.width // lanes):
             n = left + j * lanes
             lane = context.lane(
                 lanes, None if context.whole_blocks else context.lanes_below(right - n)

@@ -8,6 +8,7 @@ from functools import partial
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, provably_less
 from kernelmill.kernel.ir import Operand, Value
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
 from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
 from kernelmill.lower.templates.attention.softmax import exponentiate
@@ -51,7 +52,7 @@ def _row(context: AttentionContext, batch: Dims, first: Dim, i: Dim) -> Row:
 
 def _emit_block(context: AttentionContext, batch: Dims, tile: Tile, start: Dim, end: Dim) -> None:
     spec, lanes = context.spec, context.schedule.lanes
-    if spec.key_contiguous_along == "d":
+    if spec.key_contiguous_along is Along.K:
         _scores_along_depth(context, batch, tile, start, end)
     else:
         _scores_along_keys(context, batch, tile, start, end)

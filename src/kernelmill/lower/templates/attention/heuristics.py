@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TypeVar
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import TILE_ROWS
 from kernelmill.core.machine import Machine
 from kernelmill.lower.templates.attention.candidates import AttentionCandidate, with_candidate
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.schedule import (
+    AttentionSchedule,
+    Packed,
+    Streamed,
+    Tiled,
+)
 from kernelmill.lower.templates.attention.scratch import scratch_layout
 from kernelmill.lower.templates.attention.spec import AttentionSpec
+
+ManyRows = TypeVar("ManyRows", Packed, Tiled)
 
 FEW_ROWS = 8
 """Up to so many query rows keys and values are read in place: each is used too rarely to pack."""
@@ -53,47 +61,48 @@ def plan_attention(
     lanes = machine.isa.lanes(spec.accumulate)
     row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
     most = max(1, min(_BLOCK_KEYS, machine.l2_bytes // 2 // row))
+    schedule: AttentionSchedule
     if rows_at_a_time:
         schedule = _streamed(spec, lanes, tile, machine.isa.has_fma, rows_at_a_time)
     elif spec.words is not None:
         few = isinstance(spec.rows, int) and spec.rows <= TILE_ROWS
         tile = (TILE_ROWS if few else 2 * TILE_ROWS), 2
-        schedule = replace(_packed(spec, lanes, tile, machine.isa.has_fma, most), tiled=True)
+        schedule = _packed(Tiled, spec, lanes, tile, machine.isa.has_fma, most)
     else:
-        schedule = _packed(spec, lanes, tile, machine.isa.has_fma, most)
+        schedule = _packed(Packed, spec, lanes, tile, machine.isa.has_fma, most)
     if candidate is not None:
         schedule = with_candidate(schedule, spec, candidate)
     scratch = scratch_layout(spec, schedule).elements * spec.accumulate.bytes
-    return replace(
-        schedule, scratch_bytes=scratch, work=_work(spec, rows_at_a_time > 0, lanes, machine)
-    )
+    work = _work(spec, isinstance(schedule, Streamed), lanes, machine)
+    return replace(schedule, scratch_bytes=scratch, work=work)
 
 
 def _streamed(
     spec: AttentionSpec, lanes: int, tile: tuple[int, int], use_fma: bool, rows: int
-) -> AttentionSchedule:
+) -> Streamed:
     row_blocks = ceildiv(spec.rows, rows)
     heads = _heads_together(spec, rows)
     keys = _block_keys(spec.keys, lanes, _BLOCK_KEYS)
     # Sums stay in registers while the values stream past.
     width = max(1, min(2 * tile[1], tile[0] * tile[1] // (heads * rows)))
-    return AttentionSchedule(
-        streamed=True, lanes=lanes, use_fma=use_fma, heads=heads, rows=rows, row_blocks=row_blocks,
-        tile_rows=heads * rows, panel=1, value_panels=_split(spec.value_depth, lanes, width),
+    return Streamed(
+        lanes=lanes, use_fma=use_fma, heads=heads, rows=rows, row_blocks=row_blocks,
+        tile_rows=heads * rows, value_panels=_split(spec.value_depth, lanes, width),
         keys=keys, single_block=_covers(keys, spec.keys),
         tasks=product(spec.batch) // heads * row_blocks,
     )  # fmt: skip
 
 
 def _packed(
-    spec: AttentionSpec, lanes: int, tile: tuple[int, int], use_fma: bool, most: int
-) -> AttentionSchedule:
+    kind: type[ManyRows], spec: AttentionSpec, lanes: int, tile: tuple[int, int], use_fma: bool,
+    most: int,
+) -> ManyRows:  # fmt: skip
     """`most` keys and values of a block stay in the second-level cache."""
     tile_rows, widest = tile
     rows, panel = _block_rows(spec, tile_rows), _panel(spec.keys, lanes, widest)
     keys, row_blocks = _block_keys(spec.keys, panel * lanes, most), ceildiv(spec.rows, rows)
-    return AttentionSchedule(
-        streamed=False, lanes=lanes, use_fma=use_fma, heads=1, rows=rows, row_blocks=row_blocks,
+    return kind(
+        lanes=lanes, use_fma=use_fma, rows=rows, row_blocks=row_blocks,
         tile_rows=tile_rows, panel=panel, value_panels=_split(spec.value_depth, lanes, widest),
         keys=keys, single_block=_covers(keys, spec.keys), tasks=product(spec.batch) * row_blocks,
     )  # fmt: skip

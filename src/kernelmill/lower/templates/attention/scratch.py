@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from kernelmill.core.isa import TILE_ROWS
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.tiles import TILE_WORDS, WORDS
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.schedule import (
+    AttentionSchedule,
+    Packed,
+    Streamed,
+    Tiled,
+)
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 
@@ -50,16 +55,23 @@ def scratch_layout(spec: AttentionSpec, schedule: AttentionSchedule) -> ScratchL
     assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
     lanes = schedule.lanes
     query_row, value_row = _round_up(spec.depth, lanes), _round_up(spec.value_depth, lanes)
-    rows, width = schedule.heads * schedule.rows, schedule.panel * lanes
-    packed = 0 if schedule.streamed else schedule.keys
-    queries, keys, values = rows * query_row, packed * spec.depth, packed * value_row
-    weights = 0
-    if schedule.tiled:
-        depth = part_count(spec.depth, 2 * WORDS) * TILE_WORDS
-        along = schedule.keys // (2 * WORDS) * TILE_WORDS
-        queries, keys = rows // TILE_ROWS * depth, schedule.keys // WORDS * depth
-        values = value_row // WORDS * along
-        weights = schedule.tile_rows // TILE_ROWS * along
+    rows, width, weights = schedule.rows, lanes, 0
+    match schedule:
+        case Streamed():
+            rows = schedule.heads * schedule.rows
+            keys = values = 0
+            queries = rows * query_row
+        case Packed():
+            width = schedule.panel * lanes
+            queries = rows * query_row
+            keys, values = schedule.keys * spec.depth, schedule.keys * value_row
+        case Tiled():
+            width = schedule.panel * lanes
+            depth = part_count(spec.depth, 2 * WORDS) * TILE_WORDS
+            along = schedule.keys // (2 * WORDS) * TILE_WORDS
+            queries, keys = rows // TILE_ROWS * depth, schedule.keys // WORDS * depth
+            values = value_row // WORDS * along
+            weights = schedule.tile_rows // TILE_ROWS * along
     sizes = (
         queries,
         keys,

@@ -16,6 +16,8 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.schedule import Tiled
+from kernelmill.lower.templates.attention.spec import MaskKind
 
 _LOWEST = float("-inf")
 _INTERLEAVED_ROWS = (3, 2, 1)
@@ -73,7 +75,7 @@ def _peaks(
             offset = context.score_offset(i, first)
             score = context.read_scores(offset)
             masked = _masked(context, row, score, start + first, exists)
-            if masked is not score or context.schedule.tiled:
+            if masked is not score or isinstance(context.schedule, Tiled):
                 context.write(offset, masked)
             peaks.append(context.larger(masked, peak))
         loop.carry(*peaks)
@@ -87,7 +89,7 @@ def _masked(
     if spec.mask is not None:
         lane = context.lane(context.schedule.lanes, exists)
         mask = spec.mask(b, row.batch, row.m, lane.index + n, lane)
-        if spec.mask_kind == "keep":
+        if spec.mask_kind is MaskKind.KEEP:
             # Added, as eager does: a NaN stays a NaN under the mask.
             mask = b.op("select", mask, 0.0, _LOWEST, dtype=spec.accumulate)
         score = b.op("add", score, mask)

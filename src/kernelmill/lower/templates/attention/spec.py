@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32, DType
@@ -18,20 +19,30 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.callbacks import LoadElement as LoadWord
 
-LoadElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None], Value]
-"""`load(builder, batch, row, column, lane)`: one element, or with a lane the vector of elements
-along the lane's symbol, which occurs in row or column. A scalar may stand for equal lanes."""
 
-StoreElement = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None, Value], None]
+class MaskKind(Enum):
+    """What a mask does to a scaled score."""
+
+    ADD = "add"  # numbers in the accumulator's dtype, which are added
+    KEEP = "keep"  # bools, True where the key takes part
+
+
+LoadEntry = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None], Value]
+"""`load(builder, batch, row, column, lane)`: one entry of a matrix, or with a lane the vector of
+entries along the lane's symbol, which occurs in row or column. A scalar may stand for equal
+lanes."""
+
+StoreEntry = Callable[[KernelBuilder, Dims, Dim, Dim, Lane | None, Value], None]
 """`store(builder, batch, m, e, lane, value)`: one element of the result, or a vector along e."""
 
 
 @dataclass(frozen=True)
 class WordOperands:
     """Operands of bf16 in words of two neighbours, for a `unit` that multiplies tiles of them. All
-    are read as `load(builder, batch, outer, (word,), lane)`, `contiguous_along` "outer" or "k".
+    are read as `load(builder, batch, outer, (word,), lane)`, `contiguous_along` an axis.
 
     query, key  a word is two numbers of one query or key, which is `outer`.
     value       a word is two keys' numbers at place `outer` of their values.
@@ -48,7 +59,7 @@ class Words:
     """How one of them is read, and what of it is contiguous in memory."""
 
     load: LoadWord
-    contiguous_along: str | None
+    contiguous_along: Along | None
 
 
 @dataclass(frozen=True)
@@ -63,11 +74,10 @@ class AttentionSpec:
     accumulate   f32, or f64 for f64 operands: what the callbacks give and take.
     query        query[batch, m, d].
     key, value   key[batch, n, d] and value[batch, n, e], for the *query's* batch index.
-    mask         mask[batch, m, n], or None. `mask_kind` "add": a number in the accumulator's dtype
-                 that is added to the scaled score; "keep": a bool, True where the key takes part.
+    mask         mask[batch, m, n], or None; `mask_kind` says of what.
     group        how many consecutive heads (last batch dim) share one key and value head; a factor
                  of that dim. Only a hint: keys and values are then read once for several heads.
-    key_contiguous_along  "d" or "n": the index whose neighbours are neighbours in memory.
+    key_contiguous_along  K is d, OUTER is n.
     words        the operands as a unit for tiles takes them, where it is to be used for many rows.
     """
 
@@ -78,13 +88,13 @@ class AttentionSpec:
     value_depth: Dim
     scale: float
     causal: bool
-    query: LoadElement
-    key: LoadElement
-    value: LoadElement
-    store: StoreElement
-    mask: LoadElement | None = None
-    mask_kind: str = "add"
+    query: LoadEntry
+    key: LoadEntry
+    value: LoadEntry
+    store: StoreEntry
+    mask: LoadEntry | None = None
+    mask_kind: MaskKind = MaskKind.ADD
     accumulate: DType = F32
     group: int = 1
-    key_contiguous_along: str = "d"
+    key_contiguous_along: Along = Along.K
     words: WordOperands | None = None

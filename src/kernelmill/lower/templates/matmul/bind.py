@@ -35,7 +35,7 @@ from kernelmill.lower.elements.emitter import Emitter, Location, Substitutes
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import Index, ravel
-from kernelmill.lower.emit.access import ElementAt, contiguity, converts
+from kernelmill.lower.emit.access import Along, ElementAt, contiguity, converts
 from kernelmill.lower.emit.callbacks import PrefetchElement
 from kernelmill.lower.emit.context import LINE_BYTES, accumulator
 from kernelmill.lower.emit.packed import PackedWeights
@@ -293,7 +293,7 @@ class _Operands:
 
     def _computed(self, b: Operand, roles: Roles) -> Operand:
         """B that is computed, from panels."""
-        b = replace(b, contiguous_along="outer", direct=False, panelled=True)
+        b = replace(b, contiguous_along=Along.OUTER, direct=False, panelled=True)
         if self.binding.unit.group > 1 or self.binding.factors is None:
             return b
         rest, scale = (
@@ -312,7 +312,7 @@ class _Operands:
             return self.e.read(value, at(bi, oi, (ki,)), lane, value.dtype)
 
         packed = DotOperand(value.dtype, k, load, shifted)
-        whole = operand.contiguous_along == "k" and mod(k, packed.size) == 0
+        whole = operand.contiguous_along == Along.K and mod(k, packed.size) == 0
         direct = operand.direct and whole and not converts(value, self.e.stored)
         near = operand.prefetch
 
@@ -342,7 +342,7 @@ class _Operands:
         along, direct = contiguity(
             roles.a, roles.a_index, roles.batch, roles.m, roles.k, self.e.stored
         )
-        if not whole or not direct or along != "k" or converts(roles.a, self.e.stored):
+        if not whole or not direct or along is not Along.K or converts(roles.a, self.e.stored):
             return None
         line = LINE_BYTES // roles.a.dtype.bytes
         *batch, row = fresh_axes((*roles.batch, roles.m), "x", {})[1]
@@ -426,7 +426,7 @@ def read_operand(
 
     along, direct = contiguity(value, at, batch, outer, k, emitter.stored)
     prefetch = (
-        _prefetching(emitter, value, at, batch, outer, k) if direct and along == "k" else None
+        _prefetching(emitter, value, at, batch, outer, k) if direct and along is Along.K else None
     )
     return Operand(load, along, direct, prefetch)
 

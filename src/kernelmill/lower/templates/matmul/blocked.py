@@ -7,6 +7,7 @@ from enum import Enum, auto
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.templates.matmul.spec import Contraction, KeptInput
 
@@ -172,7 +173,7 @@ class Blocked:
         kept = self.kept(spec)
         b = source + (0 if kept is None else ceildiv(kept.elements, line) * line)
         depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
-        if spec.b.contiguous_along == "k":
+        if spec.b.contiguous_along == Along.K:
             depth = depth + self.lanes - 1  # turned round in whole blocks
         panel = depth * self.panel_stride(spec) if self.b.in_scratch else 0
         a = b + ceildiv(panel, line) * line

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.depth import Depth, for_each_k, visit_each_k
 from kernelmill.lower.emit.transpose import transpose
 from kernelmill.lower.templates.matmul.context import BlockedContext
@@ -14,7 +15,7 @@ from kernelmill.lower.templates.matmul.spec import loader
 def copy_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
     """A panel of B, for all of `depth`, into scratch."""
     lanes, width = context.schedule.lanes, context.schedule.width
-    if context.spec.b.contiguous_along == "k":
+    if context.spec.b.contiguous_along == Along.K:
         _turn_b(context, depth, tile)
     elif context.spec.b.direct or context.spec.b.panelled:
         _copy_columns(context, depth, tile, [v * lanes for v in range(context.schedule.vectors)])
@@ -76,7 +77,7 @@ def copy_a(context: BlockedContext) -> None:
     start = context.first_row_tile * schedule.rows
     count = minimum(schedule.row_tiles * schedule.rows, spec.m - start)
     depth = Depth.whole(spec.k)
-    if spec.a.contiguous_along == "outer":
+    if spec.a.contiguous_along == Along.OUTER:
         with context.builder.loop(0, ceildiv(count, schedule.lanes), prefix="v") as vector:
             _copy_rows(context, depth, start, vector.index * schedule.lanes, count)
         return
@@ -112,6 +113,6 @@ def _copy_row(context: BlockedContext, depth: Depth, row: Dim, local: Dim) -> No
 def place_of_a(context: BlockedContext, row: Dim, k: Dim) -> Dim:
     """Where scratch holds an element of A; `row` counts from the task's first."""
     layout = context.scratch
-    if context.spec.a.contiguous_along == "outer":
+    if context.spec.a.contiguous_along == Along.OUTER:
         return layout.a + k * layout.row_stride + row
     return layout.a + row * context.spec.depth + k

@@ -16,6 +16,7 @@ from math import prod
 from kernelmill.core.dim import Dim, floordiv, minimum, product
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.schedule.teams import THREADS
 from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
 from kernelmill.lower.templates.matmul.blocked import (
@@ -157,7 +158,7 @@ def _read_b(spec: Contraction, machine: Machine, one_tile: bool) -> ReadB:
 
 def _must_copy_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
-    if spec.b.contiguous_along == "k" or spec.group > 1:
+    if spec.b.contiguous_along == Along.K or spec.group > 1:
         return True
     if one_tile:
         return False
@@ -195,7 +196,7 @@ def _choose_depth_block(spec: Contraction, machine: Machine, width: int) -> int:
     room = machine.l2_bytes * 2 if _streams_a(spec, machine) else machine.l2_bytes * 3 // 4
     if _bytes(spec, width) > room:
         most = max(1, machine.l2_bytes // 4 * first // _bytes(spec, width))
-    strided = spec.a.packed is None and spec.a.contiguous_along == "outer"
+    strided = spec.a.packed is None and spec.a.contiguous_along == Along.OUTER
     if strided and spec.depth > _STRIDED_DEPTH:
         most = min(most, max(1, _STRIDED_DEPTH // 2 * first // spec.depth))
     return 0 if most == first else part_count(first, part_count(first, most))
@@ -244,7 +245,7 @@ def _task_ns(schedule: Blocked, spec: Contraction, machine: Machine) -> Callable
     depth = size_hint(spec.depth)
     tile = tile_ns(schedule.rows, schedule.vectors, machine)
     copies_a = schedule.a is ReadA.COPIED
-    copy_a = _copying(spec.a, ("outer", "k"), schedule.lanes) if copies_a else 0.0
+    copy_a = _copying(spec.a, (Along.OUTER, Along.K), schedule.lanes) if copies_a else 0.0
 
     @cache
     def panels(column_tiles: int) -> tuple[float, float]:
@@ -255,7 +256,7 @@ def _task_ns(schedule: Blocked, spec: Contraction, machine: Machine) -> Callable
             made = _source_operations(replace(schedule, column_tiles=column_tiles), spec)
             return streamed, machine.time(made, {})
         if schedule.b is ReadB.COPIED:
-            made = elements * _copying(spec.b, ("outer",), schedule.lanes)
+            made = elements * _copying(spec.b, (Along.OUTER,), schedule.lanes)
             return streamed, machine.time(made, {})
         return streamed, 0.0
 
@@ -278,7 +279,7 @@ def _source_operations(schedule: Blocked, spec: Contraction) -> float:
     return rows * source.row_operations(schedule.width, schedule.run(spec)) + filled
 
 
-def _copying(operand: Operand, along: tuple[str, ...], lanes: int) -> float:
+def _copying(operand: Operand, along: tuple[Along, ...], lanes: int) -> float:
     """Vector operations for each element that moves into scratch; few where vectors run `along`
     memory."""
     if operand.contiguous_along not in along:

@@ -8,6 +8,7 @@ from kernelmill.core.dim import Dim, ceildiv, minimum, product
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import CHAINS, Tile
@@ -84,7 +85,7 @@ def plan_inner_product(
         return None
     loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled
     long = size_hint(spec.k[-1]) >= _LEAST_DEPTH
-    if not loose or spec.b.contiguous_along != "k" or not long:
+    if not loose or spec.b.contiguous_along != Along.K or not long:
         return None
     lanes, depth = machine.isa.lanes(spec.accumulate), size_hint(spec.depth)
     tile = tile_ns(rows, 1, machine)

@@ -11,6 +11,7 @@ from kernelmill.kernel.builder import KernelBuilder, Loop
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.pieces import Magnitudes, are_ordinary
 from kernelmill.lower.templates.matmul.blocked import (
@@ -169,7 +170,7 @@ def _magnitudes(
     builder, lane, load = context.builder, context.lane, loader(operand)
     lanes, none = lane.count, Magnitudes.none(builder, lane.count)
     carry = [(none.least.type, none.least), (none.most.type, none.most)]
-    if operand.contiguous_along == "k":
+    if operand.contiguous_along is Along.K:
         with builder.loop(0, count, carry=carry, prefix="o") as outer:
             inside = [(value.type, value) for value in outer.carried]
             with builder.loop(0, depth, lanes, carry=inside, prefix="k") as k:

@@ -16,6 +16,7 @@ from kernelmill.core.dtype import I32, U8, DType
 from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement, StoreElement
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
@@ -93,7 +94,7 @@ class Operand:
     """One side of a contraction. `outer` is m for A and n for B.
 
     load              reads elements; None when the operand is packed or has a source.
-    contiguous_along  "outer" or "k": where neighbours are neighbours in memory, so that a vector
+    contiguous_along  where neighbours are neighbours in memory, so that a vector
                       load is one load; None when along neither (a gather).
     direct            True when a load is little more than a memory access; False when it computes
                       (a prologue, padding) and is better done once than many times.
@@ -111,7 +112,7 @@ class Operand:
     """
 
     load: LoadElement | None
-    contiguous_along: str | None = None
+    contiguous_along: Along | None = None
     direct: bool = True
     prefetch: PrefetchElement | None = None
     packed: str | None = None

@@ -9,6 +9,7 @@ from kernelmill.core.dim import Dim, floordiv, minimum, product
 from kernelmill.core.isa import TILE_BF16, TILE_ROWS
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.pieces import DEPTH
 from kernelmill.lower.emit.tiles import TILE_WORDS, WORDS, depth_tiles
 from kernelmill.lower.templates.matmul.blocked import ReadA, ReadB
@@ -112,8 +113,8 @@ def _task_ns(schedule: Tiled, spec: Contraction, machine: Machine) -> Callable[[
             (schedule.across, len(planes.b)),
         )
     )
-    copy_a = _copying(planes.a[0], "k") if schedule.a is ReadA.COPIED else 0.0
-    copy_b = _copying(planes.b[0], "") if schedule.b is ReadB.COPIED else 0.0
+    copy_a = _copying(planes.a[0], Along.K) if schedule.a is ReadA.COPIED else 0.0
+    copy_b = _copying(planes.b[0], None) if schedule.b is ReadB.COPIED else 0.0
     line = WORDS * 4
 
     def spent(row_tiles: int, column_tiles: int) -> float:
@@ -126,12 +127,12 @@ def _task_ns(schedule: Tiled, spec: Contraction, machine: Machine) -> Callable[[
     return spent
 
 
-def _copying(operand: Operand, along: str) -> float:
+def _copying(operand: Operand, along: Along | None) -> float:
     """Vector operations for each vector of words that goes into tiles as it is where neighbours
-    `along` this are neighbours in memory."""
+    `along` this are neighbours in memory; with None it never does."""
     if not operand.direct:
         return _COMPUTED
-    return _DIRECT if operand.contiguous_along == along else _TURNED
+    return _DIRECT if along is not None and operand.contiguous_along is along else _TURNED
 
 
 def _work(spec: Contraction, vectors: Dim, rows: Dim, machine: Machine) -> Dim:

@@ -14,6 +14,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.templates.attention import (
     AttentionClass,
     AttentionSchedule,
@@ -21,11 +22,11 @@ from kernelmill.lower.templates.attention import (
     emit_attention_classes,
     plan_attention_classes,
 )
-from kernelmill.lower.templates.attention.spec import LoadElement, StoreElement
+from kernelmill.lower.templates.attention.spec import LoadEntry, MaskKind, StoreEntry
 from tests.unit.lower.launched import Launched, address, elements, surrounded
 
 
-def loader(name: str, tensor: Tensor, accumulate: DType, group: int = 1) -> LoadElement:
+def loader(name: str, tensor: Tensor, accumulate: DType, group: int = 1) -> LoadEntry:
     """Reads `tensor` (B, H / group, rows, columns) for a query's batch index."""
     dtype = from_torch(tensor.dtype)
     assert dtype is not None
@@ -49,7 +50,7 @@ def loader(name: str, tensor: Tensor, accumulate: DType, group: int = 1) -> Load
     return load
 
 
-def storer(name: str, tensor: Tensor) -> StoreElement:
+def storer(name: str, tensor: Tensor) -> StoreEntry:
     """Writes `tensor` (B, H, rows, columns)."""
     dtype = from_torch(tensor.dtype)
     assert dtype is not None
@@ -87,6 +88,7 @@ class Attention:
         self.tensors = {"q": query, "k": key, "v": value, "o": self.result}
         if mask is not None:
             self.tensors["m"] = mask.expand(batch, heads, rows, key.shape[2])
+        bools = mask is not None and mask.dtype == torch.bool
         self.spec = AttentionSpec(
             batch=(batch, heads),
             rows=sym("s0") if "m" in dynamic else rows,
@@ -100,10 +102,10 @@ class Attention:
             value=loader("v", value, accumulate, group),
             store=storer("o", self.result),
             mask=None if mask is None else loader("m", self.tensors["m"], accumulate),
-            mask_kind="keep" if mask is not None and mask.dtype == torch.bool else "add",
+            mask_kind=MaskKind.KEEP if bools else MaskKind.ADD,
             accumulate=accumulate,
             group=group,
-            key_contiguous_along="d" if key.stride(3) == 1 else "n",
+            key_contiguous_along=Along.K if key.stride(3) == 1 else Along.OUTER,
         )
         target = target or host()
         self.classes: tuple[AttentionClass, ...] = plan_attention_classes(self.spec, target)

@@ -21,6 +21,7 @@ from kernelmill.kernel.ir import Kernel, Value
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.callbacks import StoreElement
 from kernelmill.lower.templates.matmul import (
     Contraction,
@@ -188,8 +189,8 @@ class Case:
             index = _offset(batch, self.batch) * whole + at * product(k) + number
             self.builder.prefetch(name, index)
 
-        direct, contiguous = not computed, None if along == "strided" else along
-        near = expect if direct and contiguous == "k" else None
+        direct, contiguous = not computed, None if along == "strided" else Along(along)
+        near = expect if direct and contiguous is Along.K else None
         return Operand(load, contiguous, direct, near)
 
     def _store(self, m: Dim, n: Dim) -> StoreElement:

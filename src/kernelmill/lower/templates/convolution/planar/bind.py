@@ -11,6 +11,7 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
@@ -61,7 +62,7 @@ class PlanarBinding:
         a = read_operand(emitter, roles.a, roles.a_index, roles.batch, roles.m, roles.k)
         if packed.a is not None:
             a = Operand(None, packed=emitter.param(packed.a, "in"))
-        b = Operand(None, "outer", direct=False, source=WindowPanels(window))
+        b = Operand(None, Along.OUTER, direct=False, source=WindowPanels(window))
         epilogue = Epilogue(emitter, self.context.group, self.context.targets)
         contraction = Contraction(
             roles.batch, roles.m, roles.n, roles.k, a, b, accumulator(roles.a.dtype),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +20,7 @@ from kernelmill.kernel.ir import Kernel, Value
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.panels import panel_shape
 from kernelmill.lower.templates.convolution.planar.emit import emit_planar
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
@@ -52,7 +54,7 @@ class Convolution:
     packed: bool = True
     offset: bool = False
     target: Machine | None = None
-    adjust: object = None
+    adjust: Callable[[Schedule], Schedule] | None = None
 
     def __post_init__(self) -> None:
         # Panels are the same for every batch index, and each group has weights of its own.
@@ -104,8 +106,8 @@ class Convolution:
 
         contraction = Contraction(
             (self.images, self.groups), self.outputs, product(self.out), (channels, high, wide),
-            Operand(None if self.packed else weight, "k", packed="a" if self.packed else None),
-            Operand(None, "outer", direct=False, source=WindowPanels(window)), F32, store,
+            Operand(None if self.packed else weight, Along.K, packed="a" if self.packed else None),
+            Operand(None, Along.OUTER, direct=False, source=WindowPanels(window)), F32, store,
         )  # fmt: skip
         return PlanarConvolution(contraction, window)
 
@@ -123,7 +125,7 @@ class Convolution:
     def schedule(self) -> Schedule:
         """How it is planned."""
         planned = plan_planar(self.spec, self.target or host(), None)
-        return self.adjust(planned) if callable(self.adjust) else planned
+        return planned if self.adjust is None else self.adjust(planned)
 
     @property
     def rows(self) -> int:
