@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
-TARGETS ?= x86-64-v2 x86-64-v3 x86-64-v4
+TARGETS ?= x86-64-v2 x86-64-v3 x86-64-v4 x86-64-v4-amx-emulated
 SHARE ?= 1/1
 
 PY := .venv/bin/python
@@ -17,7 +17,7 @@ demo: .venv/stamp-demo          ## compile a sentence-embedding model and compar
 test: .venv/stamp-dev           ## all tests
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal
 
-test-targets: $(TARGETS:%=test-on-%)  ## compiled code on each level of x86-64; SHARE=1/10: a tenth
+test-targets: $(TARGETS:%=test-on-%)  ## compiled code for each of TARGETS; SHARE=1/10: a tenth
 
 test-on-%: .venv/stamp-dev
 	@if KERNELMILL_TARGET=$* $(PY) -c 'from kernelmill.core.isa import host_isa; host_isa()' 2>&1 | \
