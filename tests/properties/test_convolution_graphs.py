@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.core.dtype import F32
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from tests.compiled import check
@@ -35,7 +36,7 @@ def _conv(draw: st.DrawFn, b: GraphBuilder, x: Value) -> Value:
     dilation = draw(st.integers(1, 2)) if room else 1
     stride = tuple(draw(st.integers(1, 2)) for _ in sizes)
     weight = b.input(
-        f"w{len(b.graph.inputs)}", F32, (outs, channels // groups, *window), role="param"
+        f"w{len(b.graph.inputs)}", F32, (outs, channels // groups, *window), role=InputRole.PARAM
     )
     return b.emit(
         "conv", x, weight, stride=stride, padding=padding, dilation=(dilation,) * 2, groups=groups
@@ -62,7 +63,7 @@ def _other(draw: st.DrawFn, b: GraphBuilder, x: Value, images: list[Value]) -> V
         )  # fmt: skip
         return b.emit("reduce_max", around, dims=(4,))
     if kind == "norm":
-        scale = b.input(f"s{len(b.graph.inputs)}", F32, (x.shape[1], 1, 1), role="param")
+        scale = b.input(f"s{len(b.graph.inputs)}", F32, (x.shape[1], 1, 1), role=InputRole.PARAM)
         wide = b.emit("reshape", b.emit("neg", scale), shape=(1, x.shape[1], 1, 1))
         return b.emit("mul", x, b.emit("expand", wide, shape=x.shape))
     return b.emit("neg", x)

@@ -27,15 +27,14 @@ class GraphBuilder:
         dtype: DType,
         shape: Sequence[Dim],
         strides: Sequence[Dim] | None = None,
-        role: str = InputRole.USER,
+        role: InputRole = InputRole.USER,
     ) -> Value:
-        """A tensor argument; symbols in its shape and strides become the graph's. ValueError for
-        a role that is none of `InputRole`."""
+        """A tensor argument; symbols in its shape and strides become the graph's."""
         kind = TensorType(dtype, tuple(shape), None if strides is None else tuple(strides))
         for dim in (*kind.shape, *kind.memory_strides):
             self.graph.symbols.update(symbols(dim))
         value = Value(name, kind)
-        self.graph.inputs.append(Input(value, InputRole(role)))
+        self.graph.inputs.append(Input(value, role))
         return value
 
     def dim_input(self, symbol: Dim) -> None:

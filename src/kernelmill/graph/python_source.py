@@ -11,6 +11,7 @@ _HEADER = '''"""Builds the graph {name}; `graph` is the result."""
 
 from kernelmill.core.dim import maximum, minimum, sym
 from kernelmill.core.dtype import BY_NAME
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 
 b = GraphBuilder({name!r})
@@ -42,7 +43,7 @@ def _input(entry: Input | DimInput, number: int, names: dict[Value, str]) -> str
     value = entry.value
     names[value] = f"x{number}"
     strides = "" if value.type.strides is None else f", strides={_tuple(value.type.strides)}"
-    role = "" if entry.role == InputRole.USER else f", role={str(entry.role)!r}"
+    role = "" if entry.role == InputRole.USER else f", role=InputRole.{entry.role.name}"
     return (
         f"x{number} = b.input({value.name!r}, {_attr(value.dtype)}, {_tuple(value.shape)}"
         f"{strides}{role})"

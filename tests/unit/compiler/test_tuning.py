@@ -40,7 +40,9 @@ def convolution(groups=1, size=3):
     """One with constant weights and a result channels last."""
     b = GraphBuilder("g")
     x = b.input("x", F32, (1, 32, 14, 15))
-    weight = b.input("w", F32, (64 if groups == 1 else 32, 32 // groups, size, size), role="param")
+    weight = b.input(
+        "w", F32, (64 if groups == 1 else 32, 32 // groups, size, size), role=InputRole.PARAM
+    )
     window = {"stride": (1, 1), "padding": (size // 2, size // 2), "dilation": (1, 1)}
     found = b.emit("conv", x, weight, groups=groups, **window)
     channels = int(str(found.shape[1]))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kernelmill.config.super_kernel_marks import UNMARKED, Mark
 from kernelmill.core.dim import Sym, of_atom, sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, U8
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.definition import OpKind
 from kernelmill.graph.ir import Graph
@@ -84,11 +85,11 @@ def reductions() -> Graph:
 @_example
 def contractions() -> Graph:
     b = GraphBuilder("contractions")
-    x, w = b.input("x", F32, (2, 7, 8)), b.input("w", F32, (2, 8, 9), (72, 1, 8), "param")
+    x, w = b.input("x", F32, (2, 7, 8)), b.input("w", F32, (2, 8, 9), (72, 1, 8), InputRole.PARAM)
     images = b.input("images", F32, (1, 4, 9, 9), (324, 1, 36, 4))
-    filters = b.input("filters", F32, (6, 2, 3, 3), role="param")
+    filters = b.input("filters", F32, (6, 2, 3, 3), role=InputRole.PARAM)
     query = b.input("query", F32, (2, 4, 5, 16))
-    cache = b.input("cache", F32, (2, 2, 7, 16), role="buffer")
+    cache = b.input("cache", F32, (2, 2, 7, 16), role=InputRole.BUFFER)
     mask = b.input("mask", BOOL, (5, 7))
     tokens, ends = b.input("tokens", F32, (5, 8)), b.input("ends", I32, (2,))
     geometry = {"stride": (2, 1), "padding": (1, 0), "dilation": (1, 2)}
@@ -135,7 +136,7 @@ def symbolic() -> Graph:
     half = sym("s3")
     b.dim_input(length)
     x = b.input("L['x']", F64, (half, length * 2 + half), (length * 2 + half, 1))
-    state = b.input("0", F64, (length, 3), (1, length), "buffer")
+    state = b.input("0", F64, (length, 3), (1, length), InputRole.BUFFER)
     b.origin, b.mark = 'model.py:12: return self.f(x) + "é"', Mark("decoder/layer.0")
     counts = b.emit("dim_value", value=length // 3 + half % 5)
     positions = b.emit("iota", dim=0, shape=(length, 3))

@@ -12,6 +12,7 @@ from torch import Tensor
 from kernelmill.core.dim import Sym, of_atom, sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, I8, I32, I64, U8, DType, from_torch
 from kernelmill.core.errors import InputError, VerificationError
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import TensorType
@@ -303,7 +304,10 @@ def test_index_put_at_every_position() -> None:
 
 def test_updates_are_written_last_and_all_at_once() -> None:
     b = GraphBuilder("swap")
-    x, y = b.input("x", F32, (2,), role="buffer"), b.input("y", F32, (2,), role="buffer")
+    x, y = (
+        b.input("x", F32, (2,), role=InputRole.BUFFER),
+        b.input("y", F32, (2,), role=InputRole.BUFFER),
+    )
     total = b.emit("add", x, y)
     b.graph.updates = [(x, y), (y, x)]
     b.graph.results = [total, x]

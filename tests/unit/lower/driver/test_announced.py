@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernelmill.core.dtype import F32
 from kernelmill.core.machine import host
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.printer import print_kernel
@@ -15,7 +16,7 @@ from kernelmill.lower.driver.program import lower_graph
 def graph(name: str) -> Graph:
     builder = GraphBuilder(name)
     x = builder.input("x", F32, (8, 64))
-    weight = builder.input("w", F32, (64, 32), role="param")
+    weight = builder.input("w", F32, (64, 32), role=InputRole.PARAM)
     y = builder.emit("matmul", x, weight)
     builder.graph.results = [y, builder.emit("reduce_sum", y, dims=(1,))]
     return builder.graph

@@ -9,6 +9,7 @@ import torch
 
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32, DType
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.lowered import Lowered
@@ -75,7 +76,7 @@ def test_for_every_size() -> None:
 def convolved(keeping: bool) -> Graph:
     b = GraphBuilder("g")
     image = b.input("x", F32, (2, 16, 5, 5))
-    weights = [b.input(f"w{i}", F32, (16, 16, 1, 1), role="param") for i in range(6)]
+    weights = [b.input(f"w{i}", F32, (16, 16, 1, 1), role=InputRole.PARAM) for i in range(6)]
     x = b.emit("tanh", image)
     first = x
     plain = {"stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}

@@ -5,6 +5,7 @@ import torch
 
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.machine import host
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.printer import print_graph
@@ -104,7 +105,7 @@ def test_a_scalar_is_part_of_the_operator():
 def test_parameters_are_told_apart_in_the_exact_form_only():
     b = GraphBuilder("g")
     x = b.input("x", F32, (3, 4))
-    weight = b.input("w", F32, (4, 5), role="param")
+    weight = b.input("w", F32, (4, 5), role=InputRole.PARAM)
     b.graph.results = [b.emit("matmul", x, weight)]
     (operator,) = operators(b.graph)
     assert [entry.role for entry in operator.graph.tensor_inputs()] == ["user", "param"]

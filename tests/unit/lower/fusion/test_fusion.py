@@ -7,6 +7,7 @@ import torch
 
 from kernelmill.core.dtype import BF16, F32, I64, to_torch
 from kernelmill.core.machine import profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.lowered import Lowered
@@ -72,7 +73,7 @@ def test_softmax_is_one_kernel() -> None:
 def test_layer_norm_of_a_sum_with_its_weights_is_one_kernel() -> None:
     b = GraphBuilder("g")
     x, residual = b.input("x", F32, (3, 5, 24)), b.input("r", F32, (3, 5, 24))
-    weight = b.emit("expand", b.input("w", F32, (24,), role="param"), shape=(3, 5, 24))
+    weight = b.emit("expand", b.input("w", F32, (24,), role=InputRole.PARAM), shape=(3, 5, 24))
     both = b.emit("add", x, residual)
     b.graph.results = [b.emit("mul", layer_norm(b, both), weight), both]
     assert len(kernels(b.graph)) == 1
@@ -160,8 +161,8 @@ def test_apart_every_operator_has_a_kernel() -> None:
 def test_bias_and_gelu_are_the_epilogue_of_a_linear_layer() -> None:
     b = GraphBuilder("g")
     x = b.input("x", F32, (9, 16))
-    weight = b.input("w", F32, (24, 16), role="param")
-    bias = b.emit("expand", b.input("b", F32, (24,), role="param"), shape=(9, 24))
+    weight = b.input("w", F32, (24, 16), role=InputRole.PARAM)
+    bias = b.emit("expand", b.input("b", F32, (24,), role=InputRole.PARAM), shape=(9, 24))
     h = b.emit("matmul", x, b.emit("permute", weight, dims=(1, 0)))
     h = b.emit("add", h, bias)
     half, root = (b.emit("full", value=v, dtype=F32, shape=(9, 24)) for v in (0.5, 0.70710678))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from kernelmill.core.dtype import BF16, F32, I8, U8, DType, to_torch
 from kernelmill.core.machine import host, profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.lowered import Lowered
@@ -39,21 +40,24 @@ def spread(b: GraphBuilder, value: Value, *shape: int) -> Value:
 
 
 def per_channel(b: GraphBuilder, n: int, k: int, dtype: DType) -> tuple[Value, list[Tensor]]:
-    w, s = b.input("w", I8, (n, k), role="buffer"), b.input("s", dtype, (n,), role="param")
+    w, s = (
+        b.input("w", I8, (n, k), role=InputRole.BUFFER),
+        b.input("s", dtype, (n,), role=InputRole.PARAM),
+    )
     weight = b.emit("mul", b.emit("cast", w, dtype=dtype), spread(b, s, n, k))
     return weight, [full(n, k), scales(n).to(to_torch(dtype))]
 
 
 def cast_alone(b: GraphBuilder, n: int, k: int, dtype: DType) -> tuple[Value, list[Tensor]]:
-    w = b.input("w", I8, (n, k), role="buffer")
+    w = b.input("w", I8, (n, k), role=InputRole.BUFFER)
     return b.emit("cast", w, dtype=dtype), [full(n, k)]
 
 
 def in_groups(b: GraphBuilder, n: int, k: int, dtype: DType) -> tuple[Value, list[Tensor]]:
     groups = (n, k // GROUP, GROUP)
-    w = b.input("w", I8, (n, k), role="buffer")
-    s = b.input("s", dtype, groups[:2], role="param")
-    z = b.input("z", I8, groups[:2], role="buffer")
+    w = b.input("w", I8, (n, k), role=InputRole.BUFFER)
+    s = b.input("s", dtype, groups[:2], role=InputRole.PARAM)
+    z = b.input("z", I8, groups[:2], role=InputRole.BUFFER)
     wide = b.emit("cast", b.emit("reshape", w, shape=groups), dtype=dtype)
     moved = b.emit("sub", wide, b.emit("cast", spread(b, z, *groups), dtype=dtype))
     weight = b.emit("mul", moved, spread(b, s, *groups))
@@ -63,7 +67,7 @@ def in_groups(b: GraphBuilder, n: int, k: int, dtype: DType) -> tuple[Value, lis
 
 def nibbles(b: GraphBuilder, n: int, k: int, dim: int) -> Value:
     """(n, k) of 0..15 from (n, k / 2) of bytes: the low nibbles are the even k, or the first."""
-    w = b.input("w", U8, (n, k // 2), role="buffer")
+    w = b.input("w", U8, (n, k // 2), role=InputRole.BUFFER)
     low = b.emit("bit_and", w, b.emit("full", dtype=U8, shape=w.shape, value=15))
     high = b.emit("shr", w, b.emit("full", dtype=U8, shape=w.shape, value=4))
     if dim == 1:
@@ -76,7 +80,7 @@ def int4(b: GraphBuilder, n: int, k: int, dtype: DType, dim: int = 2) -> tuple[V
     groups = (n, k // GROUP, GROUP)
     q = b.emit("cast", b.emit("reshape", nibbles(b, n, k, dim), shape=groups), dtype=I8)
     q = b.emit("sub", q, b.emit("full", dtype=I8, shape=groups, value=8))
-    s = b.input("s", dtype, groups[:2], role="param")
+    s = b.input("s", dtype, groups[:2], role=InputRole.PARAM)
     weight = b.emit("mul", b.emit("cast", q, dtype=dtype), spread(b, s, *groups))
     arguments = [bytes_(n, k // 2), scales(*groups[:2]).to(to_torch(dtype))]
     return b.emit("reshape", weight, shape=(n, k)), arguments
@@ -120,8 +124,8 @@ def experts(m: int, four_bits: bool, dtype: DType) -> tuple[Graph, list[Tensor]]
     groups = (e, n, k // GROUP, GROUP)
     b = GraphBuilder("g")
     x = b.input("x", dtype, (e, m, k))
-    w = b.input("w", U8 if four_bits else I8, (e, n, k // (1 + four_bits)), role="buffer")
-    s = b.input("s", dtype, groups[:3], role="param")
+    w = b.input("w", U8 if four_bits else I8, (e, n, k // (1 + four_bits)), role=InputRole.BUFFER)
+    s = b.input("s", dtype, groups[:3], role=InputRole.PARAM)
     numbers = w
     if four_bits:
         low = b.emit("bit_and", w, b.emit("full", dtype=U8, shape=w.shape, value=15))
@@ -172,8 +176,8 @@ def test_the_bytes_of_the_weight_are_those_of_its_numbers() -> None:
 
 def test_a_weight_in_the_other_order() -> None:
     b = GraphBuilder("g")
-    x, w = b.input("x", F32, (5, 24)), b.input("w", I8, (24, 40), role="buffer")
-    s = b.input("s", F32, (40,), role="buffer")
+    x, w = b.input("x", F32, (5, 24)), b.input("w", I8, (24, 40), role=InputRole.BUFFER)
+    s = b.input("s", F32, (40,), role=InputRole.BUFFER)
     wide = b.emit("cast", w, dtype=F32)
     weight = b.emit("mul", wide, b.emit("expand", s, shape=(24, 40)))
     b.graph.results = [b.emit("matmul", x, weight)]
@@ -183,7 +187,7 @@ def test_a_weight_in_the_other_order() -> None:
 
 def test_half_types_widened_are_read_as_they_are() -> None:
     b = GraphBuilder("g")
-    x, w = b.input("x", F32, (2, 24)), b.input("w", BF16, (40, 24), role="param")
+    x, w = b.input("x", F32, (2, 24)), b.input("w", BF16, (40, 24), role=InputRole.PARAM)
     turned = b.emit("permute", b.emit("cast", w, dtype=F32), dims=(1, 0))
     b.graph.results = [b.emit("matmul", x, turned)]
     made = check(b.graph, whole(F32, 2, 24), whole(BF16, 40, 24), targets=TARGETS)
@@ -216,7 +220,7 @@ def test_factors_that_differ_for_every_number(m: int) -> None:
     """No group of them shares one: they stay with the numbers."""
     b = GraphBuilder("g")
     x = b.input("x", F32, (m, 24))
-    w, v = (b.input(name, I8, (40, 24), role="buffer") for name in ("w", "v"))
+    w, v = (b.input(name, I8, (40, 24), role=InputRole.BUFFER) for name in ("w", "v"))
     weight = b.emit("mul", *(b.emit("cast", each, dtype=F32) for each in (w, v)))
     b.graph.results = [b.emit("matmul", x, b.emit("permute", weight, dims=(1, 0)))]
     made = check(b.graph, whole(F32, m, 24), full(40, 24), full(40, 24), targets=TARGETS)
@@ -226,8 +230,8 @@ def test_factors_that_differ_for_every_number(m: int) -> None:
 def test_bytes_wrap_as_they_do_in_eager() -> None:
     """They are computed in i32, but keep eight bits wherever more could be seen."""
     b = GraphBuilder("g")
-    x, w = b.input("x", F32, (2, 24)), b.input("w", I8, (40, 24), role="buffer")
-    u = b.input("u", U8, (40, 24), role="buffer")
+    x, w = b.input("x", F32, (2, 24)), b.input("w", I8, (40, 24), role=InputRole.BUFFER)
+    u = b.input("u", U8, (40, 24), role=InputRole.BUFFER)
 
     def constant(value: int, dtype: DType) -> Value:
         return b.emit("full", dtype=dtype, shape=(40, 24), value=value)
@@ -246,7 +250,7 @@ def test_bytes_wrap_as_they_do_in_eager() -> None:
 def test_scales_that_are_no_parameters() -> None:
     b = GraphBuilder("g")
     x, s = b.input("x", F32, (3, 32)), b.input("s", F32, (40,))
-    w = b.input("w", I8, (40, 32), role="buffer")
+    w = b.input("w", I8, (40, 32), role=InputRole.BUFFER)
     weight = b.emit("mul", b.emit("cast", w, dtype=F32), spread(b, s, 40, 32))
     b.graph.results = [b.emit("matmul", x, b.emit("permute", weight, dims=(1, 0)))]
     check(b.graph, whole(F32, 3, 32), scales(40), full(40, 32), targets=TARGETS)

@@ -10,6 +10,7 @@ import torch
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, I64, DType
 from kernelmill.core.machine import profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from tests.compiled import check, graph, whole
 
@@ -32,8 +33,8 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]]
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-@pytest.mark.parametrize("role", ["param", "user"])
-def test_conv2d_with_bias_and_relu(name: str, role: str) -> None:
+@pytest.mark.parametrize("role", [InputRole.PARAM, InputRole.USER])
+def test_conv2d_with_bias_and_relu(name: str, role: InputRole) -> None:
     image, kernel, attrs = CONVOLUTIONS[name]
     b = GraphBuilder("g")
     x = b.input("x", F32, image)
@@ -81,7 +82,7 @@ def test_conv1d_and_conv3d(rank: int) -> None:
 def test_a_conv_whose_image_is_computed_padded_and_channels_last() -> None:
     b = GraphBuilder("g")
     x = b.input("x", F32, (2, 3, 6, 7), (3 * 42, 1, 21, 3))
-    weight = b.input("w", F32, (4, 3, 3, 3), role="param")
+    weight = b.input("w", F32, (4, 3, 3, 3), role=InputRole.PARAM)
     around = b.emit("pad", x, low=(0, 0, 1, 0), high=(0, 0, 2, 1), value=1.0)
     plain, computed = b.emit("conv", around, weight, **PLAIN), b.emit("tanh", x)
     found = b.emit("conv", computed, weight, **{**PLAIN, "padding": (1, 1)})
@@ -104,7 +105,7 @@ def test_a_conv_over_symbolic_images(size: int) -> None:
 def test_a_constant_image_whose_weights_vary(stride: int) -> None:
     attrs = {"stride": (stride,), "padding": (0,), "dilation": (1,), "groups": 1}
     b = GraphBuilder("g")
-    x, weight = b.input("x", F32, (1, 3, 40), role="param"), b.input("w", F32, (8, 3, 1))
+    x, weight = b.input("x", F32, (1, 3, 40), role=InputRole.PARAM), b.input("w", F32, (8, 3, 1))
     b.graph.results = [b.emit("conv", x, weight, **attrs)]
     check(b.graph, whole(F32, 1, 3, 40), whole(F32, 8, 3, 1))
 
@@ -114,7 +115,7 @@ def test_equal_convolutions_with_weights_that_are_constant_and_not() -> None:
     b = GraphBuilder("g")
     x, attrs = b.input("x", F32, (1, 16, 6, 6)), {**PLAIN, "padding": (1, 1)}
     strides = (16 * 36, 1, 6 * 16, 16)
-    for role in ("param", "user"):
+    for role in (InputRole.PARAM, InputRole.USER):
         weight = b.input(role, F32, (16, 16, 3, 3), role=role)
         found = b.emit("conv", x, weight, **attrs)
         b.graph.results.append(b.emit("layout", found, strides=strides))

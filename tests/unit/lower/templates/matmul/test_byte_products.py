@@ -8,6 +8,7 @@ import torch
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import F32, I8, I32, DType
 from kernelmill.core.machine import host, profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
@@ -83,7 +84,7 @@ def test_batches_and_the_epilogue() -> None:
 def with_weight(shape: tuple[int, int], dims: tuple[int, int]) -> Graph:
     b = GraphBuilder("g")
     x = b.input("x", I8, (7, shape[dims[0]]))
-    weight = b.input("w", I8, shape, role="param")
+    weight = b.input("w", I8, shape, role=InputRole.PARAM)
     b.graph.results = [matmul(b, x, b.emit("permute", weight, dims=dims))]
     return b.graph
 

@@ -10,6 +10,7 @@ import torch
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType, to_torch
 from kernelmill.core.machine import profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from tests.compiled import check, graph, lowered, program, whole
@@ -131,7 +132,7 @@ def linear(dtype: DType, *, layers: int = 1) -> Graph:
     """Linear layers that share one weight."""
     b = GraphBuilder("g")
     x = b.input("x", dtype, (9, 24))
-    weight = b.input("w", dtype, (24, 24), role="param")
+    weight = b.input("w", dtype, (24, 24), role=InputRole.PARAM)
     for _ in range(layers):
         x = b.emit("tanh", b.emit("matmul", x, b.emit("permute", weight, dims=(1, 0))))
     b.graph.results = [x]
@@ -160,7 +161,7 @@ def test_packing_follows_the_weight() -> None:
 def test_what_only_parameters_decide_is_computed_once() -> None:
     b = GraphBuilder("g")
     x = b.input("x", F32, (4, 16))
-    raw = b.input("w", F32, (16, 16), role="param")
+    raw = b.input("w", F32, (16, 16), role=InputRole.PARAM)
     total = b.emit("reshape", b.emit("reduce_sum", b.emit("exp", raw), dims=(1,)), shape=(16, 1))
     scaled = b.emit("div", raw, b.emit("expand", total, shape=(16, 16)))
     b.graph.results = [b.emit("matmul", x, scaled)]
@@ -172,7 +173,7 @@ def test_what_only_parameters_decide_is_computed_once() -> None:
 def test_a_parameter_that_is_updated_is_not_packed() -> None:
     b = GraphBuilder("g")
     x = b.input("x", F32, (4, 16))
-    weight = b.input("w", F32, (16, 16), role="param")
+    weight = b.input("w", F32, (16, 16), role=InputRole.PARAM)
     b.graph.results = [b.emit("matmul", x, weight)]
     b.graph.updates = [(weight, b.emit("neg", weight))]
     plan = check(b.graph, torch.randn(4, 16), torch.randn(16, 16), interpret=True).plan
@@ -192,7 +193,7 @@ def test_a_part_of_a_parameter_that_a_symbol_chooses_is_not_packed(start: int) -
     s = sym("s0", 0, 5)
     b.dim_input(s)
     x = b.input("x", F32, (4, 4))
-    weight = b.input("w", F32, (9, 8), role="param")
+    weight = b.input("w", F32, (9, 8), role=InputRole.PARAM)
     part = b.emit("slice", weight, dim=0, start=s, end=s + 4, step=1)
     b.graph.results = [b.emit("matmul", x, part), b.emit("matmul", x, b.emit("exp", part))]
     made = check(b.graph, start, torch.randn(4, 4), torch.randn(9, 8), interpret=True)

@@ -10,6 +10,7 @@ import torch
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, F16, F32, F64, I32, I64, DType
 from kernelmill.core.machine import profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.plan.ir import Launch
@@ -21,7 +22,8 @@ COUNTS = [(3, 0, 4, 1), (0, 0, 0, 8), (8, 0, 0, 0), (2, 1, 0, 2), (0, 0, 0, 0)]
 
 def products(
     dtype: DType = F32, rows: Dim = 8, groups: int = 4, depth: int = 40, columns: int = 20,
-    role: str = "param", turned: bool = False, followed: bool = False, ends: DType = I32,
+    role: InputRole = InputRole.PARAM, turned: bool = False, followed: bool = False,
+    ends: DType = I32,
 ) -> Graph:  # fmt: skip
     b = GraphBuilder("experts")
     x = b.input("x", dtype, (rows, depth))
@@ -63,10 +65,10 @@ def test_interpreter_and_other_processors() -> None:
     check(products(rows=5, groups=3, depth=6, columns=9), *given, targets=targets, interpret=True)
 
 
-@pytest.mark.parametrize("role", ["param", "user"])
+@pytest.mark.parametrize("role", [InputRole.PARAM, InputRole.USER])
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("dtype", [F64, F32, BF16, F16], ids=str)
-def test_dtypes_and_ways_in_which_weights_lie(dtype: DType, role: str, turned: bool) -> None:
+def test_dtypes_and_ways_in_which_weights_lie(dtype: DType, role: InputRole, turned: bool) -> None:
     graph = products(dtype, rows=21, groups=2, role=role, turned=turned)
     check(graph, *arguments((12, 8), dtype, rows=21, turned=turned))
 

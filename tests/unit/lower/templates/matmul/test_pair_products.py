@@ -10,6 +10,7 @@ from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.core.isa import Isa
 from kernelmill.core.machine import Machine, host, profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
@@ -88,7 +89,7 @@ def test_a_sum_of_many_products_stays_in_f32() -> None:
 def with_weight(shape: tuple[int, int], dims: tuple[int, int], k: int) -> Graph:
     b = GraphBuilder("g")
     x = b.input("x", BF16, (7, k))
-    weight = b.input("w", BF16, shape, role="param")
+    weight = b.input("w", BF16, shape, role=InputRole.PARAM)
     b.graph.results = [matmul(b, x, b.emit("permute", weight, dims=dims))]
     return b.graph
 

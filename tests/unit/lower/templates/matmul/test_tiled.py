@@ -15,6 +15,7 @@ from torch import Tensor
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, F32, I8, I32, U8, DType
 from kernelmill.core.machine import host, profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
@@ -31,7 +32,7 @@ def product(dtype: DType, result: DType, turned: str = "", weight: str = "") -> 
         b = GraphBuilder("g")
         operands: list[Value] = []
         for name, shape in (("a", (m, k)), ("b", (k, n))):
-            role = "param" if name in weight else "user"
+            role = InputRole.PARAM if name in weight else InputRole.USER
             lying = shape[::-1] if name in turned else shape
             value = b.input(name, dtype, lying, role=role)
             operands.append(b.emit("permute", value, dims=(1, 0)) if name in turned else value)

@@ -12,6 +12,7 @@ from torch import Tensor
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F16, F32, F64, DType
 from kernelmill.core.machine import profile
+from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
@@ -75,7 +76,7 @@ def one(name: str, last: bool = True, dtype: DType = F32) -> tuple[Graph, tuple[
     image, kernel, attrs = GEOMETRIES[name]
     b = GraphBuilder("g")
     x = b.input("x", dtype, image, channels_last(image) if last else None)
-    weight = b.input("w", dtype, kernel, role="param")
+    weight = b.input("w", dtype, kernel, role=InputRole.PARAM)
     found = b.emit("conv", x, weight, **{**PLAIN, **attrs})
     shape = tuple(int(str(size)) for size in found.shape)
     b.graph.results = [b.emit("layout", b.emit("neg", found), strides=channels_last(shape))]
@@ -119,7 +120,8 @@ def test_a_number_of_images_that_is_known_at_the_call(images: int) -> None:
     b = GraphBuilder("g")
     x = b.input("x", F32, (n, 8, 6, 7))
     for number in range(2):
-        weight = b.input(f"w{number}", F32, (16, 8 * (number + 1), 3, 3), role="param")
+        shape = (16, 8 * (number + 1), 3, 3)
+        weight = b.input(f"w{number}", F32, shape, role=InputRole.PARAM)
         x = b.emit("conv", x, weight, **{**PLAIN, "padding": (1, 1)})
     b.graph.results = [x]
     image = whole(F32, images, 8, 6, 7, low=-1, high=2)
@@ -150,7 +152,7 @@ class Net:
 
     def parameter(self, *shape: int) -> Value:
         self.inputs.append(torch.rand(shape) + 0.1)
-        return self.b.input(f"p{len(self.inputs)}", F32, shape, role="param")
+        return self.b.input(f"p{len(self.inputs)}", F32, shape, role=InputRole.PARAM)
 
     def conv(self, x: Value, outs: int, size: int = 3, stride: int = 1, groups: int = 1) -> Value:
         channels = int(str(x.shape[1])) // groups
@@ -365,7 +367,7 @@ def test_an_image_that_is_added_is_fetched_while_sums_are_made(dims: tuple[int, 
     shapes = (1, channels, size, size), (1, outs, size, size)
     x, y = (b.input(n, F32, s, channels_last(s)) for n, s in zip("xy", shapes, strict=True))
     kernel = (outs, channels, window, window)
-    weight = b.input("w", F32, kernel, role="param")
+    weight = b.input("w", F32, kernel, role=InputRole.PARAM)
     found = b.emit("conv", x, weight, **{**PLAIN, "padding": (window // 2,) * 2})
     b.graph.results = [b.emit("layout", b.emit("add", found, y), strides=channels_last(shapes[1]))]
     arguments = [strided(whole(F32, *shape, low=-2, high=3)) for shape in shapes]
@@ -387,7 +389,7 @@ def test_the_error_of_a_long_sum_is_that_of_short_chains(last: bool) -> None:
     shapes = (1, 256, 5, 5), (32, 256, 3, 3)
     b = GraphBuilder("g")
     x = b.input("x", F32, shapes[0], channels_last(shapes[0]) if last else None)
-    weight = b.input("w", F32, shapes[1], role="param")
+    weight = b.input("w", F32, shapes[1], role=InputRole.PARAM)
     found = b.emit("conv", x, weight, **PLAIN)
     if last:
         found = b.emit("layout", b.emit("neg", found), strides=channels_last((1, 32, 3, 3)))
