@@ -54,6 +54,25 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             [step("v", "Tensor.to", B, F64)],
         ),
     ),
+    "a dense copy of a view whose elements lie in one place": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 1)],
+            [step("w", "torch.as_strided", A, (2,), (0,)), step("v", "torch.clone", W)],
+        ),
+    ),
+    "views of a copy of a view of an argument": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 2)],
+            [
+                step("b", "torch.as_strided", A, (2, 2), (0, 1)),
+                step("w", "torch.clone", B, memory_format=torch.contiguous_format),
+                step("v u", "torch.split", W, 1),
+            ],
+            "v u",
+        ),
+    ),
     "strides of an expanded result": (
         (*DYNAMO, *SAVED),
         program(

@@ -110,7 +110,9 @@ class ResultImporter:
         memory = memory_of(value)
         if memory.node is not None and self._returned.setdefault(memory, node) is node:
             return value
-        kind = replace(kind, strides=value.type.strides)
+        lies = value.type.memory_strides
+        # Of elements that lie in one place a clone is dense.
+        kind = replace(kind, strides=strides if overlaps(shape, lies) else value.type.strides)
         return emit_aten(
             self.context.builder, "aten.clone.default", [value], {}, [kind], reason="a copy"
         )[0]

@@ -50,9 +50,9 @@ class _Copier:
         """The second graph with the copies, read by the views of them that are returned."""
         readers: dict[Node, Value] = {}
         for old, new in _values(before, self.after):
-            first = _first_view(new)
-            if memory_of(old) in self.copied and first is not None:
-                readers[first] = memory_of(old)
+            reader = _reader_of_memory(old, new)
+            if memory_of(old) in self.copied and reader is not None:
+                readers[reader] = memory_of(old)
         for node in self.after.nodes:
             if node in readers:
                 self._keep_reading(node, readers[node])
@@ -90,12 +90,12 @@ class _Copier:
         return self.copies[old]
 
 
-def _first_view(value: Value) -> Node | None:
-    """The first of the ATen calls that made a value as a view of another; None for no view."""
-    source = memory_of(value)
-    while value is not source:
-        assert value.node is not None
-        if value.node.operands[0] is source:
-            return value.node
-        value = value.node.operands[0]
-    return None
+def _reader_of_memory(old: Value, new: Value) -> Node | None:
+    """The ATen call behind `new` that reads what stands for the memory that `old` is a view of, as
+    many views behind `new` as that is behind `old`; None where `old` is no view."""
+    reader: Node | None = None
+    while memory_of(old) is not old and memory_of(new) is not new:
+        assert old.node is not None and new.node is not None
+        reader = new.node
+        old, new = old.node.operands[0], new.node.operands[0]
+    return reader
