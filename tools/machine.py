@@ -60,16 +60,19 @@ def versions() -> list[str]:
 
 
 def revision() -> str:
-    """The commit that is checked out; a + behind it says that files outside of docs are changed."""
+    """The commit that is checked out; a + behind it says that files outside of docs are changed.
+    "unknown" where the sources are no checkout."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(
             ["git", *arguments], capture_output=True, text=True, check=True
         ).stdout.strip()
 
-    return git("rev-parse", "--short=10", "HEAD") + "+" * bool(
-        git("diff", "HEAD", "--name-only", "--", ":!docs")
-    )
+    try:
+        changed = git("diff", "HEAD", "--name-only", "--", ":!docs")
+        return git("rev-parse", "--short=10", "HEAD") + "+" * bool(changed)
+    except (subprocess.CalledProcessError, FileNotFoundError):
+        return "unknown"
 
 
 def description() -> str:

@@ -17,6 +17,7 @@ from kernelmill.backend import get_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.isa import NAMED, why_not_here
 from kernelmill.inference import cache_compile, set_dim_gears
+from tests.torch_settings import settable
 
 TILES, NO_TILES = "x86-64-v4-amx-emulated", "x86-64-v2"
 K = 256
@@ -173,11 +174,13 @@ def test_the_setting_of_onednn_is_the_one_that_counts(setting: str) -> None:
             ("bf16", "medium"),
             ("none", "highest"),
         ):
-            part.fp32_precision = value
+            with settable():
+                part.fp32_precision = value
             try:
                 assert exactness(call(x), exact_product(model, x)) == name
             finally:
-                part.fp32_precision = "none"
+                with settable():
+                    part.fp32_precision = "none"
 
 
 def test_without_tiles_no_setting_changes_anything() -> None:

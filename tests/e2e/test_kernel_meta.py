@@ -69,7 +69,10 @@ print(y.tolist(), sum(report.compiled for report in reports))
 
 
 def square_process(folder: Path) -> str:
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "XDG_CACHE_HOME": str(folder),
+    }
     environment.pop("KERNELMILL_KERNEL_META")
     command = [sys.executable, "-c", SQUARE]
     done = subprocess.run(
@@ -80,7 +83,7 @@ def square_process(folder: Path) -> str:
 
 def test_a_square_leaves_three_files_and_the_next_process_compiles_nothing(tmp_path: Path) -> None:
     assert square_process(tmp_path) == "[1.0, 16.0, 81.0] 1"
-    info, launch, image = sorted((tmp_path / "kernel_meta").iterdir())
+    info, launch, image = sorted((tmp_path / "kernelmill" / "kernel_meta").iterdir())
     assert [p.suffix for p in (info, launch, image)] == [".info", ".json", ".o"]
     assert info.stem == launch.stem == image.stem
     assert info.stem.startswith("Square_")

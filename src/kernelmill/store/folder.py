@@ -96,7 +96,8 @@ class Folder:
         except (FileNotFoundError, PermissionError):
             return None
         except NotADirectoryError:
-            self.refuse(StoreError(self._not_a_folder()))
+            if os.path.lexists(self.path):
+                self.refuse(StoreError(self._not_a_folder()))
             return None
         weakref.finalize(self, os.close, descriptor)
         try:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kernelmill.runtime.precision import allowed_products
+from tests.torch_settings import settable
 
 _MKLDNN: Any = torch.backends.mkldnn
 
@@ -35,7 +36,7 @@ def test_of_onednn_and_of_all_backends(part: Any) -> None:
         part.fp32_precision = value
 
     for value, products in (("ieee", 6), ("tf32", 3), ("bf16", 1), ("none", 6)):
-        with setting(set_precision, value, "none"):
+        with settable(), setting(set_precision, value, "none"):
             assert allowed_products() == products
 
 
