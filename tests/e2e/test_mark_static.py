@@ -10,6 +10,7 @@ from torch._dynamo import mark_static, mark_static_address
 from kernelmill import get_backend
 from kernelmill.backend import capture
 from kernelmill.compiler import CompileReport, collect_reports
+from kernelmill.config import CompilerConfig
 from kernelmill.runtime.program import Program
 from tests.tolerances import assert_close
 
@@ -81,7 +82,10 @@ def test_what_does_not_depend_on_data_is_static(programs: list[Program]) -> None
 
 
 def test_a_static_address_is_packed(programs: list[Program]) -> None:
-    compiled = torch.compile(torch.matmul, backend=get_backend(), fullgraph=True)
+    config = CompilerConfig()
+    config.float32_pieces = False  # which are more than the weight's own bytes
+    backend = get_backend(compiler_config=config)
+    compiled = torch.compile(torch.matmul, backend=backend, fullgraph=True)
     # 768 columns are whole panels on every processor.
     x, weight = torch.randn(8, 256), torch.randn(256, 768) / 16
     mark_static_address(weight)

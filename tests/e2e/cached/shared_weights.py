@@ -5,6 +5,7 @@ import sys
 import torch
 from torch import nn
 
+from kernelmill.config import CompilerConfig
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.packing import Parameters
 
@@ -19,7 +20,11 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.layers = nn.Sequential(*[nn.Linear(96, 96) for _ in range(3)])
-        self.cached = cache_compile(self.run, cache_dir="cache", mmap_packed_weights=True)
+        config = CompilerConfig()
+        config.float32_pieces = False  # one piece of packed memory for each weight
+        self.cached = cache_compile(
+            self.run, config=config, cache_dir="cache", mmap_packed_weights=True
+        )
 
     def run(self, x):
         return self.layers(x)
