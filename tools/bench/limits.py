@@ -18,7 +18,6 @@ from functools import cache
 import torch
 
 from kernelmill import codegen
-from kernelmill.compiler.calibration import TILE_PRODUCTS, tile_kernel
 from kernelmill.core.dtype import BF16, I8, U8
 from kernelmill.core.isa import DotUnit, Isa, host_isa
 from kernelmill.runtime.linker import link_once
@@ -77,6 +76,9 @@ def peak_operations(kind: str) -> float | None:
 
 def tile_operations(unit: DotUnit, target: Isa) -> float:
     """The same of a unit for tiles, by the kernel that calibration measures it with."""
+    # Here, since these tools measure older sources too, which have no tiles.
+    from kernelmill.compiler.calibration import TILE_PRODUCTS, tile_kernel
+
     kernel = tile_kernel(unit)
     linked = link_once(kernel.name, codegen.compile_kernel(kernel, target))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
