@@ -9,6 +9,7 @@ from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import LINE_BYTES
+from kernelmill.lower.templates.matmul.block_tasks import BlockTasks
 from kernelmill.lower.templates.matmul.spec import Contraction, KeptInput
 
 
@@ -96,7 +97,7 @@ Sums = FromRegisters | ThroughScratch | InDepthBlocks
 
 
 @dataclass(frozen=True)
-class Blocked:
+class Blocked(BlockTasks):
     """Sums of a register tile stay in registers while k runs.
 
     lanes, rows, vectors    the register tile: `rows` x (`vectors` * `lanes`) sums
@@ -151,18 +152,6 @@ class Blocked:
     def panel_stride(self, spec: Contraction) -> int:
         """Elements between the rows of a panel of B in scratch."""
         return self.lanes * (self.vectors + self.run(spec))
-
-    def row_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along m."""
-        return ceildiv(ceildiv(spec.m, self.rows), self.row_tiles)
-
-    def column_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along n."""
-        return ceildiv(ceildiv(spec.n, self.width), self.column_tiles)
-
-    def tasks(self, spec: Contraction) -> Dim:
-        """The number of tasks; zero when there is nothing to compute."""
-        return product(spec.batch) * self.row_blocks(spec) * self.column_blocks(spec)
 
     def scratch(self, spec: Contraction) -> ScratchLayout:
         """The regions of a thread's scratch, each on a cache line of its own."""

@@ -14,6 +14,7 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.pieces import Magnitudes, are_ordinary
+from kernelmill.lower.templates.matmul.block_tasks import BlockTasks
 from kernelmill.lower.templates.matmul.blocked import (
     Blocked,
     InDepthBlocks,
@@ -34,7 +35,7 @@ _DEPTH_BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Pieced:
+class Pieced(BlockTasks):
     """Tasks by `tiled`, or by `exact` where their numbers are not ordinary: both cut C alike."""
 
     tiled: Tiled
@@ -96,18 +97,6 @@ class Pieced:
     def work(self) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
         return self.tiled.work
-
-    def row_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along m."""
-        return self.tiled.row_blocks(spec)
-
-    def column_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along n."""
-        return self.tiled.column_blocks(spec)
-
-    def tasks(self, spec: Contraction) -> Dim:
-        """The number of tasks; zero when there is nothing to compute."""
-        return self.tiled.tasks(spec)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
         """All of a thread's scratch, which both schedules use from its beginning."""

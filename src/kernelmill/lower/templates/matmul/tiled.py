@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
 from kernelmill.core.isa import TILE_ROWS
 from kernelmill.kernel.ir import SCRATCH, VType
 from kernelmill.lower.elements.views import ravel
@@ -21,6 +21,7 @@ from kernelmill.lower.emit.tiles import (
     copy_b_tiles,
     depth_tiles,
 )
+from kernelmill.lower.templates.matmul.block_tasks import BlockTasks
 from kernelmill.lower.templates.matmul.blocked import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand, loader
@@ -46,7 +47,7 @@ class TiledScratch:
 
 
 @dataclass(frozen=True)
-class Tiled:
+class Tiled(BlockTasks):
     """Blocks of tiles of sums stay in registers while k runs, and go to `store` through scratch.
 
     height                   rows of a tile of sums: all that there are, or those of whole tiles
@@ -93,18 +94,6 @@ class Tiled:
     def width(self) -> int:
         """Columns of a block."""
         return self.across * WORDS
-
-    def row_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along m."""
-        return ceildiv(ceildiv(spec.m, self.rows), self.row_tiles)
-
-    def column_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along n."""
-        return ceildiv(ceildiv(spec.n, self.width), self.column_tiles)
-
-    def tasks(self, spec: Contraction) -> Dim:
-        """The number of tasks; zero when there is nothing to compute."""
-        return product(spec.batch) * self.row_blocks(spec) * self.column_blocks(spec)
 
     def scratch(self, spec: Contraction) -> TiledScratch:
         """The regions of a thread's scratch, each on a cache line of its own."""

@@ -15,12 +15,8 @@ from kernelmill.lower.elements import pointwise
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.emit.tasks import task_index
 from kernelmill.lower.templates.scatter.schedule import ScatterSchedule
-from kernelmill.lower.templates.scatter.spec import (
-    Dims,
-    ScatterSpec,
-)
+from kernelmill.lower.templates.scatter.spec import Dims, ScatterSpec
 
-_BOOL_ENOUGH_TASKS = 8
 _LEAST_VECTORS = 4
 
 
