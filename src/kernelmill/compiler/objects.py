@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import (
+    FIRST_EXCEPTION,
+    CancelledError,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
 from kernelmill.compiler.kernel_info import Use, describe
 from kernelmill.compiler.progress import Progress
+from kernelmill.core.after_fork import track
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.isa import Isa
@@ -27,6 +35,8 @@ _WAITING = 1
 """Threads beyond the cores: one of them waits for the disk."""
 
 _NONE: Mapping[str, Isa] = {}
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -96,28 +106,57 @@ class KernelBuilds:
         self._programs: list[dict[str, Future[Entry]]] = []
         self._beside: list[Future[object]] = []
         self._progress = Progress()
+        self._changed = threading.Condition()
+        self._under_way = 0
+        self._ended = False
+        track(self)
+
+    def after_fork(self) -> None:
+        """See core/after_fork.py. What was under way is the parent's, and its threads too."""
+        self._changed = threading.Condition()
+        self._under_way = 0
+        self._ended = True
 
     def __enter__(self) -> KernelBuilds:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-        every: list[Future[Any]] = [*self._by_key.values(), *self._beside]
-        begun = [future for future in every if not future.cancelled()]
         try:
-            wait(begun)
+            self._end()
         except BaseException:
-            # Ctrl-C: what is under way has locks and files until it is done, which is soon. An
-            # interrupted join of a thread would count as one, so futures are waited for.
-            wait(begun)
+            # Ctrl-C: what is under way has locks and files until it is done, which is soon.
+            self._end()
             raise
-        finally:
-            self._pool.shutdown(wait=True)
-            self._progress.close()
+
+    def _end(self) -> None:
+        """Wait for the work under way; what has not begun never does."""
+        with self._changed:
+            self._ended = True
+            while self._under_way:
+                self._changed.wait()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        self._progress.close()
+
+    def _submit(self, work: Callable[[], Result]) -> Future[Result]:
+        # The pool's own lists do not tell what is under way: Ctrl-C in the middle of `submit`
+        # leaves a thread that the pool does not know, with work whose future nobody has.
+        def run() -> Result:
+            with self._changed:
+                if self._ended:
+                    raise CancelledError
+                self._under_way += 1
+            try:
+                return work()
+            finally:
+                with self._changed:
+                    self._under_way -= 1
+                    self._changed.notify_all()
+
+        return self._pool.submit(run)
 
     def beside(self, work: Callable[[], object]) -> None:
         """Have something else done too that a program needs and that calls LLVM."""
-        self._beside.append(self._pool.submit(work))
+        self._beside.append(self._submit(work))
 
     def begin(self, request: Request, isa: Isa | None = None) -> Future[Entry]:
         """Begin with a kernel, if it is a new one; `isa` if it is not for this one."""
@@ -129,7 +168,7 @@ class KernelBuilds:
         if isa is None:
             self._keys[number] = request.kernel, key  # which keeps the number its own
         if key.digest not in self._by_key:
-            self._by_key[key.digest] = self._pool.submit(job)
+            self._by_key[key.digest] = self._submit(job)
         return self._by_key[key.digest]
 
     def add(self, requests: Sequence[Request], others: Mapping[str, Isa] = _NONE) -> None:

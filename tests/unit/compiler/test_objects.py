@@ -98,20 +98,19 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(
 
 
 def test_ctrl_c_while_a_compile_under_way_is_waited_for_still_waits_for_it(
-    tmp_path, compiles, monkeypatch, python_raises_interrupts
+    tmp_path, compiles, python_raises_interrupts
 ):
     interrupted = threading.Event()
-    builds = KernelBuilds(Store(tmp_path / "k"), host().isa)
 
-    def wait(futures):
-        try:
-            return plain(futures)
-        except KeyboardInterrupt:
-            interrupted.set()
-            raise
+    class Builds(KernelBuilds):
+        def _end(self):
+            try:
+                super()._end()
+            except KeyboardInterrupt:
+                interrupted.set()
+                raise
 
-    plain = objects.wait
-    monkeypatch.setattr(objects, "wait", wait)
+    builds = Builds(Store(tmp_path / "k"), host().isa)
 
     def interrupt(_):
         while not interrupted.wait(0.1):  # a signal, since one in a wait for a lock has to end it
@@ -122,6 +121,35 @@ def test_ctrl_c_while_a_compile_under_way_is_waited_for_still_waits_for_it(
     builds.add(requests(1))
     with pytest.raises(KeyboardInterrupt), builds:
         pass
+    found = survey(str(tmp_path / "k"))
+    assert (found.count("ok"), found.leftovers) == (1, ())
+
+
+def test_ctrl_c_while_a_thread_of_the_pool_starts_still_waits_for_what_it_does(
+    tmp_path, compiles, monkeypatch
+):
+    begun, left = threading.Event(), threading.Event()
+    start = threading.Thread.start
+
+    def interrupted_start(thread):
+        start(thread)
+        assert begun.wait(60.0)
+        raise KeyboardInterrupt
+
+    def compile(_):
+        begun.set()
+        assert left.wait(60.0)
+        time.sleep(0.1)
+
+    compiles[1].append(compile)
+    leave = KernelBuilds.__exit__
+    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    monkeypatch.setattr(KernelBuilds, "__exit__", lambda *a: (left.set(), leave(*a))[1])
+    with (
+        pytest.raises(KeyboardInterrupt),
+        KernelBuilds(Store(tmp_path / "k"), host().isa) as builds,
+    ):
+        builds.add(requests(1))
     found = survey(str(tmp_path / "k"))
     assert (found.count("ok"), found.leftovers) == (1, ())
 
