@@ -2,37 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
-from typing import Any
+from typing import Annotated, Any
 
-from kernelmill.cli.folder import add_folder
+import typer
 
-
-def add_calibrate(commands: Any) -> None:
-    """Add `calibrate` to the command's subparsers."""
-    command = commands.add_parser(
-        "calibrate", help="measure this processor for the cost model, and keep its figures"
-    )
-    add_folder(command)
-    command.add_argument("--show", action="store_true", help="measure nothing: print what is kept")
-    command.set_defaults(command=calibrate)
+from kernelmill.cli.folder import Folder
+from kernelmill.cli.output import FINE, Json, examples, print_json
 
 
-def calibrate(options: argparse.Namespace) -> int:
-    """Measure, keep and print. With --show print what is kept, else the committed figures."""
+def add(app: typer.Typer) -> None:
+    """Add `calibrate`."""
+    shown = examples("kernelmill calibrate", "kernelmill calibrate --show --json")
+    app.command(epilog=shown)(calibrate)
+
+
+def calibrate(
+    show: Annotated[
+        bool, typer.Option("--show", help="Measure nothing: print what is kept.")
+    ] = False,
+    folder: Folder = None,
+    json: Json = False,
+) -> int:
+    """Measure this processor for the cost model, and keep its figures.
+
+    With --show print the figures that compiles use here: those kept, else the committed ones.
+    """
     # Imports torch, which the other commands do without.
     from kernelmill.compiler import calibration
     from kernelmill.core.isa import processor_name, withheld
     from kernelmill.store.store import open_store
 
-    store = open_store(options.folder)
-    machine = calibration.machine_for(store) if options.show else calibration.recalibrate(store)
+    store = open_store(folder)
+    machine = calibration.machine_for(store) if show else calibration.recalibrate(store)
+    figures = calibration.figures(machine)
+    if json:
+        print_json({
+            "processor": processor_name(), "machine": str(machine), "withheld": withheld(),
+            "figures": figures, "units": dict(calibration.UNITS),
+        })  # fmt: skip
+        return FINE
     print(f"{processor_name()}: {machine}")
     if withheld():
         print(f"  {withheld()}")
-    for name, value in calibration.figures(machine).items():
+    for name, value in figures.items():
         print(f"  {name:10} {calibration.UNITS[name]:38} {_text(value)}")
-    return 0
+    return FINE
 
 
 def _text(value: Any) -> str:

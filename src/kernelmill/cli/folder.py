@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated
 
+import typer
 
-def add_folder(command: argparse.ArgumentParser) -> None:
-    """Add the option; None when it is not given."""
-    command.add_argument(
+Folder = Annotated[
+    str | None,
+    typer.Option(
         "--folder",
-        help="default: KERNELMILL_KERNEL_META, else kernelmill/kernel_meta in $XDG_CACHE_HOME or "
-        "~/.cache",
-    )
+        metavar="DIR",
+        help="Of compiled kernels. Default: KERNELMILL_KERNEL_META, else kernelmill/kernel_meta in "
+        "$XDG_CACHE_HOME or ~/.cache.",
+        show_default=False,
+    ),
+]
+"""None when it is not given."""

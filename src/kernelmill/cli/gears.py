@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
-import argparse
+from typing import Annotated, Literal
 
+import typer
+
+from kernelmill.cli.output import FINE, Json, examples, print_json
 from kernelmill.gears.shape_log import read_shapes
 
 
-def add_gears(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command to the parser of `kernelmill`."""
-    gears = commands.add_parser("gears", help="the sizes that models are compiled for")
-    actions = gears.add_subparsers(required=True, metavar="ACTION")
-    action = actions.add_parser(
-        "suggest", help="propose gears with little padding for recorded calls"
+def add(app: typer.Typer) -> None:
+    """Add `gears` with its actions."""
+    actions = typer.Typer(no_args_is_help=True)
+    shown = examples(
+        "kernelmill gears suggest shapes.jsonl", "kernelmill gears suggest shapes.jsonl --max 3"
     )
-    action.add_argument("log", help="a file of kernelmill.inference.record_shapes")
-    action.add_argument("--max", type=int, default=8, help="how many gears; default: 8")
-    action.add_argument(
-        "--policy",
-        choices=("zip", "product"),
-        default="zip",
-        help="how gears combine",
+    app.add_typer(
+        actions, name="gears", help="The sizes that models are compiled for.", epilog=shown
     )
-    action.add_argument("--small", action="store_true", help="gears 0 and 1 are allowed")
-    action.set_defaults(command=suggest_gears)
+    actions.command("suggest", epilog=shown)(suggest)
 
 
-def suggest_gears(options: argparse.Namespace) -> int:
-    """Print what the gears cost and the code that sets them."""
+def suggest(
+    log: Annotated[
+        str, typer.Argument(metavar="LOG", help="A file of kernelmill.inference.record_shapes.")
+    ],
+    max: Annotated[int, typer.Option("--max", min=1, help="How many gears.")] = 8,
+    policy: Annotated[
+        Literal["zip", "product"], typer.Option("--policy", help="How gears combine.")
+    ] = "zip",
+    small: Annotated[bool, typer.Option("--small", help="Gears 0 and 1 are allowed.")] = False,
+    json: Json = False,
+) -> int:
+    """Propose gears with little padding for recorded calls, as code that sets them."""
     # Imports numpy, which the other commands do without.
-    from kernelmill.gears.suggest import suggest
+    from kernelmill.gears import suggest as suggestions
 
-    with open(options.log, encoding="utf-8") as log:
-        calls = read_shapes(log)
-    found = suggest(calls, options.max, options.policy, 0 if options.small else 2)
-    print(f"# {found.summary()}")
-    print(found.code(), end="")
-    return 0
+    with open(log, encoding="utf-8") as opened:
+        calls = read_shapes(opened)
+    found = suggestions.suggest(calls, max, policy, 0 if small else 2)
+    if json:
+        print_json({"summary": found.summary(), "code": found.code()})
+    else:
+        print(f"# {found.summary()}")
+        print(found.code(), end="")
+    return FINE

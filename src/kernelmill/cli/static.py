@@ -2,60 +2,91 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Annotated
 
-from kernelmill import static_kernels
-from kernelmill.cli.folder import add_folder
+import typer
 
+from kernelmill.cli.folder import Folder
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
 
-def add_static(commands: Any) -> None:
-    """Add `static` with its actions to the command's subparsers."""
-    static = commands.add_parser("static", help="static kernels of recorded operators")
-    actions = static.add_subparsers(required=True, metavar="ACTION")
-    compile = actions.add_parser("compile", help="compile them into the kernel folder")
-    build = actions.add_parser("build", help="compile them, and pack them as a .run file")
-    for action in (compile, build):
-        action.add_argument("path", help="a log of recorded operators, or a folder of documents")
-        action.add_argument("--jobs", type=_jobs, default=0, help="default: one a processor")
-        action.add_argument(
-            "--target", default="native", help="native, x86-64-v2, -v3 or -v4; default: %(default)s"
-        )
-        add_folder(action)
-    compile.set_defaults(command=compile_log)
-    build.add_argument("--wheel", action="store_true", help="a wheel for pip instead")
-    build.add_argument("--output", default=".", metavar="DIR", help="where the package goes")
-    build.add_argument("--name", default="", help="of the package; default: static_kernel_TIME")
-    build.set_defaults(command=build_package)
+if TYPE_CHECKING:
+    from kernelmill.static_kernels import Built
+
+Log = Annotated[
+    str,
+    typer.Argument(metavar="LOG", help="A log of recorded operators, or a folder of documents."),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", min=1, help="Compiles at a time. Default: one a processor."),
+]
+Target = Annotated[
+    str, typer.Option("--target", metavar="ISA", help="native, x86-64-v2, -v3 or -v4.")
+]
 
 
-def _jobs(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError("expected a whole number above 0")
-    return int(text)
-
-
-def compile_log(options: argparse.Namespace) -> int:
-    """Compile, print what was done. Returns 1 when an operator failed."""
-    done = static_kernels.compile_log(options.path, options.jobs, options.target, options.folder)
-    return _tell(done)
-
-
-def build_package(options: argparse.Namespace) -> int:
-    """Compile and pack, print what was done. Returns 1 when an operator failed."""
-    done = static_kernels.build(
-        options.path, options.output, wheel=options.wheel, name=options.name, jobs=options.jobs,
-        target=options.target, folder=options.folder,
+def add(app: typer.Typer) -> None:
+    """Add `static` with its actions."""
+    actions = typer.Typer(no_args_is_help=True)
+    compiling = "kernelmill static compile operators.log"
+    packing = "kernelmill static build operators.log --wheel"
+    app.add_typer(
+        actions, name="static", help="Static kernels of recorded operators.",
+        epilog=examples(compiling, packing),
     )  # fmt: skip
-    return _tell(done)
+    actions.command("compile", epilog=examples(compiling, f"{compiling} --jobs 2"))(compile_log)
+    actions.command("build", epilog=examples(packing))(build_package)
 
 
-def _tell(done: static_kernels.Built) -> int:
+def compile_log(
+    path: Log, jobs: Jobs = None, target: Target = "native", folder: Folder = None,
+    json: Json = False,
+) -> int:  # fmt: skip
+    """Compile them into the kernel folder; exit code 1 when an operator failed."""
+    from kernelmill import static_kernels
+
+    return _tell(static_kernels.compile_log(path, jobs or 0, target, folder), json)
+
+
+def build_package(
+    path: Log,
+    jobs: Jobs = None,
+    target: Target = "native",
+    folder: Folder = None,
+    wheel: Annotated[bool, typer.Option("--wheel", help="A wheel for pip instead.")] = False,
+    output: Annotated[
+        str, typer.Option("--output", metavar="DIR", help="Where the package goes.")
+    ] = ".",
+    name: Annotated[
+        str,
+        typer.Option(
+            "--name", help="Of the package. Default: static_kernel_TIME.", show_default=False
+        ),
+    ] = "",
+    json: Json = False,
+) -> int:
+    """Compile them, and pack them as a .run file; exit code 1 when an operator failed."""
+    from kernelmill import static_kernels
+
+    done = static_kernels.build(
+        path, output, wheel=wheel, name=name, jobs=jobs or 0, target=target, folder=folder
+    )
+    return _tell(done, json)
+
+
+def _tell(done: Built, json: bool) -> int:
+    code = FOUND if done.failures else FINE
+    if json:
+        print_json({
+            "operators": done.operators, "compiled": done.compiled, "path": done.path or None,
+            "failures": [{"operator": one, "reason": why} for one, why in done.failures],
+        })  # fmt: skip
+        return code
     for operator, reason in done.failures:
         print(f"failed: {operator}: {reason}", file=sys.stderr)
     print(
         f"{done.operators} operators, {done.compiled} compiled now, {len(done.failures)} failed"
         + (f"; {done.path}" if done.path else "")
     )
-    return 1 if done.failures else 0
+    return code

@@ -8,6 +8,7 @@
     ├── InputError          a bad argument of a compiled program; names it (also a ValueError)
     │   └── GearError           ... a size outside the gears, or gears that break their rules
     │       └── GearTypeError       ... by their type (also a TypeError)
+    ├── UserCodeError       code that a command was given does not import, or raised
     ├── UnsupportedError    a stage cannot carry this; its caller falls back to ATen
     ├── VerificationError   an IR broke its own rules; names the pass that broke it
     ├── CodegenError        LLVM refused what we generated
@@ -49,6 +50,11 @@ class GearError(InputError):
 
 class GearTypeError(GearError, TypeError):
     """Gears of the wrong type."""
+
+
+class UserCodeError(KernelmillError):
+    """A user's module, factory or model raised. The message ends with their part of the
+    traceback."""
 
 
 class UnsupportedError(KernelmillError):

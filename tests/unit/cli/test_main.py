@@ -1,12 +1,17 @@
 """The `kernelmill` command over a folder with good, damaged, incomplete and left-over files."""
 
+import contextlib
+import json
 import os
+import pty
 import subprocess
 import sys
 
 import pytest
+import typer
 
-from kernelmill.cli.main import main
+from kernelmill.cli import cache
+from kernelmill.cli.main import build_app, main
 from kernelmill.core.version import VERSION
 from kernelmill.store import Store
 from kernelmill.store.entry import encode
@@ -25,9 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_version(capsys):
-    with pytest.raises(SystemExit) as end:
-        main(["--version"])
-    assert end.value.code == 0
+    assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"kernelmill {VERSION}\n"
 
 
@@ -76,13 +79,124 @@ def test_a_folder_not_to_be_trusted_is_an_error_with_the_fix(folder, capsys):
     assert "chmod" in capsys.readouterr().err
 
 
-def test_the_command_does_not_import_torch():
-    source = "import sys, kernelmill.cli.main; print('torch' in sys.modules)"
+QUICK = [
+    ["--help"],
+    ["lower", "--help"],
+    ["--nonsense"],
+    ["nonsense"],
+    ["cache", "gc"],
+    ["cache", "ls"],
+    ["cache", "verify"],
+    ["gears", "suggest", "/nowhere/log"],
+]
+
+
+def test_help_wrong_usage_and_the_folder_do_not_import_torch(folder):
+    source = f"""
+import sys
+from kernelmill.cli.main import main
+codes = [main(arguments) for arguments in {QUICK}]
+print(codes, [name for name in ("torch", "llvmlite") if name in sys.modules], file=sys.stderr)
+"""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     run = subprocess.run(
         [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True
     )
-    assert run.stdout == "False\n"
+    assert run.stderr.splitlines()[-1] == "[0, 0, 2, 2, 2, 0, 0, 2] []"
+
+
+def _commands(group, path=()):
+    """Every command and group below, as the words that are typed."""
+    for name, command in group.commands.items():
+        yield (*path, name)
+        if hasattr(command, "commands"):
+            yield from _commands(command, (*path, name))
+
+
+COMMANDS = list(_commands(typer.main.get_command(build_app())))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_help_has_examples_that_are_read_on_60_columns(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main([*command, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 60
+    examples = [line.strip() for line in lines[lines.index(f"{' Examples:':60}") + 1 :]]
+    assert any(line.startswith(" ".join(["kernelmill", *command])) for line in examples)
+
+
+def test_names_that_are_mistyped_are_refused_with_what_is_near(capsys):
+    assert main(["cashe", "ls"]) == 2
+    assert "Did you mean 'cache'?" in capsys.readouterr().err
+    assert main(["cache", "ls", "--jsn"]) == 2
+    assert "--json" in capsys.readouterr().err
+
+
+def test_json_has_the_facts_of_the_text(folder, tmp_path, capsys):
+    (folder / f"Square_{key(0).digest}.o").write_bytes(b"")
+    assert main(["cache", "ls", "--json"]) == 0
+    (listed,) = json.loads(capsys.readouterr().out)
+    assert listed["folder"] == str(folder)
+    states = {row["name"]: (row["state"], row["bytes"]) for row in listed["kernels"]}
+    assert states[f"Square_{key(1).digest}"] == ("ok", 2004)
+    assert main(["cache", "verify", "--json"]) == 1
+    (checked,) = json.loads(capsys.readouterr().out)
+    assert (checked["ok"], checked["bad"]) == (2, 1)
+    assert [row["name"] for row in checked["damaged"]] == [f"Square_{key(0).digest}"]
+    archive = str(tmp_path / "kernels.tar")
+    assert main(["cache", "export", archive, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"exported": 2, "file": archive}
+    assert main(["cache", "gc", "--max-size", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["left_bytes"] == 0
+    assert main(["cache", "import", archive, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["added"] == 2
+
+
+def test_colours_are_for_terminals_and_not_where_NO_COLOR_says_so(tmp_path):
+    """Help into a pipe, on a terminal, and on one with NO_COLOR."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TERM": "xterm-256color"}
+    environment.pop("NO_COLOR", None)
+    command = [sys.executable, "-m", "kernelmill", "cache", "--help"]
+    piped = subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+    assert b"\x1b[" not in piped and b"verify" in piped
+    assert b"36m" in on_terminal(command, environment)
+    assert b"36m" not in on_terminal(command, environment | {"NO_COLOR": "1"})
+
+
+def on_terminal(command, environment):
+    """What a command writes to a terminal."""
+    parent, child = pty.openpty()
+    with subprocess.Popen(command, env=environment, stdout=child, stderr=child, stdin=child) as run:
+        os.close(child)
+        written = b""
+        with contextlib.suppress(OSError):  # the end of the terminal
+            while part := os.read(parent, 65536):
+                written += part
+    os.close(parent)
+    assert run.returncode == 0
+    return written
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(folder):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "kernelmill", "cache", "ls", "--json"]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as run:
+        assert run.stdout is not None and run.stderr is not None
+        run.stdout.close()
+        assert run.stderr.read() == b""
+    assert run.returncode == 141
+
+
+def test_ctrl_c_is_exit_code_130(monkeypatch, folder, capsys):
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cache, "survey", interrupted)
+    assert main(["cache", "ls"]) == 130
+    assert capsys.readouterr().out == ""
 
 
 def test_gc_export_import_and_why(folder, tmp_path, capsys):
@@ -101,6 +215,5 @@ def test_gc_export_import_and_why(folder, tmp_path, capsys):
 
 
 def test_a_size_that_cannot_be_read(folder, capsys):
-    with pytest.raises(SystemExit):
-        main(["cache", "gc", "--max-size", "much"])
+    assert main(["cache", "gc", "--max-size", "much"]) == 2
     assert "'much' is no size" in capsys.readouterr().err

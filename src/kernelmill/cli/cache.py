@@ -1,0 +1,174 @@
+"""`kernelmill cache`: the folder of compiled kernels, and kept methods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from kernelmill.cli.folder import Folder
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
+from kernelmill.core.errors import StoreError
+from kernelmill.store import default_folders
+from kernelmill.store.survey import survey
+from kernelmill.store.upkeep import (
+    collect,
+    explain_difference,
+    export_archive,
+    import_archive,
+    parse_size,
+)
+
+
+def add(app: typer.Typer) -> None:
+    """Add `cache` with its actions."""
+    actions = typer.Typer(no_args_is_help=True)
+    app.add_typer(
+        actions, name="cache", help="The folder of compiled kernels.",
+        epilog=examples(
+            "kernelmill cache ls", "kernelmill cache verify",
+            "kernelmill cache gc --max-size 2G",
+        ),
+    )  # fmt: skip
+    one = "kernelmill cache "
+    actions.command("ls", epilog=examples(f"{one}ls", f"{one}ls --json"))(list_entries)
+    actions.command("verify", epilog=examples(f"{one}verify"))(verify)
+    actions.command("gc", epilog=examples(f"{one}gc --max-size 500M"))(collect_garbage)
+    actions.command("export", epilog=examples(f"{one}export kernels.tar"))(export)
+    actions.command("import", epilog=examples(f"{one}import kernels.tar"))(import_kernels)
+    actions.command("why", epilog=examples(f"{one}why Map_3f2a Map_91c0"))(why)
+    actions.command("show", epilog=examples(f"{one}show ~/.cache/kernelmill"))(show)
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+Name = Annotated[
+    str, typer.Argument(metavar="KERNEL", help="Its name, or the beginning of its digest.")
+]
+Archive = Annotated[str, typer.Argument(metavar="FILE", help="The archive.")]
+MaxSize = Annotated[
+    int, typer.Option("--max-size", parser=_size, metavar="SIZE", help="2G, 500M, ...")
+]
+
+
+def _read_from(folder: str | None) -> Sequence[str]:
+    """The named folder, which must be there, or all default ones."""
+    if folder and not os.path.isdir(folder):
+        raise StoreError(f"no folder {folder}")
+    return (folder,) if folder else default_folders()
+
+
+def _written_to(folder: str | None) -> str:
+    """The named folder, or the default one that is written to: read-only ones in front of it are
+    somebody else's."""
+    return folder or default_folders()[-1]
+
+
+def list_entries(folder: Folder = None, json: Json = False) -> int:
+    """List the kernels, with the size of each in bytes."""
+    found = {os.path.abspath(each): survey(each) for each in _read_from(folder)}
+    if json:
+        print_json([{"folder": path, "kernels": each.rows} for path, each in found.items()])
+        return FINE
+    for path, each in found.items():
+        for row in each.rows:
+            print(f"{row.bytes:>10}  {row.state:10}  {row.name}")
+        total = sum(row.bytes for row in each.rows)
+        print(f"{len(each.rows)} kernels, {total} bytes of objects in {path}")
+    return FINE
+
+
+def verify(folder: Folder = None, json: Json = False) -> int:
+    """Check every file; exit code 1 when one is damaged."""
+    found = {os.path.abspath(each): survey(each) for each in _read_from(folder)}
+    code = FOUND if any(each.count("bad") for each in found.values()) else FINE
+    states = ("ok", "incomplete", "bad")
+    if json:
+        print_json([
+            {
+                "folder": path, **{state: each.count(state) for state in states},
+                "damaged": [row for row in each.rows if row.state == "bad"],
+                "leftovers": each.leftovers,
+            }
+            for path, each in found.items()
+        ])  # fmt: skip
+        return code
+    for path, each in found.items():
+        for row in each.rows:
+            if row.state == "bad":
+                print(f"bad: {row.reason}")
+        for leftover in each.leftovers:
+            print(f"left over, may be deleted: {leftover}")
+        counts = ", ".join(f"{each.count(state)} {state}" for state in states)
+        print(f"{counts}, {len(each.leftovers)} left over in {path}")
+    return code
+
+
+def collect_garbage(max_size: MaxSize, folder: Folder = None, json: Json = False) -> int:
+    """Remove least recently used kernels that no process uses, until SIZE is left."""
+    path = _read_from(folder)[-1]
+    done = collect(path, max_size)
+    if json:
+        print_json({"folder": os.path.abspath(path), **vars(done)})
+        return FINE
+    print(
+        f"removed {done.removed} kernels, {done.removed_bytes} bytes, and {done.leftovers} "
+        f"leftovers; {done.left_bytes} bytes left ({done.in_use} kernels in use) in "
+        f"{os.path.abspath(path)}"
+    )
+    return FINE
+
+
+def export(file: Archive, folder: Folder = None, json: Json = False) -> int:
+    """Write all good kernels into one tar file."""
+    count = export_archive(_read_from(folder)[-1], file)
+    if json:
+        print_json({"exported": count, "file": file})
+    else:
+        print(f"exported {count} kernels to {file}")
+    return FINE
+
+
+def import_kernels(file: Archive, folder: Folder = None, json: Json = False) -> int:
+    """Take over the kernels of such a file, each checked; exit code 1 when some are refused."""
+    path = _written_to(folder)
+    done = import_archive(path, file)
+    if json:
+        print_json({"folder": os.path.abspath(path), **vars(done)})
+        return FOUND if done.refused else FINE
+    for line in done.refused:
+        print(f"refused: {line}")
+    print(
+        f"imported {done.added} kernels, {done.present} were there, {len(done.refused)} refused "
+        f"in {os.path.abspath(path)}"
+    )
+    return FOUND if done.refused else FINE
+
+
+def why(first: Name, second: Name, folder: Folder = None) -> int:
+    """Say why two kernels are two: the ingredients that differ, and lines only one has."""
+    lines = explain_difference(_read_from(folder)[-1], first, second)
+    print("\n".join(lines) if lines else "the same in every ingredient")
+    return FINE
+
+
+def show(
+    path: Annotated[
+        str,
+        typer.Argument(
+            metavar="PATH", help="An entry's .kmill, the folder of a method, or one above."
+        ),
+    ],
+) -> int:
+    """Show what cache_compile has kept, as text."""
+    from kernelmill.inference import readable_cache
+
+    readable_cache(path)
+    return FINE

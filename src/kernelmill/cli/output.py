@@ -1,0 +1,53 @@
+"""What commands print: JSON for programs, and examples below a command's help."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, is_dataclass
+from typing import Annotated, Any
+
+import typer
+
+FINE = 0
+FOUND = 1
+"""The command ran, and what it looked at is not in order."""
+
+REFUSED = 2
+"""Wrong usage, or something that is missing: nothing was done."""
+
+USER_CODE = 3
+"""Code that the command was given does not import, or raised."""
+
+INTERRUPTED = 130
+"""Ctrl-C, as shells count it: 128 and the number of the signal."""
+
+READER_GONE = 141
+"""What reads standard output has closed it: 128 and the number of the signal."""
+
+EXIT_CODES = """Exit codes:
+  0    fine
+  1    something is wrong: damage, a failure, a finding
+  2    wrong usage, or a file or folder that cannot be used
+  3    the code that was given does not import, or raised
+  130  interrupted"""
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+"""The option of commands that print JSON too."""
+
+
+def print_json(value: Any) -> None:
+    """Print a value of JSON's types and dataclasses of them, as one document."""
+    print(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    return str(value)
+
+
+def examples(*commands: str) -> str:
+    """The text below a command's help. Keep lines below 56 columns, so that none is wrapped on a
+    terminal of 60."""
+    escaped = [command.replace("[", r"\[") for command in commands]
+    return "\n".join(["Examples:", *(f"  {command}" for command in escaped)])
