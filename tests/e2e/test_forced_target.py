@@ -200,7 +200,7 @@ def test_a_level_in_the_environment_bounds_files(
     x, model, file = torch.randn(5, 24), Model(tmp_path / "cache"), tmp_path / "model.kmill"
     kernelmill.aot.compile(model.run, (x,), path=file, config=forced_config(3))
     force(monkeypatch, 2)
-    with pytest.raises(UnsupportedError, match=r"v3 -, and KERNELMILL_TARGET is x86-64-v2"):
+    with pytest.raises(UnsupportedError, match="is x86-64-v3, and KERNELMILL_TARGET is x86-64-v2"):
         kernelmill.aot.load(file, rebuild=False)
     with torch.no_grad():
         assert_close(kernelmill.aot.load(file)(x), model(x))
@@ -230,7 +230,7 @@ def test_a_file_may_be_for_another_machine(
         kernelmill.aot.compile(model.run, (x,), path=file, config=config)
         assert targets(kernels) == {str(NAMED[name])}
         with pytest.raises(
-            UnsupportedError, match=rf"{name} -, and this machine .*lacks.* {missing}"
+            UnsupportedError, match=f"is {name}, and this machine .*lacks.* {missing}"
         ):
             kernelmill.aot.load(file, rebuild=False)
         with torch.no_grad():
@@ -240,6 +240,51 @@ def test_a_file_may_be_for_another_machine(
     if int(name[-1]) in TARGETS:
         with torch.no_grad():
             assert_close(kernelmill.aot.load(file, rebuild=False)(x), model(x))
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_any_target_can_be_named(
+    kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    x, model, file = torch.randn(5, 24), Model(tmp_path / "cache"), tmp_path / "model.kmill"
+    kernelmill.aot.compile(model.run, (x,), path=file, target=name)
+    assert ingredients(file)["kernel.isa"] == str(NAMED[name])
+    assert targets(kernels) == {str(NAMED[name])}
+    isa._forced.cache_clear()
+    monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "elsewhere"))
+    runs = not isa.why_not_here(NAMED[name])
+    if not runs:
+        with pytest.raises(UnsupportedError, match=f"its instruction set is {name}, and this"):
+            kernelmill.aot.load(file, rebuild=False)
+    with torch.no_grad():
+        assert_close(kernelmill.aot.load(file)(x), model(x))
+    rebuilt = set() if runs else {str(host_isa())}
+    assert targets(tmp_path / "elsewhere") == rebuilt
+
+
+def test_the_target_goes_before_the_config(kernels: Path, tmp_path: Path) -> None:
+    config, file = forced_config(4), tmp_path / "model.kmill"
+    kernelmill.aot.compile(
+        torch.nn.Linear(3, 3), (torch.ones(2, 3),), path=file, target="x86-64-v2", config=config
+    )
+    assert config.target == "x86-64-v4"
+    assert targets(kernels) == {str(NAMED["x86-64-v2"])}
+    with pytest.raises(ConfigError, match="target"):
+        kernelmill.aot.compile(torch.nn.Linear(3, 3), (torch.ones(2, 3),), target="i386")
+
+
+def test_a_file_that_cannot_be_compiled_here_is_refused(
+    kernels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "model.kmill"
+    kernelmill.aot.compile(
+        torch.nn.Linear(3, 3), (torch.ones(2, 3),), path=file, target="x86-64-v3"
+    )
+    flags = frozenset(NAMED["x86-64-v2"].cpu_flags)
+    monkeypatch.setattr(isa, "cpuinfo_flags", lambda: flags)
+    monkeypatch.setitem(sys.modules, "kernelmill.aot.compiled", None)  # as without LLVM
+    with pytest.raises(UnsupportedError, match=r"is x86-64-v3, .*lacks .*It cannot be compiled"):
+        kernelmill.aot.load(file)
 
 
 def check_objects(file: Path, isa: Isa) -> None:

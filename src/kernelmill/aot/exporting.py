@@ -28,6 +28,7 @@ from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import where_of
 from kernelmill.artifact.tensors import WeightLayout
+from kernelmill.backend.entry import configured
 from kernelmill.backend.guards import conditions_of
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig
@@ -48,17 +49,20 @@ def compile(
     *,
     path: str | os.PathLike[str] | None = None,
     dynamic_shapes: Any = None,
+    target: str | None = None,
     config: CompilerConfig | None = None,
     custom_decompositions: Decompositions | None = None,
     mmap_packed_weights: bool = False,
 ) -> str:
-    """Compile for this machine, or what `config.target` names, and write all that is needed to run
-    into one file; returns its path.
+    """Compile for this machine, or what `target` names, and write all that is needed to run into
+    one file; returns its path.
 
     program         an ExportedProgram, a module, or a function or method of tensors
     args, kwargs    arguments to trace a module or function with
     dynamic_shapes  which sizes vary, as torch.export.export takes it
     path            the file; default: the name of what is compiled + ".kmill" in this folder
+    target          the instruction set, as config.target takes it and in its place; any machine
+                    that has its instructions runs the file, whether or not this one does
     custom_decompositions   operator overload -> function that is traced in its place
 
     mmap_packed_weights     keep the weights packed as well: they take room twice in the file, and
@@ -72,6 +76,8 @@ def compile(
     config = CompilerConfig() if config is None else config
     if not isinstance(config, CompilerConfig):  # type: ignore[reportUnnecessaryIsInstance]
         raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
+    if target is not None:
+        config = configured(config, options={"target": target})
     check_target(config, mmap_packed_weights)
     name = _name_of(program)
     file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.aot.requirements import check_torch, other_machine
 from kernelmill.artifact.bind import Bound
 from kernelmill.artifact.binder import Binder
 from kernelmill.artifact.container import KMILL, Artifact, read_artifact
@@ -18,11 +19,8 @@ from kernelmill.artifact.packed_weights import PacksOfFile, bind_weights
 from kernelmill.artifact.program_set import ProgramSet, program_set
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.config.compiler_config import CompilerConfig
-from kernelmill.core import knobs
 from kernelmill.core.errors import InputError, KernelmillError, UnsupportedError
-from kernelmill.core.isa import host_isa, machine_isa, parse_isa, why_not_here
 from kernelmill.core.log import get_logger
-from kernelmill.core.version import ABI_VERSION
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.sealed import SealedFile
 
@@ -35,11 +33,13 @@ def load(
     """The program in a file of `kernelmill.aot.compile`, ready to call.
 
     rebuild        on a processor that cannot run the file's code, compile its graph for this one
-                   (seconds); False: UnsupportedError says what it lacks
+                   (seconds) through the kernel folder; False: UnsupportedError says what it lacks
     check_weights  compare the checksum of the weights too, which reads them all
 
-    FileNotFoundError when there is no such file. StoreError when it is damaged, of a format that
-    this kernelmill does not read, or could have been written by another user.
+    UnsupportedError too when it calls operators of torch and was compiled with another minor
+    version of it; one that calls none runs, with a warning. FileNotFoundError when there is no
+    such file. StoreError when it is damaged, of a format that this kernelmill does not read, or
+    could have been written by another user.
     """
     artifact = read_artifact(SealedFile(path, KMILL, writable=True), check_weights)
     name = os.path.abspath(path)
@@ -53,16 +53,19 @@ def load(
 
 
 def _for_this_machine(artifact: Artifact, name: str, rebuild: bool) -> Artifact:
-    reason = _other_machine(artifact.manifest.ingredients)
+    check_torch(artifact, name)
+    reason = other_machine(artifact.manifest.ingredients)
     if not reason:
         return artifact
+    made = f"it was made for another machine: {reason}"
     if not rebuild:
-        raise UnsupportedError(
-            f"it was made for another machine: {reason}. Compile it here, or let load(rebuild=True)"
-        )
-    from kernelmill.aot.compiled import retargeted
+        raise UnsupportedError(f"{made}. Compile it here, or let load(rebuild=True)")
+    try:
+        from kernelmill.aot.compiled import retargeted
+    except ImportError as error:
+        raise UnsupportedError(f"{made}. It cannot be compiled here: {error}") from error
 
-    _log.warning("%s was made for another machine, and is compiled for this one", name)
+    _log.warning("%s was made for another machine, and is compiled for this one: %s", name, reason)
     return retargeted(artifact)
 
 
@@ -78,25 +81,6 @@ def _programs(artifact: Artifact, tensors: Sequence[torch.Tensor]) -> ProgramSet
         # Before anybody can write to the weights.
         bind_weights(programs.single, manifest.spec, tensors)
     return programs
-
-
-def _other_machine(ingredients: Mapping[str, str]) -> str:
-    """Why this process cannot run the objects; empty where it can. What KERNELMILL_TARGET names
-    bounds it, as it does what is compiled."""
-    made_for, abi = ingredients.get("kernel.isa", ""), ingredients.get("kernel.abi")
-    host, reasons = host_isa(), list[str]()
-    if abi != ABI_VERSION:
-        reasons.append(f"its calling convention is {abi}, this one's {ABI_VERSION}")
-    try:
-        isa = parse_isa(made_for)
-    except ValueError as error:
-        return "; ".join((f"its instruction set: {error}", *reasons))
-    reason = why_not_here(isa)
-    if not reason and host != machine_isa() and not host.runs(isa):
-        reason = f"{knobs.TARGET.name} is {knobs.TARGET.get()}"
-    if reason:
-        reasons.insert(0, f"its instruction set is {isa}, and {reason}")
-    return "; ".join(reasons)
 
 
 class AotProgram:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import torch
 
+from kernelmill.core.version import minor_of
+
 TESTED = frozenset({"2.13"})
 """Versions with which the tests have passed."""
 
 
 def is_tested() -> bool:
     """Whether this torch is one of them."""
-    return ".".join(torch.__version__.split(".")[:2]) in TESTED
+    return minor_of(torch.__version__) in TESTED

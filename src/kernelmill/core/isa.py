@@ -167,6 +167,13 @@ class Isa:
         return f"{self.triple} {self.cpu} {','.join(self.features) or '-'}"
 
     @property
+    def name(self) -> str:
+        """What people call it: its name among `NAMED`; others by their level and features."""
+        found = (name for name, isa in NAMED.items() if isa == self)
+        extras = f" with {', '.join(self.features)}" if self.features else ""
+        return next(found, f"{self.cpu}{extras}")
+
+    @property
     def llvm_features(self) -> str:
         """The features as LLVM takes them: "+a,+b"."""
         return ",".join(f"+{name}" for name in self.features if name != _EMULATED_TILES)

@@ -5,3 +5,8 @@ VERSION = "0.1.0"
 
 ABI_VERSION = "1"
 """Raised when the way a kernel is called changes: part of every kernel's key."""
+
+
+def minor_of(version: str) -> str:
+    """The major and minor number of a package's version: "2.13" of "2.13.0+cpu"."""
+    return ".".join(version.split(".")[:2])

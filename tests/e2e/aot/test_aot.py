@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -186,7 +187,9 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 def test_a_file_for_another_machine_is_compiled_anew_or_refused(files, tmp_path, monkeypatch):
     path = files / "nested.kmill"
-    monkeypatch.setattr("kernelmill.aot.program.why_not_here", lambda isa: "this machine lacks it")
+    monkeypatch.setattr(
+        "kernelmill.aot.requirements.why_not_here", lambda isa: "this machine lacks it"
+    )
     monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "kernels"))
     with pytest.raises(
         UnsupportedError, match=r"made for another machine: its instruction set is .*lacks"
@@ -201,6 +204,30 @@ def test_a_file_for_another_machine_is_compiled_anew_or_refused(files, tmp_path,
     args, kwargs = REFUSED[f"{message}, and has to be at least 1 and at most 64"](*arguments())
     with torch.no_grad(), pytest.raises(InputError, match=message):
         program(*args, **kwargs)
+
+
+def test_another_torch_is_warned_of_where_only_kernels_run(files, monkeypatch, caplog):
+    args, kwargs = arguments()
+    monkeypatch.setattr(torch, "__version__", f"{torch.__version__}.post9")
+    kernelmill.aot.load(files / "nested.kmill")
+    assert not caplog.records
+    monkeypatch.setattr(torch, "__version__", "2.99.1")
+    program = kernelmill.aot.load(files / "nested.kmill")
+    (record,) = caplog.records
+    assert re.search(r"compiled with torch 2\.\S+, and this is torch 2\.99\.1", record.getMessage())
+    with torch.no_grad():
+        assert program(*args, **kwargs)["y"].isfinite().all()
+
+
+def test_another_torch_is_refused_where_its_operators_run(tmp_path, monkeypatch):
+    x, path = torch.randn(5, 5), tmp_path / "program.kmill"
+    kernelmill.aot.compile(lambda x: torch.linalg.inv(x) + 1.0, (x,), path=path)
+    monkeypatch.setattr(torch, "__version__", "2.99.1")
+    text = r"compiled with torch 2\.\d+\.\S+, this is torch 2\.99\.1, .* \(aten\..*linalg_inv"
+    with pytest.raises(UnsupportedError, match=text):
+        kernelmill.aot.load(path)
+    monkeypatch.undo()
+    torch.testing.assert_close(kernelmill.aot.load(path)(x), torch.linalg.inv(x) + 1.0)
 
 
 # ---- what can be compiled -----------------------------------------------------------------------
