@@ -5,9 +5,11 @@ from kernelmill.lower.templates.attention.classes import (
     emit_attention_classes,
     plan_attention_classes,
 )
-from kernelmill.lower.templates.attention.emit import emit_attention
-from kernelmill.lower.templates.attention.heuristics import plan_attention
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.schedule import (
+    AttentionSchedule,
+    emit_attention,
+    plan_attention,
+)
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 __all__ = [

@@ -12,10 +12,13 @@ from kernelmill.core.dim import Dim, bounds
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
-from kernelmill.lower.templates.attention.candidates import AttentionCandidate
-from kernelmill.lower.templates.attention.emit import emit_attention
-from kernelmill.lower.templates.attention.heuristics import FEW_ROWS, plan_attention
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS
+from kernelmill.lower.templates.attention.blocks import AttentionCandidate
+from kernelmill.lower.templates.attention.schedule import (
+    AttentionSchedule,
+    emit_attention,
+    plan_attention,
+)
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 _EXACT_ROWS = (1, 2)

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
-from kernelmill.core.dim import Dim, floordiv, mod
-from kernelmill.core.dtype import BF16
-from kernelmill.core.isa import TILE_ROWS
+from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Operand, Value, VType
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
-from kernelmill.lower.emit.tiles import TILE_WORDS, WORDS
-from kernelmill.lower.templates.attention.schedule import AttentionSchedule, Tiled
-from kernelmill.lower.templates.attention.scratch import ScratchLayout
+from kernelmill.lower.templates.attention.blocks import AttentionBlocks
+from kernelmill.lower.templates.attention.scratch import ScratchLayout, scratch_layout
 from kernelmill.lower.templates.attention.spec import AttentionSpec, LoadEntry
 
 
@@ -38,12 +36,22 @@ class Tile:
 
 @dataclass(frozen=True)
 class AttentionContext:
-    """The kernel under construction. Registers hold `spec.accumulate` throughout."""
+    """The kernel under construction. Registers hold `spec.accumulate` throughout.
+
+    scales_scores  scores in scratch are not scaled yet, as the queries were not
+    """
 
     builder: KernelBuilder
     spec: AttentionSpec
-    schedule: AttentionSchedule
+    schedule: AttentionBlocks
     scratch: ScratchLayout
+
+    scales_scores: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, builder: KernelBuilder, spec: AttentionSpec, schedule: AttentionBlocks) -> Self:
+        """The context under a schedule."""
+        return cls(builder, spec, schedule, scratch_layout(spec, schedule))
 
     @property
     def vector(self) -> VType:
@@ -151,25 +159,12 @@ class AttentionContext:
         return self.scratch.scores + tile_row * self.scratch.score_row + column
 
     def read_scores(self, offset: Dim) -> Value:
-        """A vector of scores, scaled where the queries were not."""
-        scores = self.read(offset, self.schedule.lanes)
-        return (
-            self.builder.op("mul", scores, self.spec.scale)
-            if isinstance(self.schedule, Tiled)
-            else scores
-        )
+        """A vector of scaled scores."""
+        return self.read(offset, self.schedule.lanes)
 
     def write_weights(self, tile_row: Dim, vector: Dim, weights: Value) -> None:
-        """Exponentials of scores: in the place of these, or in bf16 in tiles."""
-        if not isinstance(self.schedule, Tiled):
-            self.write(self.score_offset(tile_row, vector * self.schedule.lanes), weights)
-            return
-        along = self.schedule.keys // (2 * WORDS)
-        tile = floordiv(tile_row, TILE_ROWS) * along + floordiv(vector, 2)
-        row = mod(tile_row, TILE_ROWS) * WORDS
-        place = self.scratch.weights + tile * TILE_WORDS + row
-        place = place * 2 + mod(vector, 2) * WORDS
-        self.builder.store(SCRATCH, place, self.builder.op("cast", weights, dtype=BF16))
+        """Exponentials of scores: in the place of these."""
+        self.write(self.score_offset(tile_row, vector * self.schedule.lanes), weights)
 
     def query_elements(self, tile: Tile, d: Dim) -> list[Value]:
         """Element d of each of the tile's scaled queries."""
@@ -181,3 +176,13 @@ class AttentionContext:
         """`count` neighbouring vectors of scratch."""
         lanes = self.schedule.lanes
         return [self.read(offset + i * lanes, lanes) for i in range(count)]
+
+
+def row_of_tile(context: AttentionContext, batch: Dims, first: Dim, number: Dim, i: Dim) -> Row:
+    """Row i of the tile that starts at `number`; one past the end repeats the last one's mask."""
+    b, total = context.builder, context.spec.rows
+    whole = isinstance(total, int) and total % context.schedule.tile_rows == 0
+    m = first + number + i
+    if context.spec.mask is not None and not whole:
+        m = b.let(b.index(minimum(m, total - 1)), 0, total - 1)
+    return Row(batch, m, number + i)

@@ -1,58 +1,66 @@
-"""A schedule: how an attention is cut into tasks, blocks and register tiles."""
+"""The schedules of an attention, which of them it gets, and the code of its tasks."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import get_args
 
 from kernelmill.core.dim import Dim
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.emit.tasks import task_index
+from kernelmill.lower.templates.attention.block_sizes import FEW_ROWS
+from kernelmill.lower.templates.attention.blocks import AttentionCandidate
+from kernelmill.lower.templates.attention.packed import Packed
+from kernelmill.lower.templates.attention.scratch import scratch_layout
+from kernelmill.lower.templates.attention.spec import AttentionSpec
+from kernelmill.lower.templates.attention.streamed import Streamed
+from kernelmill.lower.templates.attention.tiled import Tiled
+
+AttentionSchedule = Streamed | Tiled | Packed
+"""In the order in which they are asked; the last does for every attention."""
+
+_KINDS: tuple[type[AttentionSchedule], ...] = get_args(AttentionSchedule)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Blocks:
-    """What all schedules have. `scratch_bytes` are of one thread, `work` is nanoseconds of one
-    core.
+def plan_attention(
+    spec: AttentionSpec,
+    machine: Machine,
+    candidate: AttentionCandidate | None = None,
+    rows_at_a_time: int = 0,
+) -> AttentionSchedule:
+    """The schedule for this attention on this processor, with the candidate's sizes. Depends
+    on nothing else.
 
-    lanes         elements of a vector; `use_fma` tells whether a*b + c is one instruction.
-    rows          query rows of a task and head; `row_blocks` tasks cover all of them.
-    tile_rows     rows of a register tile.
-    value_panels  widths, in vectors, of the register tiles of weighted values.
-    keys          keys of a block; `single_block` tells that one block covers all of them.
+    With `rows_at_a_time` that for a symbolic number of rows which is small: so many at a time.
+    Raises UnsupportedError when a depth is symbolic or zero.
     """
-
-    lanes: int
-    use_fma: bool
-    rows: int
-    row_blocks: Dim
-    tile_rows: int
-    value_panels: tuple[int, ...]
-    keys: int
-    single_block: bool
-    tasks: Dim
-    scratch_bytes: int = 0
-    work: Dim = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Streamed(_Blocks):
-    """Few rows: keys and values are read in place, for so many query heads of a task."""
-
-    heads: int
+    if not (isinstance(spec.depth, int) and isinstance(spec.value_depth, int)):
+        raise UnsupportedError(f"attention over symbolic depths {spec.depth}, {spec.value_depth}")
+    if spec.depth == 0 or spec.value_depth == 0:
+        raise UnsupportedError("attention over vectors without elements")
+    if isinstance(spec.rows, int) and spec.rows <= FEW_ROWS:
+        rows_at_a_time = max(spec.rows, 1)
+    plans = (kind.plan(spec, machine, rows_at_a_time) for kind in _KINDS)
+    schedule = next(plan for plan in plans if plan is not None)
+    if candidate is not None:
+        schedule = schedule.with_candidate(spec, candidate)
+    scratch = scratch_layout(spec, schedule).elements * spec.accumulate.bytes
+    work = schedule.estimated_work(spec, machine)
+    return replace(schedule, scratch_bytes=scratch, work=work)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Packed(_Blocks):
-    """Many rows: blocks of keys and values are packed, keys in panels of so many vectors."""
-
-    panel: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tiled(_Blocks):
-    """Many rows on a unit that multiplies tiles: queries, keys, values and weights are copied into
-    tiles of `spec.words`, keys so many vectors at a time; `tile_rows` are those of one or two
-    tiles."""
-
-    panel: int
-
-
-AttentionSchedule = Streamed | Packed | Tiled
+def emit_attention(
+    builder: KernelBuilder,
+    spec: AttentionSpec,
+    schedule: AttentionSchedule,
+    task: Dim | None = None,
+) -> None:
+    """Append the body of one task. The kernel must have the schedule's `tasks` and `scratch`; with
+    `task`, the number of one of them, more tasks than the schedule's."""
+    together = schedule.heads_together
+    grid = (*spec.batch[:-1], spec.batch[-1] // together, schedule.row_blocks)
+    *outer, block = task_index(builder, grid, task)
+    batch, first = (*outer[:-1], outer[-1] * together), block * schedule.rows
+    schedule.emit(builder, spec, batch, first)

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelmill.core.isa import TILE_ROWS
-from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.emit.tiles import TILE_WORDS, WORDS
-from kernelmill.lower.templates.attention.schedule import (
-    AttentionSchedule,
-    Packed,
-    Streamed,
-    Tiled,
-)
+from kernelmill.lower.templates.attention.block_sizes import round_up
+from kernelmill.lower.templates.attention.blocks import AttentionBlocks
 from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 
@@ -50,44 +43,23 @@ class ScratchLayout:
     elements: int
 
 
-def scratch_layout(spec: AttentionSpec, schedule: AttentionSchedule) -> ScratchLayout:
+def scratch_layout(spec: AttentionSpec, schedule: AttentionBlocks) -> ScratchLayout:
     """The regions one after another, each at a whole vector."""
     assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
-    lanes = schedule.lanes
-    query_row, value_row = _round_up(spec.depth, lanes), _round_up(spec.value_depth, lanes)
-    rows, width, weights = schedule.rows, lanes, 0
-    match schedule:
-        case Streamed():
-            rows = schedule.heads * schedule.rows
-            keys = values = 0
-            queries = rows * query_row
-        case Packed():
-            width = schedule.panel * lanes
-            queries = rows * query_row
-            keys, values = schedule.keys * spec.depth, schedule.keys * value_row
-        case Tiled():
-            width = schedule.panel * lanes
-            depth = part_count(spec.depth, 2 * WORDS) * TILE_WORDS
-            along = schedule.keys // (2 * WORDS) * TILE_WORDS
-            queries, keys = rows // TILE_ROWS * depth, schedule.keys // WORDS * depth
-            values = value_row // WORDS * along
-            weights = schedule.tile_rows // TILE_ROWS * along
+    lanes, kept = schedule.lanes, schedule.regions(spec)
+    query_row, value_row = round_up(spec.depth, lanes), round_up(spec.value_depth, lanes)
     sizes = (
-        queries,
-        keys,
-        values,
+        kept.queries,
+        kept.keys,
+        kept.values,
         schedule.tile_rows * schedule.keys,
-        rows * value_row,
-        _round_up(rows, lanes),
-        _round_up(rows, lanes),
-        _round_up(schedule.tile_rows, lanes),
-        weights,
+        kept.rows * value_row,
+        round_up(kept.rows, lanes),
+        round_up(kept.rows, lanes),
+        round_up(schedule.tile_rows, lanes),
+        kept.weights,
     )
     offsets = [0]
     for size in sizes:
         offsets.append(offsets[-1] + size)
-    return ScratchLayout(query_row, value_row, schedule.keys, width, *offsets)
-
-
-def _round_up(elements: int, lanes: int) -> int:
-    return -(-elements // lanes) * lanes
+    return ScratchLayout(query_row, value_row, schedule.keys, kept.width, *offsets)

@@ -16,7 +16,6 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import F32
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
-from kernelmill.lower.templates.attention.schedule import Tiled
 from kernelmill.lower.templates.attention.spec import MaskKind
 
 _LOWEST = float("-inf")
@@ -75,7 +74,7 @@ def _peaks(
             offset = context.score_offset(i, first)
             score = context.read_scores(offset)
             masked = _masked(context, row, score, start + first, exists)
-            if masked is not score or isinstance(context.schedule, Tiled):
+            if masked is not score or context.scales_scores:
                 context.write(offset, masked)
             peaks.append(context.larger(masked, peak))
         loop.carry(*peaks)

@@ -11,7 +11,8 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.attention.bind import AttentionBinding
-from kernelmill.lower.templates.attention.candidates import AttentionCandidate, attention_candidates
+from kernelmill.lower.templates.attention.blocks import AttentionCandidate
+from kernelmill.lower.templates.attention.candidates import attention_candidates
 from kernelmill.lower.templates.attention.classes import (
     AttentionClass,
     emit_attention_classes,

@@ -7,7 +7,7 @@ of the kernel. Constant weights are packed into panels by a map kernel that runs
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, reduce
 
 from kernelmill.core.dim import (
@@ -43,10 +43,11 @@ from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.matmul.bind_pieces import in_pieces, pack_pieces, pieces_of
-from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
-from kernelmill.lower.templates.matmul.heuristics import plan_blocked
+from kernelmill.lower.templates.matmul.bind_pieces import in_pieces, pieces_of
+from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
+from kernelmill.lower.templates.matmul.packing import Layout, Packable, ProductSizes
 from kernelmill.lower.templates.matmul.roles import Places, Roles, everywhere
+from kernelmill.lower.templates.matmul.schedule import choose_layout
 from kernelmill.lower.templates.matmul.spec import AlignedRows, Contraction, Found, Operand
 from kernelmill.lower.weights.dequantise import (
     COLUMN,
@@ -57,20 +58,10 @@ from kernelmill.lower.weights.dequantise import (
     leaves_along,
 )
 from kernelmill.lower.weights.dot_operand import DotOperand, unit_of_product
-from kernelmill.lower.weights.panel_views import panel_view
-from kernelmill.lower.weights.tile_views import tile_view_of_a, tile_view_of_b
 from kernelmill.lower.weights.widen import factors, made_of, widened
 
 _FEW_ROWS = 8
 """Up to so many rows a weight that is computed is multiplied as it is read, in f32."""
-
-
-@dataclass(frozen=True)
-class PanelWidths:
-    """How wide panels of B and of A would be, were they constant."""
-
-    b: int
-    a: int
 
 
 class ContractionBinding:
@@ -163,6 +154,16 @@ class ContractionBinding:
         constant = self.context.is_constant(self.whole.b)
         return pieces_of(self.seed, self.whole, self.context.machine, constant)
 
+    @property
+    def likely_rows(self) -> Dim:
+        """Of a grouped product the rows of a group: twice its share of them."""
+        if not self.grouped:
+            return 0
+        size, groups = self.seed.result.shape[0], self.seed.operands[1].shape[0]
+        if isinstance(size, int) and isinstance(groups, int):
+            return sym("rows", 0, max(1, -(-2 * size // groups)))
+        return sym("rows", 0)
+
     def _reads(self, b: Value) -> list[Access]:
         """What an element of B, or of a value like it, is made of, at column n and at k."""
         roles = self.whole
@@ -172,48 +173,28 @@ class ContractionBinding:
 
     # ---- packing ---------------------------------------------------------------------------------
 
-    def packing(self, candidate: ContractionCandidate | None) -> PanelWidths:
-        """The widths of the panels that the cost model would want of constant operands."""
-        if self.unit.rows > 1:
-            return PanelWidths(self.unit.columns, self.unit.rows)
-        emitter, machine = self.context.emitter(PackedWeights()), self.context.machine
-        loose, candidate = self.spec(emitter, PackedWeights()), candidate or ContractionCandidate()
-        b = plan_blocked(replace(loose, b=replace(loose.b, packed="b")), machine, candidate)
-        a = plan_blocked(replace(loose, a=replace(loose.a, packed="a")), machine, candidate)
-        return PanelWidths(b.width, a.rows)
+    @property
+    def packable(self) -> Packable:
+        """What decides how constant operands lie, and has them packed."""
+        roles, group = self.roles(), self.unit.group
+        depth = product(roles.k)
+        if group > 1 and self.pieces is None:
+            depth = ceildiv(depth, group)
+        rows = self.likely_rows if self.grouped else roles.m
+        dtype = accumulator(roles.a.dtype)
+        sizes = ProductSizes(rows, roles.n, depth, dtype, shared_b=self.computes_b)
+        return Packable(
+            self.context, self.seed.origin, self.grouped, self.computes_b, self.unit, self.pieces,
+            roles, sizes, self._pack_leaves,
+        )  # fmt: skip
 
-    def pack(self, packing: PanelWidths) -> PackedWeights:
-        """Pack an operand that is constant, and the same for every batch index."""
-        roles = self.roles()
-        if self.computes_b:
-            return self._pack_leaves(packing.b)
-        if self.pieces is not None:
-            return pack_pieces(self.context, roles, self.pieces, self.unit, self.seed.origin)
-        if self.unit.rows > 1:
-            return self._pack_tiles(roles)
-        b = self._pack(roles.b, roles.b_index, roles.n, roles, packing.b)
-        if b is not None or (self.unit.group == 4 and self.unit.rows == 1) or self.grouped:
-            return PackedWeights(b=b)
-        return PackedWeights(a=self._pack(roles.a, roles.a_index, roles.m, roles, packing.a))
+    def packing(self, candidate: ContractionCandidate | None) -> Layout:
+        """How the schedule wants constant operands."""
+        return choose_layout(self.packable, self.context.machine, candidate or OPEN)
 
-    def _pack(
-        self, value: Value, at: ElementAt, outer: Dim, roles: Roles, width: int
-    ) -> Location | None:
-        return pack_panels(self.context, value, at, outer, roles, width, self.unit, self.grouped)
-
-    def _pack_tiles(self, roles: Roles) -> PackedWeights:
-        context, origin, batch = self.context, self.seed.origin, roles.batch
-        if _known(roles.n, *roles.k, *(batch if self.grouped else ())):
-            view = tile_view_of_b(
-                roles.b, roles.b_index, batch, roles.n, roles.k, self.unit, origin, self.grouped
-            )
-            b = None if view is None else context.pack(view)
-            if b is not None:
-                return PackedWeights(b=b)
-        if self.grouped or not _known(roles.m, *roles.k):
-            return PackedWeights()
-        view = tile_view_of_a(roles.a, roles.a_index, batch, roles.m, roles.k, self.unit, origin)
-        return PackedWeights(a=None if view is None else context.pack(view))
+    def pack(self, packing: Layout) -> PackedWeights:
+        """Have an operand packed that is constant, and the same for every batch index."""
+        return packing.pack(self.packable)
 
     def _pack_leaves(self, width: int) -> PackedWeights:
         instead, stored = dict[Value, Value](), dict[Value, Location]()
@@ -256,9 +237,9 @@ class _Operands:
         roles = binding.roles(0 if first is None else of_atom(first))
         a, b, k = self._loose(roles)
         if packed.a is not None:
-            a = Operand(None, packed=self.e.param(packed.a, "in"))
+            a = Operand(None, packed=self.e.param(packed.a, "in"), layout=packed.packing)
         if packed.b is not None:
-            b = Operand(None, packed=self.e.param(packed.b, "in"))
+            b = Operand(None, packed=self.e.param(packed.b, "in"), layout=packed.packing)
         pieces = tuple(self.e.param(each, "in") for each in packed.pieces)
         epilogue = Epilogue(self.e, context.group, context.targets)
         made = Contraction(
@@ -269,7 +250,7 @@ class _Operands:
             ),
             MULTIPLY_ADD if binding.pieces else binding.unit,
             None if first is None else lambda b, batch: self._find_rows(b, batch, first),
-            self._likely_rows(),
+            binding.likely_rows,
         )  # fmt: skip
         return made if binding.pieces is None else in_pieces(made, binding.pieces, pieces)
 
@@ -384,35 +365,8 @@ class _Operands:
         rest = b.op("select", last, b.op("sub", most, start), b.index(found))
         return Found(found, b.let(rest, 0, size))
 
-    def _likely_rows(self) -> Dim:
-        """Rows of a group: twice its share of them."""
-        if not self.binding.grouped:
-            return 0
-        size, groups = self.seed.result.shape[0], self.seed.operands[1].shape[0]
-        if isinstance(size, int) and isinstance(groups, int):
-            return sym("rows", 0, max(1, -(-2 * size // groups)))
-        return sym("rows", 0)
-
-
-def _known(*sizes: Dim) -> bool:
-    return all(isinstance(size, int) for size in sizes)
-
 
 # ---- one operand --------------------------------------------------------------------------------
-
-
-def pack_panels(
-    context: GroupContext, value: Value, at: ElementAt, outer: Dim, roles: Roles, width: int,
-    unit: DotUnit = MULTIPLY_ADD, each: bool = False,
-) -> Location | None:  # fmt: skip
-    """Have an operand packed into panels, of `each` batch index its own; None where it is not
-    constant, or not of known sizes, or not the same for every batch index."""
-    if not _known(outer, *roles.k, *(roles.batch if each else ())):
-        return None
-    seed = context.group.seed
-    assert seed is not None
-    view = panel_view(value, at, roles.batch, outer, roles.k, width, unit.group, seed.origin, each)
-    return None if view is None else context.pack(*view)
 
 
 def read_operand(

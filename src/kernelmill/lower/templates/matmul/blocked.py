@@ -1,185 +1,353 @@
-"""The blocked schedule: register tiles, blocks along k, and what is packed."""
+"""The blocked schedule: register tiles whose sums stay in registers while k runs.
+
+Rules follow from the processor's vectors and caches, and from the sizes where those are known.
+Costs are nanoseconds of one core by the rates of core/machine.py; moving elements about is counted
+in vector operations.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from enum import Enum, auto
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 
-from kernelmill.core.dim import Dim, ceildiv, product
-from kernelmill.lower.elements.sizes import part_count
+from kernelmill.core.dim import Dim, floordiv, minimum, product
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.context import LINE_BYTES
-from kernelmill.lower.templates.matmul.block_tasks import BlockTasks
-from kernelmill.lower.templates.matmul.spec import Contraction, KeptInput
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.schedule.tile_cost import tile_ns
+from kernelmill.lower.templates.matmul.blocked_tiles import (
+    BlockedTiles,
+    FromRegisters,
+    InDepthBlocks,
+    ReadA,
+    ReadB,
+    ThroughScratch,
+)
+from kernelmill.lower.templates.matmul.candidates import (
+    OPEN,
+    ContractionCandidate,
+    first_of,
+    task_sizes,
+)
+from kernelmill.lower.templates.matmul.context import BlockedContext
+from kernelmill.lower.templates.matmul.emit_blocked import emit_blocked
+from kernelmill.lower.templates.matmul.found_rows import emit_rows
+from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pack_panels
+from kernelmill.lower.templates.matmul.spec import Contraction, Operand
+from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+
+_WIDEST = 4
+
+_ROWS = {32: (16, 12, 8, 6), 16: (10, 6, 4, 2)}
+"""Rows of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers: its sums,
+one row of B and a broadcast element of A stay in registers."""
+
+_MOST_ROWS = max(_ROWS[32])
+
+_DIRECT_ROWS = 8
+"""Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
+
+_SHALLOW = 32
+"""Up to this depth the sums' way through scratch would be felt."""
+
+_STRIDED_DEPTH = 1024
+"""Most k whose elements of A may be a row apart each: that is as many cache lines in use."""
 
 
 @dataclass(frozen=True)
-class ScratchLayout:
-    """Where things are in a thread's scratch, in elements of the accumulator's dtype.
+class Panels:
+    """Panels of B, of so many columns, or else of A, of so many rows."""
 
-    sums    finished tiles, each `rows` x `width`; before them one vector of zeros
-    shift   for dot_i8: for each column of a tile what A's bytes being 128 more adds to its sums
-    source  what the source of B's panels keeps
-    b       a panel of B: [k][`panel_stride`]
-    a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
-    end     how much there is
+    b: int
+    a: int
+
+    def pack(self, product: Packable) -> PackedWeights:
+        """An operand that is constant, and the same for every batch index."""
+        if product.computes_b:
+            return product.pack_leaves(self.b)
+        roles, unit, each = product.roles, product.unit, product.grouped
+        context = product.context
+        b = pack_panels(context, roles.b, roles.b_index, roles.n, roles, self.b, unit, each)
+        if b is not None or unit.group == 4 or each:
+            return PackedWeights(b=b, packing=self)
+        a = pack_panels(context, roles.a, roles.a_index, roles.m, roles, self.a, unit)
+        return PackedWeights(a=a, packing=self)
+
+
+@dataclass(frozen=True)
+class Blocked(BlockedTiles):
+    """Every contraction can be done so."""
+
+    @classmethod
+    def plan(
+        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+    ) -> Blocked:
+        """The cheapest register tile, read and cut into tasks as pays."""
+        if spec.rows is not None:
+            # As for one batch index, whose tasks all threads share.
+            one = replace(spec, rows=None, batch=(), m=spec.likely)
+            schedule = cls.plan(one, machine, candidate)
+            return replace(schedule, work=_grouped_work(spec, schedule.lanes, machine))
+        return _plan(spec, machine, candidate)
+
+    @classmethod
+    def layout(
+        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
+    ) -> Panels | None:
+        """Panels as wide as the register tile that constant operands get."""
+        sizes = product.sizes
+        vectors, _ = _register_tile(replace(sizes, shared_b=True), machine, candidate)
+        _, rows = _register_tile(replace(sizes, packed_a=True), machine, candidate)
+        return Panels(vectors * machine.isa.lanes(sizes.accumulate), rows)
+
+    def candidates(self, spec: Contraction) -> Sequence[ContractionCandidate]:
+        """Other register tiles too."""
+        return first_of(register_tiles(spec, self), task_sizes(spec, self))
+
+    def emit(self, place: TaskPlace) -> None:
+        """All of a task's tiles."""
+        emit_rows(BlockedContext.at(place, self), place.number, emit_blocked)
+
+
+def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) -> Blocked:
+    lanes = machine.isa.lanes(spec.accumulate)
+    vectors, rows = _register_tile(ProductSizes.of(spec), machine, candidate)
+    one_tile = isinstance(spec.m, int) and spec.m <= rows
+    shallow = spec.group == 1 and size_hint(spec.depth) <= _SHALLOW
+    schedule = Blocked(
+        lanes=lanes,
+        rows=rows,
+        vectors=vectors,
+        a=_read_a(spec),
+        b=_read_b(spec, machine, one_tile),
+        sums=FromRegisters() if rows == 1 and one_tile and shallow else ThroughScratch(),
+        use_fma=machine.isa.has_fma and spec.accumulate.is_float,
+        work=estimated_work(spec, lanes, machine),
+    )
+    if one_tile:
+        return _with_tasks(schedule, spec, machine, candidate)
+    block = candidate.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride(spec))
+    if block:
+        schedule = replace(schedule, sums=InDepthBlocks(block))
+    schedule = _with_tasks(schedule, spec, machine, candidate)
+    if _prefetches_a(schedule, spec, machine):
+        schedule = replace(schedule, a=ReadA.PREFETCH)
+    if _prefetches_b(schedule, spec, machine):
+        schedule = replace(schedule, b=ReadB.PREFETCH)
+    return schedule
+
+
+# ---- the register tile ----------------------------------------------------------------------
+
+
+def _register_tile(
+    sizes: ProductSizes, machine: Machine, candidate: ContractionCandidate
+) -> tuple[int, int]:
+    """Its vectors and rows."""
+    vectors = candidate.vectors or _choose_vectors(sizes, machine)
+    limit = min(_row_limit(sizes, machine, vectors), candidate.rows or _MOST_ROWS)
+    return vectors, _choose_rows(sizes.m, limit, vectors, machine)
+
+
+def _row_limit(sizes: ProductSizes, machine: Machine, vectors: int) -> int:
+    limit = _ROWS[machine.isa.vector_registers][vectors - 1]
+    return limit if sizes.packed_a else min(limit, _DIRECT_ROWS)
+
+
+def _choose_vectors(sizes: ProductSizes, machine: Machine) -> int:
+    """Fewest cycles for a row of C. A packed B has one width whatever m is, to be shared."""
+    if not isinstance(sizes.n, int):
+        return 2
+    count = part_count(sizes.n, machine.isa.lanes(sizes.accumulate))
+    most = max(_ROWS[32]) if sizes.shared_b else size_hint(sizes.m)
+
+    bytes = sizes.accumulate.bytes
+    streamed = machine.streaming(bytes) if _streams_a(sizes, machine) else 0.0
+
+    def spent(vectors: int) -> float:
+        rows = min(most, _row_limit(sizes, machine, vectors))
+        full, rest = divmod(count, vectors)
+        last = tile_ns(rows, rest, machine) if rest else 0
+        sums = (full * tile_ns(rows, vectors, machine) + last) / rows
+        return sums + part_count(count, vectors) * streamed
+
+    return min((v for v in (3, 2, 4, 1) if v <= count), key=spent)
+
+
+def _streams_a(sizes: ProductSizes, machine: Machine) -> bool:
+    """Whether A is constant and comes from beyond the second-level cache for each column tile."""
+    bytes = size_hint(sizes.m) * size_hint(sizes.depth) * sizes.accumulate.bytes
+    return sizes.packed_a and bytes > machine.l2_bytes
+
+
+def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
+    """Rows of the tile: all of them, or what leaves the cheapest rest."""
+    if not isinstance(m, int):
+        return min(limit, _DIRECT_ROWS)
+    if m <= limit:
+        return max(m, 1)
+
+    def spent(rows: int) -> float:
+        full, rest = divmod(m, rows)
+        last = tile_ns(rest, vectors, machine) if rest else 0
+        return full * tile_ns(rows, vectors, machine) + last
+
+    return min(range(limit, limit * 2 // 3 - 1, -1), key=spent)
+
+
+# ---- where operands are read ----------------------------------------------------------------
+
+
+def _read_a(spec: Contraction) -> ReadA:
+    if spec.a.packed is not None:
+        return ReadA.PACKED
+    return ReadA.IN_PLACE if spec.a.direct else ReadA.COPIED
+
+
+def _read_b(spec: Contraction, machine: Machine, one_tile: bool) -> ReadB:
+    if spec.b.packed is not None:
+        return ReadB.PACKED
+    if spec.b.source is not None:
+        return ReadB.FILLED
+    return ReadB.COPIED if _must_copy_b(spec, machine, one_tile) else ReadB.IN_PLACE
+
+
+def _must_copy_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
+    """Whether B goes through scratch: to turn it round, or as it is used again and again."""
+    if spec.b.contiguous_along == Along.K or spec.group > 1:
+        return True
+    if one_tile:
+        return False
+    if not spec.b.direct:
+        return True
+    if not isinstance(spec.n, int) or not isinstance(spec.depth, int):
+        return True
+    return _bytes(spec, spec.n) > machine.l2_bytes // 4
+
+
+def _prefetches_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
+    """Whether panels of constants come from far, each to be read by several tiles at a time."""
+    whole = schedule.b is ReadB.PACKED and not schedule.depth_block and schedule.row_tiles > 1
+    return whole and _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
+
+
+def _prefetches_a(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
+    """Whether rows of A come from far, each tile's anew."""
+    known = spec.a.prefetch is not None and len(spec.k) == 1
+    in_place = schedule.a is ReadA.IN_PLACE and known
+    again = schedule.row_tiles > 1 and not schedule.depth_block
+    return in_place and again and _bytes(spec, size_hint(spec.m)) > machine.l2_bytes // 2
+
+
+def _choose_depth_block(spec: Contraction, machine: Machine, width: int) -> int:
+    """Keep a panel of B within most of the second-level cache, and rows of A within the first.
+
+    Where A is streamed in, in the order in which it is packed, a panel somewhat too large costs
+    less than jumps in that stream.
     """
-
-    sums: int
-    shift: int
-    source: Dim
-    b: Dim
-    a: Dim
-    row_stride: int
-    end: Dim
-
-
-class ReadA(Enum):
-    """Where tiles read A.
-
-    PACKED    in panels of constants
-    IN_PLACE  where it lies
-    PREFETCH  the same, and the next tile's rows are brought near meanwhile
-    COPIED    in scratch, into which a task first copies its rows
-    """
-
-    PACKED = auto()
-    IN_PLACE = auto()
-    PREFETCH = auto()
-    COPIED = auto()
+    if not isinstance(spec.depth, int):
+        return 0
+    first = size_hint(spec.k[0])
+    most = first
+    room = (
+        machine.l2_bytes * 2
+        if _streams_a(ProductSizes.of(spec), machine)
+        else machine.l2_bytes * 3 // 4
+    )
+    if _bytes(spec, width) > room:
+        most = max(1, machine.l2_bytes // 4 * first // _bytes(spec, width))
+    strided = spec.a.packed is None and spec.a.contiguous_along == Along.OUTER
+    if strided and spec.depth > _STRIDED_DEPTH:
+        most = min(most, max(1, _STRIDED_DEPTH // 2 * first // spec.depth))
+    return 0 if most == first else part_count(first, part_count(first, most))
 
 
-class ReadB(Enum):
-    """Where tiles read B.
-
-    PACKED    in panels of constants
-    PREFETCH  the same, and the next panel is brought near while the row tiles are summed
-    IN_PLACE  where it lies
-    COPIED    in scratch, into which each panel is first copied
-    FILLED    in scratch, where B's source makes each panel
-    """
-
-    PACKED = auto()
-    PREFETCH = auto()
-    IN_PLACE = auto()
-    COPIED = auto()
-    FILLED = auto()
-
-    @property
-    def in_scratch(self) -> bool:
-        """Whether scratch has a panel."""
-        return self in (ReadB.COPIED, ReadB.FILLED)
+def _bytes(spec: Contraction, outer: int) -> int:
+    """Size of so many rows of A or columns of B."""
+    return outer * size_hint(spec.depth) * spec.accumulate.bytes
 
 
-@dataclass(frozen=True)
-class FromRegisters:
-    """Sums over all of k go to `store` from registers; for tiles of one row."""
+# ---- tasks ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ThroughScratch:
-    """Sums over all of k go to `store` by way of scratch, which has room for one tile."""
+def _with_tasks(
+    schedule: Blocked, spec: Contraction, machine: Machine, candidate: ContractionCandidate
+) -> Blocked:
+    task_ns = _task_ns(schedule, spec, machine)
+    rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, candidate)
+    return replace(schedule, row_tiles=rows, column_tiles=columns)
 
 
-@dataclass(frozen=True)
-class InDepthBlocks:
-    """Sums of all row tiles of a task grow in scratch, by so many of the first k axis at a time."""
+def _task_ns(schedule: Blocked, spec: Contraction, machine: Machine) -> Callable[[int, int], float]:
+    """Nanoseconds of a task by its row tiles and column tiles."""
+    depth = size_hint(spec.depth)
+    tile = tile_ns(schedule.rows, schedule.vectors, machine)
+    copies_a = schedule.a is ReadA.COPIED
+    copy_a = _copying(spec.a, (Along.OUTER, Along.K), schedule.lanes) if copies_a else 0.0
 
-    size: int
+    @cache
+    def panels(column_tiles: int) -> tuple[float, float]:
+        """Of streaming B in, and of making its panels."""
+        elements = column_tiles * schedule.width * depth
+        streamed = machine.streaming(elements * spec.accumulate.bytes)
+        if schedule.b is ReadB.FILLED:
+            made = _source_operations(replace(schedule, column_tiles=column_tiles), spec)
+            return streamed, machine.time(made, {})
+        if schedule.b is ReadB.COPIED:
+            made = elements * _copying(spec.b, (Along.OUTER,), schedule.lanes)
+            return streamed, machine.time(made, {})
+        return streamed, 0.0
 
-    def __post_init__(self) -> None:
-        if self.size < 1:
-            raise ValueError(f"blocks of {self.size} along k")
+    def spent(row_tiles: int, column_tiles: int) -> float:
+        streamed, made = panels(column_tiles)
+        sums = row_tiles * column_tiles * depth * tile + machine.task_ns
+        copied = machine.time(row_tiles * schedule.rows * depth * copy_a, {})
+        return sums + streamed + made + copied
+
+    return spent
 
 
-Sums = FromRegisters | ThroughScratch | InDepthBlocks
-"""How sums come to `store`."""
+def _source_operations(schedule: Blocked, spec: Contraction) -> float:
+    """Vector operations for what the source of a task's panels keeps, and for the panels."""
+    source, kept = spec.b.source, schedule.kept(spec)
+    assert source is not None and kept is not None
+    rows = schedule.column_tiles * size_hint(spec.depth)
+    times = schedule.column_tiles if schedule.depth_block else 1
+    filled = 10 * times * size_hint(kept.elements) / schedule.lanes
+    return rows * source.row_operations(schedule.width, schedule.run(spec)) + filled
 
 
-@dataclass(frozen=True)
-class Blocked(BlockTasks):
-    """Sums of a register tile stay in registers while k runs.
+def _copying(operand: Operand, along: tuple[Along, ...], lanes: int) -> float:
+    """Vector operations for each element that moves into scratch; few where vectors run `along`
+    memory."""
+    if operand.contiguous_along not in along:
+        return 2.0
+    return (4 if operand.direct else 24) / lanes
 
-    lanes, rows, vectors    the register tile: `rows` x (`vectors` * `lanes`) sums
-    a, b                    where tiles read the operands
-    sums                    how sums come to `store`
-    use_fma                 the processor multiplies and adds in one instruction
-    work                    estimated nanoseconds of all tasks on one core
-    row_tiles, column_tiles tiles that one task computes
-    """
 
-    lanes: int
-    rows: int
-    vectors: int
-    a: ReadA
-    b: ReadB
-    sums: Sums
-    use_fma: bool
-    work: Dim
-    row_tiles: int = 1
-    column_tiles: int = 1
+def _grouped_work(spec: Contraction, lanes: int, machine: Machine) -> Dim:
+    """The same where each row has one of the matrices B."""
+    rows, matrices = spec.m, minimum(product(spec.batch), spec.m)
+    sums = floordiv(rows * spec.n * spec.depth, machine.products(lanes))
+    bytes = (rows + matrices * spec.n) * spec.depth * spec.accumulate.bytes
+    return sums + floordiv(bytes, machine.stream_bytes)
 
-    def __post_init__(self) -> None:
-        if isinstance(self.sums, FromRegisters) and self.rows != 1:
-            raise ValueError(f"sums of {self.rows} rows cannot be stored from registers")
 
-    @property
-    def depth_block(self) -> int:
-        """So many of the first k axis at a time, 0 for all of it."""
-        return self.sums.size if isinstance(self.sums, InDepthBlocks) else 0
-
-    @property
-    def _kept_sums(self) -> int:
-        """Sums that scratch has room for."""
-        match self.sums:
-            case FromRegisters():
-                return 0
-            case ThroughScratch():
-                return self.rows * self.width
-            case InDepthBlocks():
-                return self.row_tiles * self.rows * self.width
-
-    @property
-    def width(self) -> int:
-        """Columns of the register tile, and of a panel of B."""
-        return self.lanes * self.vectors
-
-    def run(self, spec: Contraction) -> int:
-        """Vectors of the longest run that the source of B's panels writes; 0 without one."""
-        source = spec.b.source
-        return 0 if source is None else source.run(self.lanes, self.vectors)
-
-    def panel_stride(self, spec: Contraction) -> int:
-        """Elements between the rows of a panel of B in scratch."""
-        return self.lanes * (self.vectors + self.run(spec))
-
-    def scratch(self, spec: Contraction) -> ScratchLayout:
-        """The regions of a thread's scratch, each on a cache line of its own."""
-        line = LINE_BYTES // spec.accumulate.bytes
-        first_sum = part_count(self.lanes, line) * line
-        shift = first_sum + part_count(self._kept_sums, line) * line
-        source = shift + (part_count(self.width, line) * line if spec.dot_i8 else 0)
-        kept = self.kept(spec)
-        b = source + (0 if kept is None else ceildiv(kept.elements, line) * line)
-        depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
-        if spec.b.contiguous_along == Along.K:
-            depth = depth + self.lanes - 1  # turned round in whole blocks
-        panel = depth * self.panel_stride(spec) if self.b.in_scratch else 0
-        a = b + ceildiv(panel, line) * line
-        rows = self.row_tiles * self.rows
-        row_stride = part_count(rows, self.lanes) * self.lanes
-        packed = spec.depth * row_stride if self.a is ReadA.COPIED else 0
-        end = a + ceildiv(packed, line) * line
-        return ScratchLayout(first_sum, shift, source, b, a, row_stride, end)
-
-    def scratch_bytes(self, spec: Contraction) -> Dim:
-        """All of a thread's scratch."""
-        return self.scratch(spec).end * spec.accumulate.bytes
-
-    def kept(self, spec: Contraction) -> KeptInput | None:
-        """What the source of B's panels keeps, if it has one: for a task's columns, or with
-        blocks along k for a tile's."""
-        if spec.b.source is None:
-            return None
-        columns, depth = self.width * (1 if self.depth_block else self.column_tiles), spec.k[0]
-        return spec.b.source.kept(self.depth_block or depth, columns, self.lanes, self.run(spec))
+def register_tiles(spec: Contraction, schedule: Blocked) -> Iterator[ContractionCandidate]:
+    """Other register tiles, and with them other blocks along k."""
+    count = part_count(size_hint(spec.n), schedule.lanes)
+    for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - schedule.vectors)):
+        if vectors != schedule.vectors and vectors <= count:
+            yield ContractionCandidate(vectors=vectors)
+    first = size_hint(spec.k[0])
+    block = schedule.depth_block or first
+    for depth in (block // 2, block * 2):
+        if not 32 <= depth < first or size_hint(spec.m) <= schedule.rows:
+            continue
+        yield ContractionCandidate(depth_block=depth)
+    for rows in (schedule.rows - 1, schedule.rows - 2):
+        if rows >= 2 and size_hint(spec.m) > schedule.rows:
+            yield ContractionCandidate(rows=rows)

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from kernelmill.lower.elements.sizes import part_count, size_hint
-from kernelmill.lower.templates.matmul.blocked import Blocked
-from kernelmill.lower.templates.matmul.context import TileGrid
 from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.tile_grid import TileGrid
 
 MOST = 12
 """Candidates offered for one contraction."""
-
-_WIDEST = 4
 
 
 @dataclass(frozen=True)
@@ -37,27 +34,14 @@ class ContractionCandidate:
         return " ".join(f"{name}={value}" for name, value in fields if value is not None)
 
 
+OPEN = ContractionCandidate()
+"""Settles nothing."""
+
+
 def first_of(*kinds: Iterator[ContractionCandidate]) -> list[ContractionCandidate]:
     """Candidates of each kind in turn, each once, and not too many."""
     found = dict.fromkeys(one for some in zip_longest(*kinds) for one in some if one is not None)
     return list(found)[:MOST]
-
-
-def register_tiles(spec: Contraction, schedule: Blocked) -> Iterator[ContractionCandidate]:
-    """Other register tiles, and with them other blocks along k."""
-    count = part_count(size_hint(spec.n), schedule.lanes)
-    for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - schedule.vectors)):
-        if vectors != schedule.vectors and vectors <= count:
-            yield ContractionCandidate(vectors=vectors)
-    first = size_hint(spec.k[0])
-    block = schedule.depth_block or first
-    for depth in (block // 2, block * 2):
-        if not 32 <= depth < first or size_hint(spec.m) <= schedule.rows:
-            continue
-        yield ContractionCandidate(depth_block=depth)
-    for rows in (schedule.rows - 1, schedule.rows - 2):
-        if rows >= 2 and size_hint(spec.m) > schedule.rows:
-            yield ContractionCandidate(rows=rows)
 
 
 def task_sizes(spec: Contraction, schedule: TileGrid) -> Iterator[ContractionCandidate]:

@@ -13,14 +13,12 @@ from kernelmill.core.dim import Dim, bounds, maximum
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
-from kernelmill.lower.templates.matmul.blocked import Blocked, FromRegisters, ThroughScratch
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.blocked_tiles import FromRegisters, ThroughScratch
 from kernelmill.lower.templates.matmul.emit import emit_contraction, emit_task
-from kernelmill.lower.templates.matmul.heuristics import plan_blocked
-from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS, InnerProduct
-from kernelmill.lower.templates.matmul.pieced import Pieced
+from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS
 from kernelmill.lower.templates.matmul.schedule import Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction
-from kernelmill.lower.templates.matmul.tiled import Tiled
 
 
 @dataclass(frozen=True)
@@ -45,27 +43,23 @@ def plan_classes(spec: Contraction, machine: Machine, schedule: Schedule) -> tup
     packed = spec.b.packed is not None or spec.b.panelled
     if isinstance(spec.m, int) or packed or spec.b.source is not None or spec.rows is not None:
         return (rest,)
-    if isinstance(schedule, Tiled | Pieced):
+    if schedule.any_rows:
         return (rest,)
 
     smaller = [
         RowClass(rows, plan_contraction(replace(spec, m=rows), machine), exact=True)
         for rows in range(1, MOST_ROWS + 1)
     ]
-    if not isinstance(smaller[0].schedule, InnerProduct):
-        few = plan_blocked(replace(spec, m=schedule.rows), machine)
+    if not smaller[0].schedule.known_rows:
+        few = Blocked.plan(replace(spec, m=schedule.rows), machine)
         if isinstance(few.sums, FromRegisters):
             few = replace(few, sums=ThroughScratch())
         smaller = [RowClass(schedule.rows, few)]
     least = bounds(spec.m)[0] or 0
     kept = [one for one in smaller if one.most is not None and one.most >= least]
-    if all(_copies_b(one.schedule) == _copies_b(schedule) for one in kept):
+    if all(one.schedule.copies_b == schedule.copies_b for one in kept):
         return (rest,)
     return (*kept, rest)
-
-
-def _copies_b(schedule: Schedule) -> bool:
-    return isinstance(schedule, Blocked) and schedule.b.in_scratch
 
 
 def emit_classes(builder: KernelBuilder, spec: Contraction, classes: Sequence[RowClass]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Self, TypeVar
 
 from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import SCRATCH, Value
@@ -14,43 +14,9 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import ravel
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.panels import panel_index
-from kernelmill.lower.templates.matmul.blocked import Blocked, ScratchLayout
+from kernelmill.lower.templates.matmul.blocked_tiles import BlockedTiles, ScratchLayout
 from kernelmill.lower.templates.matmul.spec import Contraction
-
-
-class TileGrid(Protocol):
-    """What all schedules of a contraction have: tiles of C, some of which are a task."""
-
-    @property
-    def lanes(self) -> int:
-        """Elements of a vector."""
-        ...
-
-    @property
-    def rows(self) -> int:
-        """Rows of a tile."""
-        ...
-
-    @property
-    def vectors(self) -> int:
-        """Vectors of columns of a tile."""
-        ...
-
-    @property
-    def width(self) -> int:
-        """Columns of a tile."""
-        ...
-
-    @property
-    def row_tiles(self) -> int:
-        """A task's tiles along m."""
-        ...
-
-    @property
-    def column_tiles(self) -> int:
-        """A task's tiles along n."""
-        ...
-
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, TileGrid
 
 ScheduleT = TypeVar("ScheduleT", bound=TileGrid)
 
@@ -68,6 +34,15 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
     batch: Dims
     row_block: Dim
     column_block: Dim
+
+    @classmethod
+    def at(cls, place: TaskPlace, schedule: ScheduleT) -> Self:
+        """The context of a task."""
+        spec = place.spec
+        return cls(
+            place.builder, place.lane, spec.accumulate, spec, schedule, place.batch,
+            place.row_block, place.column_block,
+        )  # fmt: skip
 
     @property
     def first_row_tile(self) -> Dim:
@@ -98,7 +73,7 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
             yield loop.index
 
 
-class BlockedContext(ContractionContext[Blocked]):
+class BlockedContext(ContractionContext[BlockedTiles]):
     """The same under a blocked schedule."""
 
     @cached_property

@@ -11,7 +11,7 @@ from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.branches import Choice, choose
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Tile
-from kernelmill.lower.templates.matmul.blocked import (
+from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
     InDepthBlocks,
     ThroughScratch,

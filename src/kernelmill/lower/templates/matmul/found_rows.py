@@ -1,4 +1,4 @@
-"""Emits a task of a contraction that finds its rows while it runs."""
+"""Emits a task of a contraction that may find its rows while it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,15 @@ from kernelmill.lower.templates.matmul.store import at_most, store_vector
 ContextT = TypeVar("ContextT", bound=ContractionContext[Any])
 
 
-def emit_found_rows(
+def emit_rows(context: ContextT, number: Dim, emit: Callable[[ContextT], None]) -> None:
+    """A task by `emit`, with the rows that there are; `number` is `TaskPlace.number`."""
+    if context.spec.rows is None:
+        emit(context)
+    else:
+        _emit_found_rows(context, number, context.spec.rows, emit)
+
+
+def _emit_found_rows(
     context: ContextT, rest: Dim, find: FindRows, emit: Callable[[ContextT], None]
 ) -> None:
     """A task of a contraction that finds its rows: threads, which have neighbouring tasks, share

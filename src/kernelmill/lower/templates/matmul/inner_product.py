@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, ceildiv, minimum, product
+from kernelmill.core.dim import Dim, minimum
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
@@ -13,11 +13,13 @@ from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import CHAINS, Tile
 from kernelmill.lower.schedule.tile_cost import tile_ns
-from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
+from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
-from kernelmill.lower.templates.matmul.heuristics import choose_tasks, estimated_work
 from kernelmill.lower.templates.matmul.spec import Contraction, loader
 from kernelmill.lower.templates.matmul.store import store_tile
+from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 
 MOST_ROWS = 4
 """Most rows for which summing along k is cheaper than turning B round."""
@@ -26,7 +28,7 @@ _LEAST_DEPTH = 16
 
 
 @dataclass(frozen=True)
-class InnerProduct:
+class InnerProduct(TileSchedule):
     """All rows of C by one vector of columns at a time; no operand is copied.
 
     lanes         elements of a vector, along k in the sums and along n in results
@@ -35,6 +37,8 @@ class InnerProduct:
     work          estimated nanoseconds of all tasks on one core
     column_tiles  vectors of columns that one task computes
     """
+
+    known_rows = True
 
     lanes: int
     rows: int
@@ -57,48 +61,39 @@ class InnerProduct:
         """A task's tiles along m."""
         return 1
 
-    def row_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along m."""
-        return 1
-
-    def column_blocks(self, spec: Contraction) -> Dim:
-        """Tasks along n."""
-        return ceildiv(ceildiv(spec.n, self.lanes), self.column_tiles)
-
-    def tasks(self, spec: Contraction) -> Dim:
-        """The number of tasks; zero when there is nothing to compute."""
-        return product(spec.batch) * self.column_blocks(spec)
-
     def scratch_bytes(self, spec: Contraction) -> Dim:
         """A thread's scratch: one tile of sums."""
         return part_count(self.rows * self.lanes * spec.accumulate.bytes, LINE_BYTES) * LINE_BYTES
 
+    @classmethod
+    def plan(
+        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+    ) -> InnerProduct | None:
+        """Where there are few rows, and both operands are read where they lie, B along k."""
+        rows = spec.m
+        special = spec.rows is not None or spec.group == 4
+        if special or not isinstance(rows, int) or not 0 < rows <= MOST_ROWS:
+            return None
+        loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled
+        long = size_hint(spec.k[-1]) >= _LEAST_DEPTH
+        if not loose or spec.b.contiguous_along != Along.K or not long:
+            return None
+        lanes, depth = machine.isa.lanes(spec.accumulate), size_hint(spec.depth)
+        tile = tile_ns(rows, 1, machine)
 
-def plan_inner_product(
-    spec: Contraction, machine: Machine, candidate: ContractionCandidate
-) -> InnerProduct | None:
-    """The schedule where there are few rows, and both operands are read where they lie, B along
-    k."""
-    rows = spec.m
-    special = spec.rows is not None or spec.group == 4
-    if special or not isinstance(rows, int) or not 0 < rows <= MOST_ROWS:
-        return None
-    loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled
-    long = size_hint(spec.k[-1]) >= _LEAST_DEPTH
-    if not loose or spec.b.contiguous_along != Along.K or not long:
-        return None
-    lanes, depth = machine.isa.lanes(spec.accumulate), size_hint(spec.depth)
-    tile = tile_ns(rows, 1, machine)
+        def task_ns(row_tiles: int, column_tiles: int) -> float:
+            bytes = column_tiles * lanes * depth * spec.accumulate.bytes
+            sums = row_tiles * column_tiles * depth * tile + machine.task_ns
+            return sums + machine.streaming(bytes)
 
-    def task_ns(row_tiles: int, column_tiles: int) -> float:
-        bytes = column_tiles * lanes * depth * spec.accumulate.bytes
-        sums = row_tiles * column_tiles * depth * tile + machine.task_ns
-        return sums + machine.streaming(bytes)
+        _, column_tiles = choose_tasks(spec, (rows, lanes), task_ns, candidate)
+        use_fma = machine.isa.has_fma and spec.accumulate.is_float
+        work = estimated_work(spec, lanes, machine)
+        return cls(lanes, rows, use_fma, work, column_tiles)
 
-    _, column_tiles = choose_tasks(spec, (rows, lanes), task_ns, candidate)
-    use_fma = machine.isa.has_fma and spec.accumulate.is_float
-    work = estimated_work(spec, lanes, machine)
-    return InnerProduct(lanes, rows, use_fma, work, column_tiles)
+    def emit(self, place: TaskPlace) -> None:
+        """All of a task's tiles."""
+        emit_inner_products(ContractionContext.at(place, self))
 
 
 InnerProductContext = ContractionContext[InnerProduct]

@@ -15,7 +15,7 @@ from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch
 from kernelmill.lower.emit.panels import panel_index
-from kernelmill.lower.templates.matmul.blocked import ReadA, ReadB
+from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.copies import copy_a, copy_b, place_of_a
 from kernelmill.lower.templates.matmul.spec import Contraction, FillPanel, loader

@@ -3,43 +3,61 @@ ordinary (lower/emit/pieces.py)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import Dim, maximum
 from kernelmill.core.dtype import F32
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder, Loop
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import EmitContext
-from kernelmill.lower.emit.pieces import Magnitudes, are_ordinary
-from kernelmill.lower.templates.matmul.block_tasks import BlockTasks
-from kernelmill.lower.templates.matmul.blocked import (
-    Blocked,
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.pieces import Magnitudes, Pieces, are_ordinary
+from kernelmill.lower.templates.matmul.bind_pieces import pack_pieces
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.blocked_tiles import (
     InDepthBlocks,
     ReadA,
     ReadB,
     ThroughScratch,
 )
-from kernelmill.lower.templates.matmul.context import BlockedContext
-from kernelmill.lower.templates.matmul.emit_blocked import emit_blocked
+from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
+from kernelmill.lower.templates.matmul.packing import Packable
 from kernelmill.lower.templates.matmul.spec import Contraction, Exact, Operand, loader
 from kernelmill.lower.templates.matmul.store import at_most
-from kernelmill.lower.templates.matmul.tiled import Tiled, TiledContext, emit_tiled
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
+from kernelmill.lower.templates.matmul.tiled import Tiled
 
 _MOST_ROWS = 12
-"""Of a register tile of two vectors (heuristics.py)."""
+"""Of a register tile of two vectors (blocked.py)."""
 
 _DEPTH_BLOCK = 256
 
 
 @dataclass(frozen=True)
-class Pieced(BlockTasks):
+class PieceLayout:
+    """Tiles of B's pieces, and its columns' magnitudes."""
+
+    pieces: Pieces
+
+    def pack(self, product: Packable) -> PackedWeights:
+        """B, if it is constant."""
+        return pack_pieces(
+            product.context, product.roles, self.pieces, product.unit, product.origin
+        )
+
+
+@dataclass(frozen=True)
+class Pieced(TileSchedule):
     """Tasks by `tiled`, or by `exact` where their numbers are not ordinary: both cut C alike."""
 
     tiled: Tiled
     exact: Blocked
+
+    any_rows = True
 
     @staticmethod
     def of(tiled: Tiled, exact: Exact) -> Pieced:
@@ -104,51 +122,49 @@ class Pieced(BlockTasks):
         exact = self.exact.scratch_bytes(spec.exact.contraction)
         return maximum(self.tiled.scratch_bytes(spec), exact)
 
+    @classmethod
+    def plan(
+        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+    ) -> Pieced | None:
+        """Where operands are pieces of f32."""
+        tiled = None if spec.exact is None else Tiled.plan(spec, machine, candidate)
+        return None if tiled is None or spec.exact is None else cls.of(tiled, spec.exact)
 
-@dataclass(frozen=True)
-class PiecedTask:
-    """A task of a contraction by pieces."""
+    @classmethod
+    def layout(
+        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
+    ) -> PieceLayout | None:
+        """Tiles of pieces where there are any."""
+        return None if product.pieces is None else PieceLayout(product.pieces)
 
-    builder: KernelBuilder
-    spec: Contraction
-    schedule: Pieced
-    batch: Dims
-    row_block: Dim
-    column_block: Dim
-
-    @property
-    def rows(self) -> tuple[Dim, Dim]:
-        """The first row and how many there are."""
-        most = self.schedule.rows * self.schedule.row_tiles
-        return self.row_block * most, at_most(most, self.spec.m, self.row_block * most)
-
-    @property
-    def columns(self) -> tuple[Dim, Dim]:
-        """The first column and how many there are."""
-        most = self.schedule.width * self.schedule.column_tiles
-        return self.column_block * most, at_most(most, self.spec.n, self.column_block * most)
+    def emit(self, place: TaskPlace) -> None:
+        """A task by tiles of pieces, or by FMA."""
+        _emit(place, self)
 
 
-def emit_pieced(task: PiecedTask, lane: Lane) -> None:
-    """A task by tiles of pieces, or by FMA."""
-    builder, spec, schedule = task.builder, task.spec, task.schedule
-    assert spec.exact is not None
-    exact = spec.exact.contraction
-    (depth,) = exact.k
-    place = task.batch, task.row_block, task.column_block
-    context = EmitContext(builder, lane, exact.accumulate)
-    a = _magnitudes(context, exact.a, task.batch, *task.rows, exact.m, depth)
-    if spec.exact.magnitudes:
-        b = _packed_magnitudes(context, spec.exact.magnitudes, *task.columns, exact.n)
+def _emit(place: TaskPlace, schedule: Pieced) -> None:
+    builder, spec, exact = place.builder, place.spec, place.spec.exact
+    assert exact is not None
+    contraction = exact.contraction
+    (depth,) = contraction.k
+    context = EmitContext(builder, place.lane, contraction.accumulate)
+    rows = _part(schedule.rows * schedule.row_tiles, place.row_block, spec.m)
+    columns = _part(schedule.width * schedule.column_tiles, place.column_block, spec.n)
+    a = _magnitudes(context, contraction.a, place.batch, *rows, contraction.m, depth)
+    if exact.magnitudes:
+        b = _packed_magnitudes(context, exact.magnitudes, *columns, contraction.n)
     else:
-        b = _magnitudes(context, exact.b, task.batch, *task.columns, exact.n, depth)
-    ordinary = are_ordinary(builder, spec.exact.pieces, a, b, depth)
+        b = _magnitudes(context, contraction.b, place.batch, *columns, contraction.n, depth)
+    ordinary = are_ordinary(builder, exact.pieces, a, b, depth)
     with builder.when(ordinary) as branch:
-        tiled = TiledContext(builder, lane, spec.accumulate, spec, schedule.tiled, *place)
-        emit_tiled(tiled)
+        schedule.tiled.emit(place)
     with builder.otherwise(branch):
-        blocked = BlockedContext(builder, lane, exact.accumulate, exact, schedule.exact, *place)
-        emit_blocked(blocked)
+        schedule.exact.emit(replace(place, spec=contraction))
+
+
+def _part(most: int, block: Dim, size: Dim) -> tuple[Dim, Dim]:
+    """The first of a task's rows or columns, and how many there are."""
+    return block * most, at_most(most, size, block * most)
 
 
 def _magnitudes(

@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 from kernelmill.core.machine import Machine
 from kernelmill.lower.templates.matmul.blocked import Blocked
-from kernelmill.lower.templates.matmul.candidates import (
-    ContractionCandidate,
-    first_of,
-    register_tiles,
-    task_sizes,
-)
-from kernelmill.lower.templates.matmul.heuristics import plan_blocked
-from kernelmill.lower.templates.matmul.inner_product import InnerProduct, plan_inner_product
+from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
+from kernelmill.lower.templates.matmul.inner_product import InnerProduct
+from kernelmill.lower.templates.matmul.packing import Layout, Packable
 from kernelmill.lower.templates.matmul.pieced import Pieced
 from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.tiled import Tiled
-from kernelmill.lower.templates.matmul.tiled_heuristics import plan_tiled
 
-Schedule = Blocked | InnerProduct | Tiled | Pieced
+Schedule = Pieced | Tiled | InnerProduct | Blocked
+"""In the order in which they are asked; the last does for every contraction."""
 
-_OPEN = ContractionCandidate()
+_KINDS: tuple[type[Schedule], ...] = get_args(Schedule)
 
 
 def plan_contraction(
-    spec: Contraction, machine: Machine, candidate: ContractionCandidate = _OPEN
+    spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
 ) -> Schedule:
     """The schedule for this contraction on this processor, with what the candidate settles.
     Depends on nothing else."""
-    tiled = plan_tiled(spec, machine, candidate)
-    if tiled is not None and spec.exact is not None:
-        return Pieced.of(tiled, spec.exact)
-    return (
-        tiled
-        or plan_inner_product(spec, machine, candidate)
-        or plan_blocked(spec, machine, candidate)
-    )
+    plans = (kind.plan(spec, machine, candidate) for kind in _KINDS)
+    return next(plan for plan in plans if plan is not None)
+
+
+def choose_layout(
+    product: Packable, machine: Machine, candidate: ContractionCandidate = OPEN
+) -> Layout:
+    """How constant operands are to lie for the schedule that they will be read under."""
+    layouts = (kind.layout(product, machine, candidate) for kind in _KINDS)
+    return next(layout for layout in layouts if layout is not None)
 
 
 def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[ContractionCandidate]:
@@ -45,8 +43,4 @@ def contraction_candidates(spec: Contraction, schedule: Schedule) -> Sequence[Co
     sizes = (*spec.batch, spec.m, spec.n, *spec.k)
     if not all(isinstance(size, int) and size > 0 for size in sizes):
         return ()
-    match schedule:
-        case Blocked():
-            return first_of(register_tiles(spec, schedule), task_sizes(spec, schedule))
-        case InnerProduct() | Tiled() | Pieced():
-            return first_of(task_sizes(spec, schedule))
+    return schedule.candidates(spec)

@@ -100,6 +100,7 @@ class Operand:
                       (a prologue, padding) and is better done once than many times.
     prefetch          brings elements near; None unless they are read where they lie, the elements
                       of each `outer` together and after those of the one before.
+    layout            how it was packed: what the schedule that is to read it said.
     packed            name of a buffer that holds a constant operand in panels (see `panel_shape`),
                       or in tiles (see `weights/tile_views.py`) for a unit that works on tiles,
                       the same for every batch index unless the contraction finds its rows: then
@@ -116,6 +117,7 @@ class Operand:
     direct: bool = True
     prefetch: PrefetchElement | None = None
     packed: str | None = None
+    layout: object = None
     panelled: bool = False
     factored: tuple[LoadElement, LoadElement] | None = None
     source: PanelSource | None = None

@@ -11,7 +11,7 @@ from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
+from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
 from kernelmill.lower.templates.matmul.roles import product_roles
 from kernelmill.lower.templates.matmul.schedule import contraction_candidates, plan_contraction
@@ -38,9 +38,7 @@ class MatmulTemplate:
         self, spec: Contraction, machine: Machine, candidate: ContractionCandidate | None
     ) -> Sequence[RowClass]:
         """The cost model's schedule for each class of sizes."""
-        return plan_classes(
-            spec, machine, plan_contraction(spec, machine, candidate or ContractionCandidate())
-        )
+        return plan_classes(spec, machine, plan_contraction(spec, machine, candidate or OPEN))
 
     def candidates(
         self, spec: Contraction, schedule: Sequence[RowClass]

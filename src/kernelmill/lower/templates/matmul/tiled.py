@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
-from kernelmill.core.isa import TILE_ROWS
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
+from kernelmill.core.isa import TILE_BF16, TILE_ROWS
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import SCRATCH, VType
+from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.elements.views import ravel
+from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.branches import Choice, choose
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.pieces import DEPTH
 from kernelmill.lower.emit.tiles import (
     TILE_WORDS,
     WORDS,
@@ -21,11 +26,54 @@ from kernelmill.lower.emit.tiles import (
     copy_b_tiles,
     depth_tiles,
 )
-from kernelmill.lower.templates.matmul.block_tasks import BlockTasks
-from kernelmill.lower.templates.matmul.blocked import ReadA, ReadB
+from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
+from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
+from kernelmill.lower.templates.matmul.found_rows import emit_rows
+from kernelmill.lower.templates.matmul.packing import Packable, are_known
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand, loader
 from kernelmill.lower.templates.matmul.store import at_most, store_tile
+from kernelmill.lower.templates.matmul.tasks import choose_tasks
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
+from kernelmill.lower.weights.tile_views import tile_view_of_a, tile_view_of_b
+
+_WIDE = 4
+"""Tiles of a block of one row tile: with A's tile and one of B's they leave registers free."""
+
+_DIRECT, _COMPUTED = 2.0, 24.0
+"""Vector operations for each vector of words that is copied into tiles, by how it is read."""
+
+_TURNED = 6.0
+"""The same where blocks are turned in registers, or numbers of several rows put into words."""
+
+_EXACT_DEPTH = DEPTH // (WORDS * TILE_BF16.group)
+"""Most tiles along k of planes that are summed at a time."""
+
+
+@dataclass(frozen=True)
+class TileLayout:
+    """Tiles of B, or else of A."""
+
+    def pack(self, product: Packable) -> PackedWeights:
+        """An operand that is constant, and the same for every batch index."""
+        roles, unit, origin, grouped = (
+            product.roles, product.unit, product.origin, product.grouped
+        )  # fmt: skip
+        context, batch = product.context, roles.batch
+        if product.computes_b:
+            return product.pack_leaves(unit.columns)
+        if are_known(roles.n, *roles.k, *(batch if grouped else ())):
+            view = tile_view_of_b(
+                roles.b, roles.b_index, batch, roles.n, roles.k, unit, origin, grouped
+            )
+            b = None if view is None else context.pack(view)
+            if b is not None:
+                return PackedWeights(b=b, packing=self)
+        if grouped or not are_known(roles.m, *roles.k):
+            return PackedWeights()
+        view = tile_view_of_a(roles.a, roles.a_index, batch, roles.m, roles.k, unit, origin)
+        return PackedWeights(a=None if view is None else context.pack(view), packing=self)
 
 
 @dataclass(frozen=True)
@@ -47,7 +95,7 @@ class TiledScratch:
 
 
 @dataclass(frozen=True)
-class Tiled(BlockTasks):
+class Tiled(TileSchedule):
     """Blocks of tiles of sums stay in registers while k runs, and go to `store` through scratch.
 
     height                   rows of a tile of sums: all that there are, or those of whole tiles
@@ -70,6 +118,8 @@ class Tiled(BlockTasks):
     work: Dim
     row_tiles: int = 1
     column_tiles: int = 1
+
+    any_rows = True
 
     def __post_init__(self) -> None:
         if self.a is ReadA.PREFETCH or self.b not in (ReadB.PACKED, ReadB.COPIED):
@@ -111,6 +161,24 @@ class Tiled(BlockTasks):
     def scratch_bytes(self, spec: Contraction) -> Dim:
         """All of a thread's scratch."""
         return self.scratch(spec).end * 4
+
+    @classmethod
+    def plan(
+        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+    ) -> Tiled | None:
+        """Where the unit works on tiles."""
+        return _plan(spec, machine, candidate) if spec.unit.rows > 1 else None
+
+    @classmethod
+    def layout(
+        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
+    ) -> TileLayout | None:
+        """Tiles where the unit works on them."""
+        return TileLayout() if product.unit.rows > 1 else None
+
+    def emit(self, place: TaskPlace) -> None:
+        """All of a task's blocks."""
+        emit_rows(TiledContext.at(place, self), place.number, emit_tiled)
 
 
 class TiledContext(ContractionContext[Tiled]):
@@ -313,3 +381,113 @@ def _packed(context: TiledContext, operand: Operand, kind: VType, first: Dim) ->
         return ((first + outer) * context.depth + k) * (TILE_WORDS * group)
 
     return TilesInMemory(operand.packed, kind, place, WORDS * group)
+
+
+# ---- the cost model ---------------------------------------------------------------------------
+
+
+def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) -> Tiled:
+    if spec.rows is not None:
+        # As for one batch index, whose tasks all threads share.
+        one = replace(spec, rows=None, batch=(), m=spec.likely)
+        schedule = _plan(one, machine, candidate)
+        matrices = minimum(product(spec.batch), spec.m)
+        return replace(schedule, work=_work(spec, spec.m + matrices * spec.n, spec.m, machine))
+    few = isinstance(spec.m, int) and spec.m <= TILE_ROWS
+    height = max(1, spec.m) if few and isinstance(spec.m, int) else TILE_ROWS
+    columns = part_count(size_hint(spec.n), WORDS)
+    batch = product(spec.batch)
+    schedule = Tiled(
+        height=height,
+        down=1 if few else 2,
+        across=min(columns, _WIDE if few else 2) if isinstance(spec.n, int) else 2,
+        a=_read_a(spec, height),
+        b=ReadB.COPIED if spec.planes.b[0].packed is None else ReadB.PACKED,
+        depth_block=0,
+        work=_work(spec, batch * (spec.m + spec.n), batch * spec.m, machine),
+    )
+    if spec.split is not None:
+        schedule = replace(schedule, depth_block=_exact_depth_block(spec))
+        return _with_tasks(schedule, spec, machine, candidate)
+    if isinstance(spec.m, int) and spec.m <= schedule.rows:
+        return _with_tasks(schedule, spec, machine, candidate)
+    block = candidate.depth_block or _depth_block(schedule, spec, machine)
+    return _with_tasks(replace(schedule, depth_block=block), spec, machine, candidate)
+
+
+def _read_a(spec: Contraction, height: int) -> ReadA:
+    a = spec.planes.a[0]
+    if a.packed is not None:
+        return ReadA.PACKED
+    whole = isinstance(spec.m, int) and spec.m % height == 0
+    return ReadA.IN_PLACE if a.rows is not None and whole else ReadA.COPIED
+
+
+def _exact_depth_block(spec: Contraction) -> int:
+    """Tiles along k of planes that are summed at a time."""
+    tiles = depth_tiles(spec.depth)
+    if not isinstance(tiles, int):
+        return _EXACT_DEPTH
+    return 0 if tiles <= _EXACT_DEPTH else part_count(tiles, part_count(tiles, _EXACT_DEPTH))
+
+
+def _depth_block(schedule: Tiled, spec: Contraction, machine: Machine) -> int:
+    """Tiles along k of which a block's columns fill half of the first cache: they stay there while
+    rows pass by."""
+    room = machine.l1_bytes // 2 // (schedule.across * len(spec.planes.b) * TILE_WORDS * 4)
+    tiles, room = size_hint(depth_tiles(spec.depth)), max(room, 1)
+    if not isinstance(spec.depth, int):
+        return room
+    return 0 if tiles <= room else part_count(tiles, part_count(tiles, room))
+
+
+def _with_tasks(
+    schedule: Tiled, spec: Contraction, machine: Machine, candidate: ContractionCandidate
+) -> Tiled:
+    task_ns = _task_ns(schedule, spec, machine)
+    rows, columns = choose_tasks(spec, (schedule.rows, schedule.width), task_ns, candidate)
+    return replace(schedule, row_tiles=rows, column_tiles=columns)
+
+
+def _task_ns(schedule: Tiled, spec: Contraction, machine: Machine) -> Callable[[int, int], float]:
+    """Nanoseconds of a task by its blocks along m and along n."""
+    depth, planes = size_hint(depth_tiles(spec.depth)), spec.planes
+    tiles = schedule.down * schedule.across * depth * len(planes.pairs)
+    sums = tiles / machine.dot_rate(spec.unit) * schedule.height / TILE_ROWS
+    stored = machine.time(4.0 * schedule.rows * schedule.across, {})
+    row, column = (
+        rows * depth * TILE_WORDS * 4 * count
+        for rows, count in (
+            (schedule.down, len(planes.a)),
+            (schedule.across, len(planes.b)),
+        )
+    )
+    copy_a = _copying(planes.a[0], Along.K) if schedule.a is ReadA.COPIED else 0.0
+    copy_b = _copying(planes.b[0], None) if schedule.b is ReadB.COPIED else 0.0
+    line = WORDS * 4
+
+    def spent(row_tiles: int, column_tiles: int) -> float:
+        rows, columns = row_tiles * row, column_tiles * column
+        again = 1 if rows <= machine.l2_bytes // 2 else column_tiles
+        moved = machine.streaming(rows * again + columns)
+        copied = machine.time((rows * copy_a + columns * copy_b) / line, {})
+        return row_tiles * column_tiles * (sums + stored) + moved + copied + machine.task_ns
+
+    return spent
+
+
+def _copying(operand: Operand, along: Along | None) -> float:
+    """Vector operations for each vector of words that goes into tiles as it is where neighbours
+    `along` this are neighbours in memory; with None it never does."""
+    if not operand.direct:
+        return _COMPUTED
+    return _DIRECT if along is not None and operand.contiguous_along is along else _TURNED
+
+
+def _work(spec: Contraction, vectors: Dim, rows: Dim, machine: Machine) -> Dim:
+    """Nanoseconds on one core: the products of so many rows, and streaming in so many vectors along
+    k once."""
+    unit = spec.unit
+    rate = machine.dot_rate(unit) * unit.rows * unit.columns * unit.depth / len(spec.planes.pairs)
+    sums = floordiv(rows * spec.n * spec.depth, max(1, round(rate)))
+    return sums + floordiv(vectors * spec.depth * 4, machine.stream_bytes)

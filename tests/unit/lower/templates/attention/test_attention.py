@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as eager
 
 from kernelmill.core.machine import Machine, profile
-from kernelmill.lower.templates.attention.schedule import Packed, Streamed
+from kernelmill.lower.templates.attention.packed import Packed
+from kernelmill.lower.templates.attention.streamed import Streamed
 from tests.tolerances import assert_close
 from tests.unit.codegen.native import TARGETS
 from tests.unit.lower.launched import assert_margins_untouched, interpret, surrounded

@@ -34,7 +34,7 @@ from kernelmill.lower.templates.matmul import (
     plan_classes,
     plan_contraction,
 )
-from kernelmill.lower.templates.matmul.blocked import ReadA, ReadB, Sums
+from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB, Sums
 from tests.unit.codegen.native import link
 
 FLAVOURS = ("k", "outer", "strided", "packed", "computed k", "computed outer")

@@ -11,8 +11,8 @@ import torch
 from kernelmill.core.dtype import I32
 from kernelmill.core.isa import VNNI
 from kernelmill.lower.templates.matmul import emit_contraction
-from kernelmill.lower.templates.matmul.blocked import (
-    Blocked,
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
     InDepthBlocks,
     ReadA,

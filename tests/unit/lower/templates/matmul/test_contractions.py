@@ -13,6 +13,10 @@ from kernelmill.core.machine import profile
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
+from kernelmill.lower.elements.emitter import Emitter
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.templates.matmul import Contraction
+from kernelmill.lower.templates.matmul.bind import ContractionBinding
 from tests.compiled import check, graph, lowered, program, whole
 
 OLDER = (profile("x86-64-v2"), profile("x86-64-v3"))
@@ -147,6 +151,21 @@ def test_a_constant_weight_is_packed_once(dtype: DType) -> None:
     assert [buffer.kind for buffer in plan.buffers].count("packed") == 1
     assert len(plan.kernels) == 2, "one packs, one is launched three times"
     assert len(plan.steps) == 3
+
+
+def test_a_product_is_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[str] = []
+    spec = ContractionBinding.spec
+
+    def counted(
+        binding: ContractionBinding, emitter: Emitter, packed: PackedWeights
+    ) -> Contraction:
+        bound.append(binding.seed.op)
+        return spec(binding, emitter, packed)
+
+    monkeypatch.setattr(ContractionBinding, "spec", counted)
+    lowered(linear(F32))
+    assert bound == ["matmul"]
 
 
 def test_packing_follows_the_weight() -> None:

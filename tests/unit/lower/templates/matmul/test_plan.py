@@ -13,8 +13,8 @@ from kernelmill.core.dtype import F32, F64, I64
 from kernelmill.core.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
 from kernelmill.lower.templates.matmul import Contraction, Schedule, plan_contraction
-from kernelmill.lower.templates.matmul.blocked import (
-    Blocked,
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
     InDepthBlocks,
     ReadA,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, I64, U8, DType
 from kernelmill.core.machine import profile
-from kernelmill.lower.templates.matmul.blocked import InDepthBlocks, ReadB
+from kernelmill.lower.templates.matmul.blocked_tiles import InDepthBlocks, ReadB
 from tests.unit.lower.templates.matmul.compiled import FLAVOURS, Case, adjusted
 
 SIZES = [

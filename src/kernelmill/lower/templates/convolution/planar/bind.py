@@ -18,10 +18,11 @@ from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.roles import window_roles
-from kernelmill.lower.templates.convolution.planar.schedule import DirectWindow, plan_planar
+from kernelmill.lower.templates.convolution.planar.schedule import plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
-from kernelmill.lower.templates.matmul.bind import pack_panels, read_operand
+from kernelmill.lower.templates.matmul.bind import read_operand
 from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
+from kernelmill.lower.templates.matmul.packing import pack_panels
 from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 
@@ -46,8 +47,7 @@ class PlanarBinding:
         planar = self.spec(self.context.emitter(PackedWeights()), PackedWeights())
         spec = planar.contraction
         packed = replace(planar, contraction=replace(spec, a=replace(spec.a, packed="a")))
-        schedule = plan_planar(packed, self.context.machine, candidate)
-        return schedule.sums if isinstance(schedule, DirectWindow) else schedule.rows
+        return plan_planar(packed, self.context.machine, candidate).packed_rows
 
     def pack(self, packing: int) -> PackedWeights:
         """The weights, if they are constant and the same for every image."""

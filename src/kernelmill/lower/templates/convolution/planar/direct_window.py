@@ -2,25 +2,115 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import product as pairs
+from math import prod
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
+from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
-from kernelmill.lower.elements.sizes import Dims, size_hint
+from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
 from kernelmill.lower.elements.views import unravel
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import Fetch, Tile
 from kernelmill.lower.templates.convolution.planar.padded_tile import PaddedTile, fill_tile
-from kernelmill.lower.templates.convolution.planar.schedule import DirectWindow
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
+from kernelmill.lower.templates.convolution.planar.tile_shape import TileShape, tile_shape
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.operands import elements_of_a
+from kernelmill.lower.templates.matmul.tasks import estimated_work
+
+_MOST_SUMS = 4
+"""Most rows for which windows are summed where they lie in the tile."""
+
+_MOST_TAPS = 64
+_MOST_PRODUCTS = 400
+"""Most taps of such a window, and most products that are written out."""
+
+_TILE_PIXELS = 2**14
+_TASKS = 32
+"""Tiles of that size, and that number of tasks, are aimed at."""
 
 _HELD = 16
 """Most elements of A that stay in registers for the whole task."""
+
+
+@dataclass(frozen=True)
+class DirectWindow:
+    """Windows with few sums, as in a depthwise convolution, are summed where they lie in the tile.
+
+    lanes      positions of a vector
+    sums       output channels, all that there are
+    rows       output rows of a task
+    together   and so many of them at a time, which divide them
+    use_fma    the processor multiplies and adds in one instruction
+    work       estimated nanoseconds of all tasks on one core
+    """
+
+    lanes: int
+    sums: int
+    rows: int
+    together: int
+    use_fma: bool
+    work: Dim
+
+    def __post_init__(self) -> None:
+        if self.rows % self.together:
+            raise ValueError(f"a task of {self.rows} rows, {self.together} at a time")
+
+    @classmethod
+    def plan(
+        cls, planar: PlanarConvolution, machine: Machine, candidate: ContractionCandidate
+    ) -> DirectWindow | None:
+        """Where so few sums share a window that a panel would not pay."""
+        spec, window = planar.contraction, planar.window
+        if not isinstance(spec.m, int) or not 0 < spec.m <= _MOST_SUMS:
+            return None
+        taps = size_hint(window.kernel[0]) * size_hint(window.kernel[1])
+        known = all(isinstance(size, int) for size in (*spec.k, *window.outputs))
+        if not known or taps > _MOST_TAPS or spec.n == 0:
+            return None
+        lanes = machine.isa.lanes(spec.accumulate)
+        rows = _task_rows(spec.batch, spec.k[0], window, lanes)
+        sums = min(machine.isa.vector_registers // 4, _MOST_PRODUCTS // taps)
+        most = max(1, sums // spec.m)
+        together = max(count for count in range(1, most + 1) if rows % count == 0)
+        use_fma = machine.isa.has_fma and spec.accumulate.is_float
+        work = estimated_work(spec, lanes, machine)
+        return cls(lanes, spec.m, rows, together, use_fma, work)
+
+    @property
+    def packed_rows(self) -> int:
+        """Rows of a panel of constant weights."""
+        return self.sums
+
+    def candidates(self, spec: PlanarConvolution) -> Sequence[ContractionCandidate]:
+        """None."""
+        return ()
+
+    def row_blocks(self, spec: PlanarConvolution) -> Dim:
+        """Tasks along the rows of an image."""
+        return ceildiv(spec.window.outputs[0], self.rows)
+
+    def tasks(self, spec: PlanarConvolution) -> Dim:
+        """The number of tasks."""
+        return product(spec.contraction.batch) * self.row_blocks(spec)
+
+    def shape(self, spec: PlanarConvolution) -> TileShape:
+        """The padded input tile of a task; two vectors fit behind it."""
+        window = spec.window
+        positions = (self.rows - 1) * window.outputs[1] + 1
+        return tile_shape(
+            window, spec.contraction.k[0], positions, self.lanes, slack=2 * self.lanes
+        )
+
+    def emit(self, builder: KernelBuilder, spec: PlanarConvolution) -> None:
+        """Write the kernel's body, and set its `tasks` and `scratch`."""
+        _emit(builder, spec, self)
 
 
 @dataclass(frozen=True)
@@ -33,11 +123,7 @@ class _DirectContext(EmitContext):
     row_block: Dim
 
 
-def emit_direct_window(
-    builder: KernelBuilder, spec: PlanarConvolution, schedule: DirectWindow
-) -> None:
-    """Write the kernel's body, and set its `tasks` and `scratch`. The builder must be empty but for
-    buffers, which the callbacks and packed weights name."""
+def _emit(builder: KernelBuilder, spec: PlanarConvolution, schedule: DirectWindow) -> None:
     dtype, tasks = spec.contraction.accumulate, schedule.tasks(spec)
     builder.set_tasks(tasks)
     builder.kernel.scratch = schedule.shape(spec).elements * dtype.bytes
@@ -85,7 +171,7 @@ def _weights(context: _DirectContext, depth: Depth) -> Fetch:
     sizes = [size_hint(size) for size in depth.axes]
     if sizes[0] != 1 or sizes[1] * sizes[2] * schedule.sums > _HELD:
         return fetch
-    every = product(range(schedule.sums), *map(range, sizes))
+    every = pairs(range(schedule.sums), *map(range, sizes))
     held: dict[tuple[int, Dims], Value] = {
         (i, k): fetch(i, k) for i, *at in every for k in [tuple(at)]
     }
@@ -99,7 +185,7 @@ Sums = dict[tuple[int, int], Value]
 def _sums(context: _DirectContext, tile: PaddedTile, weights: Fetch, row: Dim, column: Dim) -> Sums:
     """The sums of one vector of positions of some output rows."""
     schedule, depth = context.schedule, tile.depth
-    places = list(product(range(schedule.together), range(schedule.sums)))
+    places = list(pairs(range(schedule.together), range(schedule.sums)))
 
     def add(k: Dims, values: list[Value]) -> list[Value]:
         sums = dict(zip(places, values, strict=True))
@@ -146,3 +232,11 @@ def _by_line(context: _DirectContext, window: Window) -> dict[int, list[tuple[in
             down = r * window.stride[0] + i * window.dilation[0]
             lines.setdefault(down, []).append((r, i))
     return dict(sorted(lines.items()))
+
+
+def _task_rows(batch: tuple[Dim, ...], channels: Dim, window: Window, lanes: int) -> int:
+    """Output rows of a task."""
+    height, images = size_hint(window.outputs[0]), prod(size_hint(size) for size in batch)
+    one_row = tile_shape(window, channels, 1, lanes, 0)
+    most = max(_TILE_PIXELS // size_hint(one_row.elements), part_count(height * images, _TASKS), 1)
+    return max(count for count in range(1, min(most, height) + 1) if height % count == 0)

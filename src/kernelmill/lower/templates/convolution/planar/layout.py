@@ -11,18 +11,11 @@ from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.convolution.planar.bind import PlanarBinding
-from kernelmill.lower.templates.convolution.planar.emit import emit_planar
 from kernelmill.lower.templates.convolution.planar.roles import pixel_roles, slides
-from kernelmill.lower.templates.convolution.planar.schedule import (
-    DirectWindow,
-    Schedule,
-    plan_planar,
-)
+from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
-from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
-from kernelmill.lower.templates.matmul.schedule import contraction_candidates
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
 
 
@@ -51,11 +44,7 @@ class Planar:
         self, spec: PlanarConvolution, schedule: Schedule
     ) -> Sequence[ContractionCandidate]:
         """Other register tiles and tasks of panels."""
-        match schedule:
-            case Blocked():
-                return contraction_candidates(spec.contraction, schedule)
-            case DirectWindow():
-                return ()
+        return schedule.candidates(spec)
 
     def cost(self, spec: PlanarConvolution, schedule: Schedule, machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
@@ -63,7 +52,7 @@ class Planar:
 
     def emit(self, emitter: Emitter, spec: PlanarConvolution, schedule: Schedule) -> None:
         """Write the kernel's body, its tasks and scratch."""
-        emit_planar(emitter.builder, spec, schedule)
+        schedule.emit(emitter.builder, spec)
 
 
 @dataclass(frozen=True)

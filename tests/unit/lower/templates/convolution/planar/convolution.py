@@ -22,13 +22,8 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.panels import panel_shape
-from kernelmill.lower.templates.convolution.planar.emit import emit_planar
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
-from kernelmill.lower.templates.convolution.planar.schedule import (
-    DirectWindow,
-    Schedule,
-    plan_planar,
-)
+from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.matmul import Contraction, Operand
 from tests.unit.codegen.native import link
@@ -130,8 +125,7 @@ class Convolution:
     @property
     def rows(self) -> int:
         """Rows of a panel of weights."""
-        schedule = self.schedule
-        return schedule.sums if isinstance(schedule, DirectWindow) else schedule.rows
+        return self.schedule.packed_rows
 
     @cached_property
     def kernel_ir(self) -> Kernel:
@@ -141,7 +135,7 @@ class Convolution:
         builder.buffer("a", F32, panels if self.packed else self.weight.numel(), "in")
         builder.buffer("b", F32, self.image.numel(), "in")
         builder.buffer("c", F32, self.expected().numel(), "out")
-        emit_planar(builder, self.spec, self.schedule)
+        self.schedule.emit(builder, self.spec)
         verify_kernel(builder.kernel)
         return builder.kernel
 

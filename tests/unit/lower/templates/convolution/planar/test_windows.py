@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -10,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill.core.machine import profile
-from kernelmill.lower.templates.convolution.planar.schedule import DirectWindow
-from kernelmill.lower.templates.matmul.blocked import InDepthBlocks
+from kernelmill.lower.templates.convolution.planar.direct_window import DirectWindow
+from kernelmill.lower.templates.convolution.planar.panel_window import PanelWindow
+from kernelmill.lower.templates.convolution.planar.schedule import Schedule
+from kernelmill.lower.templates.matmul.blocked_tiles import InDepthBlocks
 from tests.unit.lower.templates.convolution.planar.convolution import Convolution
-from tests.unit.lower.templates.matmul.compiled import adjusted
 
 CASES = [
     Convolution(1, 3, (9, 11), 20, (3, 3), padding=(1, 1)),
@@ -69,16 +71,26 @@ def test_narrower_vectors(case: Convolution, level: int) -> None:
     replace(case, target=profile(f"x86-64-v{level}")).check()
 
 
+def blocked(**changes: int | InDepthBlocks) -> Callable[[Schedule], Schedule]:
+    """Plan as usual, but the product of panels with these fields."""
+
+    def change(schedule: Schedule) -> Schedule:
+        assert isinstance(schedule, PanelWindow)
+        return PanelWindow(replace(schedule.blocked, **changes))  # pyright: ignore[reportArgumentType]
+
+    return change
+
+
 @pytest.mark.parametrize("block", [1, 2, 3])
 def test_channels_taken_in_blocks(block: int) -> None:
     for case in (CASES[1], CASES[5], CASES[8]):
-        replace(case, adjust=adjusted(sums=InDepthBlocks(block))).check()
+        replace(case, adjust=blocked(sums=InDepthBlocks(block))).check()
 
 
 @pytest.mark.parametrize("column_tiles", [1, 2, 3])
 def test_any_split_into_tasks(column_tiles: int) -> None:
     for case in (CASES[0], CASES[2], CASES[3]):
-        replace(case, adjust=adjusted(row_tiles=1, column_tiles=column_tiles)).check()
+        replace(case, adjust=blocked(row_tiles=1, column_tiles=column_tiles)).check()
 
 
 def test_few_sums_are_made_in_the_padded_tile() -> None:

@@ -3,23 +3,58 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.transpose import transpose
-from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
+from kernelmill.lower.templates.attention.block_sizes import register_tile, round_up
+from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
+from kernelmill.lower.templates.attention.context import (
+    AttentionContext,
+    Row,
+    Tile,
+    row_of_tile,
+)
 from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
 from kernelmill.lower.templates.attention.softmax import exponentiate
+from kernelmill.lower.templates.attention.spec import AttentionSpec
 
 _SQUARE = 4
 """Side of the squares in which keys are transposed: larger ones take LLVM long to compile."""
 
 
-def emit_packed(context: AttentionContext, batch: Dims, first: Dim) -> None:
-    """The query rows of one task, from `first` on."""
+@dataclass(frozen=True, kw_only=True)
+class Packed(PanelBlocks):
+    """Many rows: blocks of keys and values are packed, keys in panels."""
+
+    @classmethod
+    def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Packed:
+        """Every attention can be done so."""
+        return cls.cut(spec, machine, *register_tile(machine))
+
+    def regions(self, spec: AttentionSpec) -> Regions:
+        """Queries, and blocks of keys and values."""
+        assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
+        query_row, value_row = (
+            round_up(size, self.lanes) for size in (spec.depth, spec.value_depth)
+        )
+        return Regions(
+            self.rows, self.panel * self.lanes, self.rows * query_row, self.keys * spec.depth,
+            self.keys * value_row,
+        )  # fmt: skip
+
+    def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
+        """The query rows of one task."""
+        _emit(AttentionContext.of(builder, spec, self), batch, first)
+
+
+def _emit(context: AttentionContext, batch: Dims, first: Dim) -> None:
     b, spec, block = context.builder, context.spec, context.schedule.keys
     stop = minimum(first + context.schedule.rows, spec.rows)
     with b.loop(first, stop, prefix="m") as loop:
@@ -50,16 +85,6 @@ def _emit_block(
         tile = Tile(loop.index, tile_rows, partial(row_of_tile, context, batch, first, loop.index))
         seen = minimum(end, first + loop.index + tile_rows) if context.spec.causal else end
         _emit_tile(context, tile, start, seen - start)
-
-
-def row_of_tile(context: AttentionContext, batch: Dims, first: Dim, number: Dim, i: Dim) -> Row:
-    """Row i of the tile that starts at `number`; one past the end repeats the last one's mask."""
-    b, total = context.builder, context.spec.rows
-    whole = isinstance(total, int) and total % context.schedule.tile_rows == 0
-    m = first + number + i
-    if context.spec.mask is not None and not whole:
-        m = b.let(b.index(minimum(m, total - 1)), 0, total - 1)
-    return Row(batch, m, number + i)
 
 
 def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) -> None:

@@ -3,19 +3,118 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
 from functools import partial
 
-from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, provably_less
+from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product, provably_less
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Operand, Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
+from kernelmill.lower.templates.attention.block_sizes import (
+    FEW_ROWS,
+    block_keys,
+    covers,
+    register_tile,
+    round_up,
+    split,
+)
+from kernelmill.lower.templates.attention.blocks import (
+    AttentionBlocks,
+    AttentionCandidate,
+    Regions,
+)
 from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
 from kernelmill.lower.templates.attention.register_tile import add_weighted_values, multiply_tile
 from kernelmill.lower.templates.attention.softmax import exponentiate
+from kernelmill.lower.templates.attention.spec import AttentionSpec
+
+_BLOCK_KEYS = 256
+_ENOUGH_STREAMS = 4
+"""Tasks that are enough where keys and values stream: to read them once for several heads is worth
+more than tasks for more threads."""
 
 
-def emit_streamed(context: AttentionContext, batch: Dims, first: Dim) -> None:
-    """The query rows of one task, from `first` on; `batch` is that of its first head."""
+@dataclass(frozen=True, kw_only=True)
+class Streamed(AttentionBlocks):
+    """Few rows: keys and values are read in place, for so many query heads of a task."""
+
+    heads: int
+
+    @classmethod
+    def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Streamed | None:
+        """Where there are few rows."""
+        if not rows_at_a_time:
+            return None
+        lanes, tile, rows = (
+            machine.isa.lanes(spec.accumulate),
+            register_tile(machine),
+            rows_at_a_time,
+        )
+        row_blocks = ceildiv(spec.rows, rows)
+        heads = _heads_together(spec, rows)
+        keys = block_keys(spec.keys, lanes, _BLOCK_KEYS)
+        # Sums stay in registers while the values stream past.
+        width = max(1, min(2 * tile[1], tile[0] * tile[1] // (heads * rows)))
+        return cls(
+            lanes=lanes, use_fma=machine.isa.has_fma, heads=heads, rows=rows,
+            row_blocks=row_blocks, tile_rows=heads * rows,
+            value_panels=split(spec.value_depth, lanes, width), keys=keys,
+            single_block=covers(keys, spec.keys),
+            tasks=product(spec.batch) // heads * row_blocks,
+        )  # fmt: skip
+
+    @property
+    def heads_together(self) -> int:
+        """Query heads of a task."""
+        return self.heads
+
+    def regions(self, spec: AttentionSpec) -> Regions:
+        """Queries alone."""
+        assert isinstance(spec.depth, int)
+        rows = self.heads * self.rows
+        return Regions(rows, self.lanes, rows * round_up(spec.depth, self.lanes))
+
+    def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Streamed:
+        """The schedule with these keys; the rows stay as they are."""
+        single = covers(candidate.keys, spec.keys)
+        return replace(self, keys=candidate.keys, single_block=single)
+
+    @property
+    def row_choices(self) -> AbstractSet[int]:
+        """All that there are."""
+        return {self.rows}
+
+    @property
+    def key_step(self) -> int:
+        """Whole vectors."""
+        return self.lanes
+
+    def estimated_work(self, spec: AttentionSpec, machine: Machine) -> Dim:
+        """With keys and values that are streamed from a cache further out or memory."""
+        pairs, depths = product(spec.batch) * spec.keys, spec.depth + spec.value_depth
+        bytes = pairs * depths * spec.accumulate.bytes
+        streamed = ceildiv(bytes, machine.stream_bytes * spec.group)
+        return super().estimated_work(spec, machine) + streamed
+
+    def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
+        """The query rows of one task."""
+        _emit(AttentionContext.of(builder, spec, self), batch, first)
+
+
+def _heads_together(spec: AttentionSpec, rows: int) -> int:
+    """The largest part of a group that keeps rows few and leaves enough tasks."""
+    tasks = product(spec.batch)
+    for heads in range(min(spec.group, FEW_ROWS // rows), 1, -1):
+        starved = isinstance(tasks, int) and tasks // heads < min(_ENOUGH_STREAMS, tasks)
+        if spec.group % heads == 0 and not starved:
+            return heads
+    return 1
+
+
+def _emit(context: AttentionContext, batch: Dims, first: Dim) -> None:
     spec, schedule = context.spec, context.schedule
     tile = Tile(0, schedule.tile_rows, partial(_row, context, batch, first))
     rows = [tile.row(i) for i in range(tile.count)]

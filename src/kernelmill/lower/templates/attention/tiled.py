@@ -6,11 +6,15 @@ rounded to bf16 as eager's are. Sums and the softmax are in f32.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
+from kernelmill.core.dtype import BF16
 from kernelmill.core.isa import TILE_ROWS
-from kernelmill.kernel.ir import SCRATCH, VType
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import SCRATCH, Value, VType
 from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.tiles import (
@@ -23,21 +27,71 @@ from kernelmill.lower.emit.tiles import (
     copy_a_tiles,
     copy_b_tiles,
 )
-from kernelmill.lower.templates.attention.context import AttentionContext, Row, Tile
-from kernelmill.lower.templates.attention.emit_packed import row_of_tile
+from kernelmill.lower.templates.attention.block_sizes import round_up
+from kernelmill.lower.templates.attention.blocks import PanelBlocks, Regions
+from kernelmill.lower.templates.attention.context import (
+    AttentionContext,
+    Row,
+    Tile,
+    row_of_tile,
+)
 from kernelmill.lower.templates.attention.softmax import exponentiate
-from kernelmill.lower.templates.attention.spec import WordOperands, Words
+from kernelmill.lower.templates.attention.spec import AttentionSpec, WordOperands, Words
 
 _KEYS = 2 * WORDS
 """Keys of a tile along them."""
 
 
-def emit_tiled(context: AttentionContext, batch: Dims, first: Dim) -> None:
-    """The query rows of one task, from `first` on."""
-    _Tiled(context, batch, first).emit()
+@dataclass(frozen=True, kw_only=True)
+class Tiled(PanelBlocks):
+    """Many rows on a unit that multiplies tiles: queries, keys, values and weights are copied into
+    tiles of `spec.words`, keys so many vectors at a time; `tile_rows` are those of one or two
+    tiles."""
+
+    @classmethod
+    def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Tiled | None:
+        """Where operands are in words for such a unit."""
+        if spec.words is None:
+            return None
+        few = isinstance(spec.rows, int) and spec.rows <= TILE_ROWS
+        return cls.cut(spec, machine, TILE_ROWS if few else 2 * TILE_ROWS, 2)
+
+    def regions(self, spec: AttentionSpec) -> Regions:
+        """Tiles of queries, keys, values and weights."""
+        assert isinstance(spec.depth, int) and isinstance(spec.value_depth, int)
+        depth = part_count(spec.depth, 2 * WORDS) * TILE_WORDS
+        along = self.keys // _KEYS * TILE_WORDS
+        return Regions(
+            self.rows, self.panel * self.lanes, self.rows // TILE_ROWS * depth,
+            self.keys // WORDS * depth, round_up(spec.value_depth, self.lanes) // WORDS * along,
+            self.tile_rows // TILE_ROWS * along,
+        )  # fmt: skip
+
+    def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
+        """The query rows of one task."""
+        _Task(TiledContext.of(builder, spec, self), batch, first).emit()
 
 
-class _Tiled:
+class TiledContext(AttentionContext):
+    """Scores are scaled when they are read, and exponentials go into tiles of bf16."""
+
+    scales_scores = True
+
+    def read_scores(self, offset: Dim) -> Value:
+        """A vector of scaled scores."""
+        return self.builder.op("mul", self.read(offset, self.schedule.lanes), self.spec.scale)
+
+    def write_weights(self, tile_row: Dim, vector: Dim, weights: Value) -> None:
+        """Exponentials of scores, rounded."""
+        along = self.schedule.keys // _KEYS
+        tile = floordiv(tile_row, TILE_ROWS) * along + floordiv(vector, 2)
+        row = mod(tile_row, TILE_ROWS) * WORDS
+        place = self.scratch.weights + tile * TILE_WORDS + row
+        place = place * 2 + mod(vector, 2) * WORDS
+        self.builder.store(SCRATCH, place, self.builder.op("cast", weights, dtype=BF16))
+
+
+class _Task:
     """One task."""
 
     def __init__(self, context: AttentionContext, batch: Dims, first: Dim) -> None:

@@ -1,0 +1,79 @@
+"""How many rows, keys and vectors blocks of an attention have."""
+
+from __future__ import annotations
+
+from kernelmill.core.dim import Dim, product
+from kernelmill.core.machine import Machine
+from kernelmill.lower.templates.attention.spec import AttentionSpec
+
+FEW_ROWS = 8
+"""Up to so many query rows keys and values are read in place: each is used too rarely to pack."""
+
+_TILE = {32: (4, 4), 16: (6, 2)}
+"""Rows and vectors across the largest register tile, by the number of registers. With 32 a third is
+left for constants of the exponential, which LLVM keeps there even while the tile is summed up."""
+
+_BLOCK_ROWS = 128
+_ENOUGH_TASKS = 8
+
+_PANEL_SPEED = {4: 1.0, 3: 0.95, 2: 0.85}
+"""Speed of a register tile of so many vectors across, relative to the widest."""
+
+
+def register_tile(machine: Machine) -> tuple[int, int]:
+    """Rows and vectors across the largest register tile."""
+    return _TILE[machine.isa.vector_registers]
+
+
+def block_rows(spec: AttentionSpec, tile_rows: int) -> int:
+    """Rows of a task: many, so that packing is cheap, but not so many that threads stay idle."""
+    if not isinstance(spec.rows, int):
+        return _BLOCK_ROWS // tile_rows * tile_rows
+    blocks, outer = _ceil_div(spec.rows, _BLOCK_ROWS), product(spec.batch)
+    while isinstance(outer, int) and outer * blocks < _ENOUGH_TASKS:
+        if spec.rows // (blocks * 2) < 4 * tile_rows:
+            break
+        blocks *= 2
+    return _ceil_div(_ceil_div(spec.rows, blocks), tile_rows) * tile_rows
+
+
+def panel_vectors(keys: Dim, lanes: int, widest: int) -> int:
+    """Vectors across a score tile: wide ones are fast, narrow ones waste less at the end."""
+    if not isinstance(keys, int):
+        return 2
+    vectors = _ceil_div(keys, lanes)
+
+    def cost(width: int) -> float:
+        return _ceil_div(vectors, width) * width / _PANEL_SPEED[width]
+
+    return min((width for width in _PANEL_SPEED if width <= widest), key=cost)
+
+
+def block_keys(keys: Dim, step: int, most: int) -> int:
+    """A block's length: a multiple of `step`, and such that blocks come out about equal."""
+    if not isinstance(keys, int):
+        return max(1, most // step) * step
+    blocks = max(1, _ceil_div(keys, most))
+    return max(1, _ceil_div(keys, blocks * step)) * step
+
+
+def covers(block: int, keys: Dim) -> bool:
+    """Whether one block has all keys."""
+    return isinstance(keys, int) and keys <= block
+
+
+def split(elements: Dim, lanes: int, most: int) -> tuple[int, ...]:
+    """The vectors of a row as a sum of about equal parts, none above `most`."""
+    assert isinstance(elements, int)
+    vectors = _ceil_div(elements, lanes)
+    parts = _ceil_div(vectors, most)
+    return tuple((vectors + i) // parts for i in range(parts))
+
+
+def _ceil_div(whole: int, part: int) -> int:
+    return -(-whole // part)
+
+
+def round_up(size: int, step: int) -> int:
+    """The next multiple of `step`, at least one."""
+    return max(1, _ceil_div(size, step)) * step

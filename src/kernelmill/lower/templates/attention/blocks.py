@@ -1,0 +1,159 @@
+"""What schedules of an attention have in common: tasks of query rows, and blocks of keys.
+
+A schedule is a class of one file: its fields, when it is chosen (`plan`), its scratch, what else is
+worth trying and its code (`emit`). `schedule.py` lists all of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+from typing import Self
+
+from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.templates.attention.block_sizes import (
+    block_keys,
+    block_rows,
+    covers,
+    panel_vectors,
+    round_up,
+    split,
+)
+from kernelmill.lower.templates.attention.spec import AttentionSpec
+
+_BLOCK_KEYS = 256
+
+
+@dataclass(frozen=True)
+class AttentionCandidate:
+    """Query rows of a task, and keys of a block."""
+
+    rows: int
+    keys: int
+
+    def __str__(self) -> str:
+        return f"rows={self.rows} keys={self.keys}"
+
+
+@dataclass(frozen=True)
+class Regions:
+    """What a schedule keeps in scratch of the operands: elements of each region of ScratchLayout,
+    for so many rows; `width` keys lie side by side."""
+
+    rows: int
+    width: int
+    queries: int
+    keys: int = 0
+    values: int = 0
+    weights: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionBlocks(ABC):
+    """What all schedules have. `scratch_bytes` are of one thread, `work` is nanoseconds of one
+    core.
+
+    lanes         elements of a vector; `use_fma` tells whether a*b + c is one instruction.
+    rows          query rows of a task and head; `row_blocks` tasks cover all of them.
+    tile_rows     rows of a register tile.
+    value_panels  widths, in vectors, of the register tiles of weighted values.
+    keys          keys of a block; `single_block` tells that one block covers all of them.
+    """
+
+    lanes: int
+    use_fma: bool
+    rows: int
+    row_blocks: Dim
+    tile_rows: int
+    value_panels: tuple[int, ...]
+    keys: int
+    single_block: bool
+    tasks: Dim
+    scratch_bytes: int = 0
+    work: Dim = 0
+
+    @classmethod
+    @abstractmethod
+    def plan(cls, spec: AttentionSpec, machine: Machine, rows_at_a_time: int) -> Self | None:
+        """The cost model's schedule for this attention on this processor, so many rows at a time
+        where that is not 0; None where this is not the one."""
+
+    @property
+    def heads_together(self) -> int:
+        """Query heads of a task."""
+        return 1
+
+    @abstractmethod
+    def regions(self, spec: AttentionSpec) -> Regions:
+        """What scratch has of the operands."""
+
+    @abstractmethod
+    def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Self:
+        """The schedule with these sizes."""
+
+    @property
+    @abstractmethod
+    def row_choices(self) -> AbstractSet[int]:
+        """Rows of a task that are worth trying."""
+
+    @property
+    @abstractmethod
+    def key_step(self) -> int:
+        """Keys of a block are a multiple of this."""
+
+    def estimated_work(self, spec: AttentionSpec, machine: Machine) -> Dim:
+        """Nanoseconds of one core: multiply-adds, an exponential counting as 16 of them."""
+        pairs, depths = product(spec.batch) * spec.keys, spec.depth + spec.value_depth
+        scores = ceildiv(pairs * spec.rows, 2) if spec.causal else pairs * spec.rows
+        return ceildiv(scores * (depths + 16), machine.products(self.lanes))
+
+    @abstractmethod
+    def emit(self, builder: KernelBuilder, spec: AttentionSpec, batch: Dims, first: Dim) -> None:
+        """The query rows of one task, from `first` on; `batch` is that of its first head."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PanelBlocks(AttentionBlocks):
+    """Many rows: blocks of keys and values are copied, keys in panels of so many vectors."""
+
+    panel: int
+
+    @classmethod
+    def cut(cls, spec: AttentionSpec, machine: Machine, tile_rows: int, widest: int) -> Self:
+        """With register tiles of so many rows and vectors at most. Keys and values of a block stay
+        in the second-level cache."""
+        lanes = machine.isa.lanes(spec.accumulate)
+        row = (spec.depth + spec.value_depth) * spec.accumulate.bytes
+        assert isinstance(row, int)
+        most = max(1, min(_BLOCK_KEYS, machine.l2_bytes // 2 // row))
+        rows, panel = block_rows(spec, tile_rows), panel_vectors(spec.keys, lanes, widest)
+        keys, row_blocks = block_keys(spec.keys, panel * lanes, most), ceildiv(spec.rows, rows)
+        return cls(
+            lanes=lanes, use_fma=machine.isa.has_fma, rows=rows, row_blocks=row_blocks,
+            tile_rows=tile_rows, panel=panel, value_panels=split(spec.value_depth, lanes, widest),
+            keys=keys, single_block=covers(keys, spec.keys),
+            tasks=product(spec.batch) * row_blocks,
+        )  # fmt: skip
+
+    def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Self:
+        """The schedule with these sizes."""
+        blocks = ceildiv(spec.rows, candidate.rows)
+        return replace(
+            self, rows=candidate.rows, row_blocks=blocks, tasks=product(spec.batch) * blocks,
+            keys=candidate.keys, single_block=covers(candidate.keys, spec.keys),
+        )  # fmt: skip
+
+    @property
+    def row_choices(self) -> AbstractSet[int]:
+        """Half and double."""
+        half, double = self.rows // 2, self.rows * 2
+        return {self.rows, round_up(half, self.tile_rows), round_up(double, self.tile_rows)}
+
+    @property
+    def key_step(self) -> int:
+        """Whole panels."""
+        return self.panel * self.lanes

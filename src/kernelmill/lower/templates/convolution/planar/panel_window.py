@@ -1,0 +1,47 @@
+"""Convolutions along pixels as contractions, blocked, with panels of windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
+from kernelmill.lower.templates.matmul.blocked import Blocked
+from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
+from kernelmill.lower.templates.matmul.emit import emit_contraction
+from kernelmill.lower.templates.matmul.schedule import contraction_candidates
+
+
+@dataclass(frozen=True)
+class PanelWindow:
+    """The product of the weights with panels of windows."""
+
+    blocked: Blocked
+
+    @classmethod
+    def plan(
+        cls, planar: PlanarConvolution, machine: Machine, candidate: ContractionCandidate
+    ) -> PanelWindow:
+        """Every convolution can be done so."""
+        return cls(Blocked.plan(planar.contraction, machine, candidate))
+
+    @property
+    def packed_rows(self) -> int:
+        """Rows of a panel of constant weights."""
+        return self.blocked.rows
+
+    @property
+    def work(self) -> Dim:
+        """Estimated nanoseconds of all tasks on one core."""
+        return self.blocked.work
+
+    def candidates(self, spec: PlanarConvolution) -> Sequence[ContractionCandidate]:
+        """Other register tiles and tasks."""
+        return contraction_candidates(spec.contraction, self.blocked)
+
+    def emit(self, builder: KernelBuilder, spec: PlanarConvolution) -> None:
+        """Write the kernel's body, and set its `tasks` and `scratch`."""
+        emit_contraction(builder, spec.contraction, self.blocked)

@@ -1,0 +1,190 @@
+"""The fields and the scratch of the blocked schedule, as its emitters read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.access import Along
+from kernelmill.lower.emit.context import LINE_BYTES
+from kernelmill.lower.templates.matmul.spec import Contraction, KeptInput
+from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
+
+
+@dataclass(frozen=True)
+class ScratchLayout:
+    """Where things are in a thread's scratch, in elements of the accumulator's dtype.
+
+    sums    finished tiles, each `rows` x `width`; before them one vector of zeros
+    shift   for dot_i8: for each column of a tile what A's bytes being 128 more adds to its sums
+    source  what the source of B's panels keeps
+    b       a panel of B: [k][`panel_stride`]
+    a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
+    end     how much there is
+    """
+
+    sums: int
+    shift: int
+    source: Dim
+    b: Dim
+    a: Dim
+    row_stride: int
+    end: Dim
+
+
+class ReadA(Enum):
+    """Where tiles read A.
+
+    PACKED    in panels of constants
+    IN_PLACE  where it lies
+    PREFETCH  the same, and the next tile's rows are brought near meanwhile
+    COPIED    in scratch, into which a task first copies its rows
+    """
+
+    PACKED = auto()
+    IN_PLACE = auto()
+    PREFETCH = auto()
+    COPIED = auto()
+
+
+class ReadB(Enum):
+    """Where tiles read B.
+
+    PACKED    in panels of constants
+    PREFETCH  the same, and the next panel is brought near while the row tiles are summed
+    IN_PLACE  where it lies
+    COPIED    in scratch, into which each panel is first copied
+    FILLED    in scratch, where B's source makes each panel
+    """
+
+    PACKED = auto()
+    PREFETCH = auto()
+    IN_PLACE = auto()
+    COPIED = auto()
+    FILLED = auto()
+
+    @property
+    def in_scratch(self) -> bool:
+        """Whether scratch has a panel."""
+        return self in (ReadB.COPIED, ReadB.FILLED)
+
+
+@dataclass(frozen=True)
+class FromRegisters:
+    """Sums over all of k go to `store` from registers; for tiles of one row."""
+
+
+@dataclass(frozen=True)
+class ThroughScratch:
+    """Sums over all of k go to `store` by way of scratch, which has room for one tile."""
+
+
+@dataclass(frozen=True)
+class InDepthBlocks:
+    """Sums of all row tiles of a task grow in scratch, by so many of the first k axis at a time."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"blocks of {self.size} along k")
+
+
+Sums = FromRegisters | ThroughScratch | InDepthBlocks
+"""How sums come to `store`."""
+
+
+@dataclass(frozen=True)
+class BlockedTiles(TileSchedule):
+    """Sums of a register tile stay in registers while k runs.
+
+    lanes, rows, vectors    the register tile: `rows` x (`vectors` * `lanes`) sums
+    a, b                    where tiles read the operands
+    sums                    how sums come to `store`
+    use_fma                 the processor multiplies and adds in one instruction
+    work                    estimated nanoseconds of all tasks on one core
+    row_tiles, column_tiles tiles that one task computes
+    """
+
+    lanes: int
+    rows: int
+    vectors: int
+    a: ReadA
+    b: ReadB
+    sums: Sums
+    use_fma: bool
+    work: Dim
+    row_tiles: int = 1
+    column_tiles: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.sums, FromRegisters) and self.rows != 1:
+            raise ValueError(f"sums of {self.rows} rows cannot be stored from registers")
+
+    @property
+    def depth_block(self) -> int:
+        """So many of the first k axis at a time, 0 for all of it."""
+        return self.sums.size if isinstance(self.sums, InDepthBlocks) else 0
+
+    @property
+    def _kept_sums(self) -> int:
+        """Sums that scratch has room for."""
+        match self.sums:
+            case FromRegisters():
+                return 0
+            case ThroughScratch():
+                return self.rows * self.width
+            case InDepthBlocks():
+                return self.row_tiles * self.rows * self.width
+
+    @property
+    def width(self) -> int:
+        """Columns of the register tile, and of a panel of B."""
+        return self.lanes * self.vectors
+
+    @property
+    def copies_b(self) -> bool:
+        """Whether a task makes panels of B in scratch."""
+        return self.b.in_scratch
+
+    def run(self, spec: Contraction) -> int:
+        """Vectors of the longest run that the source of B's panels writes; 0 without one."""
+        source = spec.b.source
+        return 0 if source is None else source.run(self.lanes, self.vectors)
+
+    def panel_stride(self, spec: Contraction) -> int:
+        """Elements between the rows of a panel of B in scratch."""
+        return self.lanes * (self.vectors + self.run(spec))
+
+    def scratch(self, spec: Contraction) -> ScratchLayout:
+        """The regions of a thread's scratch, each on a cache line of its own."""
+        line = LINE_BYTES // spec.accumulate.bytes
+        first_sum = part_count(self.lanes, line) * line
+        shift = first_sum + part_count(self._kept_sums, line) * line
+        source = shift + (part_count(self.width, line) * line if spec.dot_i8 else 0)
+        kept = self.kept(spec)
+        b = source + (0 if kept is None else ceildiv(kept.elements, line) * line)
+        depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
+        if spec.b.contiguous_along == Along.K:
+            depth = depth + self.lanes - 1  # turned round in whole blocks
+        panel = depth * self.panel_stride(spec) if self.b.in_scratch else 0
+        a = b + ceildiv(panel, line) * line
+        rows = self.row_tiles * self.rows
+        row_stride = part_count(rows, self.lanes) * self.lanes
+        packed = spec.depth * row_stride if self.a is ReadA.COPIED else 0
+        end = a + ceildiv(packed, line) * line
+        return ScratchLayout(first_sum, shift, source, b, a, row_stride, end)
+
+    def scratch_bytes(self, spec: Contraction) -> Dim:
+        """All of a thread's scratch."""
+        return self.scratch(spec).end * spec.accumulate.bytes
+
+    def kept(self, spec: Contraction) -> KeptInput | None:
+        """What the source of B's panels keeps, if it has one: for a task's columns, or with
+        blocks along k for a tile's."""
+        if spec.b.source is None:
+            return None
+        columns, depth = self.width * (1 if self.depth_block else self.column_tiles), spec.k[0]
+        return spec.b.source.kept(self.depth_block or depth, columns, self.lanes, self.run(spec))

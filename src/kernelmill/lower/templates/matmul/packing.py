@@ -1,0 +1,97 @@
+"""How constant operands of a contraction are laid out, once, for the schedule that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import DType
+from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
+from kernelmill.graph.ir import Value
+from kernelmill.lower.elements.emitter import Location
+from kernelmill.lower.emit.access import ElementAt
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.pieces import Pieces
+from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.matmul.roles import Roles
+from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.weights.panel_views import panel_view
+
+
+@dataclass(frozen=True)
+class ProductSizes:
+    """What register tiles are chosen by.
+
+    m         rows; of a product that finds them, those that one is expected to have
+    n, depth  columns, and products in each sum
+    packed_a  A is constant, in panels
+    shared_b  panels of B have one width whatever m is
+    """
+
+    m: Dim
+    n: Dim
+    depth: Dim
+    accumulate: DType
+    packed_a: bool = False
+    shared_b: bool = False
+
+    @staticmethod
+    def of(spec: Contraction) -> ProductSizes:
+        """Those of a contraction of one batch index."""
+        shared = spec.b.packed is not None or spec.b.panelled
+        packed = spec.a.packed is not None
+        return ProductSizes(spec.m, spec.n, spec.depth, spec.accumulate, packed, shared)
+
+
+@dataclass(frozen=True)
+class Packable:
+    """A product whose constant operands are to be packed.
+
+    context, origin  its group, and where it is in the user's code
+    grouped          each batch index has a matrix B and rows of its own
+    computes_b       B is made of smaller numbers as it is read
+    unit             what multiplies neighbours along k at a time
+    pieces           how products of f32 are made of pieces, if they are
+    roles            its operands; rows of a group are counted from 0
+    sizes            nothing packed
+    pack_leaves      has what B is computed from packed in panels of a width
+    """
+
+    context: GroupContext
+    origin: str
+    grouped: bool
+    computes_b: bool
+    unit: DotUnit
+    pieces: Pieces | None
+    roles: Roles
+    sizes: ProductSizes
+    pack_leaves: Callable[[int], PackedWeights]
+
+
+class Layout(Hashable, Protocol):
+    """How a schedule wants constant operands. Equal for groups of equal structure."""
+
+    def pack(self, product: Packable) -> PackedWeights:
+        """Have what is constant packed so."""
+        ...
+
+
+def pack_panels(
+    context: GroupContext, value: Value, at: ElementAt, outer: Dim, roles: Roles, width: int,
+    unit: DotUnit = MULTIPLY_ADD, each: bool = False,
+) -> Location | None:  # fmt: skip
+    """Have an operand packed into panels, of `each` batch index its own; None where it is not
+    constant, or not of known sizes, or not the same for every batch index."""
+    if not are_known(outer, *roles.k, *(roles.batch if each else ())):
+        return None
+    seed = context.group.seed
+    assert seed is not None
+    view = panel_view(value, at, roles.batch, outer, roles.k, width, unit.group, seed.origin, each)
+    return None if view is None else context.pack(*view)
+
+
+def are_known(*sizes: Dim) -> bool:
+    """Whether none of them is symbolic."""
+    return all(isinstance(size, int) for size in sizes)

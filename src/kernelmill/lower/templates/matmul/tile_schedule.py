@@ -1,0 +1,78 @@
+"""What schedules of a contraction have in common: tiles of C, some of which are a task.
+
+A schedule is a class of one file: its fields, when it is chosen (`plan`), how it wants constant
+operands (`layout`), its scratch, its tasks and its code (`emit`). `schedule.py` lists all of them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.core.machine import Machine
+from kernelmill.lower.templates.matmul.candidates import (
+    ContractionCandidate,
+    first_of,
+    task_sizes,
+)
+from kernelmill.lower.templates.matmul.packing import Layout, Packable
+from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, TileGrid
+
+
+class TileSchedule(ABC):
+    """What schedules derive from; they have the sizes of `TileGrid`, and `work`, the estimated
+    nanoseconds of all tasks on one core.
+
+    any_rows    the schedule does for every number of rows, where that is not known
+    known_rows  it is for the number of rows that it was made for, and no other
+    """
+
+    any_rows: ClassVar[bool] = False
+    known_rows: ClassVar[bool] = False
+
+    @classmethod
+    @abstractmethod
+    def plan(
+        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate
+    ) -> Self | None:
+        """The schedule for this contraction on this processor, with what the candidate settles;
+        None where this is not the one. Depends on nothing else."""
+
+    @classmethod
+    def layout(
+        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
+    ) -> Layout | None:
+        """How constant operands are to lie for it; None where it does not decide that."""
+        return None
+
+    @property
+    def copies_b(self) -> bool:
+        """Whether a task copies panels of B into scratch."""
+        return False
+
+    def row_blocks(self: TileGrid, spec: Contraction) -> Dim:
+        """Tasks along m."""
+        return ceildiv(ceildiv(spec.m, self.rows), self.row_tiles)
+
+    def column_blocks(self: TileGrid, spec: Contraction) -> Dim:
+        """Tasks along n."""
+        return ceildiv(ceildiv(spec.n, self.width), self.column_tiles)
+
+    def tasks(self: TileGrid, spec: Contraction) -> Dim:
+        """The number of tasks; zero when there is nothing to compute."""
+        return product(spec.batch) * self.row_blocks(spec) * self.column_blocks(spec)
+
+    @abstractmethod
+    def scratch_bytes(self, spec: Contraction) -> Dim:
+        """All of a thread's scratch."""
+
+    def candidates(self: TileGrid, spec: Contraction) -> Sequence[ContractionCandidate]:
+        """What to try in its place where all sizes are known, the likelier first."""
+        return first_of(task_sizes(spec, self))
+
+    @abstractmethod
+    def emit(self, place: TaskPlace) -> None:
+        """Append the work of one task."""
