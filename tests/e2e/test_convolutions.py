@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from kernelmill.compiler.linking import collect_drafts
+from kernelmill.compiler.linking import collect_linked
 from kernelmill.plan.ir import Launch, Plan
 from tests.e2e.convolution_models import MODELS, build
 from tests.tolerances import assert_close
@@ -27,11 +27,11 @@ def test_forward_equals_eager(name: str, backend: str) -> None:
     model, x = build(name)
     with torch.no_grad():
         expected = copy.deepcopy(model)(x)
-        with collect_drafts() as drafts:
+        with collect_linked() as linked:
             actual = torch.compile(model, backend=backend, dynamic=False)(x)
     assert_close(actual, expected)
     # Where the result is an image it is copied once, into eager's order.
-    made = [copies(draft.lowered.plan) for draft in drafts]
+    made = [copies(each.draft.lowered.plan) for each in linked]
     assert sum(map(len, made)) == (0 if expected.dim() == 2 else len(made))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.compiler.linking import Draft, collect_drafts
+from kernelmill.compiler.linking import Draft, collect_linked
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.core.machine import host
@@ -32,9 +32,9 @@ Line = list[Any]
 def profile(subject: Subject) -> list[Line]:
     """The kernels of the model's largest graph that matter, the longest first."""
     torch._dynamo.reset()
-    with torch.no_grad(), subject.settings(), collect_drafts() as drafts:
+    with torch.no_grad(), subject.settings(), collect_linked() as linked:
         torch.compile(subject.case.model, backend="kernelmill", dynamic=False)(*subject.args)
-    draft = max(drafts, key=lambda each: len(each.lowered.plan.steps))
+    draft = max((each.draft for each in linked), key=lambda each: len(each.lowered.plan.steps))
     plan = draft.lowered.plan
     launches = Counter(step.kernel for step in plan.steps if isinstance(step, Launch))
     programs: dict[str, Program] = {"": _program(draft, plan)}

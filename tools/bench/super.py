@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import kernelmill
 from kernelmill import codegen
 from kernelmill.compiler.drivers import obtain_drivers
-from kernelmill.compiler.linking import Draft, collect_drafts
+from kernelmill.compiler.linking import Draft, collect_linked
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.config.super_kernel_marks import Mark, RangeOptions
@@ -183,9 +183,9 @@ class Compiled:
 def compiled(model: nn.Module, args: Sequence[Tensor]) -> Compiled:
     """The largest graph of a model."""
     torch._dynamo.reset()
-    with collect_drafts() as drafts:
+    with collect_linked() as linked:
         torch.compile(model, backend="kernelmill", dynamic=False)(*args)
-    draft = max(drafts, key=lambda each: len(each.lowered.plan.steps))
+    draft = max((each.draft for each in linked), key=lambda each: len(each.lowered.plan.steps))
     return Compiled(draft, example_arguments(draft.graph))
 
 

@@ -14,7 +14,7 @@ from kernelmill.artifact.objects import graph_texts, key_parts, objects_of, text
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.backend.entry import configured
 from kernelmill.compiler import compile_graph
-from kernelmill.compiler.linking import collect_drafts
+from kernelmill.compiler.linking import collect_linked
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import ConfigError
@@ -40,8 +40,9 @@ def compiled(
             f"config.mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, with the "
             "compiler: compile ahead of time with sizes that are fixed, or in the other mode"
         )
-    with collect_drafts() as drafts:
+    with collect_linked() as linked:
         compile_graph(graph, config, to_run=False)
+    drafts = [each.draft for each in linked]
     isa = target_isa(config.target, to_run=False)
     plans, graphs, kernels = texts_of(drafts, isa)
     store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)

@@ -49,7 +49,7 @@ from kernelmill.backend.guards import conditions_from, conditions_of, reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
 from kernelmill.backend.tested_torch import TESTED, is_tested
-from kernelmill.compiler.linking import Draft, collect_drafts
+from kernelmill.compiler.linking import Draft, collect_linked
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
@@ -142,12 +142,12 @@ class _Trace:
         self.changed = _side_effects(
             tx.output.side_effects, lambda source: follow(reader.path(source), self.roots)
         )
-        with collect_drafts() as drafts:
+        with collect_linked() as linked:
             call = compile_capture(
                 gm, example_inputs, self.config, self.decompositions,
                 self.captures.append, self.traced.append,
             )  # fmt: skip
-        self.drafts = drafts
+        self.drafts = [each.draft for each in linked]
         self.guards = list(tx.output.guards)  # Dynamo empties its own set when it has made code
 
         def run(*args: Any) -> Any:

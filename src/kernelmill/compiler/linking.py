@@ -56,19 +56,28 @@ def link(draft: Draft, store: Store, machine: Machine) -> Program:
     return program
 
 
-_drafts: ContextVar[list[Draft] | None] = ContextVar("drafts", default=None)
+@dataclass(frozen=True)
+class Linked:
+    """A program, what it was made from, and the machine that it was made for."""
+
+    draft: Draft
+    program: Program
+    machine: Machine
+
+
+_linked: ContextVar[tuple[list[Linked], ...]] = ContextVar("linked", default=())
 
 
 @contextmanager
-def collect_drafts() -> Generator[list[Draft]]:
-    """Inside, the drafts of all programs that this thread of control links are appended to the
-    list, for who wants to keep more of them than the programs."""
-    drafts: list[Draft] = []
-    token = _drafts.set(drafts)
+def collect_linked() -> Generator[list[Linked]]:
+    """Inside, all programs that this thread of control links are appended to the list, for who
+    wants to keep more of them than the programs."""
+    linked: list[Linked] = []
+    token = _linked.set((*_linked.get(), linked))
     try:
-        yield drafts
+        yield linked
     finally:
-        _drafts.reset(token)
+        _linked.reset(token)
 
 
 def link_all(
@@ -95,9 +104,8 @@ def link_all(
         draft.report.isa = str(machine.isa)
         _fill(draft, entries, store)
         publish(draft.report)
-    collected = _drafts.get()
-    if collected is not None:
-        collected += made
+    for collected in _linked.get():
+        collected += [Linked(d, p, machine) for d, p in zip(made, programs, strict=True)]
     return programs
 
 

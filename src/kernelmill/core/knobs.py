@@ -214,6 +214,15 @@ STRICT = Knob(
     "1: raise an error where a whole graph would run in torch.",
     "In tests, so that a model that stops being compiled is found there.",
 )
+PERF_MAP = Knob(
+    "KERNELMILL_PERF_MAP",
+    _switch,
+    False,
+    "`1` or `0`",
+    "`perf` shows addresses",
+    "1: write the names of kernels to /tmp/perf-PID.map, where `perf` looks for them.",
+    "With `perf record`, in a test run: see [explain](explain.md#perf).",
+)
 RANK = Knob(
     "RANK",
     _count,
@@ -249,6 +258,7 @@ KNOBS: tuple[_Any, ...] = (
     TARGET,
     DEBUG,
     STRICT,
+    PERF_MAP,
     RANK,
     LOCAL_WORLD_SIZE,
 )

@@ -150,6 +150,9 @@ class SuperKernel:
     waits: tuple[tuple[int, ...], ...]
 
 
+_TITLE_DIGITS = 12
+
+
 @dataclass(frozen=True)
 class KernelRef:
     """A kernel the plan launches: its digest in the store, what it fused, for reports."""
@@ -159,6 +162,11 @@ class KernelRef:
     digest: str
     operators: tuple[str, ...] = ()
     origin: str = ""
+
+    @property
+    def title(self) -> str:
+        """What profilers show: its type and the beginning of its digest."""
+        return f"{self.type}_{self.digest.rpartition('_')[2][:_TITLE_DIGITS]}"
 
 
 @dataclass(frozen=True)

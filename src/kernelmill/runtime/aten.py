@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
+from weakref import ref
 
 import torch
 
@@ -57,11 +58,13 @@ def find_operator(target: str) -> Callable[..., object]:
 
 
 class AtenStep:
-    """An AtenCall made ready. `binds` says whether it gives symbols their values."""
+    """An AtenCall made ready. `binds` says whether it gives symbols their values; `operator` is
+    what is called."""
 
     def __init__(self, engine: Engine, step: AtenCall) -> None:
         self._engine, self._step = engine, step
-        self._operator = _DIRECT.get(step.target) or find_operator(step.target)
+        self.operator = _DIRECT.get(step.target) or find_operator(step.target)
+        engine.aten_steps.append(ref(self))
         self._arguments = _Arguments(step.args, self._reader)
         self._names = tuple(name for name, _ in step.kwargs)
         self._keywords = _Arguments([value for _, value in step.kwargs], self._reader)
@@ -78,9 +81,9 @@ class AtenStep:
         arguments = self._arguments.of(running)
         if self._names:
             named = zip(self._names, self._keywords.of(running), strict=True)
-            outcome = self._operator(*arguments, **dict(named))
+            outcome = self.operator(*arguments, **dict(named))
         else:
-            outcome = self._operator(*arguments)
+            outcome = self.operator(*arguments)
         if self._only >= 0 and type(outcome) is torch.Tensor:
             expected = running.sizes.outputs.get(self._only)
             if expected is not None and _is_as(outcome, *expected):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union
+from weakref import ref
 
 import torch
 
@@ -43,7 +44,8 @@ class Engine:
     """See the file's docstring. `kernels` are addresses by name, in memory that `keep` holds; the
     programs of one `pool` share the memory of their calls. `check_sizes` sees each new set of
     values of the symbols before the first call with it. `packs` is where packed parameters are
-    kept."""
+    kept. `drivers` are the objects of super kernels by name; `aten_steps` refers to what runs
+    the plan's ATen calls, in their order."""
 
     def __init__(
         self,
@@ -54,8 +56,12 @@ class Engine:
         pool: FramePool | None = None,
         check_sizes: CheckSizes | None = None,
         packs: Packs | None = None,
+        drivers: Mapping[str, bytes] | None = None,
     ) -> None:
         self.plan = plan
+        self.kernels = kernels
+        self.drivers = drivers or {}
+        self.aten_steps: list[ref[Any]] = []
         self._check_sizes = check_sizes
         self._keep = keep
         self.dims = DimTable(plan, dims_function)

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelmill.config.compiler_config import CheckWeights
+from kernelmill.core import knobs
 from kernelmill.core.digest import sha256
+from kernelmill.core.elf import code_around
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan
 from kernelmill.plan.verifier import verify_plan
-from kernelmill.runtime import linker
+from kernelmill.runtime import linker, perf_map, profiling
 from kernelmill.runtime.calls import Call, ProgramResult, native_call
 from kernelmill.runtime.dims import DimsFunction, SymbolSource
 from kernelmill.runtime.engine import CheckSizes, Engine
@@ -122,18 +124,22 @@ def load(
     give_executor(objects)
     keep: list[linker.LinkedObject] = []
     kernels: dict[str, int] = {}
+    drivers: dict[str, bytes] = {}
     for kernel in plan.kernels:
         if kernel.name not in objects:
             raise KernelmillError(f"plan {plan.name}: no object for kernel {kernel.name}")
         linked = linker.link_once(kernel.name, objects[kernel.name])
         kernels[kernel.name] = linked[kernel.name]
         keep.append(linked)
+        _name(kernel.name, kernel.title, linked, objects)
     for super_kernel in plan.supers:
         if super_kernel.name not in objects:
             raise KernelmillError(f"plan {plan.name}: no object for {super_kernel.name}")
+        drivers[super_kernel.name] = objects[super_kernel.name]
         linked = linker.link([super_kernel.name], objects[super_kernel.name], kernels)
         kernels[super_kernel.name] = linked[super_kernel.name]
         keep.append(linked)
+        _name(super_kernel.name, super_kernel.name, linked, objects)
     dims_function: DimsFunction | None = None
     if DIMS_OBJECT in objects:
         linked = linker.link([DIMS_OBJECT], objects[DIMS_OBJECT])
@@ -143,7 +149,14 @@ def load(
     packs: Packs | None = None
     if place is not None:
         packs = Packs(place, {kernel.name: sha256(objects[kernel.name]) for kernel in plan.kernels})
-    engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes, packs)
+    engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes, packs, drivers)
     only_launches = all(isinstance(step, Launch) for step in plan.steps)
     call = native_call(engine) if only_launches else stepped_call(engine)
+    profiling.show(engine)
     return Program(engine, call)
+
+
+def _name(name: str, title: str, linked: linker.LinkedObject, objects: Mapping[str, bytes]) -> None:
+    if knobs.PERF_MAP.get():
+        before, size = code_around(objects[name], name)
+        perf_map.name(linked[name] - before, size, title)

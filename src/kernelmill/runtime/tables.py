@@ -43,7 +43,8 @@ class NativeTables:
     `tensor_arguments` are the arguments that go to the entry as tensors, in this order, and
     `cell_arguments` the long-lived ones that a binding holds. `outputs` are buffers whose tensors
     follow the arguments. The launches of `plan.prepare` come behind those of `plan.steps`, from
-    number `first_prepare` on.
+    number `first_prepare` on. `launch_records` are the records of all launches, in this order;
+    `supers` has the launches of super kernels' drivers by the number of their first launch.
     """
 
     def __init__(self, plan: Plan, dims: DimTable, kernels: Mapping[str, int]) -> None:
@@ -63,8 +64,9 @@ class NativeTables:
         launches = [step for step in plan.steps if isinstance(step, Launch)]
         self.first_prepare = len(launches)
         launches += plan.prepare
-        self._supers = _supers_by_launch(plan)
+        self.supers = _supers_by_launch(plan)
         arena = [i for i, buffer in enumerate(plan.buffers) if buffer.kind == BufferKind.ARENA]
+        self.launch_records = records(LaunchRecord, self._with_supers(plan, launches, kernels))
         table = Table(
             input_count=len(self.tensor_arguments),
             inputs=self._records(
@@ -78,9 +80,9 @@ class NativeTables:
                 [ArenaRecord(i, dims.number(plan.buffers[i].offset)) for i in arena],
             ),
             launch_count=self.first_prepare,
-            launches=self._records(LaunchRecord, self._with_supers(plan, launches, kernels)),
+            launches=self._kept(self.launch_records),
             widest_launch=max(
-                (len(launch.buffers) for launch in (*launches, *self._supers.values())), default=0
+                (len(launch.buffers) for launch in (*launches, *self.supers.values())), default=0
             ),
             most_dims=max((len(launch.dims) for launch in launches), default=0),
             threshold=host().region_work_ns,
@@ -122,7 +124,7 @@ class NativeTables:
         found: list[LaunchRecord] = []
         spans = {s.name: s.last - s.first for s in plan.supers}
         for number, launch in enumerate(launches):
-            whole = self._supers.get(number)
+            whole = self.supers.get(number)
             record = self._launch(launch if whole is None else whole, kernels)
             if whole is not None:
                 record.span, record.super = spans[whole.kernel], 1

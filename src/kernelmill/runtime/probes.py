@@ -1,0 +1,267 @@
+"""Probes: code that stands before kernels for a while, and tells of each of their calls.
+
+A launch calls a kernel at the address in its record (layout.py). A probe is a function with a
+kernel's arguments that tells of the call and makes it. Putting probes before the kernels of a
+program changes the addresses in its records, and taking them away puts them back: a program
+without probes runs the code that it always runs. So does a super kernel, whose driver is linked
+again with probes in the place of its sub-kernels.
+
+There are two kinds. `RECORD` appends a `CallRecord` to a log (recorder.py), `PROFILE` opens a
+range of torch's profiler (profiling.py).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+from typing import Any
+
+from kernelmill.core.errors import CodegenError
+from kernelmill.core.llvm_calls import inside_llvm
+from kernelmill.plan.ir import Launch
+from kernelmill.plan.supers import sub_launches
+from kernelmill.runtime import linker
+from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.layout import pointer, word
+
+_SLOTS = 128
+"""Probes of one piece of machine code."""
+
+
+class Kind(Enum):
+    """What a probe does, and the functions of torch and the C library that it calls."""
+
+    RECORD = ("clock_gettime", "pthread_self")
+    PROFILE = ("aoti_record_function_start", "aoti_record_function_end")
+
+
+def available(kind: Kind) -> bool:
+    """Whether this torch and this C library have what such probes call."""
+    return all(linker.address_of(name) for name in kind.value)
+
+
+class Slot(ctypes.Structure):
+    """What a probe knows: the kernel that it calls, the log or the name that it tells with, and a
+    number for the log."""
+
+    _fields_ = (("kernel", pointer), ("log", pointer), ("number", word))
+
+
+class CallRecord(ctypes.Structure):
+    """One call of a kernel: the number in the slot, the address of its buffers' addresses, its
+    tasks from `first` up to `last`, CLOCK_MONOTONIC before and after in nanoseconds, and
+    pthread_self of the thread."""
+
+    _fields_ = (
+        ("number", word),
+        ("buffers", word),
+        ("first", word),
+        ("last", word),
+        ("begin", word),
+        ("end", word),
+        ("thread", word),
+    )
+
+
+class LogHeader(ctypes.Structure):
+    """A log: how many calls were made, room for how many there is, and where the room is."""
+
+    _fields_ = (("count", word), ("capacity", word), ("records", pointer))
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a kernel is called from: a launch of the plan by its number in the native table
+    (those of `plan.prepare` come last). Inside of a super kernel several launches of one kernel
+    are one site; `launch` is then that of the super kernel's first."""
+
+    launch: int
+    kernel: str
+    inside: bool = False
+
+
+class Probes:
+    """Probes for all launches of one engine. `tell` gives for each site what its slot's `log` and
+    `number` are; what these point to has to live as long as the probes."""
+
+    def __init__(self, engine: Engine, kind: Kind, tell: Mapping[Site, tuple[int, int]]) -> None:
+        self._records = engine.tables.launch_records
+        self._kernels = [record.kernel for record in self._records]
+        sites = [site for site in tell if not site.inside]
+        inside = [site for site in tell if site.inside]
+        self._keep: list[object] = []
+        addresses = self._make(kind, [(engine.kernels[s.kernel], *tell[s]) for s in inside])
+        drivers = self._drivers(engine, dict(zip(inside, addresses, strict=True)))
+        targets = [drivers.get(site.kernel) or self._kernels[site.launch] for site in sites]
+        made = self._make(
+            kind, [(at, *tell[site]) for at, site in zip(targets, sites, strict=True)]
+        )
+        self._probes = {site.launch: at for site, at in zip(sites, made, strict=True)}
+
+    def put(self) -> None:
+        """Let coming calls go through the probes."""
+        for launch, address in self._probes.items():
+            self._records[launch].kernel = address
+
+    def remove(self) -> None:
+        """Let coming calls go to the kernels. Calls under way may still be in a probe."""
+        for record, address in zip(self._records, self._kernels, strict=True):
+            record.kernel = address
+
+    def keep(self, what: object) -> None:
+        """Let something live as long as the probes."""
+        self._keep.append(what)
+
+    def _make(self, kind: Kind, rows: Sequence[tuple[int, int, int]]) -> list[int]:
+        found: list[int] = []
+        for start in range(0, len(rows), _SLOTS):
+            part = rows[start : start + _SLOTS]
+            slots = (Slot * _SLOTS)(*(Slot(*row) for row in part))
+            imports = {name: linker.address_of(name) or 0 for name in kind.value}
+            imports["slots"] = ctypes.addressof(slots)
+            names = [f"probe_{number}" for number in range(len(part))]
+            code = linker.link(names, _image(kind), imports)
+            found += [code[name] for name in names]
+            self._keep += [slots, code]
+        return found
+
+    def _drivers(self, engine: Engine, inside: Mapping[Site, int]) -> dict[str, int]:
+        """The drivers of super kernels linked to probes, by name."""
+        found: dict[str, int] = {}
+        for number, whole in engine.tables.supers.items():
+            probes = {s.kernel: at for s, at in inside.items() if s.launch == number}
+            code = linker.link([whole.kernel], engine.drivers[whole.kernel], probes)
+            found[whole.kernel] = code[whole.kernel]
+            self._keep.append(code)
+        return found
+
+
+def sites_of(engine: Engine) -> list[Site]:
+    """All places that a program calls kernels from."""
+    plan, supers = engine.plan, engine.tables.supers
+    launches = [step for step in plan.steps if isinstance(step, Launch)]
+    launches += plan.prepare
+    spans = {s.name: list(sub_launches(plan, s)) for s in plan.supers}
+    found: list[Site] = []
+    within: set[int] = set()
+    for number, launch in enumerate(launches):
+        whole = supers.get(number)
+        if whole is not None:
+            subs = spans[whole.kernel]
+            within.update(range(number, number + len(subs)))
+            found.append(Site(number, whole.kernel))
+            found += [Site(number, name, True) for name in dict.fromkeys(s.kernel for s in subs)]
+        elif number not in within:
+            found.append(Site(number, launch.kernel))
+    return found
+
+
+@cache
+def _image(kind: Kind) -> bytes:
+    # Imported here: nothing else of the runtime needs it, as a rule.
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    body = _RECORD if kind is Kind.RECORD else _PROFILE
+    text = "\n".join([_HEAD, body, *map(_stub, range(_SLOTS))])
+    with inside_llvm():
+        try:
+            module = llvm.parse_assembly(text)
+            module.verify()
+        except RuntimeError as error:
+            raise CodegenError(f"runtime/probes.py: {error}") from error
+        machine: Any = llvm.Target.from_default_triple().create_target_machine(
+            opt=1, reloc="pic", codemodel="small"
+        )
+        return machine.emit_object(module)
+
+
+def _stub(number: int) -> str:
+    slot = f"getelementptr ([{_SLOTS} x %Slot], ptr @slots, i64 0, i64 {number})"
+    return (
+        f"define void @probe_{number}(ptr %b, ptr %d, i64 %first, i64 %last, ptr %s) {{\n"
+        f"  call void @probed(ptr {slot}, ptr %b, ptr %d, i64 %first, i64 %last, ptr %s)\n"
+        "  ret void\n}"
+    )
+
+
+_HEAD = f"""
+%Slot = type {{ ptr, ptr, i64 }}
+%Log = type {{ i64, i64, ptr }}
+%Record = type {{ i64, i64, i64, i64, i64, i64, i64 }}
+@slots = external global [{_SLOTS} x %Slot]
+"""
+
+_RECORD = """
+declare i32 @clock_gettime(i32, ptr)
+declare i64 @pthread_self()
+
+define internal i64 @now() {
+  %time = alloca { i64, i64 }
+  %failed = call i32 @clock_gettime(i32 1, ptr %time)          ; CLOCK_MONOTONIC
+  %seconds = load i64, ptr %time
+  %rest.at = getelementptr { i64, i64 }, ptr %time, i32 0, i32 1
+  %rest = load i64, ptr %rest.at
+  %scaled = mul i64 %seconds, 1000000000
+  %nanoseconds = add i64 %scaled, %rest
+  ret i64 %nanoseconds
+}
+
+define internal void @probed(ptr %slot, ptr %b, ptr %d, i64 %first, i64 %last, ptr %s) {
+  %it = load %Slot, ptr %slot
+  %kernel = extractvalue %Slot %it, 0
+  %log = extractvalue %Slot %it, 1
+  %number = extractvalue %Slot %it, 2
+  %begin = call i64 @now()
+  call void %kernel(ptr %b, ptr %d, i64 %first, i64 %last, ptr %s)
+  %end = call i64 @now()
+  %place = atomicrmw add ptr %log, i64 1 monotonic
+  %capacity.at = getelementptr %Log, ptr %log, i32 0, i32 1
+  %capacity = load i64, ptr %capacity.at
+  %room = icmp ult i64 %place, %capacity
+  br i1 %room, label %write, label %done
+write:
+  %records.at = getelementptr %Log, ptr %log, i32 0, i32 2
+  %records = load ptr, ptr %records.at
+  %record = getelementptr %Record, ptr %records, i64 %place
+  %buffers = ptrtoint ptr %b to i64
+  %thread = call i64 @pthread_self()
+  %r0 = insertvalue %Record poison, i64 %number, 0
+  %r1 = insertvalue %Record %r0, i64 %buffers, 1
+  %r2 = insertvalue %Record %r1, i64 %first, 2
+  %r3 = insertvalue %Record %r2, i64 %last, 3
+  %r4 = insertvalue %Record %r3, i64 %begin, 4
+  %r5 = insertvalue %Record %r4, i64 %end, 5
+  %r6 = insertvalue %Record %r5, i64 %thread, 6
+  store %Record %r6, ptr %record
+  br label %done
+done:
+  ret void
+}
+"""
+
+_PROFILE = """
+declare i32 @aoti_record_function_start(ptr, ptr, ptr, i64, ptr)
+declare i32 @aoti_record_function_end(ptr)
+
+define internal void @probed(ptr %slot, ptr %b, ptr %d, i64 %first, i64 %last, ptr %s) {
+  %range = alloca ptr
+  %it = load %Slot, ptr %slot
+  %kernel = extractvalue %Slot %it, 0
+  %name = extractvalue %Slot %it, 1
+  %failed = call i32 @aoti_record_function_start(ptr %name, ptr null, ptr null, i64 0, ptr %range)
+  call void %kernel(ptr %b, ptr %d, i64 %first, i64 %last, ptr %s)
+  %begun = icmp eq i32 %failed, 0
+  br i1 %begun, label %close, label %done
+close:
+  %open = load ptr, ptr %range
+  %ignored = call i32 @aoti_record_function_end(ptr %open)
+  br label %done
+done:
+  ret void
+}
+"""

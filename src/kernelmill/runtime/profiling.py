@@ -1,0 +1,104 @@
+"""Kernels as ranges of torch's profiler.
+
+Nothing looks for a profiler during calls. When one starts, probes (probes.py) are put before the
+kernels of all programs, and they are taken away when it stops. That a profiler starts and stops is
+found out in torch.autograd.profiler, whose two functions for it are called around every session;
+with a torch that has none of them kernels have no ranges.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch.autograd.profiler as torch_profiler
+
+from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.errors import CodegenError
+from kernelmill.core.log import get_logger
+from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.probes import Kind, Probes, available, sites_of
+
+_START, _STOP = "_run_on_profiler_start", "_run_on_profiler_stop"
+
+_log = get_logger("runtime")
+_lock = RenewedLock()
+_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
+_probes: weakref.WeakKeyDictionary[Engine, Probes] = weakref.WeakKeyDictionary()
+
+
+class _State:
+    """Whether torch tells us of its profiler, and whether it runs."""
+
+    told = False
+    running = False
+
+
+def show(engine: Engine) -> None:
+    """Have the kernels of a program in every session of the profiler, the one under way too."""
+    with _lock.lock:
+        _engines.add(engine)
+        if not _State.told:
+            _State.told = True
+            _listen()
+        if _State.running:
+            _put(engine)
+
+
+def _listen() -> None:
+    start, stop = (getattr(torch_profiler, name, None) for name in (_START, _STOP))
+    if not (callable(start) and callable(stop) and available(Kind.PROFILE)):
+        _log.info("this torch does not tell when its profiler starts: kernels have no ranges in it")
+        return
+    setattr(torch_profiler, _START, _before(start, _started))
+    setattr(torch_profiler, _STOP, _before(stop, _stopped))
+    _State.running = bool(getattr(torch_profiler, "_is_profiler_enabled", False))
+
+
+def _before(function: Callable[..., Any], tell: Callable[[], None]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def told(*args: Any, **kwargs: Any) -> Any:
+        tell()
+        return function(*args, **kwargs)
+
+    return told
+
+
+def _started() -> None:
+    with _lock.lock:
+        _State.running = True
+        for engine in list(_engines):
+            _put(engine)
+
+
+def _stopped() -> None:
+    with _lock.lock:
+        _State.running = False
+        for probes in list(_probes.values()):
+            probes.remove()
+
+
+def _put(engine: Engine) -> None:
+    """A profile without our ranges is better than an error out of the profiler."""
+    try:
+        probes = _probes.get(engine)
+        if probes is None:
+            probes = _probes[engine] = _named(engine)
+        probes.put()
+    except CodegenError as error:
+        _log.warning("kernels of %s have no ranges in the profile: %s", engine.plan.name, error)
+
+
+def _named(engine: Engine) -> Probes:
+    """Probes that tell the titles of kernels and the names of super kernels."""
+    titles = {ref.name: ref.title for ref in engine.plan.kernels}
+    texts = {
+        site: ctypes.create_string_buffer(titles.get(site.kernel, site.kernel).encode())
+        for site in sites_of(engine)
+    }
+    made = Probes(engine, Kind.PROFILE, {s: (ctypes.addressof(t), 0) for s, t in texts.items()})
+    made.keep(texts)
+    return made

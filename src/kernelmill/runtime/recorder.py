@@ -1,0 +1,181 @@
+"""Which kernel ran when and on which thread, of programs while somebody records them.
+
+Kernels are timed by probes before them (probes.py), ATen calls where the program makes them. The
+clock is `time.perf_counter_ns`'s, and a probe costs the call it tells of about 60 ns.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill.plan.ir import AtenCall, Launch
+from kernelmill.plan.supers import sub_launches
+from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.layout import pointer
+from kernelmill.runtime.probes import CallRecord, Kind, LogHeader, Probes, sites_of
+
+_LEAST_ROOM = 4096
+_CALLS = 8
+"""So many calls of all programs fit into the log between two times that it is read."""
+
+_POINTER_BYTES = ctypes.sizeof(pointer)
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one thread did of one step of a program, in nanoseconds of `time.perf_counter_ns`.
+
+    program   number of the engine among those that are recorded
+    step      number in `plan.steps`; of launches of `plan.prepare` -1 - their number there. A
+              super kernel as a whole has that of its first launch
+    whole     whether it is a super kernel as a whole, with its waiting
+    tasks     how many of the launch's; of an ATen call and of a super kernel 0
+    thread    as `threading.get_ident` has it
+    """
+
+    program: int
+    step: int
+    whole: bool
+    tasks: int
+    thread: int
+    begin: int
+    end: int
+
+
+class Recorder:
+    """Records calls of `engines` between `__enter__` and `__exit__`. `take` gives what was recorded
+    since it was asked last, in the order in which it began. Programs that others call meanwhile are
+    recorded too.
+
+    CodegenError when this torch or C library lacks what probes call.
+    """
+
+    def __init__(self, engines: Sequence[Engine]) -> None:
+        self._sites = [(n, site) for n, engine in enumerate(engines) for site in sites_of(engine)]
+        self._steps = [_steps_of(engine) for engine in engines]
+        room = _LEAST_ROOM + _CALLS * (os.cpu_count() or 1) * len(self._sites)
+        self._records = (CallRecord * room)()
+        self._log = LogHeader(0, room, ctypes.addressof(self._records))
+        log = ctypes.addressof(self._log)
+        numbers = {own: number for number, own in enumerate(self._sites)}
+        self._probes = [
+            Probes(
+                engine,
+                Kind.RECORD,
+                {site: (log, numbers[n, site]) for of, site in self._sites if of == n},
+            )
+            for n, engine in enumerate(engines)
+        ]
+        self._aten = [_Watched(n, engine) for n, engine in enumerate(engines)]
+
+    def __enter__(self) -> Recorder:
+        for part in (*self._probes, *self._aten):
+            part.put()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for part in (*self._probes, *self._aten):
+            part.remove()
+        _kept.append(self)  # another thread may be in the middle of a probe
+
+    def take(self) -> list[Span]:
+        """The spans since the last time. No recorded call may be under way in this thread."""
+        found = list(self._kernels(min(self._log.count, self._log.capacity)))
+        for watched in self._aten:
+            found += watched.take()
+        self._log.count = 0
+        return sorted(found, key=lambda span: (span.begin, -span.end))
+
+    def _kernels(self, count: int) -> Iterator[Span]:
+        records = sorted(self._records[:count], key=lambda r: (r.thread, r.begin, -r.end))
+        whole: Any = None
+        for record in records:
+            program, site = self._sites[record.number]
+            steps = self._steps[program]
+            if site.inside:
+                if whole is None or whole.thread != record.thread:
+                    continue  # the beginning did not fit into the log
+                place = (record.buffers - whole.buffers) // _POINTER_BYTES
+                step = steps.inside[site.launch, place]
+            else:
+                step = steps.launches[site.launch]
+            is_whole = site.kernel in steps.supers
+            if is_whole:
+                whole = record
+            tasks = 0 if is_whole else record.last - record.first
+            yield Span(
+                program, step, is_whole, tasks, record.thread, record.begin, record.end
+            )  # fmt: skip
+
+
+_kept: list[Recorder] = []
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """The steps of launches by their number in the native table; those of sub-kernels by number of
+    the super kernel and by where their buffers begin among its own."""
+
+    launches: Sequence[int]
+    inside: dict[tuple[int, int], int]
+    supers: frozenset[str]
+
+
+def _steps_of(engine: Engine) -> _Steps:
+    plan = engine.plan
+    launches = [number for number, step in enumerate(plan.steps) if isinstance(step, Launch)]
+    numbers = {step: number for number, step in enumerate(launches)}
+    inside: dict[tuple[int, int], int] = {}
+    for super_kernel in plan.supers:
+        place = 1  # behind the lines
+        for offset, launch in enumerate(sub_launches(plan, super_kernel)):
+            step = super_kernel.first + offset
+            inside[numbers[super_kernel.first], place] = step
+            place += len(launch.buffers)
+    launches += [-1 - number for number in range(len(plan.prepare))]
+    return _Steps(launches, inside, frozenset(s.name for s in plan.supers))
+
+
+class _Watched:
+    """The ATen calls of one program."""
+
+    def __init__(self, program: int, engine: Engine) -> None:
+        self._program, self._engine = program, engine
+        self._spans: list[Span] = []
+        self._operators: list[tuple[Any, Callable[..., object]]] = []
+
+    def put(self) -> None:
+        steps = self._engine.plan.steps
+        numbers = [number for number, step in enumerate(steps) if isinstance(step, AtenCall)]
+        for number, reference in zip(numbers, self._engine.aten_steps, strict=False):
+            step = reference()
+            if step is not None:
+                self._operators.append((step, step.operator))
+                step.operator = self._timed(number, step.operator)
+
+    def remove(self) -> None:
+        for step, operator in self._operators:
+            step.operator = operator
+        self._operators.clear()
+
+    def take(self) -> Iterable[Span]:
+        spans, self._spans = self._spans, []
+        return spans
+
+    def _timed(self, number: int, operator: Callable[..., object]) -> Callable[..., object]:
+        def call(*args: Any, **kwargs: Any) -> object:
+            begin = time.perf_counter_ns()
+            try:
+                return operator(*args, **kwargs)
+            finally:
+                end = time.perf_counter_ns()
+                thread = threading.get_ident()
+                self._spans.append(Span(self._program, number, False, 0, thread, begin, end))
+
+        return call
