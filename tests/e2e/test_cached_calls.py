@@ -260,9 +260,15 @@ def test_settings_of_torch_are_seen(model):
         torch.set_default_dtype(torch.float32)
     assert is_quick(model, x, more)
     with torch.enable_grad():
-        assert not is_quick(model, x, more)
+        assert is_quick(model, x, more)
+        tracked = x.clone().requires_grad_()
+        assert not is_quick(model, tracked, more)
+        assert not is_quick(model, x, {**more, "b": tracked})
         with pytest.raises(RuntimeError, match="inference only"):
-            model.cached(x.clone().requires_grad_(), more)
+            model.cached(tracked, more)
+        check(model, x, more)
+        assert not model.cached(x, more)["x"].requires_grad
+    assert is_quick(model, tracked, more)
 
 
 def test_another_dtype_is_another_program(model):

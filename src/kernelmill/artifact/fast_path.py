@@ -14,6 +14,7 @@ from kernelmill.artifact.unpacker import ArgumentUnpacker
 from kernelmill.core.dim import of_atom
 from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
+from kernelmill.runtime.layout import Refusal
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.quick import Build, QuickCall, Row
 
@@ -102,7 +103,7 @@ class FastPath:
         generation is that of before they were looked for."""
         if self._rows is None or generation != self.generation:
             return
-        if self._quick.refusal == quick.STRUCTURE:
+        if self._quick.refusal == Refusal.STRUCTURE:
             self._quick.refusal = 0
             self._take_apart(values, arguments)
         if not self._ready:

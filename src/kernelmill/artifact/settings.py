@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.runtime import quick
+from kernelmill.runtime.layout import SettingBits
+from kernelmill.runtime.object_layout import supported
 
 _TINY, _ONE = 5e-324, 1.0  # the smallest denormal
 
@@ -58,30 +60,30 @@ def _flushes() -> str:
 SETTINGS = (
     Setting(
         "autocast", "`torch.autocast(\"cpu\")`, its dtype",
-        quick.AUTOCAST | quick.AUTOCAST_DTYPE, _autocast,
+        SettingBits.AUTOCAST | SettingBits.AUTOCAST_DTYPE, _autocast,
     ),
     Setting(
-        "deterministic", "`torch.use_deterministic_algorithms`", quick.DETERMINISM,
+        "deterministic", "`torch.use_deterministic_algorithms`", SettingBits.DETERMINISM,
         lambda: str(torch.are_deterministic_algorithms_enabled()),
     ),
     Setting(
-        "default dtype", "`torch.set_default_dtype`", quick.DEFAULT_DTYPE,
+        "default dtype", "`torch.set_default_dtype`", SettingBits.DEFAULT_DTYPE,
         lambda: str(torch.get_default_dtype()),
     ),
     Setting(
         "default device", "`torch.set_default_device`, `with torch.device(...)`",
-        quick.FUNCTION_MODES, _default_device,
+        SettingBits.FUNCTION_MODES, _default_device,
     ),
     Setting(
         "float32 precision",
         "`torch.set_float32_matmul_precision`, `torch.backends.fp32_precision`, "
-        "`torch.backends.mkldnn.*.fp32_precision`", quick.PRECISION, _precision,
+        "`torch.backends.mkldnn.*.fp32_precision`", SettingBits.PRECISION, _precision,
     ),
-    Setting("flush denormals", "`torch.set_flush_denormal`", quick.FLOAT_MODE, _flushes),
+    Setting("flush denormals", "`torch.set_flush_denormal`", SettingBits.FLOAT_MODE, _flushes),
 )  # fmt: skip
 
 _BITS = sum(setting.bits for setting in SETTINGS)
-_UNSURE = quick.FUNCTION_MODES
+_UNSURE = SettingBits.FUNCTION_MODES
 
 
 def state() -> dict[str, str]:
@@ -109,7 +111,7 @@ class SettingsCheck:
         """What is not as expected, in words; "" when all is."""
         if not self._expected:
             return ""
-        now = quick.settings() & _BITS if quick.supported() else _UNSURE
+        now = quick.settings() & _BITS if supported() else _UNSURE
         if now == self._right:
             return ""
         found = difference(self._expected)

@@ -17,12 +17,12 @@ import torch
 from kernelmill.artifact.fingerprint import is_atom
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
-from kernelmill.runtime import quick
-from kernelmill.runtime.layout import StepRecord, words
+from kernelmill.runtime import object_layout, quick
+from kernelmill.runtime.layout import StepKind, StepRecord, WatchKind, words
 from kernelmill.runtime.quick import Row
 
 _LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
-_UNPACKING: dict[type, int] = {tuple: quick.TUPLE, list: quick.LIST, dict: quick.DICT}
+_UNPACKING: dict[type, int] = {tuple: StepKind.TUPLE, list: StepKind.LIST, dict: StepKind.DICT}
 _WHOLE_WORD = -1
 
 MOST_REGISTERS = 8192
@@ -47,8 +47,8 @@ class ArgumentUnpacker:
         self._unpacked: dict[int, int] = {}
         self._typed: set[int] = set()
         self._classes = _Classes()
-        first = self._take(quick.TUPLE, quick.GIVEN, None, values)
-        self._outside = self._take(quick.TUPLE, quick.ARGUMENTS, None, [None] * count)
+        first = self._take(StepKind.TUPLE, quick.GIVEN, None, values)
+        self._outside = self._take(StepKind.TUPLE, quick.ARGUMENTS, None, [None] * count)
         self._registers = {name: first + number for number, name in enumerate(manifest.spec.names)}
         self._places: dict[int, int] = {}
         self._of_class: dict[int, Any] = {}
@@ -59,8 +59,8 @@ class ArgumentUnpacker:
         )
         for n, dim in integers.items() if self.right else ():
             register = self._places[self._inputs[n].place]
-            self._expect(quick.TYPE, register, int)
-            self.steps.append(StepRecord(quick.INTEGER, register, None, dim, 0))
+            self._expect(StepKind.TYPE, register, int)
+            self.steps.append(StepRecord(StepKind.INTEGER, register, None, dim, 0))
         self._watch_classes()
 
     @property
@@ -95,7 +95,7 @@ class ArgumentUnpacker:
         kind = type(self._objects[register])
         if register not in self._typed:
             self._typed.add(register)
-            self._expect(quick.TYPE, register, kind)
+            self._expect(StepKind.TYPE, register, kind)
         return kind
 
     def _watch_classes(self) -> None:
@@ -103,7 +103,7 @@ class ArgumentUnpacker:
         table = quick.watch_records(rows)
         self.keep += [table, rows, self._classes.keep]
         at = ctypes.addressof(table)
-        self.steps.append(StepRecord(quick.WATCHED, quick.GIVEN, at, len(rows), 0))
+        self.steps.append(StepRecord(StepKind.WATCHED, quick.GIVEN, at, len(rows), 0))
 
     # ---- places -----------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class ArgumentUnpacker:
         self.keep.append(name)
         target = len(self._objects)
         self._objects.append(vars(owner)[name])
-        self.steps.append(StepRecord(quick.ATTRIBUTE, register, id(name), hash(name), target))
+        self.steps.append(StepRecord(StepKind.ATTRIBUTE, register, id(name), hash(name), target))
         return target
 
     # ---- reads ------------------------------------------------------------------------------
@@ -200,15 +200,15 @@ class ArgumentUnpacker:
         """Data by its value where that is a word, everything else by identity."""
         kind, step = type(value), None
         if kind is int and abs(value) <= _LARGEST_INTEGER:
-            step = StepRecord(quick.EQUAL, register, None, 0, value)
-        elif kind is float and quick.has_plain_fields():
-            field = quick.field_of(value)
-            step = StepRecord(quick.FIELD, register, _WHOLE_WORD, 0, field)
-        elif kind is torch.device and quick.has_plain_fields():
-            field = quick.field_of(value) & quick.DEVICE
-            step = StepRecord(quick.FIELD, register, quick.DEVICE, 0, field)
+            step = StepRecord(StepKind.EQUAL, register, None, 0, value)
+        elif kind is float and object_layout.has_plain_fields():
+            field = object_layout.field_of(value)
+            step = StepRecord(StepKind.FIELD, register, _WHOLE_WORD, 0, field)
+        elif kind is torch.device and object_layout.has_plain_fields():
+            field = object_layout.field_of(value) & object_layout.DEVICE
+            step = StepRecord(StepKind.FIELD, register, object_layout.DEVICE, 0, field)
         if step is None:
-            self._expect(quick.IDENTITY, register, value)
+            self._expect(StepKind.IDENTITY, register, value)
             return
         self._expect_type(register)
         self.steps.append(step)
@@ -226,7 +226,7 @@ class ArgumentUnpacker:
 
     def _add_absent(self, register: int, name: str) -> None:
         self.keep.append(name)
-        self.steps.append(StepRecord(quick.ABSENT, register, id(name), hash(name), 0))
+        self.steps.append(StepRecord(StepKind.ABSENT, register, id(name), hash(name), 0))
 
     def _expect_has(self, register: int, guard: Guard) -> bool:
         """hasattr, from where the attribute is."""
@@ -275,7 +275,7 @@ class _Classes:
     def are_plain(self, kind: type) -> bool:
         """Whether objects of a class have their attributes in a __dict__, found as usual."""
         return (
-            quick.resolution_offset() > 0
+            object_layout.resolution_offset() > 0
             and kind.__dictoffset__ != 0
             and isinstance(self.find(kind, "__dict__"), types.GetSetDescriptorType)
             and self.find(kind, "__getattribute__") is object.__getattribute__
@@ -284,7 +284,7 @@ class _Classes:
     def step(self, value: Any, step: Sequence[Any]) -> Any:
         """A step from a class, or from what was found below it; MISSING if it cannot be watched."""
         kind, *names = step
-        if isinstance(value, type) and quick.resolution_offset():
+        if isinstance(value, type) and object_layout.resolution_offset():
             if kind == "namespace":
                 return vars(value)
             if (kind, names) == ("attribute", ["__mro__"]):
@@ -304,11 +304,11 @@ class _Classes:
         return found
 
     def _entry(self, proxy: types.MappingProxyType[str, Any], name: str) -> Any:
-        space = quick.dict_of(proxy)
+        space = object_layout.dict_of(proxy)
         if space is None:
             return MISSING
         found = space.get(name, MISSING)
         expected = 0 if found is MISSING else id(found)
-        self._rows[id(space), name] = (quick.DICT_ITEM, space, name, hash(name), expected)
+        self._rows[id(space), name] = (WatchKind.DICT_ITEM, space, name, hash(name), expected)
         self.keep.append(found)
         return found

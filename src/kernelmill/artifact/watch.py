@@ -17,20 +17,16 @@ import torch
 
 from kernelmill.artifact.manifest import CodeUse, Guard
 from kernelmill.artifact.paths import MISSING, Roots, Tree
+from kernelmill.runtime.layout import WatchKind
+from kernelmill.runtime.object_layout import dict_of, has_versions, version_of
 from kernelmill.runtime.quick import (
-    DICT_ITEM,
-    LIST_ITEM,
-    VERSION,
     Row,
     class_row,
-    dict_of,
-    has_versions,
     order_row,
     size_row,
     space_row,
-    version_of,
     version_row,
-)
+)  # fmt: skip
 
 Place = tuple[Any, Any]
 """A dict or list, and the key or index in it."""
@@ -190,9 +186,9 @@ class Watch:
                     entries: dict[Any, Any] = owner
                     versions[id(owner)] = version_row(entries)
                 else:
-                    found.append((DICT_ITEM, owner, key, hash(key), expected))
+                    found.append((WatchKind.DICT_ITEM, owner, key, hash(key), expected))
             elif isinstance(owner, list):
-                found.append((LIST_ITEM, owner, None, key, expected))
+                found.append((WatchKind.LIST_ITEM, owner, None, key, expected))
         sized = (owner for owner, _ in self._sized.values() if id(owner) not in versions)
         found += map(size_row, sized)
         found += [class_row(value) for value, _ in self._kinds.values()]
@@ -209,7 +205,7 @@ class Watch:
     def note_moved(self, rows: Sequence[Row]) -> None:
         """Dicts whose version is not that of `rows` any more change often."""
         for kind, owner, _, _, expected in rows:
-            if kind == VERSION and version_of(owner) != expected:
+            if kind == WatchKind.VERSION and version_of(owner) != expected:
                 self._busy.add(id(owner))
 
 

@@ -12,6 +12,9 @@ from torch.nn import Parameter
 
 from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorInput, TensorResult
 from kernelmill.runtime.engine import Admitted, Engine
+from kernelmill.runtime.executor import executor
+from kernelmill.runtime.memory import Frame
+from kernelmill.runtime.object_checks import ObjectChecks, can_check, output_maker
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Sizes
 
@@ -105,32 +108,67 @@ def native_call(engine: Engine) -> Call:
     return call
 
 
+Enter = Callable[[Frame, int, tuple[Any, ...], list[Any]], int]
+"""Hands arguments and outputs to the native entry, and the address of a binding; gives its code."""
+
+
+def _object_entry(engine: Engine) -> Enter:
+    """The entry takes the tensors from the tuple of arguments."""
+    # Which of them are the call's own, and may share memory, Dynamo has seen to.
+    checks = ObjectChecks(engine, [False] * len(engine.tables.tensor_arguments))
+    objects, launch = executor().objects, engine.entry_launch
+    count, updated = engine.tables.first_prepare, engine.updated
+
+    def at_once(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
+        return objects(frame.address, bound, checks.address, id(args), id(outs), count, 0)
+
+    def in_steps(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
+        code = objects(frame.address, bound, checks.address, id(args), id(outs), 0, 0)
+        if code:
+            return code
+        if updated:
+            engine.update_versions(args)
+        return launch(frame.address, 0, count)
+
+    return in_steps if engine.works_long or updated else at_once
+
+
+def _tensor_entry(engine: Engine, pick: Pick) -> Enter:
+    """The entry gets each tensor from tvm-ffi. Before that Python has to see to what it cannot
+    look at: that tensors are plain and not lazily negated."""
+    pick_checked, entry = argument_picker(kernel_arguments(engine)), engine.entry_call
+    updated = engine.updated
+
+    def enter(frame: Frame, bound: int, args: tuple[Any, ...], outs: list[Any]) -> int:
+        for tensor in pick_checked(args):
+            kind = type(tensor)
+            if (kind is not Tensor and kind is not Parameter) or tensor.is_neg():
+                return -1
+        if updated:
+            engine.update_versions(args)
+        return entry(frame.address, bound, id(args), *pick(args), *outs)
+
+    return enter
+
+
 def _quick_call(
     engine: Engine, pick: Pick, finish: Finish
 ) -> Callable[[tuple[Any, ...]], list[ProgramResult] | None]:
-    """The call as far as nothing is odd; None, and nothing is written, when something is.
-
-    Before the entry checks the arguments Python has to see to what the entry cannot: that tensors
-    are plain and not lazily negated, which sizes and which parameters these are.
-    """
+    """The call as far as nothing is odd; None, and nothing is written, when something is."""
     plan, tables = engine.plan, engine.tables
     count = len(plan.inputs)
-    pick_checked = argument_picker(kernel_arguments(engine))
     static = None if engine.sources else engine.sizes_of(())
-    find_sizes = sizes_finder(engine)
-    parameters, updated = engine.parameters, engine.updated
+    find_sizes, make = sizes_finder(engine), output_maker(engine)
+    parameters = engine.parameters
     bindings = {} if parameters is None else parameters.bindings
     key_argument = -1 if parameters is None else parameters.key_argument
-    entry, free, new_frame = engine.entry_call, engine.free, engine.new_frame
+    enter = _object_entry(engine) if can_check(engine) else _tensor_entry(engine, pick)
+    free, new_frame = engine.free, engine.new_frame
     just_outputs = list(plan.results) == [TensorResult(n) for n in tables.outputs]
 
     def quickly(args: tuple[Any, ...]) -> list[ProgramResult] | None:
         if len(args) != count:
             raise engine.wrong_count(len(args))
-        for tensor in pick_checked(args):
-            kind = type(tensor)
-            if (kind is not Tensor and kind is not Parameter) or tensor.is_neg():
-                return None
         sizes = find_sizes(args) if static is None else static
         if sizes is None:
             return None
@@ -147,10 +185,8 @@ def _quick_call(
         try:
             if frame.sizes is not sizes:
                 frame.adopt(sizes)
-            if updated:
-                engine.update_versions(args)
-            outs: list[Any] = list(starmap(sizes.allocate, sizes.outputs.values()))
-            code = entry(frame.address, bound, id(args), *pick(args), *outs)
+            outs = make(sizes)
+            code = enter(frame, bound, args, outs)
         except Exception:
             # An argument that cannot even be handed over; which one is found out carefully.
             code, outs = -1, []

@@ -1,1711 +1,2143 @@
-; The native entry of every program: checks arguments, finds the address of every buffer, launches.
-;
-; It is the same code for all programs: what differs is in tables (layout.py has the same types and
-; says what each field means). Functions whose name starts with km_ follow the packed convention of
-; apache-tvm-ffi: int (void* self, const TVMFFIAny* args, int32_t count, TVMFFIAny* result). They
-; give back 0, or the status a kernel has set (above 0), or -1 - n for argument n of their own
-; tensors that does not fit, or -1 - (number of tensors) - c for cell c that has changed. Nothing is
-; written before every argument has been checked.
-
-%Any      = type { i32, i32, i64 }                          ; type index, padding, value
-%DLTensor = type { ptr, i32, i32, i32, i32, ptr, ptr, i64 } ; data, device type and number, rank,
-                                                            ; dtype, shape, strides, byte offset
-%Input    = type { i64, i64, i32, i32, ptr }
-%Arena    = type { i64, i64 }
-%Launch   = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64 }
-%Table    = type { i64, ptr, i64, ptr, i64, ptr, i64, ptr, i64, i64, i64 }
-%Cell     = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64,
-              ptr, ptr, i64, i64, i64 }
-%Packed   = type { i64, ptr }
-%Pages    = type { i64, i64 }
-%Edge     = type { ptr, i64, ptr }
-%Writes   = type { i64, i64 }                               ; WatchState
-%Binding  = type { i64, ptr, i64, ptr, i64, ptr, i64, ptr, i64, ptr }
-%Scan     = type { i64, i64, i64, i64, i64, ptr, i64, i64, i64, i64, i64, i64 } ; of PAGEMAP_SCAN
-%Frame    = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, ptr, ptr, [0 x ptr] }
-%Quick    = type { i64, i64, ptr, i64, ptr, i64, i64, ptr, ptr, ptr, ptr, ptr, i64, ptr,
-              ptr, ptr, i64 }
-%Watch    = type { i64, ptr, ptr, i64, i64 }
-%Step     = type { i64, i64, ptr, i64, i64 }
-%Region   = type { ptr, ptr, ptr, i64, ptr, i64 }           ; kernel, buffers, dims, tasks, scratch,
-                                                            ; scratch bytes of one thread
-
-declare void @GOMP_parallel(ptr, ptr, i32, i32)
-declare i32 @omp_get_thread_num()
-declare i32 @omp_get_num_threads()
-declare i32 @_ZN2at15get_num_threadsEv()                    ; at::get_num_threads()
-declare i64 @_ZNK2at10TensorBase8_versionEv(ptr)            ; at::TensorBase::_version() const
-declare i32 @aoti_torch_get_data_ptr(ptr, ptr)
-declare i32 @aoti_torch_get_dim(ptr, ptr)
-declare i32 @aoti_torch_get_dtype(ptr, ptr)
-declare i32 @aoti_torch_get_sizes(ptr, ptr)
-declare i32 @aoti_torch_get_strides(ptr, ptr)
-declare i32 @aoti_torch_get_device_type(ptr, ptr)
-declare i32 @aoti_torch_get_layout(ptr, ptr)
-declare zeroext i1 @_ZN2at6native6is_negERKNS_6TensorE(ptr) ; at::native::is_neg(const Tensor&)
-declare zeroext i1 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i8 signext)
-declare ptr @_ZN2at13globalContextEv()                      ; at::globalContext()
-declare zeroext i1 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr)
-declare signext i8 @_ZN3c1031get_default_dtype_as_scalartypeEv()
-declare zeroext i1 @_ZN3c108GradMode10is_enabledEv()        ; c10::GradMode::is_enabled()
-declare signext i8 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i8 signext)
-declare i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv()   ; how many function modes are active
-declare i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv()    ; and how many dispatch modes
-declare i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr, i32, i32)
-declare i32 @fegetmode(ptr)                                 ; the C library's, of fenv.h
-declare ptr @PyTuple_GetItem(ptr, i64)
-declare i32 @PyDict_Next(ptr, ptr, ptr, ptr)
-declare i64 @PyLong_AsLongLongAndOverflow(ptr, ptr)
-declare ptr @_PyDict_GetItem_KnownHash(ptr, ptr, i64)
-declare ptr @_PyObject_GetDictPtr(ptr)
-declare void @Py_IncRef(ptr)
-declare i32 @PyList_SetItem(ptr, i64, ptr)
-declare zeroext i1 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr)
-declare i32 @memcmp(ptr, ptr, i64)
-declare i32 @ioctl(i32, i64, ...)
-declare ptr @memset(ptr, i32, i64)
-declare ptr @memcpy(ptr, ptr, i64)
-
-; ---- launches ------------------------------------------------------------------------------------
-
-; One thread's share of a parallel region: tasks are split evenly, in order, by thread number.
-define internal void @share(ptr %region) {
-  %r = load %Region, ptr %region
-  %kernel = extractvalue %Region %r, 0
-  %buffers = extractvalue %Region %r, 1
-  %dims = extractvalue %Region %r, 2
-  %tasks = extractvalue %Region %r, 3
-  %scratch = extractvalue %Region %r, 4
-  %scratch.bytes = extractvalue %Region %r, 5
-  %number.32 = call i32 @omp_get_thread_num()
-  %threads.32 = call i32 @omp_get_num_threads()
-  %number = zext i32 %number.32 to i64
-  %threads = zext i32 %threads.32 to i64
-  %next = add i64 %number, 1
-  %begin.scaled = mul i64 %tasks, %number
-  %end.scaled = mul i64 %tasks, %next
-  %begin = udiv i64 %begin.scaled, %threads
-  %end = udiv i64 %end.scaled, %threads
-  %own.offset = mul i64 %scratch.bytes, %number
-  %own = getelementptr i8, ptr %scratch, i64 %own.offset
-  call void %kernel(ptr %buffers, ptr %dims, i64 %begin, i64 %end, ptr %own)
-  ret void
-}
-
-; The same for the driver of a super kernel, which splits the tasks of its sub-kernels itself.
-define internal void @walk(ptr %region) {
-  %r = load %Region, ptr %region
-  %driver = extractvalue %Region %r, 0
-  %buffers = extractvalue %Region %r, 1
-  %scratch = extractvalue %Region %r, 4
-  %scratch.bytes = extractvalue %Region %r, 5
-  %number.32 = call i32 @omp_get_thread_num()
-  %threads.32 = call i32 @omp_get_num_threads()
-  %number = zext i32 %number.32 to i64
-  %threads = zext i32 %threads.32 to i64
-  %own.offset = mul i64 %scratch.bytes, %number
-  %own = getelementptr i8, ptr %scratch, i64 %own.offset
-  call void %driver(ptr %buffers, ptr null, i64 %number, i64 %threads, ptr %own)
-  ret void
-}
-
-; Launches number %first up to %last of the frame's table.
-define internal void @run(ptr %frame, i64 %first, i64 %last) {
-entry:
-  %table = load ptr, ptr %frame
-  %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
-  %values = load ptr, ptr %values.at
-  %scratch.at = getelementptr %Frame, ptr %frame, i32 0, i32 3
-  %scratch = load ptr, ptr %scratch.at
-  %scratch.bytes.at = getelementptr %Frame, ptr %frame, i32 0, i32 4
-  %scratch.bytes = load i64, ptr %scratch.bytes.at
-  %most.threads.at = getelementptr %Frame, ptr %frame, i32 0, i32 5
-  %most.threads = load i64, ptr %most.threads.at
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
-  %launches.at = getelementptr %Table, ptr %table, i32 0, i32 7
-  %launches = load ptr, ptr %launches.at
-  %widest.at = getelementptr %Table, ptr %table, i32 0, i32 8
-  %widest = load i64, ptr %widest.at
-  %most.dims.at = getelementptr %Table, ptr %table, i32 0, i32 9
-  %most.dims = load i64, ptr %most.dims.at
-  %threshold.at = getelementptr %Table, ptr %table, i32 0, i32 10
-  %threshold = load i64, ptr %threshold.at
-  %buffers = alloca ptr, i64 %widest
-  %dims = alloca i64, i64 %most.dims
-  %region = alloca %Region
-  br label %launch.head
-
-launch.head:
-  %i = phi i64 [ %first, %entry ], [ %i.next, %launch.done ]
-  %more = icmp ult i64 %i, %last
-  br i1 %more, label %launch, label %exit
-
-launch:
-  %at = getelementptr %Launch, ptr %launches, i64 %i
-  %record = load %Launch, ptr %at
-  %kernel = extractvalue %Launch %record, 0
-  %buffer.count = extractvalue %Launch %record, 1
-  %buffer.numbers = extractvalue %Launch %record, 2
-  %dim.count = extractvalue %Launch %record, 3
-  %dim.numbers = extractvalue %Launch %record, 4
-  %tasks.number = extractvalue %Launch %record, 5
-  %work.number = extractvalue %Launch %record, 6
-  %span = extractvalue %Launch %record, 7
-  %super.word = extractvalue %Launch %record, 8
-  %super = icmp ne i64 %super.word, 0
-  %tasks.at = getelementptr i64, ptr %values, i64 %tasks.number
-  %tasks = load i64, ptr %tasks.at
-  %work.at = getelementptr i64, ptr %values, i64 %work.number
-  %work = load i64, ptr %work.at
-  %busy = icmp sgt i64 %tasks, 0
-  br i1 %busy, label %buffer.head, label %launch.done
-
-buffer.head:
-  %b = phi i64 [ 0, %launch ], [ %b.next, %buffer ]
-  %b.more = icmp ult i64 %b, %buffer.count
-  br i1 %b.more, label %buffer, label %dim.head
-
-buffer:
-  %number.at = getelementptr i64, ptr %buffer.numbers, i64 %b
-  %number = load i64, ptr %number.at
-  %address.at = getelementptr ptr, ptr %addresses, i64 %number
-  %address = load ptr, ptr %address.at
-  %buffer.at = getelementptr ptr, ptr %buffers, i64 %b
-  store ptr %address, ptr %buffer.at
-  %b.next = add i64 %b, 1
-  br label %buffer.head
-
-dim.head:
-  %d = phi i64 [ 0, %buffer.head ], [ %d.next, %dim ]
-  %d.more = icmp ult i64 %d, %dim.count
-  br i1 %d.more, label %dim, label %bound
-
-dim:
-  %dim.number.at = getelementptr i64, ptr %dim.numbers, i64 %d
-  %dim.number = load i64, ptr %dim.number.at
-  %value.at = getelementptr i64, ptr %values, i64 %dim.number
-  %value = load i64, ptr %value.at
-  %dim.at = getelementptr i64, ptr %dims, i64 %d
-  store i64 %value, ptr %dim.at
-  %d.next = add i64 %d, 1
-  br label %dim.head
-
-bound:
-  %several = icmp ne i64 %tasks, 1
-  %heavy = icmp sge i64 %work, %threshold
-  %worthwhile = and i1 %several, %heavy
-  br i1 %worthwhile, label %ask, label %alone
-
-ask:
-  %wanted.32 = call i32 @_ZN2at15get_num_threadsEv()
-  %wanted = sext i32 %wanted.32 to i64
-  %share.worthwhile = lshr i64 %threshold, 1                ; so that two threads have enough
-  %occupied = udiv i64 %work, %share.worthwhile
-  %allowed = call i64 @llvm.smin.i64(i64 %wanted, i64 %most.threads)
-  %useful = call i64 @llvm.smin.i64(i64 %tasks, i64 %occupied)
-  %threads = call i64 @llvm.smin.i64(i64 %allowed, i64 %useful)
-  %team = icmp sgt i64 %threads, 1
-  br i1 %team, label %together, label %alone
-
-together:
-  %r0 = insertvalue %Region poison, ptr %kernel, 0
-  %r1 = insertvalue %Region %r0, ptr %buffers, 1
-  %r2 = insertvalue %Region %r1, ptr %dims, 2
-  %r3 = insertvalue %Region %r2, i64 %tasks, 3
-  %r4 = insertvalue %Region %r3, ptr %scratch, 4
-  %r5 = insertvalue %Region %r4, i64 %scratch.bytes, 5
-  store %Region %r5, ptr %region
-  %threads.32 = trunc i64 %threads to i32
-  br i1 %super, label %together.super, label %together.plain
-
-together.plain:
-  call void @GOMP_parallel(ptr @share, ptr %region, i32 %threads.32, i32 0)
-  br label %launch.done
-
-together.super:
-  %lines = load ptr, ptr %buffers                           ; a cache line for each thread
-  %lines.bytes = mul i64 %most.threads, 64
-  %cleared = call ptr @memset(ptr %lines, i32 0, i64 %lines.bytes)
-  call void @GOMP_parallel(ptr @walk, ptr %region, i32 %threads.32, i32 0)
-  br label %launch.done
-
-alone:
-  %alone.end = select i1 %super, i64 1, i64 %tasks          ; of a team of one
-  call void %kernel(ptr %buffers, ptr %dims, i64 0, i64 %alone.end, ptr %scratch)
-  br label %launch.done
-
-launch.done:
-  %i.next = add i64 %i, %span
-  br label %launch.head
-
-exit:
-  ret void
-}
-
-declare i64 @llvm.smin.i64(i64, i64)
-declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-
-; ---- arguments -----------------------------------------------------------------------------------
-
-; Whether a shape and strides are those whose numbers are in %dims. Strides count where the size is
-; above 1, and neither they nor memory count in an empty tensor.
-define internal i1 @fits(i64 %rank, ptr %dims, ptr %values, ptr %shape, ptr %strides, i1 %memory) {
-entry:
-  br label %dim.head
-
-dim.head:
-  %d = phi i64 [ 0, %entry ], [ %d.next, %dim.good ]
-  %strided = phi i1 [ true, %entry ], [ %strided.next, %dim.good ]
-  %empty = phi i1 [ false, %entry ], [ %empty.next, %dim.good ]
-  %more = icmp ult i64 %d, %rank
-  br i1 %more, label %dim, label %checked
-
-dim:
-  %size.at = getelementptr i64, ptr %shape, i64 %d
-  %size = load i64, ptr %size.at
-  %stride.at = getelementptr i64, ptr %strides, i64 %d
-  %stride = load i64, ptr %stride.at
-  %size.number.at = getelementptr i64, ptr %dims, i64 %d
-  %size.number = load i64, ptr %size.number.at
-  %size.wanted.at = getelementptr i64, ptr %values, i64 %size.number
-  %size.wanted = load i64, ptr %size.wanted.at
-  %stride.entry = add i64 %d, %rank
-  %stride.number.at = getelementptr i64, ptr %dims, i64 %stride.entry
-  %stride.number = load i64, ptr %stride.number.at
-  %stride.wanted.at = getelementptr i64, ptr %values, i64 %stride.number
-  %stride.wanted = load i64, ptr %stride.wanted.at
-  %same.size = icmp eq i64 %size, %size.wanted
-  br i1 %same.size, label %dim.good, label %wrong
-
-dim.good:
-  %same.stride = icmp eq i64 %stride, %stride.wanted
-  %single = icmp eq i64 %size, 1
-  %stride.fits = or i1 %same.stride, %single
-  %strided.next = and i1 %strided, %stride.fits
-  %none = icmp eq i64 %size, 0
-  %empty.next = or i1 %empty, %none
-  %d.next = add i64 %d, 1
-  br label %dim.head
-
-checked:
-  %sound = and i1 %strided, %memory
-  %right = or i1 %sound, %empty
-  ret i1 %right
-
-wrong:
-  ret i1 false
-}
-
-; The address of a packed argument's data when it is a tensor that fits %input, else null with
-; %fits false. Strides count where the size is above 1, and not at all in an empty tensor.
-define internal { ptr, i1 } @check_tensor(ptr %input, ptr %values, ptr %any) {
-entry:
-  %record = load %Input, ptr %input
-  %rank = extractvalue %Input %record, 1
-  %dtype = extractvalue %Input %record, 2
-  %misaligned = extractvalue %Input %record, 3
-  %dims = extractvalue %Input %record, 4
-  %type = load i32, ptr %any
-  %is.tensor = icmp eq i32 %type, 70                        ; kTVMFFITensor
-  br i1 %is.tensor, label %tensor, label %wrong
-
-tensor:
-  %object.at = getelementptr %Any, ptr %any, i32 0, i32 2
-  %object = load ptr, ptr %object.at
-  %dl = getelementptr i8, ptr %object, i64 24               ; behind the object's header
-  %device.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 1
-  %device = load i32, ptr %device.at
-  %on.cpu = icmp eq i32 %device, 1                          ; kDLCPU
-  %rank.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 3
-  %its.rank.32 = load i32, ptr %rank.at
-  %its.rank = sext i32 %its.rank.32 to i64
-  %same.rank = icmp eq i64 %its.rank, %rank
-  %dtype.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 4
-  %its.dtype = load i32, ptr %dtype.at
-  %same.dtype = icmp eq i32 %its.dtype, %dtype
-  %data.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 0
-  %base = load ptr, ptr %data.at
-  %offset.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 7
-  %offset = load i64, ptr %offset.at
-  %data = getelementptr i8, ptr %base, i64 %offset
-  %data.bits = ptrtoint ptr %data to i64
-  %mask = sext i32 %misaligned to i64
-  %crooked.bits = and i64 %data.bits, %mask
-  %aligned = icmp eq i64 %crooked.bits, 0
-  %shape.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 5
-  %shape = load ptr, ptr %shape.at
-  %strides.at = getelementptr %DLTensor, ptr %dl, i32 0, i32 6
-  %strides = load ptr, ptr %strides.at
-  %has.strides = icmp ne ptr %strides, null
-  %is.scalar = icmp eq i64 %rank, 0
-  %readable = or i1 %has.strides, %is.scalar
-  %ok.1 = and i1 %on.cpu, %same.rank
-  %ok.2 = and i1 %same.dtype, %aligned
-  %ok.3 = and i1 %ok.1, %ok.2
-  %ok.4 = and i1 %ok.3, %readable
-  %has.memory = icmp ne ptr %base, null                     ; wrappers of functorch have none
-  br i1 %ok.4, label %compare, label %wrong
-
-compare:
-  %fits = call i1 @fits(i64 %rank, ptr %dims, ptr %values, ptr %shape, ptr %strides, i1 %has.memory)
-  br i1 %fits, label %right, label %wrong
-
-right:
-  %pair = insertvalue { ptr, i1 } { ptr null, i1 true }, ptr %data, 0
-  ret { ptr, i1 } %pair
-
-wrong:
-  ret { ptr, i1 } { ptr null, i1 false }
-}
-
-; Asks for what @check_cell will read of a cell: the tensor's fields, pieces of its data.
-define internal void @fetch_cell(ptr %cell) {
-entry:
-  %record = load %Cell, ptr %cell
-  %tensor = extractvalue %Cell %record, 3
-  %data = extractvalue %Cell %record, 4
-  %pieces = extractvalue %Cell %record, 13
-  %pitch = extractvalue %Cell %record, 15
-  %sizes.at = getelementptr i8, ptr %tensor, i64 64
-  call void @llvm.prefetch.p0(ptr %tensor, i32 0, i32 3, i32 1)
-  call void @llvm.prefetch.p0(ptr %sizes.at, i32 0, i32 3, i32 1)
-  br label %head
-
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %piece ]
-  %more = icmp ult i64 %i, %pieces
-  br i1 %more, label %piece, label %done
-
-piece:
-  %offset = mul i64 %i, %pitch
-  %at = getelementptr i8, ptr %data, i64 %offset
-  call void @llvm.prefetch.p0(ptr %at, i32 0, i32 3, i32 1)
-  %i.next = add i64 %i, 1
-  br label %head
-
-done:
-  ret void
-}
-
-; Whether a long-lived argument is the same object, and unchanged, as when it was bound.
-define internal i1 @check_cell(ptr %cell, ptr %arguments, i64 %impl.offset) {
-entry:
-  %record = load %Cell, ptr %cell
-  %object = extractvalue %Cell %record, 0
-  %type = extractvalue %Cell %record, 1
-  %argument = extractvalue %Cell %record, 2
-  %impl = extractvalue %Cell %record, 3
-  %data = extractvalue %Cell %record, 4
-  %version = extractvalue %Cell %record, 5
-  %versioned.word = extractvalue %Cell %record, 6
-  %inference.word = extractvalue %Cell %record, 7
-  %rank = extractvalue %Cell %record, 8
-  %dtype = extractvalue %Cell %record, 9
-  %layout = extractvalue %Cell %record, 10
-  %known.impl = getelementptr %Cell, ptr %cell, i32 0, i32 3
-  %out = alloca i64
-  %strides.out = alloca ptr
-  %its.object = call ptr @PyTuple_GetItem(ptr %arguments, i64 %argument)
-  %same.object = icmp eq ptr %its.object, %object
-  br i1 %same.object, label %ask.impl, label %changed
-
-ask.impl:                                                   ; another object could have its place,
-  %is.told = icmp eq i64 %impl.offset, 0                    ; and another TensorImpl be in it
-  br i1 %is.told, label %tensor.known, label %ask.type
-
-ask.type:
-  %type.at = getelementptr i8, ptr %object, i64 8
-  %its.type = load ptr, ptr %type.at
-  %same.type = icmp eq ptr %its.type, %type
-  br i1 %same.type, label %ask.handle, label %changed
-
-ask.handle:
-  %handle = getelementptr i8, ptr %object, i64 %impl.offset
-  %its.impl = load ptr, ptr %handle
-  %same.impl = icmp eq ptr %its.impl, %impl
-  br i1 %same.impl, label %tensor.known, label %changed
-
-tensor.known:
-  %tensor = phi ptr [ %known.impl, %ask.impl ], [ %handle, %ask.handle ]
-  br label %ask.data
-
-ask.data:
-  %e1 = call i32 @aoti_torch_get_data_ptr(ptr %tensor, ptr %out)
-  %its.data = load ptr, ptr %out
-  %same.data = icmp eq ptr %its.data, %data
-  br i1 %same.data, label %ask.rank, label %changed
-
-ask.rank:
-  %e2 = call i32 @aoti_torch_get_dim(ptr %tensor, ptr %out)
-  %its.rank = load i64, ptr %out
-  %same.rank = icmp eq i64 %its.rank, %rank
-  br i1 %same.rank, label %ask.dtype, label %changed
-
-ask.dtype:
-  %e3 = call i32 @aoti_torch_get_dtype(ptr %tensor, ptr %out)
-  %its.dtype.32 = load i32, ptr %out
-  %its.dtype = sext i32 %its.dtype.32 to i64
-  %same.dtype = icmp eq i64 %its.dtype, %dtype
-  br i1 %same.dtype, label %ask.sizes, label %changed
-
-ask.sizes:
-  %e4 = call i32 @aoti_torch_get_sizes(ptr %tensor, ptr %out)
-  %e5 = call i32 @aoti_torch_get_strides(ptr %tensor, ptr %strides.out)
-  %errors.12 = or i32 %e1, %e2
-  %errors.123 = or i32 %errors.12, %e3
-  %errors.1234 = or i32 %errors.123, %e4
-  %errors = or i32 %errors.1234, %e5
-  %no.error = icmp eq i32 %errors, 0
-  br i1 %no.error, label %compare, label %changed
-
-compare:
-  %sizes = load ptr, ptr %out
-  %strides = load ptr, ptr %strides.out
-  %bytes = mul i64 %rank, 8
-  %layout.strides = getelementptr i64, ptr %layout, i64 %rank
-  %sizes.order = call i32 @memcmp(ptr %sizes, ptr %layout, i64 %bytes)
-  %strides.order = call i32 @memcmp(ptr %strides, ptr %layout.strides, i64 %bytes)
-  %order = or i32 %sizes.order, %strides.order
-  %alike = icmp eq i32 %order, 0
-  br i1 %alike, label %ask.inference, label %changed
-
-ask.inference:                                              ; asking those for a version is an error
-  %its.inference = call zeroext i1 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr %tensor)
-  %inference = icmp ne i64 %inference.word, 0
-  %other.kind = xor i1 %its.inference, %inference
-  br i1 %other.kind, label %changed, label %may.ask
-
-may.ask:
-  %versioned = icmp ne i64 %versioned.word, 0
-  br i1 %versioned, label %ask.version, label %contents
-
-ask.version:
-  %its.version = call i64 @_ZNK2at10TensorBase8_versionEv(ptr %tensor)
-  %same.version = icmp eq i64 %its.version, %version
-  br i1 %same.version, label %contents, label %changed
-
-contents:
-  %same.contents = call i1 @same_contents(ptr %cell)
-  ret i1 %same.contents
-
-changed:
-  ret i1 false
-}
-
-; Whether all that is compared of the contents of a long-lived argument is as it was.
-define internal i1 @same_contents(ptr %cell) {
-entry:
-  %record = load %Cell, ptr %cell
-  %data = extractvalue %Cell %record, 4
-  %pieces = extractvalue %Cell %record, 13
-  %piece.bytes = extractvalue %Cell %record, 14
-  %pitch = extractvalue %Cell %record, 15
-  %contents = extractvalue %Cell %record, 16
-  %written.at = extractvalue %Cell %record, 17
-  %written = extractvalue %Cell %record, 18
-  %digest.bytes = extractvalue %Cell %record, 19
-  %digest = extractvalue %Cell %record, 20
-  br label %piece.head
-
-piece.head:
-  %piece = phi i64 [ 0, %entry ], [ %piece.next, %piece.same ]
-  %piece.more = icmp ult i64 %piece, %pieces
-  br i1 %piece.more, label %piece.compare, label %written.any
-
-piece.compare:
-  %its.offset = mul i64 %piece, %pitch
-  %its.piece = getelementptr i8, ptr %data, i64 %its.offset
-  %known.offset = mul i64 %piece, %piece.bytes
-  %known.piece = getelementptr i8, ptr %contents, i64 %known.offset
-  %piece.order = call i32 @memcmp(ptr %its.piece, ptr %known.piece, i64 %piece.bytes)
-  %piece.equal = icmp eq i32 %piece.order, 0
-  br i1 %piece.equal, label %piece.same, label %changed
-
-piece.same:
-  %piece.next = add i64 %piece, 1
-  br label %piece.head
-
-written.any:
-  %counted = icmp ne ptr %written.at, null
-  br i1 %counted, label %written.compare, label %digest.any
-
-written.compare:
-  %its.written = load atomic i64, ptr %written.at acquire, align 8
-  %unwritten = icmp eq i64 %its.written, %written
-  br i1 %unwritten, label %digest.any, label %changed
-
-digest.any:
-  %digested = icmp ne i64 %digest.bytes, 0
-  br i1 %digested, label %digest.compare, label %same
-
-digest.compare:
-  %its.digest = call i64 @digest(ptr %data, i64 %digest.bytes)
-  %same.digest = icmp eq i64 %its.digest, %digest
-  br i1 %same.digest, label %same, label %changed
-
-same:
-  ret i1 true
-
-changed:
-  ret i1 false
-}
-
-; A number for the contents of memory: any other bytes at any place make another one, but for a
-; chance of 2^-64. Sixteen lanes of 64 bits, each turned and multiplied after every word, so that no
-; two changes that follow from each other, such as two signs, take each other back.
-define internal i64 @digest(ptr %data, i64 %bytes) {
-entry:
-  %last = alloca [128 x i8]
-  %lanes.at = alloca <16 x i64>
-  %zeroed = call ptr @memset(ptr %last, i32 0, i64 128)
-  %blocks = udiv i64 %bytes, 128
-  %whole = mul i64 %blocks, 128
-  %rest = sub i64 %bytes, %whole
-  %rest.at = getelementptr i8, ptr %data, i64 %whole
-  %copied = call ptr @memcpy(ptr %last, ptr %rest.at, i64 %rest)
-  br label %head
-
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %block ]
-  %lanes = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10,
-                             i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %entry ],
-                          [ %lanes.next, %block ]
-  %more = icmp ule i64 %i, %blocks                          ; and once for what is left
-  br i1 %more, label %block, label %join
-
-block:
-  %inside = icmp ult i64 %i, %blocks
-  %offset = mul i64 %i, 128
-  %block.at = getelementptr i8, ptr %data, i64 %offset
-  %from = select i1 %inside, ptr %block.at, ptr %last
-  %words = load <16 x i64>, ptr %from, align 1
-  %mixed = xor <16 x i64> %lanes, %words
-  %scaled = mul <16 x i64> %mixed, splat (i64 -7046029288634856825)
-  %left = shl <16 x i64> %scaled, splat (i64 29)
-  %right = lshr <16 x i64> %scaled, splat (i64 35)
-  %lanes.next = or <16 x i64> %left, %right
-  %i.next = add i64 %i, 1
-  br label %head
-
-join:
-  store <16 x i64> %lanes, ptr %lanes.at
-  br label %join.head
-
-join.head:
-  %n = phi i64 [ 0, %join ], [ %n.next, %join.lane ]
-  %sum = phi i64 [ %bytes, %join ], [ %sum.next, %join.lane ]
-  %n.more = icmp ult i64 %n, 16
-  br i1 %n.more, label %join.lane, label %joined
-
-join.lane:
-  %lane.at = getelementptr i64, ptr %lanes.at, i64 %n
-  %lane = load i64, ptr %lane.at
-  %sum.mixed = xor i64 %sum, %lane
-  %sum.scaled = mul i64 %sum.mixed, -7046029288634856825
-  %sum.left = shl i64 %sum.scaled, 31
-  %sum.right = lshr i64 %sum.scaled, 33
-  %sum.next = or i64 %sum.left, %sum.right
-  %n.next = add i64 %n, 1
-  br label %join.head
-
-joined:
-  ret i64 %sum
-}
-
-; Whether none of the pages that a binding watches was written since they were last protected.
-define internal i1 @unwritten(ptr %binding) {
-entry:
-  %table = load %Binding, ptr %binding
-  %watch = extractvalue %Binding %table, 5
-  %count = extractvalue %Binding %table, 6
-  %pages = extractvalue %Binding %table, 7
-  %scan = alloca %Scan
-  %region = alloca [3 x i64]
-  %any = icmp ne i64 %count, 0
-  br i1 %any, label %begin, label %clean
-
-begin:
-  %pagemap = load i64, ptr %watch
-  %pagemap.32 = trunc i64 %pagemap to i32
-  br label %head
-
-head:
-  %i = phi i64 [ 0, %begin ], [ %i.next, %good ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %look, label %scanned
-
-look:
-  %pages.at = getelementptr %Pages, ptr %pages, i64 %i
-  %first = load i64, ptr %pages.at
-  %last.at = getelementptr %Pages, ptr %pages.at, i32 0, i32 1
-  %last = load i64, ptr %last.at
-  %s0 = insertvalue %Scan { i64 96, i64 2, i64 0, i64 0, i64 0, ptr null, i64 1, i64 1, i64 0, i64 2,
-                            i64 0, i64 2 }, i64 %first, 2   ; PM_SCAN_CHECK_WPASYNC, written pages,
-  %s1 = insertvalue %Scan %s0, i64 %last, 3                 ; one is enough
-  %s2 = insertvalue %Scan %s1, ptr %region, 5
-  store %Scan %s2, ptr %scan
-  %found = call i32 (i32, i64, ...) @ioctl(i32 %pagemap.32, i64 3227543056, ptr %scan)
-  %none = icmp eq i32 %found, 0
-  br i1 %none, label %good, label %written                  ; so is an error
-
-good:
-  %i.next = add i64 %i, 1
-  br label %head
-
-scanned:                                                    ; what somebody takes meanwhile is not
-  %busy.at = getelementptr %Writes, ptr %watch, i32 0, i32 1    ; found, and not yet in the cells
-  %busy = load atomic i64, ptr %busy.at acquire, align 8
-  %calm = icmp eq i64 %busy, 0
-  ret i1 %calm
-
-clean:
-  ret i1 true
-
-written:
-  ret i1 false
-}
-
-; Whether the edges that a binding compares are as they were.
-define internal i1 @same_edges(ptr %binding) {
-entry:
-  %table = load %Binding, ptr %binding
-  %count = extractvalue %Binding %table, 8
-  %edges = extractvalue %Binding %table, 9
-  br label %head
-
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %same ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %compare, label %all
-
-compare:
-  %edge.at = getelementptr %Edge, ptr %edges, i64 %i
-  %edge = load %Edge, ptr %edge.at
-  %address = extractvalue %Edge %edge, 0
-  %bytes = extractvalue %Edge %edge, 1
-  %contents = extractvalue %Edge %edge, 2
-  %order = call i32 @memcmp(ptr %address, ptr %contents, i64 %bytes)
-  %equal = icmp eq i32 %order, 0
-  br i1 %equal, label %same, label %changed
-
-same:
-  %i.next = add i64 %i, 1
-  br label %head
-
-all:
-  ret i1 true
-
-changed:
-  ret i1 false
-}
-
-; Checks every argument of a call, then fills in the address of every buffer but the outputs.
-define internal i64 @admit(ptr %frame, ptr %binding, ptr %arguments, ptr %tensors) {
-entry:
-  %table = load ptr, ptr %frame
-  %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
-  %values = load ptr, ptr %values.at
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
-  %input.count = load i64, ptr %table
-  %inputs.at = getelementptr %Table, ptr %table, i32 0, i32 1
-  %inputs = load ptr, ptr %inputs.at
-  br label %input.head
-
-input.head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %input.good ]
-  %i.more = icmp ult i64 %i, %input.count
-  br i1 %i.more, label %input, label %cells
-
-input:
-  %input.at = getelementptr %Input, ptr %inputs, i64 %i
-  %any = getelementptr %Any, ptr %tensors, i64 %i
-  %checked = call { ptr, i1 } @check_tensor(ptr %input.at, ptr %values, ptr %any)
-  %data = extractvalue { ptr, i1 } %checked, 0
-  %fits = extractvalue { ptr, i1 } %checked, 1
-  br i1 %fits, label %input.good, label %input.bad
-
-input.good:
-  %input.buffer = load i64, ptr %input.at
-  %input.slot = getelementptr ptr, ptr %addresses, i64 %input.buffer
-  store ptr %data, ptr %input.slot
-  %i.next = add i64 %i, 1
-  br label %input.head
-
-input.bad:
-  %input.code = xor i64 %i, -1
-  ret i64 %input.code
-
-cells:
-  %code = call i64 @admit_bound(ptr %frame, ptr %binding, ptr %arguments)
-  ret i64 %code
-}
-
-; The second half of @admit: long-lived arguments, and the addresses of packed and arena buffers.
-define internal i64 @admit_bound(ptr %frame, ptr %binding, ptr %arguments) {
-entry:
-  %table = load ptr, ptr %frame
-  %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
-  %values = load ptr, ptr %values.at
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
-  %input.count = load i64, ptr %table
-  %bound = icmp ne ptr %binding, null
-  br i1 %bound, label %cells.any, label %arena
-
-cells.any:
-  %unwritten = call i1 @unwritten(ptr %binding)             ; before cells: see @unwritten
-  br i1 %unwritten, label %cells.unwritten, label %written
-
-written:
-  %written.code = xor i64 %input.count, -1
-  ret i64 %written.code
-
-cells.unwritten:
-  %cell.count = load i64, ptr %binding
-  %impl.offset.at = getelementptr %Binding, ptr %binding, i32 0, i32 4
-  %impl.offset = load i64, ptr %impl.offset.at
-  %cells.at = getelementptr %Binding, ptr %binding, i32 0, i32 1
-  %cell.records = load ptr, ptr %cells.at
-  br label %cell.head
-
-cell.head:
-  %c = phi i64 [ 0, %cells.unwritten ], [ %c.next, %cell.good ]
-  %c.more = icmp ult i64 %c, %cell.count
-  br i1 %c.more, label %cell, label %edges
-
-cell:
-  %ahead.any = add i64 %c, 2
-  %cell.last = sub i64 %cell.count, 1
-  %ahead = call i64 @llvm.smin.i64(i64 %ahead.any, i64 %cell.last)
-  %ahead.at = getelementptr %Cell, ptr %cell.records, i64 %ahead
-  call void @fetch_cell(ptr %ahead.at)
-  %cell.at = getelementptr %Cell, ptr %cell.records, i64 %c
-  %same = call i1 @check_cell(ptr %cell.at, ptr %arguments, i64 %impl.offset)
-  br i1 %same, label %cell.good, label %cell.bad
-
-cell.good:
-  %cell.buffer.at = getelementptr %Cell, ptr %cell.at, i32 0, i32 11
-  %cell.buffer = load i64, ptr %cell.buffer.at
-  %cell.address.at = getelementptr %Cell, ptr %cell.at, i32 0, i32 12
-  %cell.address = load ptr, ptr %cell.address.at
-  %cell.slot = getelementptr ptr, ptr %addresses, i64 %cell.buffer
-  store ptr %cell.address, ptr %cell.slot
-  %c.next = add i64 %c, 1
-  br label %cell.head
-
-cell.bad:
-  %cell.number = add i64 %c, %input.count
-  %cell.code = xor i64 %cell.number, -1
-  ret i64 %cell.code
-
-edges:                                                      ; in memory that the cells have proved
-  %same.edges = call i1 @same_edges(ptr %binding)
-  br i1 %same.edges, label %packed, label %written
-
-packed:
-  %packed.count.at = getelementptr %Binding, ptr %binding, i32 0, i32 2
-  %packed.count = load i64, ptr %packed.count.at
-  %packed.at = getelementptr %Binding, ptr %binding, i32 0, i32 3
-  %packed.records = load ptr, ptr %packed.at
-  br label %packed.head
-
-packed.head:
-  %p = phi i64 [ 0, %packed ], [ %p.next, %packed.one ]
-  %p.more = icmp ult i64 %p, %packed.count
-  br i1 %p.more, label %packed.one, label %arena
-
-packed.one:
-  %packed.record.at = getelementptr %Packed, ptr %packed.records, i64 %p
-  %packed.record = load %Packed, ptr %packed.record.at
-  %packed.buffer = extractvalue %Packed %packed.record, 0
-  %packed.address = extractvalue %Packed %packed.record, 1
-  %packed.slot = getelementptr ptr, ptr %addresses, i64 %packed.buffer
-  store ptr %packed.address, ptr %packed.slot
-  %p.next = add i64 %p, 1
-  br label %packed.head
-
-arena:
-  %arena.base.at = getelementptr %Frame, ptr %frame, i32 0, i32 2
-  %arena.base = load ptr, ptr %arena.base.at
-  %arena.count.at = getelementptr %Table, ptr %table, i32 0, i32 4
-  %arena.count = load i64, ptr %arena.count.at
-  %arena.records.at = getelementptr %Table, ptr %table, i32 0, i32 5
-  %arena.records = load ptr, ptr %arena.records.at
-  br label %arena.head
-
-arena.head:
-  %a = phi i64 [ 0, %arena ], [ %a.next, %arena.one ]
-  %a.more = icmp ult i64 %a, %arena.count
-  br i1 %a.more, label %arena.one, label %admitted
-
-arena.one:
-  %arena.record.at = getelementptr %Arena, ptr %arena.records, i64 %a
-  %arena.record = load %Arena, ptr %arena.record.at
-  %arena.buffer = extractvalue %Arena %arena.record, 0
-  %arena.offset.number = extractvalue %Arena %arena.record, 1
-  %arena.offset.at = getelementptr i64, ptr %values, i64 %arena.offset.number
-  %arena.offset = load i64, ptr %arena.offset.at
-  %arena.address = getelementptr i8, ptr %arena.base, i64 %arena.offset
-  %arena.slot = getelementptr ptr, ptr %addresses, i64 %arena.buffer
-  store ptr %arena.address, ptr %arena.slot
-  %a.next = add i64 %a, 1
-  br label %arena.head
-
-admitted:
-  %calls.at = getelementptr %Frame, ptr %frame, i32 0, i32 6
-  %calls = load i64, ptr %calls.at
-  %calls.next = add i64 %calls, 1
-  store i64 %calls.next, ptr %calls.at
-  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
-  store i64 0, ptr %status.at
-  ret i64 0
-}
-
-; ---- packed functions ----------------------------------------------------------------------------
-
-define internal ptr @pointer_argument(ptr %args, i64 %number) {
-  %at = getelementptr %Any, ptr %args, i64 %number, i32 2
-  %value = load ptr, ptr %at
-  ret ptr %value
-}
-
-define internal void @give(ptr %result, i64 %code) {
-  %any = insertvalue %Any { i32 1, i32 0, i64 0 }, i64 %code, 2    ; kTVMFFIInt
-  store %Any %any, ptr %result
-  ret void
-}
-
-; km_admit(frame, binding, arguments, tensor...): checks only, for programs with ATen steps.
-define i32 @km_admit(ptr %self, ptr %args, i32 %count, ptr %result) {
-  %frame = call ptr @pointer_argument(ptr %args, i64 0)
-  %binding = call ptr @pointer_argument(ptr %args, i64 1)
-  %arguments = call ptr @pointer_argument(ptr %args, i64 2)
-  %tensors = getelementptr %Any, ptr %args, i64 3
-  %code = call i64 @admit(ptr %frame, ptr %binding, ptr %arguments, ptr %tensors)
-  call void @give(ptr %result, i64 %code)
+; Made by `python -m tools.native_entry` from native/executor.c: edit that.
+
+%struct.InputRecord = type { i64, i64, i32, i32, ptr }
+%struct.TVMFFIAny = type { i32, %union.anon, %union.anon.0 }
+%union.anon = type { i32 }
+%union.anon.0 = type { i64 }
+%struct.Region = type { ptr, ptr, ptr, i64, ptr, i64 }
+%struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64 }
+%struct.StepRecord = type { i64, i64, ptr, i64, i64 }
+%struct.WatchRecord = type { i64, ptr, ptr, i64, i64 }
+%struct.page_region = type { i64, i64, i64 }
+%struct.pm_scan_arg = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
+%struct.PagesRecord = type { i64, i64 }
+%struct.CellRecord = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr, ptr, i64, i64, i64 }
+%struct.EdgeRecord = type { ptr, i64, ptr }
+%struct.PackedRecord = type { i64, ptr }
+%struct.ArenaRecord = type { i64, i64 }
+
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_admit(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = getelementptr inbounds i8, ptr %1, i64 8
+  %6 = load ptr, ptr %5, align 8
+  %7 = getelementptr i8, ptr %1, i64 24
+  %8 = load ptr, ptr %7, align 8
+  %9 = getelementptr i8, ptr %1, i64 40
+  %10 = load ptr, ptr %9, align 8
+  %11 = getelementptr i8, ptr %1, i64 48
+  %12 = tail call fastcc i64 @admit(ptr noundef %6, ptr noundef %8, ptr noundef %10, ptr noundef %11)
+  store i32 1, ptr %3, align 8
+  %13 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %13, align 4
+  %14 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %12, ptr %14, align 8
   ret i32 0
 }
 
-; km_launch(frame, first, last): a run of launches whose addresses are in the frame.
-define i32 @km_launch(ptr %self, ptr %args, i32 %count, ptr %result) {
-  %frame = call ptr @pointer_argument(ptr %args, i64 0)
-  %first.at = getelementptr %Any, ptr %args, i64 1, i32 2
-  %first = load i64, ptr %first.at
-  %last.at = getelementptr %Any, ptr %args, i64 2, i32 2
-  %last = load i64, ptr %last.at
-  call void @run(ptr %frame, i64 %first, i64 %last)
-  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
-  %status = load i64, ptr %status.at
-  call void @give(ptr %result, i64 %status)
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc i64 @admit(ptr nocapture noundef %0, ptr noundef %1, ptr noundef %2, ptr nocapture noundef readonly %3) unnamed_addr #0 {
+  %5 = load ptr, ptr %0, align 8
+  %6 = getelementptr inbounds i8, ptr %5, i64 8
+  %7 = load ptr, ptr %6, align 8
+  %8 = load i64, ptr %5, align 8
+  %9 = icmp sgt i64 %8, 0
+  br i1 %9, label %10, label %107
+
+10:
+  %11 = getelementptr i8, ptr %0, i64 80
+  %12 = getelementptr inbounds i8, ptr %0, i64 8
+  br label %13
+
+13:
+  %14 = phi i64 [ 0, %10 ], [ %102, %101 ]
+  %15 = getelementptr %struct.InputRecord, ptr %7, i64 %14
+  %16 = load i64, ptr %15, align 8
+  %17 = getelementptr ptr, ptr %11, i64 %16
+  %18 = load ptr, ptr %12, align 8
+  %19 = getelementptr %struct.TVMFFIAny, ptr %3, i64 %14
+  %20 = load i32, ptr %19, align 8
+  %21 = icmp eq i32 %20, 70
+  br i1 %21, label %22, label %105
+
+22:
+  %23 = getelementptr inbounds i8, ptr %19, i64 8
+  %24 = load ptr, ptr %23, align 8
+  %25 = getelementptr i8, ptr %24, i64 24
+  %26 = getelementptr i8, ptr %24, i64 44
+  %27 = load i32, ptr %26, align 4
+  %28 = getelementptr i8, ptr %24, i64 32
+  %29 = load i32, ptr %28, align 8
+  %30 = icmp eq i32 %29, 1
+  br i1 %30, label %31, label %105
+
+31:
+  %32 = getelementptr i8, ptr %24, i64 40
+  %33 = load i32, ptr %32, align 8
+  %34 = sext i32 %33 to i64
+  %35 = getelementptr inbounds i8, ptr %15, i64 8
+  %36 = load i64, ptr %35, align 8
+  %37 = icmp eq i64 %36, %34
+  br i1 %37, label %38, label %105
+
+38:
+  %39 = getelementptr inbounds i8, ptr %15, i64 16
+  %40 = load i32, ptr %39, align 8
+  %41 = icmp eq i32 %27, %40
+  br i1 %41, label %42, label %105
+
+42:
+  %43 = load ptr, ptr %25, align 8
+  %44 = getelementptr i8, ptr %24, i64 64
+  %45 = load i64, ptr %44, align 8
+  %46 = getelementptr i8, ptr %43, i64 %45
+  %47 = ptrtoint ptr %46 to i64
+  %48 = getelementptr inbounds i8, ptr %15, i64 20
+  %49 = load i32, ptr %48, align 4
+  %50 = sext i32 %49 to i64
+  %51 = and i64 %50, %47
+  %52 = icmp eq i64 %51, 0
+  br i1 %52, label %53, label %105
+
+53:
+  %54 = getelementptr i8, ptr %24, i64 56
+  %55 = load ptr, ptr %54, align 8
+  %56 = icmp ne ptr %55, null
+  %57 = icmp eq i32 %33, 0
+  %58 = or i1 %57, %56
+  br i1 %58, label %59, label %105
+
+59:
+  store ptr %46, ptr %17, align 8
+  %60 = load ptr, ptr %25, align 8
+  %61 = icmp ne ptr %60, null
+  %62 = getelementptr i8, ptr %24, i64 48
+  %63 = load ptr, ptr %62, align 8
+  %64 = load ptr, ptr %54, align 8
+  %65 = getelementptr inbounds i8, ptr %15, i64 24
+  %66 = load ptr, ptr %65, align 8
+  %67 = load i64, ptr %35, align 8
+  %68 = getelementptr i64, ptr %66, i64 %67
+  %69 = icmp sgt i64 %67, 0
+  br i1 %69, label %70, label %96
+
+70:
+  %71 = phi i64 [ %94, %81 ], [ 0, %59 ]
+  %72 = phi i1 [ %93, %81 ], [ false, %59 ]
+  %73 = phi i1 [ %91, %81 ], [ true, %59 ]
+  %74 = getelementptr i64, ptr %63, i64 %71
+  %75 = load i64, ptr %74, align 8
+  %76 = getelementptr i64, ptr %66, i64 %71
+  %77 = load i64, ptr %76, align 8
+  %78 = getelementptr i64, ptr %18, i64 %77
+  %79 = load i64, ptr %78, align 8
+  %80 = icmp eq i64 %75, %79
+  br i1 %80, label %81, label %105
+
+81:
+  %82 = getelementptr i64, ptr %64, i64 %71
+  %83 = load i64, ptr %82, align 8
+  %84 = getelementptr i64, ptr %68, i64 %71
+  %85 = load i64, ptr %84, align 8
+  %86 = getelementptr i64, ptr %18, i64 %85
+  %87 = load i64, ptr %86, align 8
+  %88 = icmp eq i64 %83, %87
+  %89 = icmp eq i64 %75, 1
+  %90 = or i1 %89, %88
+  %91 = and i1 %73, %90
+  %92 = icmp eq i64 %75, 0
+  %93 = or i1 %72, %92
+  %94 = add nuw nsw i64 %71, 1
+  %95 = icmp eq i64 %94, %67
+  br i1 %95, label %96, label %70
+
+96:
+  %97 = phi i1 [ true, %59 ], [ %91, %81 ]
+  %98 = phi i1 [ false, %59 ], [ %93, %81 ]
+  %99 = and i1 %61, %97
+  %100 = select i1 %99, i1 true, i1 %98
+  br i1 %100, label %101, label %105
+
+101:
+  %102 = add nuw nsw i64 %14, 1
+  %103 = load i64, ptr %5, align 8
+  %104 = icmp slt i64 %102, %103
+  br i1 %104, label %13, label %107
+
+105:
+  %106 = xor i64 %14, -1
+  br label %109
+
+107:
+  %108 = tail call fastcc i64 @admit_bound(ptr noundef nonnull %0, ptr noundef %1, ptr noundef %2)
+  br label %109
+
+109:
+  %110 = phi i64 [ %108, %107 ], [ %106, %105 ]
+  ret i64 %110
+}
+
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_launch(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = getelementptr inbounds i8, ptr %1, i64 8
+  %6 = load ptr, ptr %5, align 8
+  %7 = getelementptr i8, ptr %1, i64 24
+  %8 = load i64, ptr %7, align 8
+  %9 = getelementptr i8, ptr %1, i64 40
+  %10 = load i64, ptr %9, align 8
+  %11 = tail call fastcc i64 @run(ptr noundef %6, i64 noundef %8, i64 noundef %10)
+  store i32 1, ptr %3, align 8
+  %12 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %12, align 4
+  %13 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %11, ptr %13, align 8
   ret i32 0
 }
 
-; km_call(frame, binding, arguments, tensor..., output...): a whole call of a program without ATen.
-define i32 @km_call(ptr %self, ptr %args, i32 %count, ptr %result) {
-entry:
-  %frame = call ptr @pointer_argument(ptr %args, i64 0)
-  %binding = call ptr @pointer_argument(ptr %args, i64 1)
-  %arguments = call ptr @pointer_argument(ptr %args, i64 2)
-  %tensors = getelementptr %Any, ptr %args, i64 3
-  %code = call i64 @admit(ptr %frame, ptr %binding, ptr %arguments, ptr %tensors)
-  %admitted = icmp eq i64 %code, 0
-  br i1 %admitted, label %outputs, label %refused
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc i64 @run(ptr nocapture noundef readonly %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
+  %4 = alloca %struct.Region, align 8
+  %5 = load ptr, ptr %0, align 8
+  %6 = getelementptr inbounds i8, ptr %5, i64 56
+  %7 = load ptr, ptr %6, align 8
+  %8 = getelementptr inbounds i8, ptr %0, i64 8
+  %9 = load ptr, ptr %8, align 8
+  %10 = getelementptr i8, ptr %0, i64 80
+  %11 = getelementptr inbounds i8, ptr %5, i64 64
+  %12 = load i64, ptr %11, align 8
+  %13 = shl i64 %12, 3
+  %14 = alloca i8, i64 %13, align 16
+  %15 = getelementptr inbounds i8, ptr %5, i64 72
+  %16 = load i64, ptr %15, align 8
+  %17 = shl i64 %16, 3
+  %18 = alloca i8, i64 %17, align 16
+  call void @llvm.lifetime.start.p0(i64 48, ptr nonnull %4) #11
+  store ptr null, ptr %4, align 8
+  %19 = getelementptr inbounds i8, ptr %4, i64 8
+  store ptr %14, ptr %19, align 8
+  %20 = getelementptr inbounds i8, ptr %4, i64 16
+  store ptr %18, ptr %20, align 8
+  %21 = getelementptr inbounds i8, ptr %4, i64 24
+  store i64 0, ptr %21, align 8
+  %22 = getelementptr inbounds i8, ptr %4, i64 32
+  %23 = getelementptr inbounds i8, ptr %0, i64 24
+  %24 = load ptr, ptr %23, align 8
+  store ptr %24, ptr %22, align 8
+  %25 = getelementptr inbounds i8, ptr %4, i64 40
+  %26 = getelementptr inbounds i8, ptr %0, i64 32
+  %27 = load i64, ptr %26, align 8
+  store i64 %27, ptr %25, align 8
+  %28 = icmp slt i64 %1, %2
+  br i1 %28, label %29, label %31
 
-refused:
-  call void @give(ptr %result, i64 %code)
+29:
+  %30 = getelementptr inbounds i8, ptr %0, i64 40
+  br label %34
+
+31:
+  %32 = getelementptr inbounds i8, ptr %0, i64 56
+  %33 = load i64, ptr %32, align 8
+  call void @llvm.lifetime.end.p0(i64 48, ptr nonnull %4) #11
+  ret i64 %33
+
+34:
+  %35 = phi i64 [ %1, %29 ], [ %122, %119 ]
+  %36 = getelementptr %struct.LaunchRecord, ptr %7, i64 %35
+  %37 = getelementptr inbounds i8, ptr %36, i64 16
+  %38 = load ptr, ptr %37, align 8
+  %39 = getelementptr inbounds i8, ptr %36, i64 32
+  %40 = load ptr, ptr %39, align 8
+  %41 = getelementptr inbounds i8, ptr %36, i64 40
+  %42 = load i64, ptr %41, align 8
+  %43 = getelementptr i64, ptr %9, i64 %42
+  %44 = load i64, ptr %43, align 8
+  %45 = icmp slt i64 %44, 1
+  br i1 %45, label %119, label %46
+
+46:
+  %47 = getelementptr inbounds i8, ptr %36, i64 8
+  %48 = load i64, ptr %47, align 8
+  %49 = icmp sgt i64 %48, 0
+  br i1 %49, label %54, label %50
+
+50:
+  %51 = getelementptr inbounds i8, ptr %36, i64 24
+  %52 = load i64, ptr %51, align 8
+  %53 = icmp sgt i64 %52, 0
+  br i1 %53, label %110, label %63
+
+54:
+  %55 = phi i64 [ %61, %54 ], [ 0, %46 ]
+  %56 = getelementptr i64, ptr %38, i64 %55
+  %57 = load i64, ptr %56, align 8
+  %58 = getelementptr ptr, ptr %10, i64 %57
+  %59 = load ptr, ptr %58, align 8
+  %60 = getelementptr ptr, ptr %14, i64 %55
+  store ptr %59, ptr %60, align 8
+  %61 = add nuw nsw i64 %55, 1
+  %62 = icmp slt i64 %61, %48
+  br i1 %62, label %54, label %50
+
+63:
+  %64 = load ptr, ptr %36, align 8
+  store ptr %64, ptr %4, align 8
+  store i64 %44, ptr %21, align 8
+  %65 = load ptr, ptr %8, align 8
+  %66 = getelementptr inbounds i8, ptr %36, i64 48
+  %67 = load i64, ptr %66, align 8
+  %68 = getelementptr i64, ptr %65, i64 %67
+  %69 = load i64, ptr %68, align 8
+  %70 = load ptr, ptr %0, align 8
+  %71 = getelementptr inbounds i8, ptr %70, i64 80
+  %72 = load i64, ptr %71, align 8
+  %73 = icmp eq i64 %44, 1
+  %74 = icmp sgt i64 %72, %69
+  %75 = select i1 %73, i1 true, i1 %74
+  br i1 %75, label %89, label %76
+
+76:
+  %77 = call i32 @_ZN2at15get_num_threadsEv() #11
+  %78 = sext i32 %77 to i64
+  %79 = load i64, ptr %30, align 8
+  %80 = call noundef i64 @llvm.smin.i64(i64 %78, i64 %79)
+  %81 = lshr i64 %72, 1
+  %82 = udiv i64 %69, %81
+  %83 = call noundef i64 @llvm.smin.i64(i64 %44, i64 %82)
+  %84 = call noundef i64 @llvm.smin.i64(i64 %80, i64 %83)
+  %85 = icmp slt i64 %84, 2
+  br i1 %85, label %86, label %99
+
+86:
+  %87 = load i64, ptr %21, align 8
+  %88 = load ptr, ptr %4, align 8
+  br label %89
+
+89:
+  %90 = phi ptr [ %88, %86 ], [ %64, %63 ]
+  %91 = phi i64 [ %87, %86 ], [ %44, %63 ]
+  %92 = getelementptr inbounds i8, ptr %36, i64 64
+  %93 = load i64, ptr %92, align 8
+  %94 = icmp eq i64 %93, 0
+  %95 = select i1 %94, i64 %91, i64 1
+  %96 = load ptr, ptr %19, align 8
+  %97 = load ptr, ptr %20, align 8
+  %98 = load ptr, ptr %22, align 8
+  call void %90(ptr noundef %96, ptr noundef %97, i64 noundef 0, i64 noundef %95, ptr noundef %98) #11
+  br label %119
+
+99:
+  %100 = getelementptr inbounds i8, ptr %36, i64 64
+  %101 = load i64, ptr %100, align 8
+  %102 = icmp eq i64 %101, 0
+  br i1 %102, label %108, label %103
+
+103:
+  %104 = load ptr, ptr %19, align 8
+  %105 = load ptr, ptr %104, align 8
+  %106 = shl i64 %79, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %105, i8 0, i64 %106, i1 false)
+  %107 = trunc i64 %84 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %4, i32 noundef %107, i32 noundef 0) #11
+  br label %119
+
+108:
+  %109 = trunc i64 %84 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_tasks, ptr noundef nonnull %4, i32 noundef %109, i32 noundef 0) #11
+  br label %119
+
+110:
+  %111 = phi i64 [ %117, %110 ], [ 0, %50 ]
+  %112 = getelementptr i64, ptr %40, i64 %111
+  %113 = load i64, ptr %112, align 8
+  %114 = getelementptr i64, ptr %9, i64 %113
+  %115 = load i64, ptr %114, align 8
+  %116 = getelementptr i64, ptr %18, i64 %111
+  store i64 %115, ptr %116, align 8
+  %117 = add nuw nsw i64 %111, 1
+  %118 = icmp slt i64 %117, %52
+  br i1 %118, label %110, label %63
+
+119:
+  %120 = getelementptr inbounds i8, ptr %36, i64 56
+  %121 = load i64, ptr %120, align 8
+  %122 = add i64 %121, %35
+  %123 = icmp slt i64 %122, %2
+  br i1 %123, label %34, label %31
+}
+
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_call(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = getelementptr inbounds i8, ptr %1, i64 8
+  %6 = load ptr, ptr %5, align 8
+  %7 = load ptr, ptr %6, align 8
+  %8 = getelementptr i8, ptr %1, i64 24
+  %9 = load ptr, ptr %8, align 8
+  %10 = getelementptr i8, ptr %1, i64 40
+  %11 = load ptr, ptr %10, align 8
+  %12 = getelementptr i8, ptr %1, i64 48
+  %13 = tail call fastcc i64 @admit(ptr noundef nonnull %6, ptr noundef %9, ptr noundef %11, ptr noundef %12)
+  %14 = icmp eq i64 %13, 0
+  br i1 %14, label %15, label %42
+
+15:
+  %16 = load i64, ptr %7, align 8
+  %17 = getelementptr %struct.TVMFFIAny, ptr %12, i64 %16
+  %18 = load ptr, ptr %6, align 8
+  %19 = getelementptr inbounds i8, ptr %18, i64 24
+  %20 = load ptr, ptr %19, align 8
+  %21 = getelementptr inbounds i8, ptr %18, i64 16
+  %22 = load i64, ptr %21, align 8
+  %23 = icmp sgt i64 %22, 0
+  br i1 %23, label %24, label %38
+
+24:
+  %25 = getelementptr i8, ptr %6, i64 80
+  br label %26
+
+26:
+  %27 = phi i64 [ 0, %24 ], [ %35, %26 ]
+  %28 = getelementptr %struct.TVMFFIAny, ptr %17, i64 %27, i32 2
+  %29 = load ptr, ptr %28, align 8
+  %30 = getelementptr i8, ptr %29, i64 24
+  %31 = load ptr, ptr %30, align 8
+  %32 = getelementptr i64, ptr %20, i64 %27
+  %33 = load i64, ptr %32, align 8
+  %34 = getelementptr ptr, ptr %25, i64 %33
+  store ptr %31, ptr %34, align 8
+  %35 = add nuw nsw i64 %27, 1
+  %36 = load i64, ptr %21, align 8
+  %37 = icmp slt i64 %35, %36
+  br i1 %37, label %26, label %38
+
+38:
+  %39 = getelementptr inbounds i8, ptr %7, i64 48
+  %40 = load i64, ptr %39, align 8
+  %41 = tail call fastcc i64 @run(ptr noundef nonnull %6, i64 noundef 0, i64 noundef %40)
+  br label %42
+
+42:
+  %43 = phi i64 [ %41, %38 ], [ %13, %4 ]
+  store i32 1, ptr %3, align 8
+  %44 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %44, align 4
+  %45 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %43, ptr %45, align 8
   ret i32 0
-
-outputs:
-  %outputs.at = getelementptr %Any, ptr %args, i64 3
-  %table = load ptr, ptr %frame
-  %input.count = load i64, ptr %table
-  %own = getelementptr %Any, ptr %outputs.at, i64 %input.count
-  %launches = call i64 @place(ptr %frame, ptr %own)
-  call void @run(ptr %frame, i64 0, i64 %launches)
-  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
-  %status = load i64, ptr %status.at
-  call void @give(ptr %result, i64 %status)
-  ret i32 0
 }
 
-; Puts the addresses of output tensors into the frame; gives the number of launches.
-define internal i64 @place(ptr %frame, ptr %outputs) {
-entry:
-  %table = load ptr, ptr %frame
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
-  %output.count.at = getelementptr %Table, ptr %table, i32 0, i32 2
-  %output.count = load i64, ptr %output.count.at
-  %output.numbers.at = getelementptr %Table, ptr %table, i32 0, i32 3
-  %output.numbers = load ptr, ptr %output.numbers.at
-  %launch.count.at = getelementptr %Table, ptr %table, i32 0, i32 6
-  %launch.count = load i64, ptr %launch.count.at
-  br label %output.head
+; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite)
+declare void @llvm.lifetime.start.p0(i64 immarg, ptr nocapture) #1
 
-output.head:
-  %o = phi i64 [ 0, %entry ], [ %o.next, %output ]
-  %o.more = icmp ult i64 %o, %output.count
-  br i1 %o.more, label %output, label %ready
+; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite)
+declare void @llvm.lifetime.end.p0(i64 immarg, ptr nocapture) #1
 
-output:
-  %object.at = getelementptr %Any, ptr %outputs, i64 %o, i32 2
-  %object = load ptr, ptr %object.at
-  %data.at = getelementptr i8, ptr %object, i64 24          ; the tensor was made for this call
-  %data = load ptr, ptr %data.at
-  %number.at = getelementptr i64, ptr %output.numbers, i64 %o
-  %number = load i64, ptr %number.at
-  %slot = getelementptr ptr, ptr %addresses, i64 %number
-  store ptr %data, ptr %slot
-  %o.next = add i64 %o, 1
-  br label %output.head
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = alloca i32, align 4
+  %6 = alloca i64, align 8
+  %7 = alloca ptr, align 8
+  %8 = alloca i32, align 4
+  %9 = getelementptr inbounds i8, ptr %1, i64 8
+  %10 = load ptr, ptr %9, align 8
+  %11 = getelementptr i8, ptr %1, i64 40
+  %12 = load ptr, ptr %11, align 8
+  %13 = tail call fastcc i64 @settings()
+  %14 = and i64 %13, 281474976710651
+  %15 = load i64, ptr %12, align 8
+  %16 = icmp eq i64 %14, %15
+  br i1 %16, label %17, label %197
 
-ready:
-  ret i64 %launch.count
-}
+17:
+  %18 = getelementptr i8, ptr %1, i64 24
+  %19 = load i64, ptr %18, align 8
+  %20 = getelementptr inbounds i8, ptr %12, i64 112
+  %21 = load i64, ptr %20, align 8
+  %22 = icmp eq i64 %19, %21
+  br i1 %22, label %23, label %197
 
-; ---- calls of saved programs: what is checked is a table too -------------------------------------
-;
-; The caller holds Python's lock. Objects of Python are read where CPython keeps them: their type
-; behind the count of references, sizes behind that, then a tuple's items or a list's pointer to
-; them; a dict has a version there, which is another after every change. quick.py makes sure of it.
+23:
+  %24 = getelementptr inbounds i8, ptr %12, i64 16
+  %25 = load ptr, ptr %24, align 8
+  %26 = getelementptr inbounds i8, ptr %12, i64 8
+  %27 = load i64, ptr %26, align 8
+  %28 = tail call fastcc zeroext i1 @unmoved(ptr noundef %25, i64 noundef %27)
+  br i1 %28, label %29, label %197
 
-; The settings of torch and of this thread as one word: autocast, determinism, gradients, function
-; modes, dispatch modes; the default dtype from bit 8, autocast's from 16, how exactly float32 is
-; computed from 24, how the processor computes from 32. quick.py has the masks.
-define internal i64 @settings() {
-  %autocast.1 = call zeroext i1 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i8 signext 0)
-  %context = call ptr @_ZN2at13globalContextEv()
-  %deterministic.1 = call zeroext i1 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr %context)
-  %gradients.1 = call zeroext i1 @_ZN3c108GradMode10is_enabledEv()
-  %functions.64 = call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv()
-  %dispatches.64 = call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv()
-  %functions.1 = icmp ne i64 %functions.64, 0
-  %dispatches.1 = icmp ne i64 %dispatches.64, 0
-  %dtype.8 = call signext i8 @_ZN3c1031get_default_dtype_as_scalartypeEv()
-  %autocast.8 = call signext i8 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i8 signext 0)
-  %convolutions = call i64 @precision(ptr %context, i32 1)
-  %recurrences = call i64 @precision(ptr %context, i32 2)
-  %products = call i64 @precision(ptr %context, i32 3)
-  %floats = call i64 @float_mode()
-  %bit.0 = zext i1 %autocast.1 to i64
-  %bit.1 = call i64 @bit(i1 %deterministic.1, i64 1)
-  %bit.2 = call i64 @bit(i1 %gradients.1, i64 2)
-  %bit.3 = call i64 @bit(i1 %functions.1, i64 3)
-  %bit.4 = call i64 @bit(i1 %dispatches.1, i64 4)
-  %dtype.64 = zext i8 %dtype.8 to i64
-  %dtype = shl i64 %dtype.64, 8
-  %autocast.64 = zext i8 %autocast.8 to i64
-  %autocast = shl i64 %autocast.64, 16
-  %exact.2 = shl i64 %recurrences, 2
-  %exact.4 = shl i64 %products, 4
-  %exact.24 = or i64 %exact.2, %exact.4
-  %exact = or i64 %exact.24, %convolutions
-  %exactly = shl i64 %exact, 24
-  %floating = shl i64 %floats, 32
-  %or.1 = or i64 %bit.0, %bit.1
-  %or.2 = or i64 %bit.2, %bit.3
-  %or.3 = or i64 %bit.4, %dtype
-  %or.4 = or i64 %autocast, %exactly
-  %or.5 = or i64 %or.1, %or.2
-  %or.6 = or i64 %or.3, %or.4
-  %or.7 = or i64 %or.5, %or.6
-  %word = or i64 %or.7, %floating
-  ret i64 %word
-}
+29:
+  %30 = getelementptr inbounds i8, ptr %12, i64 40
+  %31 = load i64, ptr %30, align 8
+  %32 = shl i64 %31, 3
+  %33 = alloca i8, i64 %32, align 16
+  %34 = getelementptr i8, ptr %1, i64 56
+  %35 = load ptr, ptr %34, align 8
+  store ptr %35, ptr %33, align 16
+  %36 = getelementptr inbounds i8, ptr %12, i64 72
+  %37 = load ptr, ptr %36, align 8
+  %38 = getelementptr i8, ptr %33, i64 8
+  store ptr %37, ptr %38, align 8
+  %39 = getelementptr inbounds i8, ptr %10, i64 8
+  %40 = load ptr, ptr %39, align 8
+  %41 = getelementptr inbounds i8, ptr %12, i64 32
+  %42 = load ptr, ptr %41, align 8
+  %43 = getelementptr inbounds i8, ptr %12, i64 24
+  %44 = load i64, ptr %43, align 8
+  %45 = icmp sgt i64 %44, 0
+  br i1 %45, label %46, label %192
 
-define internal i64 @bit(i1 %set, i64 %number) {
-  %one = zext i1 %set to i64
-  %bit = shl i64 %one, %number
-  ret i64 %bit
-}
+46:
+  %47 = getelementptr inbounds i8, ptr %12, i64 104
+  br label %48
 
-; How exactly oneDNN (backend 2) computes float32 in some operators, 2 bits: 0 is exactly, said so
-; or not, 2 TF32, 3 bfloat16.
-define internal i64 @precision(ptr %context, i32 %operators) {
-  %found = call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(
-      ptr %context, i32 2, i32 %operators)
-  %lower = icmp sgt i32 %found, 1
-  %some = select i1 %lower, i32 %found, i32 0
-  %two = and i32 %some, 3
-  %bits = zext i32 %two to i64
-  ret i64 %bits
-}
+48:
+  %49 = phi i64 [ 0, %46 ], [ %186, %185 ]
+  %50 = getelementptr %struct.StepRecord, ptr %42, i64 %49
+  %51 = load i64, ptr %50, align 8
+  %52 = icmp eq i64 %51, 5
+  %53 = getelementptr inbounds i8, ptr %50, i64 8
+  %54 = load i64, ptr %53, align 8
+  %55 = getelementptr ptr, ptr %33, i64 %54
+  %56 = load ptr, ptr %55, align 8
+  br i1 %52, label %57, label %67
 
-; The bits of MXCSR that change results: flush to zero, rounding, denormals are zeros. It is the upper
-; half of what fegetmode writes on x86-64.
-define internal i64 @float_mode() {
-  %mode = alloca i64
-  store i64 0, ptr %mode
-  %e = call i32 @fegetmode(ptr %mode)
-  %both = load i64, ptr %mode
-  %mxcsr = lshr i64 %both, 32
-  %bits = and i64 %mxcsr, 57408                              ; 0xE040
-  ret i64 %bits
-}
+57:
+  %58 = getelementptr inbounds i8, ptr %50, i64 24
+  %59 = load i64, ptr %58, align 8
+  %60 = getelementptr i64, ptr %40, i64 %59
+  %61 = load i64, ptr %60, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #11
+  %62 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %8) #11
+  %63 = icmp eq i64 %62, %61
+  %64 = load i32, ptr %8, align 4
+  %65 = icmp eq i32 %64, 0
+  %66 = select i1 %63, i1 %65, i1 false
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
+  br i1 %66, label %185, label %197
 
-; Whether all that these records watch is as it was. What they look at lies far apart and has been
-; out of the caches since the last call: it is asked for some records ahead.
-define internal i1 @unmoved(ptr %records, i64 %count) {
-entry:
-  %last = sub i64 %count, 1
-  br label %head
-
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %same ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %look, label %all
-
-look:
-  %ahead.any = add i64 %i, 16
-  %ahead = call i64 @llvm.smin.i64(i64 %ahead.any, i64 %last)
-  %ahead.owner.at = getelementptr %Watch, ptr %records, i64 %ahead, i32 1
-  %ahead.owner = load ptr, ptr %ahead.owner.at
-  %ahead.size.at = getelementptr i8, ptr %ahead.owner, i64 16
-  call void @llvm.prefetch.p0(ptr %ahead.size.at, i32 0, i32 3, i32 1)
-  %record.at = getelementptr %Watch, ptr %records, i64 %i
-  %record = load %Watch, ptr %record.at
-  %kind = extractvalue %Watch %record, 0
-  %owner = extractvalue %Watch %record, 1
-  %key = extractvalue %Watch %record, 2
-  %number = extractvalue %Watch %record, 3
-  %expected = extractvalue %Watch %record, 4
-  switch i64 %kind, label %moved [
-    i64 0, label %word
-    i64 1, label %word
-    i64 2, label %dict.item
-    i64 3, label %list.item
+67:
+  %68 = getelementptr inbounds i8, ptr %50, i64 32
+  %69 = load i64, ptr %68, align 8
+  %70 = getelementptr ptr, ptr %33, i64 %69
+  %71 = getelementptr inbounds i8, ptr %50, i64 16
+  %72 = load ptr, ptr %71, align 8
+  switch i64 %51, label %197 [
+    i64 0, label %73
+    i64 1, label %77
+    i64 2, label %79
+    i64 3, label %96
+    i64 4, label %113
+    i64 6, label %146
+    i64 7, label %150
+    i64 8, label %156
+    i64 9, label %168
+    i64 10, label %176
   ]
 
-word:
-  %word.at = getelementptr i8, ptr %owner, i64 %number
-  %its.word = load i64, ptr %word.at
-  br label %compare
+73:
+  %74 = getelementptr inbounds i8, ptr %56, i64 8
+  %75 = load ptr, ptr %74, align 8
+  %76 = icmp eq ptr %75, %72
+  br i1 %76, label %185, label %197
 
-dict.item:
-  %its.item = call ptr @_PyDict_GetItem_KnownHash(ptr %owner, ptr %key, i64 %number)
-  %its.item.bits = ptrtoint ptr %its.item to i64
-  br label %compare
+77:
+  %78 = icmp eq ptr %56, %72
+  br i1 %78, label %185, label %197
 
-list.item:
-  %length.at = getelementptr i8, ptr %owner, i64 16
-  %length = load i64, ptr %length.at
-  %inside = icmp ult i64 %number, %length
-  br i1 %inside, label %list.read, label %moved
+79:
+  %80 = getelementptr inbounds i8, ptr %56, i64 16
+  %81 = load i64, ptr %80, align 8
+  %82 = getelementptr inbounds i8, ptr %50, i64 24
+  %83 = load i64, ptr %82, align 8
+  %84 = icmp eq i64 %81, %83
+  br i1 %84, label %85, label %197
 
-list.read:
-  %items.at = getelementptr i8, ptr %owner, i64 24
-  %items = load ptr, ptr %items.at
-  %element.at = getelementptr i64, ptr %items, i64 %number
-  %element = load i64, ptr %element.at
-  br label %compare
+85:
+  %86 = load i64, ptr %47, align 8
+  %87 = getelementptr i8, ptr %56, i64 %86
+  %88 = icmp sgt i64 %81, 0
+  br i1 %88, label %89, label %185
 
-compare:
-  %now = phi i64 [ %its.word, %word ], [ %its.item.bits, %dict.item ], [ %element, %list.read ]
-  %equal = icmp eq i64 %now, %expected
-  br i1 %equal, label %same, label %moved
+89:
+  %90 = phi i64 [ %94, %89 ], [ 0, %85 ]
+  %91 = getelementptr ptr, ptr %87, i64 %90
+  %92 = load ptr, ptr %91, align 8
+  %93 = getelementptr ptr, ptr %70, i64 %90
+  store ptr %92, ptr %93, align 8
+  %94 = add nuw nsw i64 %90, 1
+  %95 = icmp eq i64 %94, %81
+  br i1 %95, label %185, label %89
 
-same:
-  %i.next = add i64 %i, 1
-  br label %head
+96:
+  %97 = getelementptr inbounds i8, ptr %56, i64 16
+  %98 = load i64, ptr %97, align 8
+  %99 = getelementptr inbounds i8, ptr %50, i64 24
+  %100 = load i64, ptr %99, align 8
+  %101 = icmp eq i64 %98, %100
+  br i1 %101, label %102, label %197
 
-all:
-  ret i1 true
+102:
+  %103 = getelementptr inbounds i8, ptr %56, i64 24
+  %104 = load ptr, ptr %103, align 8
+  %105 = icmp sgt i64 %98, 0
+  br i1 %105, label %106, label %185
 
-moved:
-  ret i1 false
+106:
+  %107 = phi i64 [ %111, %106 ], [ 0, %102 ]
+  %108 = getelementptr ptr, ptr %104, i64 %107
+  %109 = load ptr, ptr %108, align 8
+  %110 = getelementptr ptr, ptr %70, i64 %107
+  store ptr %109, ptr %110, align 8
+  %111 = add nuw nsw i64 %107, 1
+  %112 = icmp eq i64 %111, %98
+  br i1 %112, label %185, label %106
+
+113:
+  %114 = getelementptr inbounds i8, ptr %56, i64 16
+  %115 = load i64, ptr %114, align 8
+  %116 = getelementptr inbounds i8, ptr %50, i64 24
+  %117 = load i64, ptr %116, align 8
+  %118 = icmp eq i64 %115, %117
+  br i1 %118, label %119, label %197
+
+119:
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  store i64 0, ptr %6, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #11
+  %120 = icmp slt i64 %115, 1
+  br i1 %120, label %121, label %122
+
+121:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  br label %185
+
+122:
+  %123 = call i32 @PyDict_Next(ptr noundef nonnull %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %70) #11
+  %124 = icmp eq i32 %123, 0
+  br i1 %124, label %129, label %125
+
+125:
+  %126 = load ptr, ptr %7, align 8
+  %127 = load ptr, ptr %72, align 8
+  %128 = icmp eq ptr %126, %127
+  br i1 %128, label %130, label %189
+
+129:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  br label %197
+
+130:
+  %131 = phi i64 [ %132, %139 ], [ 0, %125 ]
+  %132 = add nuw nsw i64 %131, 1
+  %133 = icmp eq i64 %132, %115
+  br i1 %133, label %134, label %135
+
+134:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  br label %185
+
+135:
+  %136 = getelementptr ptr, ptr %70, i64 %132
+  %137 = call i32 @PyDict_Next(ptr noundef %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %136) #11
+  %138 = icmp eq i32 %137, 0
+  br i1 %138, label %144, label %139
+
+139:
+  %140 = load ptr, ptr %7, align 8
+  %141 = getelementptr ptr, ptr %72, i64 %132
+  %142 = load ptr, ptr %141, align 8
+  %143 = icmp eq ptr %140, %142
+  br i1 %143, label %130, label %144
+
+144:
+  %145 = icmp slt i64 %132, %115
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  br i1 %145, label %197, label %185
+
+146:
+  %147 = getelementptr inbounds i8, ptr %50, i64 24
+  %148 = load i64, ptr %147, align 8
+  %149 = call fastcc zeroext i1 @unmoved(ptr noundef %72, i64 noundef %148)
+  br i1 %149, label %185, label %197
+
+150:
+  %151 = getelementptr inbounds i8, ptr %56, i64 16
+  %152 = load i64, ptr %151, align 8
+  %153 = ptrtoint ptr %72 to i64
+  %154 = and i64 %152, %153
+  %155 = icmp eq i64 %154, %69
+  br i1 %155, label %185, label %197
+
+156:
+  %157 = getelementptr inbounds i8, ptr %50, i64 24
+  %158 = load i64, ptr %157, align 8
+  %159 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #11
+  %160 = icmp eq ptr %159, null
+  br i1 %160, label %164, label %161
+
+161:
+  %162 = load ptr, ptr %159, align 8
+  %163 = icmp eq ptr %162, null
+  br i1 %163, label %164, label %165
+
+164:
+  store ptr null, ptr %70, align 8
+  br label %197
+
+165:
+  %166 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %162, ptr noundef %72, i64 noundef %158) #11
+  store ptr %166, ptr %70, align 8
+  %167 = icmp eq ptr %166, null
+  br i1 %167, label %197, label %185
+
+168:
+  %169 = getelementptr inbounds i8, ptr %50, i64 24
+  %170 = load i64, ptr %169, align 8
+  %171 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #11
+  %172 = icmp eq ptr %171, null
+  br i1 %172, label %185, label %173
+
+173:
+  %174 = load ptr, ptr %171, align 8
+  %175 = icmp eq ptr %174, null
+  br i1 %175, label %185, label %182
+
+176:
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #11
+  %177 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %5) #11
+  %178 = icmp eq i64 %177, %69
+  %179 = load i32, ptr %5, align 4
+  %180 = icmp eq i32 %179, 0
+  %181 = select i1 %178, i1 %180, i1 false
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
+  br i1 %181, label %185, label %197
+
+182:
+  %183 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %174, ptr noundef %72, i64 noundef %170) #11
+  %184 = icmp eq ptr %183, null
+  br i1 %184, label %185, label %197
+
+185:
+  %186 = add nuw nsw i64 %49, 1
+  %187 = load i64, ptr %43, align 8
+  %188 = icmp slt i64 %186, %187
+  br i1 %188, label %48, label %190
+
+189:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  br label %197
+
+190:
+  %191 = load ptr, ptr %38, align 8
+  br label %192
+
+192:
+  %193 = phi ptr [ %191, %190 ], [ %37, %29 ]
+  %194 = and i64 %13, 4
+  %195 = icmp ne i64 %194, 0
+  %196 = call fastcc i64 @call_objects(ptr noundef nonnull %12, ptr noundef %1, ptr noundef nonnull %33, ptr noundef %193, i1 noundef zeroext %195)
+  br label %197
+
+197:
+  %198 = phi i64 [ -1, %17 ], [ -1, %4 ], [ -2, %23 ], [ %196, %192 ], [ -3, %189 ], [ -3, %164 ], [ -3, %129 ], [ -4, %57 ], [ -3, %182 ], [ -3, %176 ], [ -3, %165 ], [ -3, %150 ], [ -3, %146 ], [ -3, %77 ], [ -3, %73 ], [ -3, %144 ], [ -3, %79 ], [ -3, %96 ], [ -3, %113 ], [ -3, %67 ]
+  store i32 1, ptr %3, align 8
+  %199 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %199, align 4
+  %200 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %198, ptr %200, align 8
+  ret i32 0
 }
 
-; Whether all that is watched outside of the arguments is as it was.
-define internal i1 @unmoved.all(ptr %quick) {
-  %count.at = getelementptr %Quick, ptr %quick, i32 0, i32 1
-  %count = load i64, ptr %count.at
-  %records.at = getelementptr %Quick, ptr %quick, i32 0, i32 2
-  %records = load ptr, ptr %records.at
-  %unmoved = call i1 @unmoved(ptr %records, i64 %count)
-  ret i1 %unmoved
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc range(i64 0, 281474976710656) i64 @settings() unnamed_addr #0 {
+  %1 = alloca i64, align 8
+  %2 = tail call ptr @_ZN2at13globalContextEv() #11
+  %3 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 1) #11
+  %4 = icmp sgt i32 %3, 1
+  %5 = and i32 %3, 3
+  %6 = select i1 %4, i32 %5, i32 0
+  %7 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #11
+  %8 = icmp sgt i32 %7, 1
+  %9 = shl i32 %7, 2
+  %10 = and i32 %9, 12
+  %11 = select i1 %8, i32 %10, i32 0
+  %12 = or disjoint i32 %6, %11
+  %13 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #11
+  %14 = icmp sgt i32 %13, 1
+  %15 = shl i32 %13, 4
+  %16 = and i32 %15, 48
+  %17 = select i1 %14, i32 %16, i32 0
+  %18 = or disjoint i32 %12, %17
+  %19 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #11
+  %20 = and i32 %19, 1
+  %21 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #11
+  %22 = shl i32 %21, 1
+  %23 = and i32 %22, 2
+  %24 = or disjoint i32 %23, %20
+  %25 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #11
+  %26 = shl i32 %25, 2
+  %27 = and i32 %26, 4
+  %28 = or disjoint i32 %24, %27
+  %29 = zext nneg i32 %28 to i64
+  %30 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #11
+  %31 = icmp eq i64 %30, 0
+  %32 = select i1 %31, i64 0, i64 8
+  %33 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #11
+  %34 = icmp eq i64 %33, 0
+  %35 = select i1 %34, i64 0, i64 16
+  %36 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #11
+  %37 = shl i32 %36, 8
+  %38 = and i32 %37, 65280
+  %39 = zext nneg i32 %38 to i64
+  %40 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #11
+  %41 = shl i32 %40, 16
+  %42 = and i32 %41, 16711680
+  %43 = zext nneg i32 %42 to i64
+  %44 = shl nuw nsw i32 %18, 24
+  %45 = zext nneg i32 %44 to i64
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %1) #11
+  store i64 0, ptr %1, align 8
+  %46 = call i32 @fegetmode(ptr noundef nonnull %1) #11
+  %47 = load i64, ptr %1, align 8
+  %48 = and i64 %47, 246565482528768
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #11
+  %49 = or disjoint i64 %32, %45
+  %50 = or disjoint i64 %49, %29
+  %51 = or disjoint i64 %50, %35
+  %52 = or i64 %51, %39
+  %53 = or i64 %52, %43
+  %54 = or i64 %53, %48
+  ret i64 %54
 }
 
-; What an object's own __dict__ has under a name, whose hash is given; null for nothing.
-define internal ptr @attribute(ptr %object, ptr %name, i64 %hash) {
-entry:
-  %dict.at = call ptr @_PyObject_GetDictPtr(ptr %object)
-  %no.place = icmp eq ptr %dict.at, null
-  br i1 %no.place, label %nothing, label %place
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc zeroext i1 @unmoved(ptr nocapture noundef readonly %0, i64 noundef %1) unnamed_addr #0 {
+  %3 = icmp slt i64 %1, 1
+  br i1 %3, label %55, label %4
 
-place:
-  %dict = load ptr, ptr %dict.at
-  %no.dict = icmp eq ptr %dict, null
-  br i1 %no.dict, label %nothing, label %look
+4:
+  %5 = add nsw i64 %1, -1
+  br label %6
 
-look:
-  %value = call ptr @_PyDict_GetItem_KnownHash(ptr %dict, ptr %name, i64 %hash)
-  ret ptr %value
-
-nothing:
-  ret ptr null
-}
-
-; Takes a call's values apart into registers, as the steps say. Gives 0, or the code of km_quick when
-; something is otherwise.
-define internal i64 @unpack(ptr %quick, ptr %registers, ptr %values) {
-entry:
-  %count.at = getelementptr %Quick, ptr %quick, i32 0, i32 3
-  %count = load i64, ptr %count.at
-  %steps.at = getelementptr %Quick, ptr %quick, i32 0, i32 4
-  %steps = load ptr, ptr %steps.at
-  %position = alloca i64
-  %its.key.at = alloca ptr
-  %overflow.at = alloca i32
-  br label %head
-
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %good ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %step, label %all
-
-step:
-  %step.at = getelementptr %Step, ptr %steps, i64 %i
-  %record = load %Step, ptr %step.at
-  %operation = extractvalue %Step %record, 0
-  %source = extractvalue %Step %record, 1
-  %operand = extractvalue %Step %record, 2
-  %length = extractvalue %Step %record, 3
-  %target = extractvalue %Step %record, 4
-  %object.at = getelementptr ptr, ptr %registers, i64 %source
-  %object = load ptr, ptr %object.at
-  %targets = getelementptr ptr, ptr %registers, i64 %target
-  %size.at = getelementptr i8, ptr %object, i64 16
-  %inner = getelementptr i8, ptr %object, i64 24
-  switch i64 %operation, label %wrong [
-    i64 0, label %type
-    i64 1, label %identity
-    i64 2, label %tuple
-    i64 3, label %list
-    i64 4, label %dict
-    i64 5, label %integer
-    i64 6, label %watched
-    i64 7, label %field
-    i64 8, label %attribute
-    i64 9, label %absent
-    i64 10, label %equal
+6:
+  %7 = phi i1 [ false, %4 ], [ %53, %51 ]
+  %8 = phi i64 [ 0, %4 ], [ %52, %51 ]
+  %9 = add nuw i64 %8, 16
+  %10 = tail call noundef i64 @llvm.smin.i64(i64 %9, i64 %5)
+  %11 = getelementptr %struct.WatchRecord, ptr %0, i64 %10, i32 1
+  %12 = load ptr, ptr %11, align 8
+  %13 = getelementptr inbounds i8, ptr %12, i64 16
+  tail call void @llvm.prefetch.p0(ptr nonnull %13, i32 0, i32 3, i32 1)
+  %14 = getelementptr %struct.WatchRecord, ptr %0, i64 %8
+  %15 = getelementptr inbounds i8, ptr %14, i64 8
+  %16 = load ptr, ptr %15, align 8
+  %17 = load i64, ptr %14, align 8
+  switch i64 %17, label %55 [
+    i64 0, label %18
+    i64 1, label %18
+    i64 2, label %26
+    i64 3, label %36
   ]
 
-type:
-  %type.at = getelementptr i8, ptr %object, i64 8
-  %its.type = load ptr, ptr %type.at
-  %same.type = icmp eq ptr %its.type, %operand
-  br i1 %same.type, label %good, label %wrong
+18:
+  %19 = getelementptr inbounds i8, ptr %14, i64 24
+  %20 = load i64, ptr %19, align 8
+  %21 = getelementptr i8, ptr %16, i64 %20
+  %22 = load i64, ptr %21, align 8
+  %23 = getelementptr inbounds i8, ptr %14, i64 32
+  %24 = load i64, ptr %23, align 8
+  %25 = icmp eq i64 %22, %24
+  br i1 %25, label %51, label %55
 
-identity:
-  %identical = icmp eq ptr %object, %operand
-  br i1 %identical, label %good, label %wrong
+26:
+  %27 = getelementptr inbounds i8, ptr %14, i64 16
+  %28 = load ptr, ptr %27, align 8
+  %29 = getelementptr inbounds i8, ptr %14, i64 24
+  %30 = load i64, ptr %29, align 8
+  %31 = tail call ptr @_PyDict_GetItem_KnownHash(ptr noundef %16, ptr noundef %28, i64 noundef %30) #11
+  %32 = ptrtoint ptr %31 to i64
+  %33 = getelementptr inbounds i8, ptr %14, i64 32
+  %34 = load i64, ptr %33, align 8
+  %35 = icmp eq i64 %34, %32
+  br i1 %35, label %51, label %55
 
-integer:
-  %its.value = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow.at)
-  %overflow = load i32, ptr %overflow.at
-  %value.at = getelementptr i64, ptr %values, i64 %length
-  %value = load i64, ptr %value.at
-  %same.value = icmp eq i64 %its.value, %value
-  %no.overflow = icmp eq i32 %overflow, 0
-  %right.value = and i1 %same.value, %no.overflow
-  br i1 %right.value, label %good, label %different
+36:
+  %37 = getelementptr inbounds i8, ptr %14, i64 24
+  %38 = load i64, ptr %37, align 8
+  %39 = getelementptr inbounds i8, ptr %16, i64 16
+  %40 = load i64, ptr %39, align 8
+  %41 = icmp ult i64 %38, %40
+  br i1 %41, label %42, label %55
 
-watched:
-  %unmoved = call i1 @unmoved(ptr %operand, i64 %length)
-  br i1 %unmoved, label %good, label %wrong
+42:
+  %43 = getelementptr inbounds i8, ptr %16, i64 24
+  %44 = load ptr, ptr %43, align 8
+  %45 = getelementptr ptr, ptr %44, i64 %38
+  %46 = load ptr, ptr %45, align 8
+  %47 = ptrtoint ptr %46 to i64
+  %48 = getelementptr inbounds i8, ptr %14, i64 32
+  %49 = load i64, ptr %48, align 8
+  %50 = icmp eq i64 %49, %47
+  br i1 %50, label %51, label %55
 
-field:
-  %its.field = load i64, ptr %size.at
-  %mask = ptrtoint ptr %operand to i64
-  %its.bits = and i64 %its.field, %mask
-  %same.bits = icmp eq i64 %its.bits, %target
-  br i1 %same.bits, label %good, label %wrong
+51:
+  %52 = add nuw nsw i64 %8, 1
+  %53 = icmp sge i64 %52, %1
+  %54 = icmp eq i64 %52, %1
+  br i1 %54, label %55, label %6
 
-attribute:
-  %attribute.value = call ptr @attribute(ptr %object, ptr %operand, i64 %length)
-  store ptr %attribute.value, ptr %targets
-  %no.attribute = icmp eq ptr %attribute.value, null
-  br i1 %no.attribute, label %wrong, label %good
-
-absent:
-  %unwanted = call ptr @attribute(ptr %object, ptr %operand, i64 %length)
-  %is.absent = icmp eq ptr %unwanted, null
-  br i1 %is.absent, label %good, label %wrong
-
-equal:
-  %its.number = call i64 @PyLong_AsLongLongAndOverflow(ptr %object, ptr %overflow.at)
-  %too.large = load i32, ptr %overflow.at
-  %same.number = icmp eq i64 %its.number, %target
-  %not.large = icmp eq i32 %too.large, 0
-  %right.number = and i1 %same.number, %not.large
-  br i1 %right.number, label %good, label %wrong
-
-tuple:
-  %tuple.size = load i64, ptr %size.at
-  %same.tuple.size = icmp eq i64 %tuple.size, %length
-  br i1 %same.tuple.size, label %item.head, label %wrong
-
-list:
-  %list.size = load i64, ptr %size.at
-  %same.list.size = icmp eq i64 %list.size, %length
-  %list.items = load ptr, ptr %inner
-  br i1 %same.list.size, label %item.head, label %wrong
-
-item.head:
-  %items = phi ptr [ %inner, %tuple ], [ %list.items, %list ], [ %items, %item ]
-  %n = phi i64 [ 0, %tuple ], [ 0, %list ], [ %n.next, %item ]
-  %n.more = icmp ult i64 %n, %length
-  br i1 %n.more, label %item, label %good
-
-item:
-  %item.from = getelementptr ptr, ptr %items, i64 %n
-  %item.value = load ptr, ptr %item.from
-  %item.to = getelementptr ptr, ptr %targets, i64 %n
-  store ptr %item.value, ptr %item.to
-  %n.next = add i64 %n, 1
-  br label %item.head
-
-dict:
-  %dict.size = load i64, ptr %size.at
-  %same.dict.size = icmp eq i64 %dict.size, %length
-  store i64 0, ptr %position
-  br i1 %same.dict.size, label %entry.head, label %wrong
-
-entry.head:
-  %e = phi i64 [ 0, %dict ], [ %e.next, %entry.same ]
-  %e.more = icmp ult i64 %e, %length
-  br i1 %e.more, label %entry.next, label %good
-
-entry.next:
-  %entry.to = getelementptr ptr, ptr %targets, i64 %e
-  %there = call i32 @PyDict_Next(ptr %object, ptr %position, ptr %its.key.at, ptr %entry.to)
-  %is.there = icmp ne i32 %there, 0
-  br i1 %is.there, label %entry.key, label %wrong
-
-entry.key:
-  %its.key = load ptr, ptr %its.key.at
-  %key.at = getelementptr ptr, ptr %operand, i64 %e
-  %key = load ptr, ptr %key.at
-  %same.key = icmp eq ptr %its.key, %key
-  br i1 %same.key, label %entry.same, label %wrong
-
-entry.same:
-  %e.next = add i64 %e, 1
-  br label %entry.head
-
-good:
-  %i.next = add i64 %i, 1
-  br label %head
-
-all:
-  ret i64 0
-
-different:
-  ret i64 -4
-
-wrong:
-  ret i64 -3
+55:
+  %56 = phi i1 [ true, %2 ], [ %7, %6 ], [ %7, %36 ], [ %7, %18 ], [ %7, %26 ], [ %53, %51 ], [ %7, %42 ]
+  ret i1 %56
 }
 
-; @check_tensor for an object of Python. %scalar is the number of its dtype in torch.
-define internal { ptr, i1 } @check_object(ptr %quick, ptr %input, ptr %values, ptr %object,
-                                          i64 %scalar) {
-entry:
-  %q = load %Quick, ptr %quick
-  %tensor.type = extractvalue %Quick %q, 10
-  %parameter.type = extractvalue %Quick %q, 11
-  %offset = extractvalue %Quick %q, 12
-  %record = load %Input, ptr %input
-  %rank = extractvalue %Input %record, 1
-  %misaligned = extractvalue %Input %record, 3
-  %dims = extractvalue %Input %record, 4
-  %number = alloca i64
-  %pointer = alloca ptr
-  %type.at = getelementptr i8, ptr %object, i64 8
-  %type = load ptr, ptr %type.at
-  %is.tensor = icmp eq ptr %type, %tensor.type
-  %is.parameter = icmp eq ptr %type, %parameter.type
-  %is.plain = or i1 %is.tensor, %is.parameter
-  br i1 %is.plain, label %plain, label %wrong
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1, ptr nocapture noundef readonly %2, ptr noundef %3, i1 noundef zeroext %4) unnamed_addr #0 {
+  %6 = alloca i32, align 4
+  %7 = alloca i32, align 4
+  %8 = alloca i32, align 4
+  %9 = alloca i64, align 8
+  %10 = alloca ptr, align 8
+  %11 = alloca ptr, align 8
+  %12 = alloca ptr, align 8
+  %13 = getelementptr inbounds i8, ptr %1, i64 8
+  %14 = load ptr, ptr %13, align 8
+  %15 = load ptr, ptr %14, align 8
+  %16 = getelementptr inbounds i8, ptr %15, i64 8
+  %17 = load ptr, ptr %16, align 8
+  %18 = getelementptr inbounds i8, ptr %0, i64 64
+  %19 = load ptr, ptr %18, align 8
+  %20 = getelementptr inbounds i8, ptr %0, i64 128
+  %21 = load ptr, ptr %20, align 8
+  %22 = getelementptr i8, ptr %14, i64 80
+  %23 = getelementptr inbounds i8, ptr %0, i64 48
+  %24 = load i64, ptr %23, align 8
+  %25 = icmp slt i64 %24, 1
+  br i1 %25, label %165, label %26
 
-plain:
-  %handle = getelementptr i8, ptr %object, i64 %offset      ; a TensorImpl*, as torch's shims want it
-  %impl = load ptr, ptr %handle
-  %is.defined = icmp ne ptr %impl, null
-  br i1 %is.defined, label %defined, label %wrong
+26:
+  %27 = getelementptr inbounds i8, ptr %0, i64 56
+  %28 = getelementptr inbounds i8, ptr %14, i64 8
+  %29 = getelementptr inbounds i8, ptr %0, i64 80
+  %30 = getelementptr inbounds i8, ptr %0, i64 88
+  %31 = getelementptr inbounds i8, ptr %0, i64 96
+  br label %32
 
-defined:
-  %negated = call zeroext i1 @_ZN2at6native6is_negERKNS_6TensorE(ptr %handle)
-  store i64 0, ptr %number
-  %e1 = call i32 @aoti_torch_get_device_type(ptr %handle, ptr %number)
-  %device = load i64, ptr %number                           ; 0 is the CPU
-  store i64 0, ptr %number
-  %e2 = call i32 @aoti_torch_get_layout(ptr %handle, ptr %number)
-  %layout = load i64, ptr %number                           ; 0 is strided
-  %elsewhere = or i64 %device, %layout
-  store i64 0, ptr %number
-  %e3 = call i32 @aoti_torch_get_dtype(ptr %handle, ptr %number)
-  %its.scalar = load i64, ptr %number
-  %same.dtype = icmp eq i64 %its.scalar, %scalar
-  %e4 = call i32 @aoti_torch_get_dim(ptr %handle, ptr %number)
-  %its.rank = load i64, ptr %number
-  %same.rank = icmp eq i64 %its.rank, %rank
-  %is.near = icmp eq i64 %elsewhere, 0
-  %not.negated = xor i1 %negated, true
-  %ok.1 = and i1 %is.near, %not.negated
-  %ok.2 = and i1 %same.dtype, %same.rank
-  %ok.3 = and i1 %ok.1, %ok.2
-  br i1 %ok.3, label %near, label %wrong
+32:
+  %33 = phi i64 [ 0, %26 ], [ %162, %161 ]
+  %34 = load ptr, ptr %27, align 8
+  %35 = getelementptr i64, ptr %34, i64 %33
+  %36 = load i64, ptr %35, align 8
+  %37 = getelementptr ptr, ptr %2, i64 %36
+  %38 = load ptr, ptr %37, align 8
+  %39 = getelementptr %struct.InputRecord, ptr %17, i64 %33
+  %40 = load i64, ptr %39, align 8
+  %41 = getelementptr ptr, ptr %22, i64 %40
+  %42 = load ptr, ptr %28, align 8
+  %43 = getelementptr i64, ptr %19, i64 %33
+  %44 = load i64, ptr %43, align 8
+  %45 = getelementptr inbounds i8, ptr %38, i64 8
+  %46 = load ptr, ptr %45, align 8
+  %47 = load ptr, ptr %29, align 8
+  %48 = icmp eq ptr %46, %47
+  br i1 %48, label %52, label %49
 
-near:
-  %e5 = call i32 @aoti_torch_get_data_ptr(ptr %handle, ptr %pointer)
-  %data = load ptr, ptr %pointer
-  %no.data = icmp ne i32 %e5, 0
-  br i1 %no.data, label %wrong, label %dense
+49:
+  %50 = load ptr, ptr %30, align 8
+  %51 = icmp eq ptr %46, %50
+  br i1 %51, label %52, label %222
 
-dense:
-  %e6 = call i32 @aoti_torch_get_sizes(ptr %handle, ptr %pointer)
-  %shape = load ptr, ptr %pointer
-  %e7 = call i32 @aoti_torch_get_strides(ptr %handle, ptr %pointer)
-  %strides = load ptr, ptr %pointer
-  %errors.12 = or i32 %e1, %e2
-  %errors.34 = or i32 %e3, %e4
-  %errors.67 = or i32 %e6, %e7
-  %errors.1234 = or i32 %errors.12, %errors.34
-  %errors = or i32 %errors.1234, %errors.67
-  %no.error = icmp eq i32 %errors, 0
-  %data.bits = ptrtoint ptr %data to i64
-  %mask = sext i32 %misaligned to i64
-  %crooked.bits = and i64 %data.bits, %mask
-  %aligned = icmp eq i64 %crooked.bits, 0
-  %sound = and i1 %no.error, %aligned
-  br i1 %sound, label %compare, label %wrong
+52:
+  %53 = load i64, ptr %31, align 8
+  %54 = getelementptr i8, ptr %38, i64 %53
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #11
+  store i32 0, ptr %6, align 4
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  store i32 0, ptr %7, align 4
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #11
+  store i32 0, ptr %8, align 4
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %9) #11
+  store i64 0, ptr %9, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %10) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %11) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %12) #11
+  %55 = load ptr, ptr %54, align 8
+  %56 = icmp eq ptr %55, null
+  br i1 %56, label %105, label %57
 
-compare:
-  %memory = icmp ne ptr %data, null
-  %fits = call i1 @fits(i64 %rank, ptr %dims, ptr %values, ptr %shape, ptr %strides, i1 %memory)
-  br i1 %fits, label %right, label %wrong
+57:
+  %58 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %54) #11
+  %59 = and i32 %58, 255
+  %60 = icmp eq i32 %59, 0
+  br i1 %60, label %61, label %105
 
-right:
-  %pair = insertvalue { ptr, i1 } { ptr null, i1 true }, ptr %data, 0
-  ret { ptr, i1 } %pair
+61:
+  %62 = call i32 @aoti_torch_get_device_type(ptr noundef nonnull %54, ptr noundef nonnull %6) #11
+  %63 = icmp ne i32 %62, 0
+  %64 = load i32, ptr %6, align 4
+  %65 = icmp ne i32 %64, 0
+  %66 = select i1 %63, i1 true, i1 %65
+  br i1 %66, label %105, label %67
 
-wrong:
-  ret { ptr, i1 } { ptr null, i1 false }
+67:
+  %68 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %54, ptr noundef nonnull %7) #11
+  %69 = icmp ne i32 %68, 0
+  %70 = load i32, ptr %7, align 4
+  %71 = icmp ne i32 %70, 0
+  %72 = select i1 %69, i1 true, i1 %71
+  br i1 %72, label %105, label %73
+
+73:
+  %74 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %54, ptr noundef nonnull %8) #11
+  %75 = icmp eq i32 %74, 0
+  %76 = load i32, ptr %8, align 4
+  %77 = sext i32 %76 to i64
+  %78 = icmp eq i64 %44, %77
+  %79 = select i1 %75, i1 %78, i1 false
+  br i1 %79, label %80, label %105
+
+80:
+  %81 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %54, ptr noundef nonnull %9) #11
+  %82 = icmp eq i32 %81, 0
+  br i1 %82, label %83, label %105
+
+83:
+  %84 = load i64, ptr %9, align 8
+  %85 = getelementptr inbounds i8, ptr %39, i64 8
+  %86 = load i64, ptr %85, align 8
+  %87 = icmp eq i64 %84, %86
+  br i1 %87, label %88, label %105
+
+88:
+  %89 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %54, ptr noundef nonnull %12) #11
+  %90 = icmp eq i32 %89, 0
+  br i1 %90, label %91, label %105
+
+91:
+  %92 = load ptr, ptr %12, align 8
+  %93 = ptrtoint ptr %92 to i64
+  %94 = getelementptr inbounds i8, ptr %39, i64 20
+  %95 = load i32, ptr %94, align 4
+  %96 = sext i32 %95 to i64
+  %97 = and i64 %96, %93
+  %98 = icmp eq i64 %97, 0
+  br i1 %98, label %99, label %105
+
+99:
+  %100 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %54, ptr noundef nonnull %10) #11
+  %101 = icmp eq i32 %100, 0
+  br i1 %101, label %102, label %105
+
+102:
+  %103 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %54, ptr noundef nonnull %11) #11
+  %104 = icmp eq i32 %103, 0
+  br i1 %104, label %106, label %105
+
+105:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #11
+  br label %222
+
+106:
+  %107 = load ptr, ptr %12, align 8
+  store ptr %107, ptr %41, align 8
+  %108 = load ptr, ptr %10, align 8
+  %109 = load ptr, ptr %11, align 8
+  %110 = icmp ne ptr %107, null
+  %111 = getelementptr inbounds i8, ptr %39, i64 24
+  %112 = load ptr, ptr %111, align 8
+  %113 = load i64, ptr %85, align 8
+  %114 = getelementptr i64, ptr %112, i64 %113
+  %115 = icmp sgt i64 %113, 0
+  br i1 %115, label %116, label %143
+
+116:
+  %117 = phi i64 [ %141, %128 ], [ 0, %106 ]
+  %118 = phi i1 [ %140, %128 ], [ false, %106 ]
+  %119 = phi i1 [ %138, %128 ], [ true, %106 ]
+  %120 = getelementptr i64, ptr %108, i64 %117
+  %121 = load i64, ptr %120, align 8
+  %122 = getelementptr i64, ptr %112, i64 %117
+  %123 = load i64, ptr %122, align 8
+  %124 = getelementptr i64, ptr %42, i64 %123
+  %125 = load i64, ptr %124, align 8
+  %126 = icmp eq i64 %121, %125
+  br i1 %126, label %128, label %127
+
+127:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #11
+  br label %222
+
+128:
+  %129 = getelementptr i64, ptr %109, i64 %117
+  %130 = load i64, ptr %129, align 8
+  %131 = getelementptr i64, ptr %114, i64 %117
+  %132 = load i64, ptr %131, align 8
+  %133 = getelementptr i64, ptr %42, i64 %132
+  %134 = load i64, ptr %133, align 8
+  %135 = icmp eq i64 %130, %134
+  %136 = icmp eq i64 %121, 1
+  %137 = or i1 %136, %135
+  %138 = and i1 %119, %137
+  %139 = icmp eq i64 %121, 0
+  %140 = or i1 %118, %139
+  %141 = add nuw nsw i64 %117, 1
+  %142 = icmp eq i64 %141, %113
+  br i1 %142, label %143, label %116
+
+143:
+  %144 = phi i1 [ true, %106 ], [ %138, %128 ]
+  %145 = phi i1 [ false, %106 ], [ %140, %128 ]
+  %146 = and i1 %110, %144
+  %147 = select i1 %146, i1 true, i1 %145
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #11
+  br i1 %147, label %148, label %222
+
+148:
+  br i1 %4, label %149, label %161
+
+149:
+  %150 = getelementptr i64, ptr %21, i64 %33
+  %151 = load i64, ptr %150, align 8
+  %152 = and i64 %151, 1
+  %153 = icmp eq i64 %152, 0
+  br i1 %153, label %161, label %154
+
+154:
+  %155 = load i64, ptr %31, align 8
+  %156 = getelementptr i8, ptr %38, i64 %155
+  %157 = load ptr, ptr %156, align 8
+  %158 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %157) #11
+  %159 = and i32 %158, 255
+  %160 = icmp eq i32 %159, 0
+  br i1 %160, label %161, label %222
+
+161:
+  %162 = add nuw nsw i64 %33, 1
+  %163 = load i64, ptr %23, align 8
+  %164 = icmp slt i64 %162, %163
+  br i1 %164, label %32, label %165
+
+165:
+  %166 = call fastcc zeroext i1 @no_alias(ptr noundef nonnull %0, ptr noundef %2)
+  br i1 %166, label %167, label %222
+
+167:
+  %168 = getelementptr i8, ptr %1, i64 24
+  %169 = load ptr, ptr %168, align 8
+  %170 = call fastcc i64 @admit_bound(ptr noundef nonnull %14, ptr noundef %169, ptr noundef %3)
+  %171 = icmp eq i64 %170, 0
+  br i1 %171, label %172, label %222
+
+172:
+  %173 = getelementptr i8, ptr %1, i64 104
+  %174 = load ptr, ptr %173, align 8
+  %175 = icmp eq ptr %174, null
+  br i1 %175, label %192, label %176
+
+176:
+  %177 = load i64, ptr %23, align 8
+  %178 = icmp sgt i64 %177, 0
+  br i1 %178, label %179, label %192
+
+179:
+  %180 = getelementptr inbounds i8, ptr %0, i64 56
+  br label %181
+
+181:
+  %182 = phi i64 [ 0, %179 ], [ %189, %181 ]
+  %183 = load ptr, ptr %180, align 8
+  %184 = getelementptr i64, ptr %183, i64 %182
+  %185 = load i64, ptr %184, align 8
+  %186 = getelementptr ptr, ptr %2, i64 %185
+  %187 = load ptr, ptr %186, align 8
+  call void @Py_IncRef(ptr noundef %187) #11
+  %188 = call i32 @PyList_SetItem(ptr noundef nonnull %174, i64 noundef %182, ptr noundef %187) #11
+  %189 = add nuw nsw i64 %182, 1
+  %190 = load i64, ptr %23, align 8
+  %191 = icmp slt i64 %189, %190
+  br i1 %191, label %181, label %192
+
+192:
+  %193 = load ptr, ptr %14, align 8
+  %194 = getelementptr inbounds i8, ptr %193, i64 24
+  %195 = load ptr, ptr %194, align 8
+  %196 = getelementptr inbounds i8, ptr %193, i64 16
+  %197 = load i64, ptr %196, align 8
+  %198 = icmp sgt i64 %197, 0
+  br i1 %198, label %199, label %218
+
+199:
+  %200 = getelementptr i8, ptr %1, i64 72
+  %201 = load ptr, ptr %200, align 8
+  %202 = getelementptr inbounds i8, ptr %201, i64 24
+  %203 = getelementptr inbounds i8, ptr %0, i64 96
+  br label %204
+
+204:
+  %205 = phi i64 [ 0, %199 ], [ %215, %204 ]
+  %206 = load ptr, ptr %202, align 8
+  %207 = getelementptr ptr, ptr %206, i64 %205
+  %208 = load ptr, ptr %207, align 8
+  %209 = load i64, ptr %203, align 8
+  %210 = getelementptr i8, ptr %208, i64 %209
+  %211 = getelementptr i64, ptr %195, i64 %205
+  %212 = load i64, ptr %211, align 8
+  %213 = getelementptr ptr, ptr %22, i64 %212
+  %214 = call i32 @aoti_torch_get_data_ptr(ptr noundef %210, ptr noundef %213) #11
+  %215 = add nuw nsw i64 %205, 1
+  %216 = load i64, ptr %196, align 8
+  %217 = icmp slt i64 %215, %216
+  br i1 %217, label %204, label %218
+
+218:
+  %219 = getelementptr i8, ptr %1, i64 88
+  %220 = load i64, ptr %219, align 8
+  %221 = call fastcc i64 @run(ptr noundef nonnull %14, i64 noundef 0, i64 noundef %220)
+  br label %222
+
+222:
+  %223 = phi i64 [ %221, %218 ], [ -4, %165 ], [ -4, %167 ], [ -4, %105 ], [ -4, %127 ], [ -4, %143 ], [ -4, %154 ], [ -4, %49 ]
+  ret i64 %223
 }
 
-; Whether no two of the tensors that are the call's own lie in the same storage, in programs that
-; write to some. The storages of the last call that was found right are remembered: only those that
-; are others are compared with all.
-define internal i1 @apart(ptr %quick, ptr %registers) {
-entry:
-  %q = load %Quick, ptr %quick
-  %count = extractvalue %Quick %q, 6
-  %sources = extractvalue %Quick %q, 7
-  %offset = extractvalue %Quick %q, 12
-  %own = extractvalue %Quick %q, 14
-  %known = extractvalue %Quick %q, 15
-  %storage.offset = extractvalue %Quick %q, 16
-  %any = icmp ne ptr %own, null
-  br i1 %any, label %begin, label %all
-
-begin:
-  %now = alloca i64, i64 %count
-  br label %find.head
-
-find.head:
-  %f = phi i64 [ 0, %begin ], [ %f.next, %found ]
-  %f.more = icmp ult i64 %f, %count
-  br i1 %f.more, label %find, label %compare.head
-
-find:
-  %own.at = getelementptr i64, ptr %own, i64 %f
-  %its.own = load i64, ptr %own.at
-  %is.own = icmp ne i64 %its.own, 0
-  br i1 %is.own, label %find.own, label %found
-
-find.own:
-  %source.at = getelementptr i64, ptr %sources, i64 %f
-  %source = load i64, ptr %source.at
-  %object.at = getelementptr ptr, ptr %registers, i64 %source
-  %object = load ptr, ptr %object.at
-  %impl.at = getelementptr i8, ptr %object, i64 %offset
-  %impl = load ptr, ptr %impl.at
-  %storage.at = getelementptr i8, ptr %impl, i64 %storage.offset
-  %storage = load i64, ptr %storage.at
-  %no.storage = icmp eq i64 %storage, 0
-  br i1 %no.storage, label %shared, label %found
-
-found:
-  %f.storage = phi i64 [ 0, %find ], [ %storage, %find.own ]
-  %f.to = getelementptr i64, ptr %now, i64 %f
-  store i64 %f.storage, ptr %f.to
-  %f.next = add i64 %f, 1
-  br label %find.head
-
-compare.head:
-  %c = phi i64 [ 0, %find.head ], [ %c.next, %compare.done ]
-  %c.more = icmp ult i64 %c, %count
-  br i1 %c.more, label %compare, label %keep.head
-
-compare:
-  %c.at = getelementptr i64, ptr %now, i64 %c
-  %c.storage = load i64, ptr %c.at
-  %known.at = getelementptr i64, ptr %known, i64 %c
-  %known.storage = load i64, ptr %known.at
-  %as.known = icmp eq i64 %c.storage, %known.storage
-  br i1 %as.known, label %compare.done, label %other.head
-
-other.head:
-  %o = phi i64 [ 0, %compare ], [ %o.next, %other.done ]
-  %o.more = icmp ult i64 %o, %count
-  br i1 %o.more, label %other, label %compare.done
-
-other:
-  %o.at = getelementptr i64, ptr %now, i64 %o
-  %o.storage = load i64, ptr %o.at
-  %alike = icmp eq i64 %o.storage, %c.storage
-  %another = icmp ne i64 %o, %c
-  %is.shared = and i1 %alike, %another
-  br i1 %is.shared, label %shared, label %other.done
-
-other.done:
-  %o.next = add i64 %o, 1
-  br label %other.head
-
-compare.done:
-  %c.next = add i64 %c, 1
-  br label %compare.head
-
-keep.head:
-  %k = phi i64 [ 0, %compare.head ], [ %k.next, %keep ]
-  %k.more = icmp ult i64 %k, %count
-  br i1 %k.more, label %keep, label %all
-
-keep:
-  %k.from = getelementptr i64, ptr %now, i64 %k
-  %k.storage = load i64, ptr %k.from
-  %k.to = getelementptr i64, ptr %known, i64 %k
-  store i64 %k.storage, ptr %k.to
-  %k.next = add i64 %k, 1
-  br label %keep.head
-
-all:
-  ret i1 true
-
-shared:
-  ret i1 false
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_objects(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = getelementptr i8, ptr %1, i64 40
+  %6 = load ptr, ptr %5, align 8
+  %7 = getelementptr i8, ptr %1, i64 56
+  %8 = load ptr, ptr %7, align 8
+  %9 = getelementptr inbounds i8, ptr %6, i64 104
+  %10 = load i64, ptr %9, align 8
+  %11 = getelementptr i8, ptr %8, i64 %10
+  %12 = tail call fastcc i64 @call_objects(ptr noundef %6, ptr noundef %1, ptr noundef %11, ptr noundef %8, i1 noundef zeroext false)
+  store i32 1, ptr %3, align 8
+  %13 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %13, align 4
+  %14 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %12, ptr %14, align 8
+  ret i32 0
 }
 
-; Puts the tensors of a call into a list of as many elements, which keeps them alive.
-define internal void @hold(ptr %quick, ptr %registers, ptr %list) {
-entry:
-  %q = load %Quick, ptr %quick
-  %count = extractvalue %Quick %q, 6
-  %sources = extractvalue %Quick %q, 7
-  %wanted = icmp ne ptr %list, null
-  br i1 %wanted, label %head, label %done
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_settings(ptr nocapture noundef readnone %0, ptr nocapture noundef readnone %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = tail call fastcc i64 @settings()
+  store i32 1, ptr %3, align 8
+  %6 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %6, align 4
+  %7 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %5, ptr %7, align 8
+  ret i32 0
+}
 
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %one ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %done
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_unmoved(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = getelementptr inbounds i8, ptr %1, i64 8
+  %6 = load ptr, ptr %5, align 8
+  %7 = getelementptr inbounds i8, ptr %6, i64 16
+  %8 = load ptr, ptr %7, align 8
+  %9 = getelementptr inbounds i8, ptr %6, i64 8
+  %10 = load i64, ptr %9, align 8
+  %11 = tail call fastcc zeroext i1 @unmoved(ptr noundef %8, i64 noundef %10)
+  %12 = zext i1 %11 to i64
+  store i32 1, ptr %3, align 8
+  %13 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %13, align 4
+  %14 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %12, ptr %14, align 8
+  ret i32 0
+}
 
-one:
-  %source.at = getelementptr i64, ptr %sources, i64 %i
-  %source = load i64, ptr %source.at
-  %object.at = getelementptr ptr, ptr %registers, i64 %source
-  %object = load ptr, ptr %object.at
-  call void @Py_IncRef(ptr %object)                         ; the list takes the reference over
-  %e = call i32 @PyList_SetItem(ptr %list, i64 %i, ptr %object)
-  %i.next = add i64 %i, 1
-  br label %head
+; Function Attrs: nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
+define noundef i32 @km_digest(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #2 {
+  %5 = alloca <16 x i64>, align 128
+  %6 = getelementptr inbounds i8, ptr %1, i64 8
+  %7 = load ptr, ptr %6, align 8
+  %8 = getelementptr i8, ptr %1, i64 24
+  %9 = load i64, ptr %8, align 8
+  %10 = lshr i64 %9, 7
+  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %5)
+  store <16 x i64> zeroinitializer, ptr %5, align 128
+  %11 = and i64 %9, -128
+  %12 = getelementptr i8, ptr %7, i64 %11
+  %13 = and i64 %9, 127
+  call void @llvm.memcpy.p0.p0.i64(ptr nonnull align 128 %5, ptr readonly align 1 %12, i64 %13, i1 false)
+  br label %14
 
-done:
+14:
+  %15 = phi i64 [ 0, %4 ], [ %27, %14 ]
+  %16 = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %4 ], [ %26, %14 ]
+  %17 = icmp ult i64 %15, %10
+  %18 = shl nuw i64 %15, 7
+  %19 = getelementptr i8, ptr %7, i64 %18
+  %20 = select i1 %17, ptr %19, ptr %5
+  %21 = load <16 x i64>, ptr %20, align 1
+  %22 = xor <16 x i64> %21, %16
+  %23 = mul <16 x i64> %22, <i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825>
+  %24 = mul <16 x i64> %22, <i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872>
+  %25 = lshr <16 x i64> %23, <i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35>
+  %26 = or disjoint <16 x i64> %25, %24
+  %27 = add nuw nsw i64 %15, 1
+  %28 = icmp eq i64 %15, %10
+  br i1 %28, label %29, label %14
+
+29:
+  %30 = phi i32 [ %38, %29 ], [ 0, %14 ]
+  %31 = phi i64 [ %37, %29 ], [ %9, %14 ]
+  %32 = extractelement <16 x i64> %26, i32 %30
+  %33 = xor i64 %32, %31
+  %34 = mul i64 %33, -7046029288634856825
+  %35 = mul i64 %33, -4398357382984368128
+  %36 = lshr i64 %34, 33
+  %37 = or disjoint i64 %36, %35
+  %38 = add nuw nsw i32 %30, 1
+  %39 = icmp eq i32 %38, 16
+  br i1 %39, label %40, label %29
+
+40:
+  call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %5)
+  store i32 1, ptr %3, align 8
+  %41 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %41, align 4
+  %42 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %37, ptr %42, align 8
+  ret i32 0
+}
+
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_repeat(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = getelementptr inbounds i8, ptr %1, i64 8
+  %6 = load ptr, ptr %5, align 8
+  %7 = getelementptr i8, ptr %1, i64 24
+  %8 = load i64, ptr %7, align 8
+  %9 = icmp sgt i64 %8, 0
+  br i1 %9, label %15, label %10
+
+10:
+  %11 = getelementptr inbounds i8, ptr %6, i64 56
+  %12 = load i64, ptr %11, align 8
+  store i32 1, ptr %3, align 8
+  %13 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %13, align 4
+  %14 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %12, ptr %14, align 8
+  ret i32 0
+
+15:
+  %16 = phi i64 [ %21, %15 ], [ 0, %4 ]
+  %17 = load ptr, ptr %6, align 8
+  %18 = getelementptr inbounds i8, ptr %17, i64 48
+  %19 = load i64, ptr %18, align 8
+  %20 = tail call fastcc i64 @run(ptr noundef nonnull %6, i64 noundef 0, i64 noundef %19)
+  %21 = add nuw nsw i64 %16, 1
+  %22 = load i64, ptr %7, align 8
+  %23 = icmp slt i64 %21, %22
+  br i1 %23, label %15, label %10
+}
+
+; Function Attrs: mustprogress nocallback nofree nounwind willreturn memory(argmem: write)
+declare void @llvm.memset.p0.i64(ptr nocapture writeonly, i8, i64, i1 immarg) #3
+
+; Function Attrs: mustprogress nocallback nofree nounwind willreturn memory(argmem: readwrite)
+declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg) #4
+
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef readonly %1, ptr noundef %2) unnamed_addr #0 {
+  %4 = alloca i64, align 8
+  %5 = alloca ptr, align 8
+  %6 = alloca ptr, align 8
+  %7 = alloca i32, align 4
+  %8 = alloca ptr, align 8
+  %9 = alloca %struct.page_region, align 8
+  %10 = alloca %struct.pm_scan_arg, align 8
+  %11 = load ptr, ptr %0, align 8
+  %12 = getelementptr inbounds i8, ptr %0, i64 8
+  %13 = load ptr, ptr %12, align 8
+  %14 = getelementptr i8, ptr %0, i64 80
+  %15 = icmp eq ptr %1, null
+  br i1 %15, label %251, label %16
+
+16:
+  %17 = getelementptr inbounds i8, ptr %1, i64 8
+  %18 = load ptr, ptr %17, align 8
+  %19 = getelementptr inbounds i8, ptr %1, i64 24
+  %20 = load ptr, ptr %19, align 8
+  %21 = getelementptr inbounds i8, ptr %1, i64 40
+  %22 = load ptr, ptr %21, align 8
+  %23 = getelementptr inbounds i8, ptr %1, i64 56
+  %24 = load ptr, ptr %23, align 8
+  %25 = getelementptr inbounds i8, ptr %1, i64 48
+  %26 = load i64, ptr %25, align 8
+  %27 = icmp eq i64 %26, 0
+  br i1 %27, label %28, label %33
+
+28:
+  %29 = load i64, ptr %1, align 8
+  %30 = icmp sgt i64 %29, 0
+  br i1 %30, label %31, label %205
+
+31:
+  %32 = getelementptr inbounds i8, ptr %1, i64 32
+  br label %70
+
+33:
+  call void @llvm.lifetime.start.p0(i64 24, ptr nonnull %9) #11
+  %34 = icmp sgt i64 %26, 0
+  br i1 %34, label %35, label %63
+
+35:
+  %36 = getelementptr inbounds i8, ptr %10, i64 8
+  %37 = getelementptr inbounds i8, ptr %10, i64 16
+  %38 = getelementptr inbounds i8, ptr %10, i64 24
+  %39 = getelementptr inbounds i8, ptr %10, i64 32
+  %40 = getelementptr inbounds i8, ptr %10, i64 40
+  %41 = ptrtoint ptr %9 to i64
+  %42 = getelementptr inbounds i8, ptr %10, i64 48
+  %43 = getelementptr inbounds i8, ptr %10, i64 56
+  %44 = getelementptr inbounds i8, ptr %10, i64 64
+  %45 = getelementptr inbounds i8, ptr %10, i64 72
+  %46 = getelementptr inbounds i8, ptr %10, i64 80
+  %47 = getelementptr inbounds i8, ptr %10, i64 88
+  br label %52
+
+48:
+  %49 = add nuw nsw i64 %53, 1
+  %50 = load i64, ptr %25, align 8
+  %51 = icmp slt i64 %49, %50
+  br i1 %51, label %52, label %63
+
+52:
+  %53 = phi i64 [ 0, %35 ], [ %49, %48 ]
+  call void @llvm.lifetime.start.p0(i64 96, ptr nonnull %10) #11
+  store i64 96, ptr %10, align 8
+  store i64 2, ptr %36, align 8
+  %54 = getelementptr %struct.PagesRecord, ptr %24, i64 %53
+  %55 = load i64, ptr %54, align 8
+  store i64 %55, ptr %37, align 8
+  %56 = getelementptr inbounds i8, ptr %54, i64 8
+  %57 = load i64, ptr %56, align 8
+  store i64 %57, ptr %38, align 8
+  store i64 0, ptr %39, align 8
+  store i64 %41, ptr %40, align 8
+  store i64 1, ptr %42, align 8
+  store i64 1, ptr %43, align 8
+  store i64 0, ptr %44, align 8
+  store i64 2, ptr %45, align 8
+  store i64 0, ptr %46, align 8
+  store i64 2, ptr %47, align 8
+  %58 = load i64, ptr %22, align 8
+  %59 = trunc i64 %58 to i32
+  %60 = call i32 (i32, i64, ...) @ioctl(i32 noundef %59, i64 noundef 3227543056, ptr noundef nonnull %10) #11
+  %61 = icmp eq i32 %60, 0
+  call void @llvm.lifetime.end.p0(i64 96, ptr nonnull %10) #11
+  br i1 %61, label %48, label %62
+
+62:
+  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
+  br label %67
+
+63:
+  %64 = getelementptr inbounds i8, ptr %22, i64 8
+  %65 = load atomic i64, ptr %64 acquire, align 8
+  %66 = icmp eq i64 %65, 0
+  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
+  br i1 %66, label %28, label %67
+
+67:
+  %68 = load i64, ptr %11, align 8
+  %69 = xor i64 %68, -1
+  br label %278
+
+70:
+  %71 = phi i64 [ %29, %31 ], [ %199, %192 ]
+  %72 = phi i64 [ 0, %31 ], [ %198, %192 ]
+  %73 = add nuw i64 %72, 2
+  %74 = add nsw i64 %71, -1
+  %75 = call noundef i64 @llvm.smin.i64(i64 %73, i64 %74)
+  %76 = getelementptr %struct.CellRecord, ptr %18, i64 %75
+  %77 = getelementptr inbounds i8, ptr %76, i64 24
+  %78 = load ptr, ptr %77, align 8
+  call void @llvm.prefetch.p0(ptr %78, i32 0, i32 3, i32 1)
+  %79 = getelementptr i8, ptr %78, i64 64
+  call void @llvm.prefetch.p0(ptr %79, i32 0, i32 3, i32 1)
+  %80 = getelementptr inbounds i8, ptr %76, i64 104
+  %81 = load i64, ptr %80, align 8
+  %82 = icmp sgt i64 %81, 0
+  br i1 %82, label %83, label %94
+
+83:
+  %84 = getelementptr inbounds i8, ptr %76, i64 32
+  %85 = load ptr, ptr %84, align 8
+  %86 = getelementptr inbounds i8, ptr %76, i64 120
+  %87 = load i64, ptr %86, align 8
+  br label %88
+
+88:
+  %89 = phi i64 [ 0, %83 ], [ %92, %88 ]
+  %90 = mul i64 %89, %87
+  %91 = getelementptr i8, ptr %85, i64 %90
+  call void @llvm.prefetch.p0(ptr %91, i32 0, i32 3, i32 1)
+  %92 = add nuw nsw i64 %89, 1
+  %93 = icmp eq i64 %92, %81
+  br i1 %93, label %94, label %88
+
+94:
+  %95 = getelementptr %struct.CellRecord, ptr %18, i64 %72
+  %96 = load i64, ptr %32, align 8
+  %97 = getelementptr inbounds i8, ptr %95, i64 16
+  %98 = load i64, ptr %97, align 8
+  %99 = call ptr @PyTuple_GetItem(ptr noundef %2, i64 noundef %98) #11
+  %100 = load ptr, ptr %95, align 8
+  %101 = icmp eq ptr %99, %100
+  br i1 %101, label %102, label %122
+
+102:
+  %103 = icmp eq i64 %96, 0
+  br i1 %103, label %104, label %110
+
+104:
+  %105 = getelementptr inbounds i8, ptr %95, i64 24
+  %106 = getelementptr inbounds i8, ptr %95, i64 80
+  %107 = load ptr, ptr %106, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  %108 = getelementptr inbounds i8, ptr %95, i64 64
+  %109 = load i64, ptr %108, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  br label %128
+
+110:
+  %111 = getelementptr inbounds i8, ptr %99, i64 8
+  %112 = load ptr, ptr %111, align 8
+  %113 = getelementptr inbounds i8, ptr %95, i64 8
+  %114 = load ptr, ptr %113, align 8
+  %115 = icmp eq ptr %112, %114
+  br i1 %115, label %116, label %122
+
+116:
+  %117 = getelementptr i8, ptr %99, i64 %96
+  %118 = load ptr, ptr %117, align 8
+  %119 = getelementptr inbounds i8, ptr %95, i64 24
+  %120 = load ptr, ptr %119, align 8
+  %121 = icmp eq ptr %118, %120
+  br i1 %121, label %123, label %122
+
+122:
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  br label %189
+
+123:
+  %124 = getelementptr inbounds i8, ptr %95, i64 80
+  %125 = load ptr, ptr %124, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  %126 = getelementptr inbounds i8, ptr %95, i64 64
+  %127 = load i64, ptr %126, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  br label %128
+
+128:
+  %129 = phi i64 [ %109, %104 ], [ %127, %123 ]
+  %130 = phi ptr [ %108, %104 ], [ %126, %123 ]
+  %131 = phi ptr [ %107, %104 ], [ %125, %123 ]
+  %132 = phi ptr [ %105, %104 ], [ %117, %123 ]
+  %133 = shl i64 %129, 3
+  %134 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %132, ptr noundef nonnull %8) #11
+  %135 = icmp eq i32 %134, 0
+  br i1 %135, label %136, label %189
+
+136:
+  %137 = load ptr, ptr %8, align 8
+  %138 = getelementptr inbounds i8, ptr %95, i64 32
+  %139 = load ptr, ptr %138, align 8
+  %140 = icmp eq ptr %137, %139
+  br i1 %140, label %141, label %189
+
+141:
+  %142 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %132, ptr noundef nonnull %4) #11
+  %143 = icmp eq i32 %142, 0
+  br i1 %143, label %144, label %189
+
+144:
+  %145 = load i64, ptr %4, align 8
+  %146 = load i64, ptr %130, align 8
+  %147 = icmp eq i64 %145, %146
+  br i1 %147, label %148, label %189
+
+148:
+  %149 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %132, ptr noundef nonnull %7) #11
+  %150 = icmp eq i32 %149, 0
+  br i1 %150, label %151, label %189
+
+151:
+  %152 = load i32, ptr %7, align 4
+  %153 = sext i32 %152 to i64
+  %154 = getelementptr inbounds i8, ptr %95, i64 72
+  %155 = load i64, ptr %154, align 8
+  %156 = icmp eq i64 %155, %153
+  br i1 %156, label %157, label %189
+
+157:
+  %158 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %132, ptr noundef nonnull %5) #11
+  %159 = icmp eq i32 %158, 0
+  br i1 %159, label %160, label %189
+
+160:
+  %161 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %132, ptr noundef nonnull %6) #11
+  %162 = icmp eq i32 %161, 0
+  br i1 %162, label %163, label %189
+
+163:
+  %164 = load ptr, ptr %5, align 8
+  %165 = call i32 @bcmp(ptr %164, ptr %131, i64 %133)
+  %166 = icmp eq i32 %165, 0
+  br i1 %166, label %167, label %189
+
+167:
+  %168 = load ptr, ptr %6, align 8
+  %169 = load i64, ptr %4, align 8
+  %170 = getelementptr i64, ptr %131, i64 %169
+  %171 = call i32 @bcmp(ptr %168, ptr %170, i64 %133)
+  %172 = icmp eq i32 %171, 0
+  br i1 %172, label %173, label %189
+
+173:
+  %174 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %132) #11
+  %175 = and i32 %174, 255
+  %176 = zext nneg i32 %175 to i64
+  %177 = getelementptr inbounds i8, ptr %95, i64 56
+  %178 = load i64, ptr %177, align 8
+  %179 = icmp eq i64 %178, %176
+  br i1 %179, label %180, label %189
+
+180:
+  %181 = getelementptr inbounds i8, ptr %95, i64 48
+  %182 = load i64, ptr %181, align 8
+  %183 = icmp eq i64 %182, 0
+  br i1 %183, label %190, label %184
+
+184:
+  %185 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %132) #11
+  %186 = getelementptr inbounds i8, ptr %95, i64 40
+  %187 = load i64, ptr %186, align 8
+  %188 = icmp eq i64 %185, %187
+  br i1 %188, label %190, label %189
+
+189:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  br label %201
+
+190:
+  %191 = call fastcc zeroext i1 @same_contents(ptr noundef nonnull %95)
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  br i1 %191, label %192, label %201
+
+192:
+  %193 = getelementptr inbounds i8, ptr %95, i64 96
+  %194 = load ptr, ptr %193, align 8
+  %195 = getelementptr inbounds i8, ptr %95, i64 88
+  %196 = load i64, ptr %195, align 8
+  %197 = getelementptr ptr, ptr %14, i64 %196
+  store ptr %194, ptr %197, align 8
+  %198 = add nuw nsw i64 %72, 1
+  %199 = load i64, ptr %1, align 8
+  %200 = icmp slt i64 %198, %199
+  br i1 %200, label %70, label %205
+
+201:
+  %202 = load i64, ptr %11, align 8
+  %203 = add i64 %202, %72
+  %204 = xor i64 %203, -1
+  br label %278
+
+205:
+  %206 = getelementptr inbounds i8, ptr %1, i64 72
+  %207 = load ptr, ptr %206, align 8
+  %208 = getelementptr inbounds i8, ptr %1, i64 64
+  %209 = load i64, ptr %208, align 8
+  %210 = icmp slt i64 %209, 1
+  br i1 %210, label %219, label %211
+
+211:
+  %212 = load ptr, ptr %207, align 8
+  %213 = getelementptr inbounds i8, ptr %207, i64 16
+  %214 = load ptr, ptr %213, align 8
+  %215 = getelementptr inbounds i8, ptr %207, i64 8
+  %216 = load i64, ptr %215, align 8
+  %217 = call i32 @bcmp(ptr %212, ptr %214, i64 %216)
+  %218 = icmp eq i32 %217, 0
+  br i1 %218, label %223, label %238
+
+219:
+  %220 = getelementptr inbounds i8, ptr %1, i64 16
+  %221 = load i64, ptr %220, align 8
+  %222 = icmp sgt i64 %221, 0
+  br i1 %222, label %241, label %251
+
+223:
+  %224 = phi i64 [ %225, %227 ], [ 0, %211 ]
+  %225 = add nuw nsw i64 %224, 1
+  %226 = icmp eq i64 %225, %209
+  br i1 %226, label %236, label %227
+
+227:
+  %228 = getelementptr %struct.EdgeRecord, ptr %207, i64 %225
+  %229 = load ptr, ptr %228, align 8
+  %230 = getelementptr inbounds i8, ptr %228, i64 16
+  %231 = load ptr, ptr %230, align 8
+  %232 = getelementptr inbounds i8, ptr %228, i64 8
+  %233 = load i64, ptr %232, align 8
+  %234 = call i32 @bcmp(ptr %229, ptr %231, i64 %233)
+  %235 = icmp eq i32 %234, 0
+  br i1 %235, label %223, label %236
+
+236:
+  %237 = icmp slt i64 %225, %209
+  br i1 %237, label %238, label %219
+
+238:
+  %239 = load i64, ptr %11, align 8
+  %240 = xor i64 %239, -1
+  br label %278
+
+241:
+  %242 = phi i64 [ %248, %241 ], [ 0, %219 ]
+  %243 = getelementptr %struct.PackedRecord, ptr %20, i64 %242
+  %244 = getelementptr inbounds i8, ptr %243, i64 8
+  %245 = load ptr, ptr %244, align 8
+  %246 = load i64, ptr %243, align 8
+  %247 = getelementptr ptr, ptr %14, i64 %246
+  store ptr %245, ptr %247, align 8
+  %248 = add nuw nsw i64 %242, 1
+  %249 = load i64, ptr %220, align 8
+  %250 = icmp slt i64 %248, %249
+  br i1 %250, label %241, label %251
+
+251:
+  %252 = getelementptr inbounds i8, ptr %11, i64 40
+  %253 = load ptr, ptr %252, align 8
+  %254 = getelementptr inbounds i8, ptr %11, i64 32
+  %255 = load i64, ptr %254, align 8
+  %256 = icmp sgt i64 %255, 0
+  br i1 %256, label %257, label %259
+
+257:
+  %258 = getelementptr inbounds i8, ptr %0, i64 16
+  br label %264
+
+259:
+  %260 = getelementptr inbounds i8, ptr %0, i64 48
+  %261 = load i64, ptr %260, align 8
+  %262 = add i64 %261, 1
+  store i64 %262, ptr %260, align 8
+  %263 = getelementptr inbounds i8, ptr %0, i64 56
+  store i64 0, ptr %263, align 8
+  br label %278
+
+264:
+  %265 = phi i64 [ 0, %257 ], [ %275, %264 ]
+  %266 = load ptr, ptr %258, align 8
+  %267 = getelementptr %struct.ArenaRecord, ptr %253, i64 %265
+  %268 = getelementptr inbounds i8, ptr %267, i64 8
+  %269 = load i64, ptr %268, align 8
+  %270 = getelementptr i64, ptr %13, i64 %269
+  %271 = load i64, ptr %270, align 8
+  %272 = getelementptr i8, ptr %266, i64 %271
+  %273 = load i64, ptr %267, align 8
+  %274 = getelementptr ptr, ptr %14, i64 %273
+  store ptr %272, ptr %274, align 8
+  %275 = add nuw nsw i64 %265, 1
+  %276 = load i64, ptr %254, align 8
+  %277 = icmp slt i64 %275, %276
+  br i1 %277, label %264, label %259
+
+278:
+  %279 = phi i64 [ 0, %259 ], [ %69, %67 ], [ %204, %201 ], [ %240, %238 ]
+  ret i64 %279
+}
+
+; Function Attrs: nounwind
+declare i32 @ioctl(i32 noundef, i64 noundef, ...) local_unnamed_addr #5
+
+; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite)
+declare void @llvm.prefetch.p0(ptr nocapture readonly, i32 immarg, i32 immarg, i32 immarg) #6
+
+declare i32 @aoti_torch_get_data_ptr(ptr noundef, ptr noundef) local_unnamed_addr #7
+
+declare i32 @aoti_torch_get_dim(ptr noundef, ptr noundef) local_unnamed_addr #7
+
+declare i32 @aoti_torch_get_dtype(ptr noundef, ptr noundef) local_unnamed_addr #7
+
+declare i32 @aoti_torch_get_sizes(ptr noundef, ptr noundef) local_unnamed_addr #7
+
+declare i32 @aoti_torch_get_strides(ptr noundef, ptr noundef) local_unnamed_addr #7
+
+declare i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef) local_unnamed_addr #7
+
+declare i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef) local_unnamed_addr #7
+
+; Function Attrs: nofree nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
+define internal fastcc zeroext i1 @same_contents(ptr nocapture noundef readonly %0) unnamed_addr #8 {
+  %2 = alloca <16 x i64>, align 128
+  %3 = getelementptr inbounds i8, ptr %0, i64 32
+  %4 = load ptr, ptr %3, align 8
+  %5 = getelementptr inbounds i8, ptr %0, i64 128
+  %6 = load ptr, ptr %5, align 8
+  %7 = getelementptr inbounds i8, ptr %0, i64 104
+  %8 = load i64, ptr %7, align 8
+  %9 = icmp sgt i64 %8, 0
+  br i1 %9, label %10, label %26
+
+10:
+  %11 = getelementptr inbounds i8, ptr %0, i64 120
+  %12 = load i64, ptr %11, align 8
+  %13 = getelementptr inbounds i8, ptr %0, i64 112
+  %14 = load i64, ptr %13, align 8
+  br label %18
+
+15:
+  %16 = add nuw nsw i64 %19, 1
+  %17 = icmp eq i64 %16, %8
+  br i1 %17, label %26, label %18
+
+18:
+  %19 = phi i64 [ 0, %10 ], [ %16, %15 ]
+  %20 = mul i64 %12, %19
+  %21 = getelementptr i8, ptr %4, i64 %20
+  %22 = mul i64 %14, %19
+  %23 = getelementptr i8, ptr %6, i64 %22
+  %24 = tail call i32 @bcmp(ptr %21, ptr %23, i64 %14)
+  %25 = icmp eq i32 %24, 0
+  br i1 %25, label %15, label %74
+
+26:
+  %27 = getelementptr inbounds i8, ptr %0, i64 136
+  %28 = load ptr, ptr %27, align 8
+  %29 = icmp eq ptr %28, null
+  br i1 %29, label %35, label %30
+
+30:
+  %31 = load atomic i64, ptr %28 acquire, align 8
+  %32 = getelementptr inbounds i8, ptr %0, i64 144
+  %33 = load i64, ptr %32, align 8
+  %34 = icmp eq i64 %31, %33
+  br i1 %34, label %35, label %74
+
+35:
+  %36 = getelementptr inbounds i8, ptr %0, i64 152
+  %37 = load i64, ptr %36, align 8
+  %38 = icmp eq i64 %37, 0
+  br i1 %38, label %74, label %39
+
+39:
+  %40 = lshr i64 %37, 7
+  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %2)
+  store <16 x i64> zeroinitializer, ptr %2, align 128
+  %41 = and i64 %37, -128
+  %42 = getelementptr i8, ptr %4, i64 %41
+  %43 = and i64 %37, 127
+  call void @llvm.memcpy.p0.p0.i64(ptr nonnull align 128 %2, ptr readonly align 1 %42, i64 %43, i1 false)
+  br label %44
+
+44:
+  %45 = phi i64 [ 0, %39 ], [ %57, %44 ]
+  %46 = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %39 ], [ %56, %44 ]
+  %47 = icmp ult i64 %45, %40
+  %48 = shl nuw i64 %45, 7
+  %49 = getelementptr i8, ptr %4, i64 %48
+  %50 = select i1 %47, ptr %49, ptr %2
+  %51 = load <16 x i64>, ptr %50, align 1
+  %52 = xor <16 x i64> %51, %46
+  %53 = mul <16 x i64> %52, <i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825>
+  %54 = mul <16 x i64> %52, <i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872>
+  %55 = lshr <16 x i64> %53, <i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35>
+  %56 = or disjoint <16 x i64> %55, %54
+  %57 = add nuw nsw i64 %45, 1
+  %58 = icmp eq i64 %45, %40
+  br i1 %58, label %59, label %44
+
+59:
+  %60 = phi i32 [ %68, %59 ], [ 0, %44 ]
+  %61 = phi i64 [ %67, %59 ], [ %37, %44 ]
+  %62 = extractelement <16 x i64> %56, i32 %60
+  %63 = xor i64 %62, %61
+  %64 = mul i64 %63, -7046029288634856825
+  %65 = mul i64 %63, -4398357382984368128
+  %66 = lshr i64 %64, 33
+  %67 = or disjoint i64 %66, %65
+  %68 = add nuw nsw i32 %60, 1
+  %69 = icmp eq i32 %68, 16
+  br i1 %69, label %70, label %59
+
+70:
+  call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %2)
+  %71 = getelementptr inbounds i8, ptr %0, i64 160
+  %72 = load i64, ptr %71, align 8
+  %73 = icmp eq i64 %67, %72
+  br label %74
+
+74:
+  %75 = phi i1 [ false, %30 ], [ true, %35 ], [ %73, %70 ], [ false, %18 ]
+  ret i1 %75
+}
+
+declare ptr @PyTuple_GetItem(ptr noundef, i64 noundef) local_unnamed_addr #7
+
+declare void @GOMP_parallel(ptr noundef, ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #7
+
+; Function Attrs: nounwind uwtable(sync)
+define internal void @run_driver(ptr nocapture noundef readonly %0) #0 {
+  %2 = tail call i32 @omp_get_thread_num() #11
+  %3 = sext i32 %2 to i64
+  %4 = tail call i32 @omp_get_num_threads() #11
+  %5 = sext i32 %4 to i64
+  %6 = getelementptr inbounds i8, ptr %0, i64 32
+  %7 = load ptr, ptr %6, align 8
+  %8 = getelementptr inbounds i8, ptr %0, i64 40
+  %9 = load i64, ptr %8, align 8
+  %10 = mul i64 %9, %3
+  %11 = getelementptr i8, ptr %7, i64 %10
+  %12 = load ptr, ptr %0, align 8
+  %13 = getelementptr inbounds i8, ptr %0, i64 8
+  %14 = load ptr, ptr %13, align 8
+  tail call void %12(ptr noundef %14, ptr noundef null, i64 noundef %3, i64 noundef %5, ptr noundef %11) #11
   ret void
 }
 
-; @place for output tensors that are in a list, made for this call by torch.
-define internal void @place_listed(ptr %quick, ptr %frame, ptr %list) {
-entry:
-  %offset.at = getelementptr %Quick, ptr %quick, i32 0, i32 12
-  %offset = load i64, ptr %offset.at
-  %items.at = getelementptr i8, ptr %list, i64 24
-  %items = load ptr, ptr %items.at
-  %table = load ptr, ptr %frame
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
-  %count.at = getelementptr %Table, ptr %table, i32 0, i32 2
-  %count = load i64, ptr %count.at
-  %numbers.at = getelementptr %Table, ptr %table, i32 0, i32 3
-  %numbers = load ptr, ptr %numbers.at
-  br label %head
-
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %one ]
-  %more = icmp ult i64 %i, %count
-  br i1 %more, label %one, label %done
-
-one:
-  %object.at = getelementptr ptr, ptr %items, i64 %i
-  %object = load ptr, ptr %object.at
-  %handle = getelementptr i8, ptr %object, i64 %offset
-  %number.at = getelementptr i64, ptr %numbers, i64 %i
-  %number = load i64, ptr %number.at
-  %slot = getelementptr ptr, ptr %addresses, i64 %number
-  %e = call i32 @aoti_torch_get_data_ptr(ptr %handle, ptr %slot)   ; never fails for these
-  %i.next = add i64 %i, 1
-  br label %head
-
-done:
+; Function Attrs: nounwind uwtable(sync)
+define internal void @run_tasks(ptr nocapture noundef readonly %0) #0 {
+  %2 = tail call i32 @omp_get_thread_num() #11
+  %3 = sext i32 %2 to i64
+  %4 = tail call i32 @omp_get_num_threads() #11
+  %5 = sext i32 %4 to i64
+  %6 = getelementptr inbounds i8, ptr %0, i64 24
+  %7 = load i64, ptr %6, align 8
+  %8 = mul i64 %7, %3
+  %9 = udiv i64 %8, %5
+  %10 = add nsw i64 %3, 1
+  %11 = mul i64 %7, %10
+  %12 = udiv i64 %11, %5
+  %13 = getelementptr inbounds i8, ptr %0, i64 32
+  %14 = load ptr, ptr %13, align 8
+  %15 = getelementptr inbounds i8, ptr %0, i64 40
+  %16 = load i64, ptr %15, align 8
+  %17 = mul i64 %16, %3
+  %18 = getelementptr i8, ptr %14, i64 %17
+  %19 = load ptr, ptr %0, align 8
+  %20 = getelementptr inbounds i8, ptr %0, i64 8
+  %21 = load ptr, ptr %20, align 8
+  %22 = getelementptr inbounds i8, ptr %0, i64 16
+  %23 = load ptr, ptr %22, align 8
+  tail call void %19(ptr noundef %21, ptr noundef %23, i64 noundef %9, i64 noundef %12, ptr noundef %18) #11
   ret void
 }
 
-; km_settings(): the word of @settings. km_unmoved(quick): 1 or 0.
-define i32 @km_settings(ptr %self, ptr %args, i32 %count, ptr %result) {
-  %word = call i64 @settings()
-  call void @give(ptr %result, i64 %word)
-  ret i32 0
+declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #7
+
+declare i32 @omp_get_thread_num() local_unnamed_addr #7
+
+declare i32 @omp_get_num_threads() local_unnamed_addr #7
+
+declare ptr @_ZN2at13globalContextEv() local_unnamed_addr #7
+
+declare i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef) local_unnamed_addr #7
+
+declare i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef) local_unnamed_addr #7
+
+declare i32 @_ZN3c108GradMode10is_enabledEv() local_unnamed_addr #7
+
+declare i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() local_unnamed_addr #7
+
+declare i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() local_unnamed_addr #7
+
+declare i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() local_unnamed_addr #7
+
+declare i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef) local_unnamed_addr #7
+
+declare i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #7
+
+declare i32 @fegetmode(ptr noundef) local_unnamed_addr #7
+
+declare ptr @_PyDict_GetItem_KnownHash(ptr noundef, ptr noundef, i64 noundef) local_unnamed_addr #7
+
+declare i64 @PyLong_AsLongLongAndOverflow(ptr noundef, ptr noundef) local_unnamed_addr #7
+
+declare i32 @PyDict_Next(ptr noundef, ptr noundef, ptr noundef, ptr noundef) local_unnamed_addr #7
+
+declare ptr @_PyObject_GetDictPtr(ptr noundef) local_unnamed_addr #7
+
+; Function Attrs: nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
+define internal fastcc noundef zeroext i1 @no_alias(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1) unnamed_addr #2 {
+  %3 = getelementptr inbounds i8, ptr %0, i64 48
+  %4 = load i64, ptr %3, align 8
+  %5 = getelementptr inbounds i8, ptr %0, i64 136
+  %6 = load ptr, ptr %5, align 8
+  %7 = getelementptr inbounds i8, ptr %0, i64 128
+  %8 = load ptr, ptr %7, align 8
+  %9 = getelementptr inbounds i8, ptr %0, i64 120
+  %10 = load i64, ptr %9, align 8
+  %11 = icmp eq i64 %10, 0
+  br i1 %11, label %73, label %12
+
+12:
+  %13 = shl i64 %4, 3
+  %14 = alloca i8, i64 %13, align 16
+  %15 = icmp sgt i64 %4, 0
+  br i1 %15, label %16, label %72
+
+16:
+  %17 = getelementptr inbounds i8, ptr %0, i64 56
+  %18 = getelementptr inbounds i8, ptr %0, i64 96
+  %19 = getelementptr inbounds i8, ptr %0, i64 144
+  br label %21
+
+20:
+  br i1 %15, label %43, label %72
+
+21:
+  %22 = phi i64 [ 0, %16 ], [ %41, %40 ]
+  %23 = getelementptr i64, ptr %14, i64 %22
+  store i64 0, ptr %23, align 8
+  %24 = getelementptr i64, ptr %8, i64 %22
+  %25 = load i64, ptr %24, align 8
+  %26 = icmp eq i64 %25, 0
+  br i1 %26, label %40, label %27
+
+27:
+  %28 = load ptr, ptr %17, align 8
+  %29 = getelementptr i64, ptr %28, i64 %22
+  %30 = load i64, ptr %29, align 8
+  %31 = getelementptr ptr, ptr %1, i64 %30
+  %32 = load ptr, ptr %31, align 8
+  %33 = load i64, ptr %18, align 8
+  %34 = getelementptr i8, ptr %32, i64 %33
+  %35 = load ptr, ptr %34, align 8
+  %36 = load i64, ptr %19, align 8
+  %37 = getelementptr i8, ptr %35, i64 %36
+  %38 = load i64, ptr %37, align 8
+  store i64 %38, ptr %23, align 8
+  %39 = icmp eq i64 %38, 0
+  br i1 %39, label %73, label %40
+
+40:
+  %41 = add nuw nsw i64 %22, 1
+  %42 = icmp eq i64 %41, %4
+  br i1 %42, label %20, label %21
+
+43:
+  %44 = phi i64 [ %70, %69 ], [ 0, %20 ]
+  %45 = getelementptr i64, ptr %14, i64 %44
+  %46 = load i64, ptr %45, align 8
+  %47 = getelementptr i64, ptr %6, i64 %44
+  %48 = load i64, ptr %47, align 8
+  %49 = icmp eq i64 %46, %48
+  br i1 %49, label %69, label %50
+
+50:
+  %51 = getelementptr i64, ptr %8, i64 %44
+  br label %52
+
+52:
+  %53 = phi i64 [ 0, %50 ], [ %67, %66 ]
+  %54 = icmp eq i64 %53, %44
+  br i1 %54, label %66, label %55
+
+55:
+  %56 = getelementptr i64, ptr %14, i64 %53
+  %57 = load i64, ptr %56, align 8
+  %58 = icmp eq i64 %57, %46
+  br i1 %58, label %59, label %66
+
+59:
+  %60 = load i64, ptr %51, align 8
+  %61 = getelementptr i64, ptr %8, i64 %53
+  %62 = load i64, ptr %61, align 8
+  %63 = or i64 %62, %60
+  %64 = and i64 %63, 1
+  %65 = icmp eq i64 %64, 0
+  br i1 %65, label %66, label %73
+
+66:
+  %67 = add nuw nsw i64 %53, 1
+  %68 = icmp eq i64 %67, %4
+  br i1 %68, label %69, label %52
+
+69:
+  %70 = add nuw nsw i64 %44, 1
+  %71 = icmp eq i64 %70, %4
+  br i1 %71, label %72, label %43
+
+72:
+  call void @llvm.memcpy.p0.p0.i64(ptr align 8 %6, ptr nonnull align 16 %14, i64 %13, i1 false)
+  br label %73
+
+73:
+  %74 = phi i1 [ true, %2 ], [ true, %72 ], [ false, %59 ], [ false, %27 ]
+  ret i1 %74
 }
 
-define i32 @km_unmoved(ptr %self, ptr %args, i32 %count, ptr %result) {
-  %quick = call ptr @pointer_argument(ptr %args, i64 0)
-  %watched = call i1 @unmoved.all(ptr %quick)
-  %unmoved = zext i1 %watched to i64
-  call void @give(ptr %result, i64 %unmoved)
-  ret i32 0
-}
+declare i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef) local_unnamed_addr #7
 
-; km_quick(frame, binding, quick, values, outputs, last, held): checks all of a call, then runs
-; launches up to number `last`. `outputs` is the list of the output tensors, `held` is 0 or a list
-; that gets the tensors of the call. Gives 0 or a status; or what was otherwise, and nothing has been
-; written: -1 settings or binding, -2 the watch, -3 the structure of the values, -4 a tensor, a size,
-; shared memory or a long-lived argument.
-define i32 @km_quick(ptr %self, ptr %args, i32 %count, ptr %result) {
-entry:
-  %frame = call ptr @pointer_argument(ptr %args, i64 0)
-  %binding = call ptr @pointer_argument(ptr %args, i64 1)
-  %quick = call ptr @pointer_argument(ptr %args, i64 2)
-  %given = call ptr @pointer_argument(ptr %args, i64 3)
-  %outputs = call ptr @pointer_argument(ptr %args, i64 4)
-  %last.at = getelementptr %Any, ptr %args, i64 5, i32 2
-  %last = load i64, ptr %last.at
-  %held = call ptr @pointer_argument(ptr %args, i64 6)
-  %q = load %Quick, ptr %quick
-  %settings.expected = extractvalue %Quick %q, 0
-  %register.count = extractvalue %Quick %q, 5
-  %tensor.count = extractvalue %Quick %q, 6
-  %sources = extractvalue %Quick %q, 7
-  %scalars = extractvalue %Quick %q, 8
-  %arguments = extractvalue %Quick %q, 9
-  %registers = alloca ptr, i64 %register.count
-  %settings.now = call i64 @settings()
-  %same.settings = icmp eq i64 %settings.now, %settings.expected
-  %binding.expected = extractvalue %Quick %q, 13
-  %same.binding = icmp eq ptr %binding, %binding.expected
-  %current = and i1 %same.settings, %same.binding
-  br i1 %current, label %watch, label %refused
+declare i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef) local_unnamed_addr #7
 
-watch:
-  %unmoved = call i1 @unmoved.all(ptr %quick)
-  br i1 %unmoved, label %structure, label %refused
+declare i32 @aoti_torch_get_device_type(ptr noundef, ptr noundef) local_unnamed_addr #7
 
-structure:
-  store ptr %given, ptr %registers
-  %registers.1 = getelementptr ptr, ptr %registers, i64 1
-  store ptr %arguments, ptr %registers.1
-  %table = load ptr, ptr %frame
-  %values.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
-  %values = load ptr, ptr %values.at
-  %addresses = getelementptr %Frame, ptr %frame, i32 0, i32 10
-  %inputs.at = getelementptr %Table, ptr %table, i32 0, i32 1
-  %inputs = load ptr, ptr %inputs.at
-  %unpacked = call i64 @unpack(ptr %quick, ptr %registers, ptr %values)
-  %as.expected = icmp eq i64 %unpacked, 0
-  br i1 %as.expected, label %head, label %refused
+declare i32 @aoti_torch_get_layout(ptr noundef, ptr noundef) local_unnamed_addr #7
 
-head:
-  %i = phi i64 [ 0, %structure ], [ %i.next, %good ]
-  %more = icmp ult i64 %i, %tensor.count
-  br i1 %more, label %tensor, label %together
+declare void @Py_IncRef(ptr noundef) local_unnamed_addr #7
 
-tensor:
-  %source.at = getelementptr i64, ptr %sources, i64 %i
-  %source = load i64, ptr %source.at
-  %object.at = getelementptr ptr, ptr %registers, i64 %source
-  %object = load ptr, ptr %object.at
-  %scalar.at = getelementptr i64, ptr %scalars, i64 %i
-  %scalar = load i64, ptr %scalar.at
-  %input.at = getelementptr %Input, ptr %inputs, i64 %i
-  %checked = call { ptr, i1 } @check_object(ptr %quick, ptr %input.at, ptr %values, ptr %object,
-                                            i64 %scalar)
-  %data = extractvalue { ptr, i1 } %checked, 0
-  %fits = extractvalue { ptr, i1 } %checked, 1
-  br i1 %fits, label %good, label %refused
+declare i32 @PyList_SetItem(ptr noundef, i64 noundef, ptr noundef) local_unnamed_addr #7
 
-good:
-  %buffer = load i64, ptr %input.at
-  %slot = getelementptr ptr, ptr %addresses, i64 %buffer
-  store ptr %data, ptr %slot
-  %i.next = add i64 %i, 1
-  br label %head
+; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
+declare i64 @llvm.smin.i64(i64, i64) #9
 
-together:
-  %apart = call i1 @apart(ptr %quick, ptr %registers)
-  br i1 %apart, label %bound, label %refused
+; Function Attrs: nofree nounwind willreturn memory(argmem: read)
+declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
 
-bound:
-  %code = call i64 @admit_bound(ptr %frame, ptr %binding, ptr %arguments)
-  %admitted = icmp eq i64 %code, 0
-  br i1 %admitted, label %ready, label %refused
-
-ready:
-  call void @hold(ptr %quick, ptr %registers, ptr %held)
-  call void @place_listed(ptr %quick, ptr %frame, ptr %outputs)
-  call void @run(ptr %frame, i64 0, i64 %last)
-  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
-  %status = load i64, ptr %status.at
-  call void @give(ptr %result, i64 %status)
-  ret i32 0
-
-refused:
-  %why = phi i64 [ -1, %entry ], [ -2, %watch ], [ %unpacked, %structure ], [ -4, %tensor ],
-                 [ -4, %together ], [ -4, %bound ]
-  call void @give(ptr %result, i64 %why)
-  ret i32 0
-}
-
-; km_digest(address, bytes): a number for the contents.
-define i32 @km_digest(ptr %self, ptr %args, i32 %count, ptr %result) {
-  %data = call ptr @pointer_argument(ptr %args, i64 0)
-  %bytes.at = getelementptr %Any, ptr %args, i64 1, i32 2
-  %bytes = load i64, ptr %bytes.at
-  %digest = call i64 @digest(ptr %data, i64 %bytes)
-  call void @give(ptr %result, i64 %digest)
-  ret i32 0
-}
-
-; km_repeat(frame, times): all launches again and again, after a call that filled in the addresses.
-define i32 @km_repeat(ptr %self, ptr %args, i32 %count, ptr %result) {
-entry:
-  %frame = call ptr @pointer_argument(ptr %args, i64 0)
-  %times.at = getelementptr %Any, ptr %args, i64 1, i32 2
-  %times = load i64, ptr %times.at
-  %table = load ptr, ptr %frame
-  %launch.count.at = getelementptr %Table, ptr %table, i32 0, i32 6
-  %launch.count = load i64, ptr %launch.count.at
-  br label %head
-
-head:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %again ]
-  %more = icmp ult i64 %i, %times
-  br i1 %more, label %again, label %done
-
-again:
-  call void @run(ptr %frame, i64 0, i64 %launch.count)
-  %i.next = add i64 %i, 1
-  br label %head
-
-done:
-  %status.at = getelementptr %Frame, ptr %frame, i32 0, i32 7
-  %status = load i64, ptr %status.at
-  call void @give(ptr %result, i64 %status)
-  ret i32 0
-}
+attributes #0 = { nounwind "no-jump-tables"="true" "no-trapping-math"="true" }
+attributes #1 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite) }
+attributes #2 = { nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
+attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: write) }
+attributes #4 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: readwrite) }
+attributes #5 = { nounwind "no-trapping-math"="true" }
+attributes #6 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
+attributes #7 = { "no-trapping-math"="true" }
+attributes #8 = { nofree nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
+attributes #9 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #10 = { nofree nounwind willreturn memory(argmem: read) }
+attributes #11 = { nounwind }

@@ -1,4 +1,8 @@
-"""The native executor of executor.ll: linked once in a process, assembled if nobody brings it."""
+"""The native entry of all programs: linked once in a process, assembled if nobody brings it.
+
+Its source is C (native/executor.c), of which a compiler made executor.ll: LLVM's text, the same for
+all processors, so that users need no compiler.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,7 @@ _FOR_QUICK = (
     "aoti_torch_get_device_type",
     "aoti_torch_get_layout",
     "_ZN2at6native6is_negERKNS_6TensorE",
+    "_ZNK3c1010TensorImpl13requires_gradEv",
     "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
     "_ZN2at13globalContextEv",
     "_ZNK2at7Context23deterministicAlgorithmsEv",
@@ -48,6 +53,7 @@ _ENTRIES = (
     "km_repeat",
     "km_digest",
     "km_quick",
+    "km_objects",
     "km_unmoved",
     "km_settings",
 )
@@ -68,6 +74,7 @@ class Executor:
     repeat: tuple[Any, Any]
     digest: tuple[Any, Any]
     quick: Any
+    objects: Any
     unmoved: Any
     settings: Any
     has_quick: bool
@@ -88,11 +95,10 @@ def executor() -> Executor:
         provided.update(dict.fromkeys(_OPENMP, 0))
     code = linker.link(_ENTRIES, _image(), provided)
     call, admit, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
-    quick, unmoved, settings = (keeping for keeping, _ in quickest)
-    has_quick = all(quickly.values())
     return Executor(
-        call, admit, launch, repeat, digest, quick, unmoved, settings, has_quick, threaded
-    )
+        call, admit, launch, repeat, digest, *(keeping for keeping, _ in quickest),
+        has_quick=all(quickly.values()), threaded=threaded,
+    )  # fmt: skip
 
 
 def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:
@@ -109,7 +115,7 @@ def _python_function(name: str) -> int | None:
 
 
 class _Given:
-    """The object of executor.ll that somebody has brought, if anybody has."""
+    """The object of the native entry that somebody has brought, if anybody has."""
 
     image: bytes | None = None
 

@@ -1,4 +1,7 @@
-"""The tables that the native executor walks, as ctypes; executor.ll declares the same types.
+"""The tables that the native entry (native/executor.c) walks, as ctypes.
+
+They are defined here alone: tools/native_entry.py makes the C header from these classes, with each
+offset asserted.
 
 A word is 64 bits. Sizes, offsets and counts never stand in the tables themselves: a table holds the
 number of a dim, and the frame of the call points to the dims' values, so that one set of tables
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 word = ctypes.c_int64
@@ -161,12 +165,21 @@ class BindingTable(ctypes.Structure):
     )
 
 
+class WatchKind(IntEnum):
+    """Kinds of WatchRecord: a dict's version, another word, what a dict or list has."""
+
+    VERSION = 0
+    WORD = 1
+    DICT_ITEM = 2
+    LIST_ITEM = 3
+
+
 class WatchRecord(ctypes.Structure):
     """Something of a dict or list that has to be as `expected`.
 
-    kind 0 and 1: the word `number` bytes into it (0: it is a dict's version), 2: what a dict has
-    under `key`, whose hash is `number`, 3: the element `number` of a list. For objects, `expected`
-    is the id; 0 for none.
+    VERSION and WORD: the word `number` bytes into it, DICT_ITEM: what a dict has under `key`, whose
+    hash is `number`, LIST_ITEM: the element `number` of a list. For objects, `expected` is the id;
+    0 for none.
     """
 
     _fields_ = (
@@ -178,15 +191,32 @@ class WatchRecord(ctypes.Structure):
     )
 
 
+class StepKind(IntEnum):
+    """Operations of StepRecord."""
+
+    TYPE = 0
+    IDENTITY = 1
+    TUPLE = 2
+    LIST = 3
+    DICT = 4
+    INTEGER = 5
+    WATCHED = 6
+    FIELD = 7
+    ATTRIBUTE = 8
+    ABSENT = 9
+    EQUAL = 10
+
+
 class StepRecord(ctypes.Structure):
     """A look at the object in register `source`.
 
-    operation 0: its type is `operand`, 1: it is `operand`, 2, 3, 4: it is a tuple, list or dict of
-    `count` elements, which go to the registers from `target` on; a dict has the keys whose
-    addresses stand at `operand`, in this order. 5: it is the integer that dim `count` is. 6: the
-    `count` watch records at `operand` hold. 7: its first field, masked by `operand`, is `target`.
-    8: its __dict__ has something under the name `operand`, whose hash is `count`, which goes to
-    register `target`; 9: it has nothing there. 10: it is the integer `target`.
+    TYPE: its type is `operand`, IDENTITY: it is `operand`, TUPLE, LIST, DICT: it is one of `count`
+    elements, which go to the registers from `target` on; a dict has the keys whose addresses stand
+    at `operand`, in this order. INTEGER: it is the integer that dim `count` is. WATCHED: the
+    `count` watch records at `operand` hold. FIELD: its first field, masked by `operand`, is
+    `target`. ATTRIBUTE: its __dict__ has something under the name `operand`, whose hash is `count`,
+    which goes to register `target`; ABSENT: it has nothing there. EQUAL: it is the integer
+    `target`.
     """
 
     _fields_ = (
@@ -198,17 +228,50 @@ class StepRecord(ctypes.Structure):
     )
 
 
+class SettingBits(IntEnum):
+    """Bits of the word of settings: of torch, of this thread, and how the processor computes."""
+
+    AUTOCAST = 1 << 0
+    DETERMINISM = 1 << 1
+    GRADIENTS = 1 << 2
+    FUNCTION_MODES = 1 << 3
+    DISPATCH_MODES = 1 << 4
+    DEFAULT_DTYPE = 0xFF << 8
+    AUTOCAST_DTYPE = 0xFF << 16
+    PRECISION = 0xFF << 24
+    FLOAT_MODE = 0xFFFF << 32
+
+
+class Refusal(IntEnum):
+    """What was otherwise than a QuickTable says: settings or binding, the watch, how values are
+    built; a tensor, a size, shared memory or a long-lived argument."""
+
+    SETTINGS = -1
+    WATCH = -2
+    STRUCTURE = -3
+    TENSOR = -4
+
+
+class ArgumentBits(IntEnum):
+    """Of a tensor argument: it is the call's own, it is written to."""
+
+    OWN = 1 << 0
+    WRITTEN = 1 << 1
+
+
 class QuickTable(ctypes.Structure):
     """What `km_quick` checks of a call: see runtime/quick.py.
 
-    `sources` has the register of each tensor argument, `scalars` its dtype as torch numbers them;
-    `arguments` is the tuple that cells are compared with; `impl_offset` is where an object of
-    `tensor_type` or `parameter_type` has the address of its TensorImpl; `binding` is the address of
-    the binding that goes with all this, which the caller passes and keeps alive.
+    `settings` are those without GRADIENTS. `sources` has the register of each tensor argument,
+    `scalars` its dtype as torch numbers them; `arguments` is the tuple that cells are compared
+    with; `impl_offset` is where an object of `tensor_type` or `parameter_type` has the address of
+    its TensorImpl, `tuple_items` where a tuple has its items; `binding` is the address of the
+    binding that goes with all this, which the caller passes and keeps alive.
 
-    `own` says of each tensor argument whether it is among those that must not share a storage; 0
-    when nothing is written. `storages` are those of the last call (0 for the others), and
-    `storage_offset` is where a TensorImpl has its own.
+    `own` are the ArgumentBits of each tensor argument: none that is OWN may require a gradient
+    while gradients are on, and where the program `writes` to arguments, none may share a storage
+    with another one that has any of them. `storages` are those of the last call (0 for those that
+    have none), and `storage_offset` is where a TensorImpl has its own.
     """
 
     _fields_ = (
@@ -225,7 +288,9 @@ class QuickTable(ctypes.Structure):
         ("tensor_type", pointer),
         ("parameter_type", pointer),
         ("impl_offset", word),
+        ("tuple_items", word),
         ("binding", word),
+        ("writes", word),
         ("own", pointer),
         ("storages", pointer),
         ("storage_offset", word),

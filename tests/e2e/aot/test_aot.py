@@ -313,8 +313,12 @@ def test_several_buffers_are_updated_in_place(tmp_path):
     program = compiled(tmp_path, Twice(), (torch.ones(4),))
     assert program(torch.ones(4)).tolist() == [3.0] * 4
     assert program(torch.ones(4)).tolist() == [6.0] * 4
-    with pytest.raises(InputError, match="share memory"):
-        program(program.tensors["keys"])
+    for gradients in (True, False):
+        with torch.set_grad_enabled(gradients):
+            program(torch.zeros(4))
+            with pytest.raises(InputError, match="share memory"):
+                program(program.tensors["keys"])
+    assert program(torch.ones(4)).tolist() == [9.0] * 4
 
 
 def test_parts_of_one_memory_that_do_not_meet_are_updated(tmp_path):

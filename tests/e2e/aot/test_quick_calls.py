@@ -6,7 +6,7 @@ from torch import nn
 
 import kernelmill
 from kernelmill.core.errors import InputError
-from kernelmill.runtime.quick import supported
+from kernelmill.runtime.object_layout import supported
 
 pytestmark = pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
 
@@ -106,6 +106,19 @@ def test_an_argument_that_requires_grad_is_refused(tmp_path):
         program(x.clone().requires_grad_())
     with torch.no_grad():
         torch.testing.assert_close(program(x.clone().requires_grad_()), torch.sin(x))
+
+
+def test_with_gradients_on_as_well(tmp_path, monkeypatch):
+    model = nn.Linear(4, 4)  # whose parameters require them
+    x = torch.randn(3, 4)
+    program = compiled(tmp_path, model, (x,))
+    program(x)
+    only_quick(program, monkeypatch)
+    result = program(x)
+    torch.testing.assert_close(result, model(x))
+    assert not result.requires_grad
+    with pytest.raises(AssertionError, match="a call in full"):
+        program(x.clone().requires_grad_())
 
 
 def test_memory_of_large_results_is_used_again(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelmill.artifact.settings import SETTINGS, SettingsCheck, difference, modes, state
 from kernelmill.runtime import quick
+from kernelmill.runtime.layout import SettingBits
 from tests.torch_settings import CHANGES, WAYS
 
 
@@ -63,8 +64,8 @@ def test_modes_are_those_that_see_operators() -> None:
         assert modes() == []
         with Mode(), FlopCounterMode(display=False):
             assert [name.rpartition(".")[2] for name in modes()] == ["Mode", "_FlopCounterMode"]
-            assert quick.settings() & quick.FUNCTION_MODES
-            assert quick.settings() & quick.DISPATCH_MODES
+            assert quick.settings() & SettingBits.FUNCTION_MODES
+            assert quick.settings() & SettingBits.DISPATCH_MODES
     assert modes() == []
 
 

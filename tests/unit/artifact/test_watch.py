@@ -11,7 +11,9 @@ import pytest
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Roots, Tree
 from kernelmill.artifact.watch import Watch, place_of
-from kernelmill.runtime.quick import DICT_ITEM, LIST_ITEM, VERSION, NativeWatch, supported
+from kernelmill.runtime.layout import WatchKind
+from kernelmill.runtime.object_layout import supported
+from kernelmill.runtime.quick import NativeWatch
 
 MODULE = types.ModuleType("kernelmill_watched_sample")
 MODULE_NAME = MODULE.__name__
@@ -143,7 +145,7 @@ def test_what_was_not_read_may_change_again_and_again(
     native.watch(watch.rows())
     assert native.unmoved()
     kinds = {row[0] for row in native.rows}
-    assert DICT_ITEM in kinds
+    assert WatchKind.DICT_ITEM in kinds
     change(thing)
     assert native.unmoved()
     thing.options["a"] = thing.listed[0] = object()
@@ -154,7 +156,9 @@ def test_what_was_not_read_may_change_again_and_again(
 def test_everything_has_a_native_row(watched: Watched) -> None:
     thing, watch, native = watched
     kinds = {row[0] for row in native.rows}
-    assert LIST_ITEM in kinds and (VERSION in kinds or DICT_ITEM in kinds)
+    assert WatchKind.LIST_ITEM in kinds and (
+        WatchKind.VERSION in kinds or WatchKind.DICT_ITEM in kinds
+    )
     owners = [row[1] for row in native.rows]
     for owner in (vars(thing), thing.options, thing.listed, thing.names, vars(MODULE)):
         assert any(owner is one for one in owners)

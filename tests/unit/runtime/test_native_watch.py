@@ -5,23 +5,20 @@ from typing import Any
 
 import pytest
 
-from kernelmill.runtime.quick import (
-    DICT_ITEM,
-    LIST_ITEM,
-    NativeWatch,
-    Row,
-    has_versions,
-    size_row,
-    supported,
-    version_row,
-)
+from kernelmill.runtime.layout import WatchKind
+from kernelmill.runtime.object_layout import has_versions, supported
+from kernelmill.runtime.quick import NativeWatch, Row, size_row, version_row
 
 pytestmark = pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
 ONE, TWO = object(), object()
 
 
 def in_dict(owner: dict[str, Any]) -> Row:
-    return DICT_ITEM, owner, "key", hash("key"), id(ONE)
+    return WatchKind.DICT_ITEM, owner, "key", hash("key"), id(ONE)
+
+
+def in_list(owner: list[Any]) -> Row:
+    return WatchKind.LIST_ITEM, owner, None, 0, id(ONE)
 
 
 def test_nothing_is_unmoved_before_it_is_watched() -> None:
@@ -38,7 +35,11 @@ def test_nothing_is_unmoved_before_it_is_watched() -> None:
     [
         (lambda: {"key": ONE}, in_dict, lambda d: d.update(key=TWO)),
         (lambda: {"key": ONE}, in_dict, lambda d: d.clear()),
-        (lambda: [ONE], lambda o: (LIST_ITEM, o, None, 0, id(ONE)), lambda o: o.insert(0, TWO)),
+        (
+            lambda: [ONE],
+            lambda o: (WatchKind.LIST_ITEM, o, None, 0, id(ONE)),
+            lambda o: o.insert(0, TWO),
+        ),
         (lambda: [ONE], size_row, lambda o: o.append(ONE)),
     ],
 )

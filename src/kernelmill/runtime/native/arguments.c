@@ -1,0 +1,132 @@
+/* The arguments of one call: tensors that tvm-ffi has taken apart, and as Python has them. */
+
+/* Whether a shape and strides are those whose numbers are in `dims`. Strides count where the size
+   is above 1, and neither they nor memory count in an empty tensor. */
+static bool layout_matches(const InputRecord *input, const int64_t *values, const int64_t *shape,
+                           const int64_t *strides, bool memory) {
+  const int64_t *sizes_wanted = input->dims, *strides_wanted = sizes_wanted + input->rank;
+  bool strided = true, empty = false;
+  for (int64_t d = 0; d < input->rank; d++) {
+    if (shape[d] != values[sizes_wanted[d]]) return false;
+    strided &= strides[d] == values[strides_wanted[d]] || shape[d] == 1;
+    empty |= shape[d] == 0;
+  }
+  return (strided && memory) || empty;
+}
+
+static bool is_aligned(const InputRecord *input, const void *data) {
+  return ((int64_t)data & input->misaligned) == 0;
+}
+
+/* Finds the address of a packed argument's data; false when it is no tensor that fits. */
+static bool check_tensor(const InputRecord *input, const int64_t *values, const TVMFFIAny *any,
+                         void **address) {
+  if (any->type_index != kTVMFFITensor) return false;
+  const DLTensor *tensor = (const DLTensor *)(any->v_obj + 1);
+  int32_t dtype;
+  memcpy(&dtype, &tensor->dtype, sizeof dtype);
+  if (tensor->device.device_type != kDLCPU || tensor->ndim != input->rank || dtype != input->dtype)
+    return false;
+  void *data = (char *)tensor->data + tensor->byte_offset;
+  if (!is_aligned(input, data) || (!tensor->strides && input->rank)) return false;
+  *address = data;
+  bool memory = tensor->data; /* wrappers of functorch have none */
+  return layout_matches(input, values, tensor->shape, tensor->strides, memory);
+}
+
+/* `check_tensor` for an object of Python; `scalar` is the number of its dtype in torch. */
+static bool check_object(const QuickTable *quick, const InputRecord *input, const int64_t *values,
+                         const Object *object, int64_t scalar, void **address) {
+  if (object->type != quick->tensor_type && object->type != quick->parameter_type) return false;
+  Handle tensor = (Handle)((char *)object + quick->impl_offset);
+  int32_t device = 0, layout = 0, dtype = 0; /* 0 is the CPU, and strided */
+  int64_t rank = 0, *shape, *strides;
+  void *data;
+  if (!*tensor || byte(is_negated(tensor))) return false;
+  if (aoti_torch_get_device_type(tensor, &device) || device) return false;
+  if (aoti_torch_get_layout(tensor, &layout) || layout) return false;
+  if (aoti_torch_get_dtype(tensor, &dtype) || dtype != scalar) return false;
+  if (aoti_torch_get_dim(tensor, &rank) || rank != input->rank) return false;
+  if (aoti_torch_get_data_ptr(tensor, &data) || !is_aligned(input, data)) return false;
+  if (aoti_torch_get_sizes(tensor, &shape) || aoti_torch_get_strides(tensor, &strides))
+    return false;
+  *address = data;
+  return layout_matches(input, values, shape, strides, data);
+}
+
+static Object *source_of(const QuickTable *quick, Object **registers, int64_t number) {
+  return registers[((const int64_t *)quick->sources)[number]];
+}
+
+static void *impl_of(const QuickTable *quick, const Object *object) {
+  return *(Handle)((char *)object + quick->impl_offset);
+}
+
+/* Checks the tensors of a call that are in registers, and fills in their addresses. Where gradients
+   are on, none that is the call's own may require one. */
+static bool check_objects(const QuickTable *quick, FrameHeader *frame, Object **registers,
+                          bool gradients) {
+  const InputRecord *inputs = ((const Table *)frame->table)->inputs;
+  const int64_t *scalars = quick->scalars, *own = quick->own;
+  void **addresses = addresses_of(frame);
+  for (int64_t i = 0; i < quick->tensor_count; i++) {
+    Object *object = source_of(quick, registers, i);
+    void **address = &addresses[inputs[i].buffer];
+    if (!check_object(quick, &inputs[i], frame->values, object, scalars[i], address)) return false;
+    bool tracked = gradients && own[i] & ARGUMENT_OWN;
+    if (tracked && byte(requires_gradient(impl_of(quick, object)))) return false;
+  }
+  return true;
+}
+
+/* Whether no tensor of the call's own lies in the storage of another one, or of one that is written
+   to, in programs that write to some. The storages of the last call that was found right are
+   remembered: only those that are others are compared with all. */
+static bool no_alias(const QuickTable *quick, Object **registers) {
+  int64_t count = quick->tensor_count, *known = quick->storages;
+  const int64_t *own = quick->own;
+  if (!quick->writes) return true;
+  int64_t *now = __builtin_alloca(sizeof(int64_t) * count);
+  for (int64_t i = 0; i < count; i++) {
+    now[i] = 0;
+    if (!own[i]) continue;
+    char *impl = impl_of(quick, source_of(quick, registers, i));
+    now[i] = *(int64_t *)(impl + quick->storage_offset);
+    if (!now[i]) return false;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    if (now[i] == known[i]) continue;
+    for (int64_t other = 0; other < count; other++)
+      if (other != i && now[other] == now[i] && (own[i] | own[other]) & ARGUMENT_OWN) return false;
+  }
+  memcpy(known, now, sizeof(int64_t) * count);
+  return true;
+}
+
+/* Puts the tensors of a call into a list of as many elements, which keeps them alive. */
+static void keep_alive(const QuickTable *quick, Object **registers, Object *list) {
+  if (!list) return;
+  for (int64_t i = 0; i < quick->tensor_count; i++) {
+    Object *object = source_of(quick, registers, i);
+    Py_IncRef(object); /* the list takes the reference over */
+    PyList_SetItem(list, i, object);
+  }
+}
+
+/* Puts the addresses of output tensors into the frame. They were made for this call. */
+static void place_outputs(FrameHeader *frame, const TVMFFIAny *outputs) {
+  const Table *table = frame->table;
+  const int64_t *numbers = table->outputs;
+  for (int64_t i = 0; i < table->output_count; i++)
+    addresses_of(frame)[numbers[i]] = ((const DLTensor *)(outputs[i].v_obj + 1))->data;
+}
+
+/* The same for output tensors that are in a list of Python's. */
+static void place_listed(const QuickTable *quick, FrameHeader *frame, const Object *list) {
+  const Table *table = frame->table;
+  const int64_t *numbers = table->outputs;
+  for (int64_t i = 0; i < table->output_count; i++) {
+    Handle tensor = (Handle)((char *)list->list_items[i] + quick->impl_offset);
+    aoti_torch_get_data_ptr(tensor, &addresses_of(frame)[numbers[i]]); /* never fails for these */
+  }
+}

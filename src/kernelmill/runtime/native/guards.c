@@ -1,0 +1,135 @@
+/* Calls of programs that were bound: what is checked besides tensors is a table too.
+
+   The caller holds Python's lock. Objects of Python are read where CPython keeps them (foreign.h);
+   a dict has a version there, which is another after every change. */
+
+enum { MKLDNN = 2, CONVOLUTIONS = 1, RECURRENCES = 2, PRODUCTS = 3 }; /* at::Float32Backend, -Op */
+
+/* How exactly oneDNN computes float32 in some operators, 2 bits: 0 is exactly, said so or not, 2
+   TF32, 3 bfloat16. */
+static uint64_t precision(const void *context, int operators) {
+  int found = float32_precision(context, MKLDNN, operators);
+  return found > 1 ? found & 3 : 0;
+}
+
+/* The bits of MXCSR that change results: flush to zero, rounding, denormals are zeros. It is the
+   upper half of what fegetmode writes on x86-64. */
+static uint64_t float_mode(void) {
+  uint64_t mode = 0;
+  fegetmode(&mode);
+  return mode >> 32 & 0xE040;
+}
+
+/* Puts a number where the bits of `mask` are. */
+static uint64_t at(uint64_t mask, uint64_t number) { return number * (mask & -mask) & mask; }
+
+/* The settings of torch and of this thread as one word. */
+static uint64_t settings(void) {
+  const void *context = global_context();
+  uint64_t exactly = precision(context, CONVOLUTIONS) | precision(context, RECURRENCES) << 2 |
+                     precision(context, PRODUCTS) << 4;
+  return at(SETTING_AUTOCAST, byte(autocast_enabled(0))) |
+         at(SETTING_DETERMINISM, byte(is_deterministic(context))) |
+         at(SETTING_GRADIENTS, byte(gradients_enabled())) |
+         at(SETTING_FUNCTION_MODES, function_modes() != 0) |
+         at(SETTING_DISPATCH_MODES, dispatch_modes() != 0) |
+         at(SETTING_DEFAULT_DTYPE, byte(default_dtype())) |
+         at(SETTING_AUTOCAST_DTYPE, byte(autocast_dtype(0))) | at(SETTING_PRECISION, exactly) |
+         at(SETTING_FLOAT_MODE, float_mode());
+}
+
+static bool holds(const WatchRecord *record) {
+  const Object *owner = record->owner;
+  switch (record->kind) {
+    case WATCH_VERSION:
+    case WATCH_WORD:
+      return *(int64_t *)((char *)owner + record->number) == record->expected;
+    case WATCH_DICT_ITEM:
+      return (int64_t)_PyDict_GetItem_KnownHash(record->owner, record->key, record->number) ==
+             record->expected;
+    case WATCH_LIST_ITEM:
+      return (uint64_t)record->number < (uint64_t)owner->size &&
+             (int64_t)owner->list_items[record->number] == record->expected;
+  }
+  return false;
+}
+
+/* Whether all that these records watch is as it was. What they look at lies far apart and has been
+   out of the caches since the last call: it is asked for some records ahead. */
+static bool unmoved(const WatchRecord *records, int64_t count) {
+  for (int64_t i = 0; i < count; i++) {
+    const Object *ahead = records[least(i + 16, count - 1)].owner;
+    __builtin_prefetch(&ahead->size, 0, 3);
+    if (!holds(&records[i])) return false;
+  }
+  return true;
+}
+
+/* What an object's own __dict__ has under a name, whose hash is given; null for nothing. */
+static Object *attribute(Object *object, Object *name, int64_t hash) {
+  Object **place = _PyObject_GetDictPtr(object);
+  return place && *place ? _PyDict_GetItem_KnownHash(*place, name, hash) : NULL;
+}
+
+static bool is_integer(Object *object, int64_t value) {
+  int overflow;
+  return PyLong_AsLongLongAndOverflow(object, &overflow) == value && !overflow;
+}
+
+/* The entries of a dict that has these keys, in this order. */
+static bool take_entries(Object *dict, Object *const *keys, int64_t count, Object **targets) {
+  int64_t position = 0;
+  Object *key;
+  for (int64_t i = 0; i < count; i++)
+    if (!PyDict_Next(dict, &position, &key, &targets[i]) || key != keys[i]) return false;
+  return true;
+}
+
+static bool take_items(Object *const *items, int64_t count, Object **targets) {
+  for (int64_t i = 0; i < count; i++) targets[i] = items[i];
+  return true;
+}
+
+/* Whether an object is as a step says; what is in it goes to registers. */
+static bool take(const QuickTable *quick, const StepRecord *step, Object **registers) {
+  Object *object = registers[step->source], **targets = registers + step->target;
+  Object *operand = step->operand;
+  switch (step->operation) {
+    case STEP_TYPE:
+      return object->type == operand;
+    case STEP_IDENTITY:
+      return object == operand;
+    case STEP_TUPLE:
+      return object->size == step->count &&
+             take_items((Object **)((char *)object + quick->tuple_items), step->count, targets);
+    case STEP_LIST:
+      return object->size == step->count && take_items(object->list_items, step->count, targets);
+    case STEP_DICT:
+      return object->size == step->count &&
+             take_entries(object, step->operand, step->count, targets);
+    case STEP_WATCHED:
+      return unmoved(step->operand, step->count);
+    case STEP_FIELD:
+      return (object->size & (int64_t)operand) == step->target;
+    case STEP_ATTRIBUTE:
+      return (*targets = attribute(object, operand, step->count));
+    case STEP_ABSENT:
+      return !attribute(object, operand, step->count);
+    case STEP_EQUAL:
+      return is_integer(object, step->target);
+  }
+  return false;
+}
+
+/* Takes a call's values apart into registers, as the steps say. Gives 0 or a refusal. */
+static int64_t unpack(const QuickTable *quick, Object **registers, const int64_t *values) {
+  const StepRecord *steps = quick->steps;
+  for (int64_t i = 0; i < quick->step_count; i++) {
+    if (steps[i].operation == STEP_INTEGER) {
+      if (!is_integer(registers[steps[i].source], values[steps[i].count])) return REFUSAL_TENSOR;
+    } else if (!take(quick, &steps[i], registers)) {
+      return REFUSAL_STRUCTURE;
+    }
+  }
+  return 0;
+}

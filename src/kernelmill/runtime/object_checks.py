@@ -1,0 +1,81 @@
+"""Tables by which the native entry checks tensors as Python has them, without taking them apart."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from itertools import starmap
+from typing import Any
+
+import torch
+
+from kernelmill.core.dtype import to_torch
+from kernelmill.plan.ir import TensorInput
+from kernelmill.runtime.cells import impl_offset, scalar_type
+from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.layout import ArgumentBits, QuickTable, words
+from kernelmill.runtime.object_layout import storage_offset, supported, tuple_items
+from kernelmill.runtime.sizes import Sizes
+
+REFUSES = -1
+"""Settings that no call has."""
+
+
+class ObjectChecks:
+    """What is checked of the tensor arguments of a program, where `can_check`. `own` says of each
+    whether it is the call's own; `table` has no steps yet, and refuses calls of km_quick. It takes
+    the arguments from a tuple of all that the program has; `address` is where it is."""
+
+    def __init__(self, engine: Engine, own: Sequence[bool]) -> None:
+        tensors = tensor_inputs(engine)
+        numbers = [scalar_type(torch.empty(0, dtype=to_torch(entry.dtype))) for entry in tensors]
+        arguments = engine.tables.tensor_arguments
+        written = [(i in engine.updated) * ArgumentBits.WRITTEN for i in arguments]
+        bits = [its * ArgumentBits.OWN | other for its, other in zip(own, written, strict=True)]
+        self._scalars, self._own, self._storages = (
+            words(numbers),
+            words(bits),
+            words([0] * len(own)),
+        )
+        self._sources = words(arguments)
+        self.table = QuickTable(
+            settings=REFUSES,
+            tensor_count=len(tensors),
+            sources=ctypes.addressof(self._sources),
+            scalars=ctypes.addressof(self._scalars),
+            tensor_type=id(torch.Tensor),
+            parameter_type=id(torch.nn.Parameter),
+            impl_offset=impl_offset(),
+            tuple_items=tuple_items(),
+            writes=bool(engine.updated),
+            own=ctypes.addressof(self._own),
+            storages=ctypes.addressof(self._storages),
+            storage_offset=storage_offset(),
+        )
+        self.address = ctypes.addressof(self.table)
+
+
+def tensor_inputs(engine: Engine) -> list[TensorInput]:
+    """What a plan says of its tensor arguments."""
+    entries = [engine.plan.inputs[i] for i in engine.tables.tensor_arguments]
+    return [entry for entry in entries if isinstance(entry, TensorInput)]
+
+
+def can_check(engine: Engine) -> bool:
+    """Whether the tensor arguments of a program can be checked so."""
+    return supported() and not any(entry.dtype.is_opaque for entry in tensor_inputs(engine))
+
+
+def output_maker(engine: Engine) -> Callable[[Sizes], list[Any]]:
+    """Makes the tensors of a call's results."""
+    if engine.sources:
+        return lambda sizes: list(starmap(sizes.allocate, sizes.outputs.values()))
+    sizes = engine.sizes_of(())
+    make, outputs = sizes.allocate, tuple(sizes.outputs.values())
+    if len(outputs) == 1:
+        ((shape, strides, dtype),) = outputs
+        return lambda sizes: [make(shape, strides, dtype)]
+    if len(outputs) == 2:
+        (shape, strides, dtype), (shape2, strides2, dtype2) = outputs
+        return lambda sizes: [make(shape, strides, dtype), make(shape2, strides2, dtype2)]
+    return lambda sizes: list(starmap(make, outputs))
