@@ -30,8 +30,15 @@ _CHOICES = {
     "feed-sync-all": ("0", "1"),
     "debug-sync-all": ("0", "1"),
 }
-_OTHERS = ("split-mode", "preload-code", "early-start", "dcci-before-kernel-start",
-           "dcci-after-kernel-end", "dcci-disable-on-kernel")  # fmt: skip
+HARDWARE_OPTIONS = (
+    "split-mode",
+    "preload-code",
+    "early-start",
+    "dcci-before-kernel-start",
+    "dcci-after-kernel-end",
+    "dcci-disable-on-kernel",
+)
+"""Options of TorchAir that steer the hardware of an NPU."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +80,7 @@ def options_of(values: Mapping[str, Any]) -> RangeOptions:
 
 
 def _check(name: str, value: str) -> None:
-    if name in _OTHERS:
+    if name in HARDWARE_OPTIONS:
         raise ConfigError(
             f"super_kernel option {name!r} has no meaning on a CPU; those that have: "
             f"{', '.join(_CHOICES)}"

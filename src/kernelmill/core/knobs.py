@@ -48,6 +48,11 @@ class Knob(Generic[T]):
             shown = self.name if self.secret else f"{self.name}={text!r}"
             raise ConfigError(f"environment variable {shown}: {error}") from error
 
+    def propose(self, text: str) -> None:
+        """Set the variable for this process and those that it starts, where it is unset."""
+        if not os.environ.get(self.name, ""):
+            os.environ[self.name] = text
+
 
 def _switch(text: str) -> bool:
     if text.lower() in ("1", "true", "yes", "on"):
@@ -241,6 +246,24 @@ LOCAL_WORLD_SIZE = Knob(
     "Processes of the job on this machine, which share the compile of static kernels.",
     "torchrun sets it; set it yourself where another launcher starts the processes of a job.",
 )
+TORCHAIR_CACHE_HOME = Knob(
+    "TORCHAIR_CACHE_HOME",
+    str,
+    "",
+    "a folder",
+    "`.torchair_cache` in the working directory",
+    "For `kernelmill run`: TorchAir's folder of cache_compile.",
+    "Where a script for TorchAir had it. `KERNELMILL_CACHE_HOME` comes before it.",
+)
+TNG_LOG_LEVEL = Knob(
+    "TNG_LOG_LEVEL",
+    _one_of("0", "1", "2", "3", "4"),
+    "",
+    "`0` (debug) to `4` (nothing)",
+    "`KERNELMILL_LOGS` decides",
+    "For `kernelmill run`: TorchAir's level of logs, 0 (debug), 1 (info), 2 (warnings) to 4.",
+    "Where a script for TorchAir had it. `KERNELMILL_LOGS` comes before it.",
+)
 
 _Any = Knob[str] | Knob[bytes] | Knob[bool] | Knob[int] | Knob[int | None] | Knob[tuple[str, ...]]
 
@@ -261,5 +284,7 @@ KNOBS: tuple[_Any, ...] = (
     PERF_MAP,
     RANK,
     LOCAL_WORLD_SIZE,
+    TORCHAIR_CACHE_HOME,
+    TNG_LOG_LEVEL,
 )
 """All of them, for `kernelmill --help` and the documents."""

@@ -22,6 +22,7 @@ ROOMS = (
     "backend",
     "cli",
     "codegen",
+    "compat",
     "compiler",
     "config",
     "core",

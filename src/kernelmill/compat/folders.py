@@ -1,0 +1,79 @@
+"""The folders that TorchAir and MindSpore use: `kernel_meta` and `.torchair_cache` in the working
+directory.
+
+What lies there is machine code that will run, and a working directory may have come with an archive
+or a checkout. So such a folder is used where it is made now, or where an earlier run of this user
+made it, which a list in `cache_home()` says by device and inode.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+from kernelmill.core import knobs
+from kernelmill.core.cache_home import cache_home
+from kernelmill.core.knobs import Knob
+from kernelmill.core.log import configure
+
+KERNEL_META = "kernel_meta"
+METHODS = ".torchair_cache"
+LIST = "run_folders"
+"""File in `cache_home()`: a line "DEVICE:INODE PATH" for each folder that a run made."""
+
+_LOGS = {"0": "+all", "1": "all", "2": "", "3": "-all", "4": "-all"}
+
+
+def propose_settings() -> None:
+    """Folders and logs as TorchAir has them, where no variable of ours says otherwise."""
+    _propose(knobs.KERNEL_META, KERNEL_META)
+    named = knobs.TORCHAIR_CACHE_HOME.get()
+    if named:
+        knobs.CACHE_HOME.propose(os.path.abspath(named))
+    _propose(knobs.CACHE_HOME, METHODS)
+    level = _LOGS.get(knobs.TNG_LOG_LEVEL.get(), "")
+    if level and not knobs.LOGS.get():
+        knobs.LOGS.propose(level)
+        configure(level)
+
+
+def _propose(knob: Knob[str] | Knob[tuple[str, ...]], name: str) -> None:
+    if knob.get():
+        return
+    path = os.path.abspath(name)
+    if _made_by_a_run(path):
+        knob.propose(path)
+    else:
+        warnings.warn(
+            f"{path} is not used, since it was not made by `kernelmill run`: it may have come with "
+            f"an archive, and what is in it would run. To use it set {knob.name}={name}",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+def _made_by_a_run(path: str) -> bool:
+    """Make the folder, or say whether the list has it. False where it cannot be made either."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return _identity(path) in _listed()
+    except OSError:
+        return False
+    os.makedirs(cache_home(), mode=0o700, exist_ok=True)
+    with open(os.path.join(cache_home(), LIST), "a") as file:
+        file.write(f"{_identity(path)} {path}\n")
+    return True
+
+
+def _identity(path: str) -> str:
+    found = os.lstat(path)
+    return f"{found.st_dev}:{found.st_ino}"
+
+
+def _listed() -> set[str]:
+    try:
+        with open(os.path.join(cache_home(), LIST)) as file:
+            return {line.split(" ", 1)[0] for line in file}
+    except OSError:
+        return set()

@@ -1,0 +1,77 @@
+"""`install`: torch and the modules of a process as a script for torch_npu wants them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import torch
+
+from kernelmill.backend import get_npu_backend
+from kernelmill.compat.devices import NAME, map_devices
+from kernelmill.compat.folders import propose_settings
+from kernelmill.compat.modules import install_modules
+from kernelmill.core.errors import InputError
+
+_UNNAMED = "privateuseone"
+_STARTED = os.path.join(os.path.dirname(__file__), "started")
+"""Modules that Python finds in processes which multiprocessing starts, and which call `install`."""
+
+
+@cache
+def install() -> None:
+    """Have `torch_npu` and `torchair` in this process, with the CPU as the device "npu".
+
+    It changes torch for the whole process and cannot be undone. To be called before a script
+    imports them. InputError where the real torch_npu, or another backend, is there already.
+    """
+    taken = torch._C._get_privateuse1_backend_name()
+    if taken != _UNNAMED:
+        raise InputError(
+            f"torch has the device {taken!r} of another package already: kernelmill runs scripts "
+            "for torch_npu in a process that has not imported it"
+        )
+    propose_settings()
+    torch.utils.rename_privateuse1_backend(NAME)
+    install_modules()
+    map_devices()
+    _map_others()
+    sys.path.append(_STARTED)
+
+
+def _map_others() -> None:
+    """Torch's functions that take the name of a backend, or ask what accelerator there is."""
+    torch_names: Any = torch
+    # There is none whose streams Dynamo, autograd or a DataLoader would have to wait for.
+    torch_names.accelerator.is_available = lambda: False
+    torch_names.accelerator.current_accelerator = lambda check_available=False: None
+    torch_names.accelerator.device_count = lambda: 0
+    original = torch.compile
+
+    @wraps(original)
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("backend") == NAME:
+            kwargs["backend"] = get_npu_backend()
+        return original(*args, **kwargs)
+
+    torch_names.compile = compile
+    if torch.distributed.is_available():
+        for name in ("init_process_group", "new_group"):
+            function = getattr(torch.distributed, name)
+            setattr(torch.distributed, name, _without_hccl(function))
+
+
+def _without_hccl(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Ranks talk through Gloo: HCCL is for NPUs."""
+
+    @wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        args = tuple("gloo" if arg == "hccl" else arg for arg in args)
+        if kwargs.get("backend") == "hccl":
+            kwargs["backend"] = "gloo"
+        return original(*args, **kwargs)
+
+    return call

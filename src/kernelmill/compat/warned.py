@@ -1,0 +1,14 @@
+"""Warnings about what exists in TorchAir and means nothing here, once for each."""
+
+from __future__ import annotations
+
+import warnings
+
+_named: set[str] = set()
+
+
+def warn_once(name: str, reason: str) -> None:
+    """A UserWarning the first time for each name."""
+    if name not in _named:
+        _named.add(name)
+        warnings.warn(f"{name} has no effect here: {reason}", UserWarning, stacklevel=3)
