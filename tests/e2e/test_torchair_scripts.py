@@ -178,6 +178,14 @@ def test_exit_codes_and_tracebacks_are_those_of_python(run: Run) -> None:
     assert run("exits", "none").out == f"torchair {[str(script), 'none']} True None\n"
 
 
+def test_a_folder_that_no_run_made_is_not_used(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "kernel_meta").mkdir()
+    ran = run("exits", "none")
+    assert ran.code == 0
+    assert "kernel_meta is not used, since it was not made by `kernelmill run`" in ran.err
+    assert ".torchair_cache is not used" not in ran.err
+
+
 def test_processes_that_a_script_spawns_have_it_too(run: Run) -> None:
     ran = run("spawned")
     assert ran.code == 0, ran.err

@@ -12,12 +12,13 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli import aot, cache, calibrate, gears, lower, static
+from kernelmill.cli import aot, cache, calibrate, gears, lower, run, static
 from kernelmill.cli.output import EXIT_CODES, FINE, READER_GONE, REFUSED, USER_CODE
 from kernelmill.core.errors import KernelmillError, UserCodeError
 from kernelmill.core.version import VERSION
 
 COMMANDS = (
+    run.add,
     cache.add,
     aot.add,
     gears.add,

@@ -102,7 +102,7 @@ def _map_methods() -> None:
             result = original_to(self, *args, **kwargs)
             return result if kept or result is not self else _there(_copied(self))
         result = original_to(self, *args, **kwargs)
-        left = device == CPU and isinstance(device, str) and result is self
+        left = isinstance(device, str) and device == CPU and result is self
         return _copied(self) if left and _is_plain(self) else result
 
     @wraps(original_cpu)

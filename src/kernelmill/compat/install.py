@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from datetime import timedelta
 from functools import cache, wraps
 from typing import Any
 
 import torch
+from torch.utils.backend_registration import rename_privateuse1_backend
 
 from kernelmill.backend import get_npu_backend
 from kernelmill.compat.devices import NAME, map_devices
@@ -35,7 +36,7 @@ def install() -> None:
             "for torch_npu in a process that has not imported it"
         )
     propose_settings()
-    torch.utils.rename_privateuse1_backend(NAME)
+    rename_privateuse1_backend(NAME)
     install_modules()
     map_devices()
     _map_others()
@@ -58,20 +59,10 @@ def _map_others() -> None:
         return original(*args, **kwargs)
 
     torch_names.compile = compile
-    if torch.distributed.is_available():
-        for name in ("init_process_group", "new_group"):
-            function = getattr(torch.distributed, name)
-            setattr(torch.distributed, name, _without_hccl(function))
+    if torch.distributed.is_available() and torch.distributed.is_gloo_available():
+        torch.distributed.Backend.register_backend("hccl", _gloo, devices=["cpu"])
 
 
-def _without_hccl(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Ranks talk through Gloo: HCCL is for NPUs."""
-
-    @wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        args = tuple("gloo" if arg == "hccl" else arg for arg in args)
-        if kwargs.get("backend") == "hccl":
-            kwargs["backend"] = "gloo"
-        return original(*args, **kwargs)
-
-    return call
+def _gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    """The process group behind the name "hccl"."""
+    return torch.distributed.ProcessGroupGloo(store, rank, size, timeout=timeout)

@@ -28,8 +28,8 @@ class _Loader(SourceFileLoader):
 def run_script(path: str, arguments: Sequence[str] = ()) -> int:
     """Run the script as `__main__`; the exit code.
 
-    `sys.argv`, `sys.path[0]` and `__main__` are the script's from here on. Its SystemExit passes;
-    another exception is shown by `sys.excepthook`, from the script's first line on.
+    `sys.argv`, `sys.path[0]` and `__main__` are the script's from here on. What it raises is shown
+    by `sys.excepthook`, from the script's first line on.
     ConfigPathError where there is no such file.
     """
     if not os.path.isfile(path):
@@ -48,13 +48,21 @@ def run_script(path: str, arguments: Sequence[str] = ()) -> int:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     try:
         loader.exec_module(module)
-    except SystemExit:
-        raise
+    except SystemExit as end:
+        return _exit_code(end.code)
     except BaseException as error:
         error.__traceback__ = _from_script(error.__traceback__, full)
         sys.excepthook(type(error), error, error.__traceback__)
         return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
+
+
+def _exit_code(code: object) -> int:
+    """What Python makes of the argument of `sys.exit`."""
+    if code is None or isinstance(code, int):
+        return code or 0
+    print(code, file=sys.stderr)
+    return 1
 
 
 def _from_script(traceback: TracebackType | None, script: str) -> TracebackType | None:
