@@ -10,12 +10,13 @@ from typing import Generic, Self, TypeVar
 
 from kernelmill.core.dim import Dim, ceildiv, minimum
 from kernelmill.kernel.ir import SCRATCH, Value
+from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.elements.views import ravel
 from kernelmill.lower.emit.context import EmitContext
 from kernelmill.lower.emit.panels import panel_index
 from kernelmill.lower.templates.matmul.blocked_tiles import BlockedTiles, ScratchLayout
-from kernelmill.lower.templates.matmul.spec import Contraction
+from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from kernelmill.lower.templates.matmul.tile_grid import TaskPlace, TileGrid
 
 ScheduleT = TypeVar("ScheduleT", bound=TileGrid)
@@ -48,6 +49,14 @@ class ContractionContext(EmitContext, Generic[ScheduleT]):
     def first_row_tile(self) -> Dim:
         """The task's first tile along m."""
         return self.row_block * self.schedule.row_tiles
+
+    def zero_beyond(self, operand: Operand, value: Value, lane: Lane) -> Value:
+        """A vector of an operand along k, with zeros in lanes beyond the last one: what is computed
+        there, such as what a padding is filled with, may be infinite."""
+        if lane.mask is None or operand.direct:
+            return value
+        zero = 0.0 if value.type.dtype.is_float else 0
+        return self.builder.op("select", lane.mask, value, zero)
 
     @contextmanager
     def row_tiles(self) -> Generator[Dim]:

@@ -133,8 +133,10 @@ def _dot_products(context: InnerProductContext, depth: Depth, columns: list[Dim]
     def step(k: Dims, sums: list[Value]) -> list[Value]:
         lane = context.masked(size - k[-1], size)
         along = (*k[:-1], k[-1] + context.lane.index)
-        rows = [load_a(builder, context.batch, m, along, lane) for m in range(schedule.rows)]
-        others = [load_b(builder, context.batch, n, along, lane) for n in columns]
+        loaded = [load_a(builder, context.batch, m, along, lane) for m in range(schedule.rows)]
+        rows = [context.zero_beyond(spec.a, value, lane) for value in loaded]
+        loaded = [load_b(builder, context.batch, n, along, lane) for n in columns]
+        others = [context.zero_beyond(spec.b, value, lane) for value in loaded]
         products = [(row, other) for row in rows for other in others]
         return [
             tile.multiply_add(builder, row, other, sum)

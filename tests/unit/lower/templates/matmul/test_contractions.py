@@ -70,6 +70,19 @@ def test_operands_are_read_through_views() -> None:
     check(made, whole(F32, 12, 21), whole(F32, 12, 10), targets=OLDER, interpret=True)
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_what_pads_an_operand_beyond_the_last_k_does_not_count(side: int) -> None:
+    """Infinity times the zeros of lanes that are masked off."""
+
+    def build(b: GraphBuilder, *operands: Value) -> Value:
+        padded = b.emit("pad", operands[side], low=(1, 0), high=(0, 0), value=float("inf"))
+        x, y = (padded if n == side else operand for n, operand in enumerate(operands))
+        return b.emit("matmul", x, b.emit("permute", y, dims=(1, 0)))
+
+    made = graph(build, (F32, (2, 21)), (F32, (2, 21)))
+    check(made, whole(F32, 2, 21) + 5, whole(F32, 2, 21) + 5)
+
+
 def test_a_prologue_of_casts_and_an_epilogue_in_another_dtype() -> None:
     def build(b: GraphBuilder, x: Value, y: Value) -> list[Value]:
         sums = b.emit("matmul", b.emit("cast", x, dtype=F32), b.emit("cast", y, dtype=F32))
