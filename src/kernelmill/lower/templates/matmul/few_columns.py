@@ -1,0 +1,238 @@
+"""Few columns, as of a head with some classes: sums run along k, then across the lanes.
+
+Vectors along n would have most of their lanes beyond the last column.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, minimum, mod
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
+from kernelmill.lower.emit.access import Along, contiguity
+from kernelmill.lower.emit.context import LINE_BYTES
+from kernelmill.lower.emit.depth import Depth, for_each_k
+from kernelmill.lower.emit.microkernel import Tile
+from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.panels import panel_index
+from kernelmill.lower.schedule.tile_cost import tile_ns
+from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
+from kernelmill.lower.templates.matmul.context import ContractionContext
+from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pack_panels
+from kernelmill.lower.templates.matmul.spec import Contraction, loader
+from kernelmill.lower.templates.matmul.store import store_tile
+from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
+from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
+
+_MOST_ROWS = 8
+"""Rows of a tile: more would not be read faster."""
+
+_KEPT = 3
+"""Registers that are no sums and no columns: A's vector, a mask, and one to spare."""
+
+_ACROSS = 11.0
+"""Vector operations for adding up the lanes of a sum and putting it into scratch."""
+
+_BROADCAST_ROWS = 8
+"""Rows of the register tile that such products would have with vectors along n."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """A constant B as one column after the other, which is how a linear layer has its weights."""
+
+    def pack(self, product: Packable) -> PackedWeights:
+        """B, if it is the same for every batch index."""
+        roles = product.roles
+        b = pack_panels(
+            product.context, roles.b, roles.b_index, roles.n, roles, 1, product.unit
+        )  # fmt: skip
+        return PackedWeights(b=b, packing=self)
+
+
+@dataclass(frozen=True)
+class FewColumns(TileSchedule):
+    """All columns of C by some rows at a time; no operand is copied.
+
+    lanes      elements of a vector, along k in the sums and along n in results
+    rows       rows of a tile
+    columns    all of n, no more than a vector has
+    use_fma    the processor multiplies and adds in one instruction
+    work       estimated nanoseconds of all tasks on one core
+    row_tiles  tiles that one task computes
+    """
+
+    lanes: int
+    rows: int
+    columns: int
+    use_fma: bool
+    work: Dim
+    row_tiles: int = 1
+
+    any_rows = True
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of columns of a tile."""
+        return 1
+
+    @property
+    def width(self) -> int:
+        """Columns of a tile in scratch."""
+        return self.lanes
+
+    @property
+    def column_tiles(self) -> int:
+        """A task's tiles along n."""
+        return 1
+
+    def scratch_bytes(self, spec: Contraction) -> Dim:
+        """A thread's scratch: one tile of sums."""
+        return part_count(self.rows * self.lanes * spec.accumulate.bytes, LINE_BYTES) * LINE_BYTES
+
+    @classmethod
+    def plan(
+        cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
+    ) -> FewColumns | None:
+        """Where both operands have vectors along k, and these are worth it."""
+        columns, lanes = spec.n, machine.isa.lanes(spec.accumulate)
+        packed = isinstance(spec.b.layout, Columns)
+        if not isinstance(columns, int) or not (packed or _reads_along_k(spec)):
+            return None
+        rows = _rows(spec.m, columns, machine)
+        sizes = ProductSizes.of(spec)
+        if not packed and not _pays(sizes, columns, machine):
+            return None
+        tile = _tile_ns(sizes, rows, columns, machine)
+        bytes = rows * size_hint(spec.depth) * spec.accumulate.bytes
+
+        def task_ns(row_tiles: int, _: int) -> float:
+            return row_tiles * (tile + machine.streaming(bytes)) + machine.task_ns
+
+        row_tiles, _ = choose_tasks(spec, (rows, lanes), task_ns, candidate)
+        use_fma = machine.isa.has_fma and spec.accumulate.is_float
+        work = estimated_work(spec, lanes, machine)
+        return cls(lanes, rows, columns, use_fma, work, row_tiles)
+
+    @classmethod
+    def layout(
+        cls, product: Packable, machine: Machine, candidate: ContractionCandidate
+    ) -> Columns | None:
+        """One column after the other, where B is constant and this schedule will be the one."""
+        roles, sizes, unit = product.roles, product.sizes, product.unit
+        special = product.grouped or product.computes_b or unit.rows > 1 or unit.group == 4
+        if special or not isinstance(sizes.n, int) or not product.context.is_constant(roles.b):
+            return None
+        if not _pays(sizes, sizes.n, machine):
+            return None
+        where = roles.a, roles.a_index, roles.batch, roles.m, roles.k
+        along, _ = contiguity(*where, product.context.stored)
+        return Columns() if along is Along.K else None
+
+    def emit(self, place: TaskPlace) -> None:
+        """All of a task's tiles."""
+        context = ContractionContext.at(place, self)
+        depth = Depth.whole(place.spec.k)
+        with context.row_tiles() as row:
+            _sum_tile(context, depth, row)
+            store_tile(context, row, 0, 0)
+
+
+# ---- the cost model -------------------------------------------------------------------------
+
+
+def _reads_along_k(spec: Contraction) -> bool:
+    """Whether vectors along k are neighbours in memory on both sides, neither of them packed."""
+    special = spec.rows is not None or spec.group == 4 or spec.unit.rows > 1 or spec.b.panelled
+    loose = spec.a.packed is None and spec.b.packed is None and spec.b.source is None
+    along = spec.a.contiguous_along is Along.K and spec.b.contiguous_along is Along.K
+    return loose and along and not special
+
+
+def _rows(m: Dim, columns: int, machine: Machine) -> int:
+    """Rows of a tile: the cheapest for each row that registers have room for."""
+    room = machine.isa.vector_registers - columns - _KEPT
+    most = min(_MOST_ROWS, max(1, room // max(columns, 1)), max(1, size_hint(m)))
+    return min(range(most, 0, -1), key=lambda rows: tile_ns(rows, columns, machine) / rows)
+
+
+def _pays(sizes: ProductSizes, columns: int, machine: Machine) -> bool:
+    """Whether a row takes less time than with vectors along n."""
+    lanes, room = machine.isa.lanes(sizes.accumulate), machine.isa.vector_registers
+    if not 1 < columns < lanes or columns + 1 + _KEPT > room:
+        return False
+    rows, depth = _rows(sizes.m, columns, machine), size_hint(sizes.depth)
+    broadcast = min(_BROADCAST_ROWS, max(1, size_hint(sizes.m)))
+    along_n = depth * tile_ns(broadcast, 1, machine) / broadcast
+    return depth >= lanes and _tile_ns(sizes, rows, columns, machine) / rows < along_n
+
+
+def _tile_ns(sizes: ProductSizes, rows: int, columns: int, machine: Machine) -> float:
+    """Nanoseconds of a tile: its products, adding up lanes, and columns that come anew for each
+    tile where they do not stay in the first cache."""
+    depth, dtype = size_hint(sizes.depth), sizes.accumulate
+    products = part_count(depth, machine.isa.lanes(dtype)) * tile_ns(rows, columns, machine)
+    bytes = columns * depth * dtype.bytes
+    brought = 0.0 if machine.level(bytes) == "l1" else machine.passing(bytes)
+    return products + machine.time(_ACROSS * rows * columns, {}) + brought
+
+
+# ---- the code -------------------------------------------------------------------------------
+
+
+def _sum_tile(context: ContractionContext[FewColumns], depth: Depth, tile: Dim) -> None:
+    """All columns of a tile's rows, into scratch; rows past the end are the last one again."""
+    builder, schedule, spec = context.builder, context.schedule, context.spec
+    first = tile * schedule.rows
+    even = mod(spec.m, schedule.rows) == 0
+    rows = [first + i for i in range(schedule.rows)]
+    if not even:
+        rows = [minimum(row, spec.m - 1) for row in rows]
+    shape = Tile(
+        schedule.rows, schedule.columns, schedule.lanes, context.dtype, schedule.use_fma, spec.unit
+    )
+    load_a, size = loader(spec.a), depth.axes[-1]
+
+    def step(k: Dims, sums: list[Value]) -> list[Value]:
+        lane = context.masked(size - k[-1], size)
+        along = (*k[:-1], k[-1] + context.lane.index)
+        columns = [_column(context, n, depth, k, lane) for n in range(schedule.columns)]
+        added: list[Value] = []
+        for i, row in enumerate(rows):
+            a = load_a(builder, context.batch, row, along, lane)
+            a = context.zero_beyond(spec.a, a, lane)
+            for n, column in enumerate(columns):
+                known = sums[i * schedule.columns + n]
+                added.append(shape.multiply_add(builder, a, column, known))
+        return added
+
+    initial = [context.zeros()] * (schedule.rows * schedule.columns)
+    sums = for_each_k(builder, depth, initial, step, schedule.lanes)
+    for number, value in enumerate(sums):
+        row, column = divmod(number, schedule.columns)
+        context.write(row * schedule.width + column, builder.op("reduce_add", value))
+
+
+def _column(
+    context: ContractionContext[FewColumns], n: int, depth: Depth, k: Dims, lane: Lane
+) -> Value:
+    """A vector of column n of B, from k on."""
+    builder, spec, lanes = context.builder, context.spec, context.schedule.lanes
+    name, group = spec.b.packed, spec.group
+    if name is None:
+        along = (*k[:-1], k[-1] + lane.index)
+        value = loader(spec.b)(builder, context.batch, n, along, lane)
+        return context.zero_beyond(spec.b, value, lane)
+    mask = lane.mask
+    if mask is not None and group > 1:
+        left = builder.index((depth.axes[-1] - k[-1]) * group)
+        mask = builder.op("lane_mask", left, lanes=lanes * group)
+    dtype, at = context.packed_dtype(name), panel_index(n, depth.number(k), spec.depth, 1)
+    value = builder.load(name, at * group, dtype, lanes * group, mask)
+    if group > 1:
+        return builder.op("bitcast", value, dtype=spec.element, lanes=lanes)
+    return value if dtype == context.dtype else builder.op("cast", value, dtype=context.dtype)
