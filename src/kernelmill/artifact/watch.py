@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import getitem, is_
 from typing import Any
 
@@ -17,11 +17,13 @@ import torch
 
 from kernelmill.artifact.manifest import CodeUse, Guard
 from kernelmill.artifact.paths import MISSING, Roots, Tree
+from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.layout import WatchKind
 from kernelmill.runtime.object_layout import dict_of, has_versions, version_of
 from kernelmill.runtime.quick import (
     Row,
     class_row,
+    count_row,
     order_row,
     size_row,
     space_row,
@@ -46,6 +48,7 @@ class Watch:
         self._spaces: dict[int, Place] = {}
         self._orders: dict[int, tuple[type, tuple[type, ...]]] = {}
         self._busy: set[int] = set()
+        self._told: set[int] = set()
         self._tensors: list[Place] = []
         for number, value in enumerate(values):
             if value is not MISSING and not isinstance(value, torch.Tensor):
@@ -173,40 +176,58 @@ class Watch:
     def rows(self) -> list[Row] | None:
         """The same for the native watch; None when something has moved in between.
 
-        A dict is watched by its version, one that changes often by what it has under its keys.
+        A dict is watched as a whole, one that changes often by what it has under its keys.
         """
-        versions: dict[int, Row] = {}
+        whole: dict[int, dict[Any, Any]] = {}
         found: list[Row] = []
+        log = change_log()
+        as_whole = has_versions() or log is not None
         tensors = ((owner, key, id(owner[key])) for owner, key in self._tensors)
         placed = zip(*self._places[:2], map(id, self._places[2]), strict=True)
         absent = ((space, name, 0) for space, name in self._absent.values())
         for owner, key, expected in (*placed, *tensors, *absent):
             if isinstance(owner, dict):
-                if self._by_version(owner):
-                    entries: dict[Any, Any] = owner
-                    versions[id(owner)] = version_row(entries)
+                entries: dict[Any, Any] = owner
+                if as_whole and id(entries) not in self._busy:
+                    whole[id(entries)] = entries
                 else:
-                    found.append((WatchKind.DICT_ITEM, owner, key, hash(key), expected))
+                    found.append((WatchKind.DICT_ITEM, entries, key, hash(key), expected))
             elif isinstance(owner, list):
                 found.append((WatchKind.LIST_ITEM, owner, None, key, expected))
-        sized = (owner for owner, _ in self._sized.values() if id(owner) not in versions)
+        sized = (owner for owner, _ in self._sized.values() if id(owner) not in whole)
         found += map(size_row, sized)
         found += [class_row(value) for value, _ in self._kinds.values()]
-        spaces = (space_row(owner) for owner, _ in self._spaces.values())
+        spaces = [space_row(owner) for owner, _ in self._spaces.values()]
         found += [row for row in spaces if row is not None]
-        found += [order_row(kind) for kind, _ in self._orders.values()]
+        kinds = [kind for kind, _ in self._orders.values()]
         # Versions first, then a look: what another thread changes in between is seen by one.
-        rows = [*versions.values(), *found]
-        return rows if self.unchanged() else None
+        rows = [*self._watch_whole(log, whole, kinds), *found]
+        rows += [order_row(kind) for kind in kinds if id(kind) not in self._told]
+        return rows if None not in spaces and self.unchanged() else None
 
-    def _by_version(self, owner: Any) -> bool:
-        return has_versions() and id(owner) not in self._busy
+    def _watch_whole(
+        self, log: ChangeLog | None, dicts: Mapping[int, dict[Any, Any]], kinds: Sequence[type]
+    ) -> list[Row]:
+        """Watch dicts by their versions, or by a log of changes; and classes too as far as that
+        tells of them."""
+        self._told = set()
+        if log is None:
+            return [*map(version_row, dicts.values())]
+        for owner in dicts.values():
+            log.watch_dict(owner)
+        told = [id(k) for k in kinds if id(k) not in self._busy and log.watch_class(k)]
+        self._told = {*dicts, *told}
+        return [count_row(log)]
 
     def note_moved(self, rows: Sequence[Row]) -> None:
-        """Dicts whose version is not that of `rows` any more change often."""
+        """What has changed since these rows were made changes often."""
+        log = change_log()
+        counted = None if log is None else log.place[0]
         for kind, owner, _, _, expected in rows:
             if kind == WatchKind.VERSION and version_of(owner) != expected:
                 self._busy.add(id(owner))
+            elif log is not None and owner is counted:
+                self._busy |= self._told & log.since(expected)
 
 
 def place_of(owner: Any, step: Sequence[Any]) -> Place | None:

@@ -12,7 +12,8 @@
     ├── UnsupportedError    a stage cannot carry this; its caller falls back to ATen
     ├── VerificationError   an IR broke its own rules; names the pass that broke it
     ├── CodegenError        LLVM refused what we generated
-    └── StoreError          the compiled-kernel folder cannot be trusted or used
+    ├── StoreError          the compiled-kernel folder cannot be trusted or used
+    └── InterpreterError    this build of Python cannot run it (also an ImportError)
 
 A message says what is wrong, where, and what to do about it.
 """
@@ -78,3 +79,7 @@ class CodegenError(KernelmillError):
 
 class StoreError(KernelmillError):
     """The folder of compiled kernels cannot be trusted or used. The message says how to fix it."""
+
+
+class InterpreterError(KernelmillError, ImportError):
+    """This build of Python cannot run kernelmill: `import kernelmill` raises it."""

@@ -1,5 +1,6 @@
 ; Made by `python -m tools.native_entry` from native/executor.c: edit that.
 
+%struct.Changes = type { i64, i64, i64, i64, ptr }
 %struct.InputRecord = type { i64, i64, i32, i32, ptr }
 %struct.TVMFFIAny = type { i32, %union.anon, %union.anon.0 }
 %union.anon = type { i32 }
@@ -15,6 +16,44 @@
 %struct.EdgeRecord = type { ptr, i64, ptr }
 %struct.PackedRecord = type { i64, ptr }
 %struct.ArenaRecord = type { i64, i64 }
+
+@km_changes = external local_unnamed_addr global %struct.Changes, align 8
+
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_dict_changed(i32 noundef %0, ptr noundef %1, ptr nocapture noundef readnone %2, ptr nocapture noundef readnone %3) local_unnamed_addr #0 {
+  %5 = load ptr, ptr getelementptr inbounds (i8, ptr @km_changes, i64 32), align 8
+  %6 = load i64, ptr @km_changes, align 8
+  %7 = add i64 %6, 1
+  store i64 %7, ptr @km_changes, align 8
+  %8 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 24), align 8
+  %9 = srem i64 %6, %8
+  %10 = getelementptr ptr, ptr %5, i64 %9
+  store ptr %1, ptr %10, align 8
+  %11 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 8), align 8
+  %12 = trunc i64 %11 to i32
+  %13 = tail call i32 @PyDict_Unwatch(i32 noundef %12, ptr noundef %1) #11
+  ret i32 0
+}
+
+declare i32 @PyDict_Unwatch(i32 noundef, ptr noundef) local_unnamed_addr #1
+
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_type_changed(ptr noundef %0) local_unnamed_addr #0 {
+  %2 = load ptr, ptr getelementptr inbounds (i8, ptr @km_changes, i64 32), align 8
+  %3 = load i64, ptr @km_changes, align 8
+  %4 = add i64 %3, 1
+  store i64 %4, ptr @km_changes, align 8
+  %5 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 24), align 8
+  %6 = srem i64 %3, %5
+  %7 = getelementptr ptr, ptr %2, i64 %6
+  store ptr %0, ptr %7, align 8
+  %8 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 16), align 8
+  %9 = trunc i64 %8 to i32
+  %10 = tail call i32 @PyType_Unwatch(i32 noundef %9, ptr noundef %0) #11
+  ret i32 0
+}
+
+declare i32 @PyType_Unwatch(i32 noundef, ptr noundef) local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
 define noundef i32 @km_admit(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
@@ -425,10 +464,10 @@ define noundef i32 @km_call(ptr nocapture noundef readnone %0, ptr nocapture nou
 }
 
 ; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite)
-declare void @llvm.lifetime.start.p0(i64 immarg, ptr nocapture) #1
+declare void @llvm.lifetime.start.p0(i64 immarg, ptr nocapture) #2
 
 ; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite)
-declare void @llvm.lifetime.end.p0(i64 immarg, ptr nocapture) #1
+declare void @llvm.lifetime.end.p0(i64 immarg, ptr nocapture) #2
 
 ; Function Attrs: nounwind uwtable(sync)
 define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
@@ -1268,7 +1307,7 @@ define noundef i32 @km_unmoved(ptr nocapture noundef readnone %0, ptr nocapture 
 }
 
 ; Function Attrs: nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
-define noundef i32 @km_digest(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #2 {
+define noundef i32 @km_digest(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #3 {
   %5 = alloca <16 x i64>, align 128
   %6 = getelementptr inbounds i8, ptr %1, i64 8
   %7 = load ptr, ptr %6, align 8
@@ -1355,10 +1394,10 @@ define noundef i32 @km_repeat(ptr nocapture noundef readnone %0, ptr nocapture n
 }
 
 ; Function Attrs: mustprogress nocallback nofree nounwind willreturn memory(argmem: write)
-declare void @llvm.memset.p0.i64(ptr nocapture writeonly, i8, i64, i1 immarg) #3
+declare void @llvm.memset.p0.i64(ptr nocapture writeonly, i8, i64, i1 immarg) #4
 
 ; Function Attrs: mustprogress nocallback nofree nounwind willreturn memory(argmem: readwrite)
-declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg) #4
+declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg) #5
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef readonly %1, ptr noundef %2) unnamed_addr #0 {
@@ -1792,24 +1831,24 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
 }
 
 ; Function Attrs: nounwind
-declare i32 @ioctl(i32 noundef, i64 noundef, ...) local_unnamed_addr #5
+declare i32 @ioctl(i32 noundef, i64 noundef, ...) local_unnamed_addr #6
 
 ; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite)
-declare void @llvm.prefetch.p0(ptr nocapture readonly, i32 immarg, i32 immarg, i32 immarg) #6
+declare void @llvm.prefetch.p0(ptr nocapture readonly, i32 immarg, i32 immarg, i32 immarg) #7
 
-declare i32 @aoti_torch_get_data_ptr(ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @aoti_torch_get_data_ptr(ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare i32 @aoti_torch_get_dim(ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @aoti_torch_get_dim(ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare i32 @aoti_torch_get_dtype(ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @aoti_torch_get_dtype(ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare i32 @aoti_torch_get_sizes(ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @aoti_torch_get_sizes(ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare i32 @aoti_torch_get_strides(ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @aoti_torch_get_strides(ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef) local_unnamed_addr #7
+declare i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef) local_unnamed_addr #1
 
-declare i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef) local_unnamed_addr #7
+declare i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef) local_unnamed_addr #1
 
 ; Function Attrs: nofree nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
 define internal fastcc zeroext i1 @same_contents(ptr nocapture noundef readonly %0) unnamed_addr #8 {
@@ -1916,9 +1955,9 @@ define internal fastcc zeroext i1 @same_contents(ptr nocapture noundef readonly 
   ret i1 %75
 }
 
-declare ptr @PyTuple_GetItem(ptr noundef, i64 noundef) local_unnamed_addr #7
+declare ptr @PyTuple_GetItem(ptr noundef, i64 noundef) local_unnamed_addr #1
 
-declare void @GOMP_parallel(ptr noundef, ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #7
+declare void @GOMP_parallel(ptr noundef, ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal void @run_driver(ptr nocapture noundef readonly %0) #0 {
@@ -1967,42 +2006,42 @@ define internal void @run_tasks(ptr nocapture noundef readonly %0) #0 {
   ret void
 }
 
-declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #7
+declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #1
 
-declare i32 @omp_get_thread_num() local_unnamed_addr #7
+declare i32 @omp_get_thread_num() local_unnamed_addr #1
 
-declare i32 @omp_get_num_threads() local_unnamed_addr #7
+declare i32 @omp_get_num_threads() local_unnamed_addr #1
 
-declare ptr @_ZN2at13globalContextEv() local_unnamed_addr #7
+declare ptr @_ZN2at13globalContextEv() local_unnamed_addr #1
 
-declare i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef) local_unnamed_addr #7
+declare i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef) local_unnamed_addr #1
 
-declare i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef) local_unnamed_addr #7
+declare i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef) local_unnamed_addr #1
 
-declare i32 @_ZN3c108GradMode10is_enabledEv() local_unnamed_addr #7
+declare i32 @_ZN3c108GradMode10is_enabledEv() local_unnamed_addr #1
 
-declare i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() local_unnamed_addr #7
+declare i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() local_unnamed_addr #1
 
-declare i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() local_unnamed_addr #7
+declare i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() local_unnamed_addr #1
 
-declare i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() local_unnamed_addr #7
+declare i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() local_unnamed_addr #1
 
-declare i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef) local_unnamed_addr #7
+declare i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef) local_unnamed_addr #1
 
-declare i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #7
+declare i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #1
 
-declare i32 @fegetmode(ptr noundef) local_unnamed_addr #7
+declare i32 @fegetmode(ptr noundef) local_unnamed_addr #1
 
-declare ptr @_PyDict_GetItem_KnownHash(ptr noundef, ptr noundef, i64 noundef) local_unnamed_addr #7
+declare ptr @_PyDict_GetItem_KnownHash(ptr noundef, ptr noundef, i64 noundef) local_unnamed_addr #1
 
-declare i64 @PyLong_AsLongLongAndOverflow(ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i64 @PyLong_AsLongLongAndOverflow(ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare i32 @PyDict_Next(ptr noundef, ptr noundef, ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @PyDict_Next(ptr noundef, ptr noundef, ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare ptr @_PyObject_GetDictPtr(ptr noundef) local_unnamed_addr #7
+declare ptr @_PyObject_GetDictPtr(ptr noundef) local_unnamed_addr #1
 
 ; Function Attrs: nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
-define internal fastcc noundef zeroext i1 @no_alias(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1) unnamed_addr #2 {
+define internal fastcc noundef zeroext i1 @no_alias(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1) unnamed_addr #3 {
   %3 = getelementptr inbounds i8, ptr %0, i64 48
   %4 = load i64, ptr %3, align 8
   %5 = getelementptr inbounds i8, ptr %0, i64 136
@@ -2111,17 +2150,17 @@ define internal fastcc noundef zeroext i1 @no_alias(ptr nocapture noundef readon
   ret i1 %74
 }
 
-declare i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef) local_unnamed_addr #7
+declare i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef) local_unnamed_addr #1
 
-declare i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef) local_unnamed_addr #7
+declare i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef) local_unnamed_addr #1
 
-declare i32 @aoti_torch_get_device_type(ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @aoti_torch_get_device_type(ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare i32 @aoti_torch_get_layout(ptr noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @aoti_torch_get_layout(ptr noundef, ptr noundef) local_unnamed_addr #1
 
-declare void @Py_IncRef(ptr noundef) local_unnamed_addr #7
+declare void @Py_IncRef(ptr noundef) local_unnamed_addr #1
 
-declare i32 @PyList_SetItem(ptr noundef, i64 noundef, ptr noundef) local_unnamed_addr #7
+declare i32 @PyList_SetItem(ptr noundef, i64 noundef, ptr noundef) local_unnamed_addr #1
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
 declare i64 @llvm.smin.i64(i64, i64) #9
@@ -2130,13 +2169,13 @@ declare i64 @llvm.smin.i64(i64, i64) #9
 declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
 
 attributes #0 = { nounwind "no-jump-tables"="true" "no-trapping-math"="true" }
-attributes #1 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite) }
-attributes #2 = { nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
-attributes #3 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: write) }
-attributes #4 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: readwrite) }
-attributes #5 = { nounwind "no-trapping-math"="true" }
-attributes #6 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
-attributes #7 = { "no-trapping-math"="true" }
+attributes #1 = { "no-trapping-math"="true" }
+attributes #2 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite) }
+attributes #3 = { nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
+attributes #4 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: write) }
+attributes #5 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: readwrite) }
+attributes #6 = { nounwind "no-trapping-math"="true" }
+attributes #7 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
 attributes #8 = { nofree nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
 attributes #9 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
 attributes #10 = { nofree nounwind willreturn memory(argmem: read) }

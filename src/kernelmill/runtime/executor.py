@@ -20,6 +20,7 @@ from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.llvm_calls import inside_llvm
 from kernelmill.runtime import linker
+from kernelmill.runtime.layout import Changes
 
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _FOR_QUICK = (
@@ -46,6 +47,8 @@ _PYTHON_FOR_QUICK = (
     "PyList_SetItem",
     "Py_IncRef",
 )
+_PYTHON_FOR_WATCHERS = ("PyDict_Unwatch", "PyType_Unwatch")
+_WATCHERS = ("km_dict_changed", "km_type_changed")
 _ENTRIES = (
     "km_call",
     "km_admit",
@@ -63,6 +66,8 @@ _ENTRIES = (
 class Executor:
     """The entries, the first five as pairs: one that keeps the GIL and one that lets go of it. The
     others look at Python's objects, and keep it; without `has_quick` they must not be called.
+    `watchers` are the addresses of what CPython may call when a dict or a class has changed, which
+    is then noted in `changes`; 0 where CPython watches nothing.
 
     `threaded` is False when torch has no OpenMP runtime with the GNU interface: programs then run
     on the calling thread.
@@ -79,6 +84,8 @@ class Executor:
     settings: Any
     has_quick: bool
     threaded: bool
+    watchers: tuple[int, int]
+    changes: Changes
 
 
 @cache
@@ -93,11 +100,16 @@ def executor() -> Executor:
     if not threaded:
         # Never called: frames then allow one thread only.
         provided.update(dict.fromkeys(_OPENMP, 0))
-    code = linker.link(_ENTRIES, _image(), provided)
+    watching = {name: _python_function(name) or 0 for name in _PYTHON_FOR_WATCHERS}
+    changes = Changes()
+    provided.update(watching, km_changes=ctypes.addressof(changes))
+    code = linker.link((*_ENTRIES, *_WATCHERS), _image(), provided)
+    watchers = (code["km_dict_changed"], code["km_type_changed"])
     call, admit, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
     return Executor(
         call, admit, launch, repeat, digest, *(keeping for keeping, _ in quickest),
         has_quick=all(quickly.values()), threaded=threaded,
+        watchers=watchers if all(watching.values()) else (0, 0), changes=changes,
     )  # fmt: skip
 
 

@@ -297,6 +297,20 @@ class QuickTable(ctypes.Structure):
     )
 
 
+class Changes(ctypes.Structure):
+    """The changes so far of watched dicts and classes: `count` of them, and in the `last_count`
+    words at `last` the objects of the last ones, that of change n at n modulo their number. The
+    watchers are the numbers that CPython has given ours."""
+
+    _fields_ = (
+        ("count", word),
+        ("dict_watcher", word),
+        ("type_watcher", word),
+        ("last_count", word),
+        ("last", pointer),
+    )
+
+
 class FrameHeader(ctypes.Structure):
     """The memory of one call at a time; the addresses of all buffers come directly behind it.
 

@@ -60,7 +60,10 @@ def tuple_items() -> int:
 
 @cache
 def has_versions() -> bool:
-    """Whether a dict has a version that every change of it changes."""
+    """Whether a dict has a version that every change of it changes. From Python 3.12 on its word
+    says other things besides, and changes are told (changes.py)."""
+    if sys.version_info >= (3, 12):
+        return False
 
     class Sample:
         pass

@@ -1,8 +1,9 @@
 """Places x86-64 objects in memory: what the linker does for nearly all of them, without LLVM.
 
 LLVM's libraries take tens of milliseconds to load, and a kernel's object has little to link: code,
-constants, distances between the two, and calls of functions elsewhere. Those go through a stub and
-a slot with the address, behind the sections. Objects that ask for more are left to LLVM.
+constants, distances between the two, calls of functions elsewhere and addresses of data there. For
+each there is a slot with the address behind the sections, and a stub that jumps there. Objects that
+ask for more are left to LLVM.
 
 Format: ELF-64, little endian (System V ABI, "Object Files"; the relocations are those of its
 supplement for x86-64, section 4.4).
@@ -23,10 +24,14 @@ _WRITE, _ALLOC, _THREAD_LOCAL = 0x1, 0x2, 0x400
 _X86_64 = 62
 _SECTION, _SYMBOL, _RELOCATION = "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"
 _PC32, _PLT32 = 2, 4
+_GOT = (9, 41, 42)
+"""The distance to a word with an address: R_X86_64_GOTPCREL, GOTPCRELX and REX_GOTPCRELX."""
 _JUMP = b"\xff\x25"
 """jmp *(rip + the four bytes that follow)."""
 
 _STUB_BYTES = 16
+_ADDRESS_AT = 8
+"""Where in a stub its slot is."""
 
 
 class _TooMuch(Exception):
@@ -136,11 +141,13 @@ class _Object:
         for at in range(section[4], section[4] + section[5], struct.calcsize(_RELOCATION)):
             offset, info, addend = struct.unpack_from(_RELOCATION, self._image, at)
             kind, (name, place, value) = info & 0xFFFFFFFF, self._symbols[info >> 32]
-            if kind not in (_PC32, _PLT32):
+            if kind not in (_PC32, _PLT32, *_GOT) or (place and kind in _GOT):
                 raise _TooMuch
             target = self._at(place, value)
             if not place and kind == _PLT32:
                 target = self._slots[name]
+            elif kind in _GOT:
+                target = self._slots[name] + _ADDRESS_AT
             if target < 0:
                 raise _TooMuch
             struct.pack_into("<i", self._contents, base + offset, target + addend - base - offset)

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from kernelmill.plan.ir import Launch, TensorResult
+from kernelmill.runtime.changes import ChangeLog
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import (
     QuickTable,
@@ -59,6 +60,12 @@ Build = Callable[[list[Any], tuple[Any, ...]], Any]
 def version_row(owner: dict[Any, Any]) -> Row:
     """Watches everything in a dict, where `has_versions`."""
     return WatchKind.VERSION, owner, None, INNER_AT, version_of(owner)
+
+
+def count_row(log: ChangeLog) -> Row:
+    """Watches all that has been watched by a log of changes, from now on."""
+    owner, offset = log.place
+    return WatchKind.WORD, owner, None, offset, log.count
 
 
 def size_row(owner: Any) -> Row:

@@ -11,8 +11,9 @@ import pytest
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Roots, Tree
 from kernelmill.artifact.watch import Watch, place_of
+from kernelmill.runtime.changes import change_log
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.object_layout import supported
+from kernelmill.runtime.object_layout import has_versions, supported
 from kernelmill.runtime.quick import NativeWatch
 
 MODULE = types.ModuleType("kernelmill_watched_sample")
@@ -71,8 +72,12 @@ READS = (
 )
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
+@pytest.fixture(params=["whole", "one by one"])
+def watched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """Dicts are watched as a whole, and where this Python cannot, by what they have."""
+    if request.param == "one by one":
+        monkeypatch.setattr("kernelmill.artifact.watch.has_versions", lambda: False)
+        monkeypatch.setattr("kernelmill.artifact.watch.change_log", lambda: None)
     thing = fresh()
     MODULE.flag = True  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, MODULE_NAME, MODULE)
@@ -156,11 +161,16 @@ def test_what_was_not_read_may_change_again_and_again(
 def test_everything_has_a_native_row(watched: Watched) -> None:
     thing, watch, native = watched
     kinds = {row[0] for row in native.rows}
-    assert WatchKind.LIST_ITEM in kinds and (
-        WatchKind.VERSION in kinds or WatchKind.DICT_ITEM in kinds
-    )
+    assert WatchKind.LIST_ITEM in kinds and WatchKind.DICT_ITEM in kinds  # globals always
+    log = change_log()
+    one_by_one = sum(row[0] == WatchKind.DICT_ITEM for row in native.rows) > 1
+    counted = log is not None and not one_by_one
+    assert (WatchKind.VERSION in kinds) == (has_versions() and not one_by_one)
     owners = [row[1] for row in native.rows]
-    for owner in (vars(thing), thing.options, thing.listed, thing.names, vars(MODULE)):
+    assert any(log is not None and log.place[0] is one for one in owners) == counted
+    for owner in (vars(thing), thing.options):
+        assert any(owner is one for one in owners) != counted
+    for owner in (thing.listed, thing.names, vars(MODULE)):
         assert any(owner is one for one in owners)
     assert watch.place(0) is None and thing in owners  # the object itself: its class
 

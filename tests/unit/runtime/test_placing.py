@@ -55,6 +55,25 @@ def test_code_constants_and_calls_elsewhere() -> None:
         assert call(placed.addresses["second"], number) == expected + 100
 
 
+OUTSIDE = """
+@there = external global i64
+define i64 @next(i64 %by) {
+  %old = load i64, ptr @there
+  %new = add i64 %old, %by
+  store i64 %new, ptr @there
+  ret i64 %new
+}
+"""
+
+
+def test_data_elsewhere() -> None:
+    there = ctypes.c_int64(40)
+    placed = place(compile_text(OUTSIDE), ["next"], {"there": ctypes.addressof(there)})
+    assert placed is not None
+    add = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)(placed.addresses["next"])
+    assert (add(2), there.value) == (42, 42)
+
+
 def test_what_it_cannot_place_is_linked_by_llvm() -> None:
     image = compile_text(COUNTER)
     assert place(image, ["next"], {}) is None

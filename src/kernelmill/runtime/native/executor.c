@@ -16,6 +16,7 @@
 #include "arguments.c"
 #include "weights.c"
 #include "guards.c"
+#include "changes.c"
 
 static int return_int(TVMFFIAny *result, int64_t value) {
   *result = (TVMFFIAny){.type_index = kTVMFFIInt, .v_int64 = value};

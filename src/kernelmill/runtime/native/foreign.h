@@ -29,6 +29,8 @@ extern Object *_PyDict_GetItem_KnownHash(Object *dict, Object *key, int64_t hash
 extern Object **_PyObject_GetDictPtr(Object *object);
 extern int PyList_SetItem(Object *list, int64_t number, Object *item);
 extern void Py_IncRef(Object *object);
+extern int PyDict_Unwatch(int watcher, Object *dict); /* from 3.12 on, as is the next */
+extern int PyType_Unwatch(int watcher, Object *type);
 
 /* ---- torch -----------------------------------------------------------------------------------
 

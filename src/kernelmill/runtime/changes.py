@@ -1,0 +1,158 @@
+"""What CPython tells of changes to dicts and classes, from 3.12 on (PyDict_Watch, PyType_Watch).
+
+Before 3.12 a dict has a version, which is a word for each dict to look at. Here native functions
+(native/changes.c) count all changes of watched objects in this process: one word says that none of
+them has changed since it was read. Each object is told of once, until it is watched again; so one
+that changes all the time, or that nobody needs any more, costs little.
+
+Sources: CPython's documentation, "Dictionary Objects" and "Type Objects"; PEP 699 on versions.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any
+
+from kernelmill.core.log import get_logger
+from kernelmill.runtime.executor import executor
+from kernelmill.runtime.layout import Changes, words
+
+_log = get_logger("runtime")
+
+_api = ctypes.pythonapi
+_LAST = 64
+"""Of so many changes it is known which objects they were of."""
+
+
+class ChangeLog:
+    """The changes of watched objects in this process, counted. `place` is (object, offset): the
+    count is a word so many bytes into it."""
+
+    def __init__(self, changes: Changes) -> None:
+        self._last = words([0] * _LAST)
+        self._changes = changes
+        changes.last, changes.last_count = ctypes.addressof(self._last), _LAST
+        self.place = changes, ctypes.addressof(changes) + Changes.count.offset - id(changes)
+        self.is_open = False
+
+    @property
+    def count(self) -> int:
+        """How many there were so far."""
+        return self._changes.count
+
+    def open(self, watchers: tuple[int, int]) -> None:
+        """Have CPython tell of changes. RuntimeError when it has no place for more watchers."""
+        for_dicts, for_classes = watchers
+        self._changes.dict_watcher = _api.PyDict_AddWatcher(ctypes.c_void_p(for_dicts))
+        try:
+            self._changes.type_watcher = _api.PyType_AddWatcher(ctypes.c_void_p(for_classes))
+        except RuntimeError:
+            _api.PyDict_ClearWatcher(self._changes.dict_watcher)
+            raise
+        self.is_open = True
+
+    def close(self) -> None:
+        """Count no more. What has been read of the count does not hold any longer."""
+        self.is_open = False
+        self._changes.count += 1
+        _api.PyDict_ClearWatcher(self._changes.dict_watcher)
+        _api.PyType_ClearWatcher(self._changes.type_watcher)
+
+    def watch_dict(self, owner: dict[Any, Any]) -> None:
+        """Count the next change of a dict: of its keys, or of what it has under them."""
+        _api.PyDict_Watch(self._changes.dict_watcher, ctypes.py_object(owner))
+
+    def watch_class(self, kind: type) -> bool:
+        """Count the next change of a class or one of its bases: of an attribute, or of the bases.
+        False where that would go unseen."""
+        # A metaclass may find the order of bases by itself, and change its mind unseen.
+        if type(kind) is not type:
+            return False
+        _api.PyType_Watch(self._changes.type_watcher, ctypes.py_object(kind))
+        # Only what has a tag is told of, and a class gets a limited number of them.
+        return bool(_api.PyUnstable_Type_AssignVersionTag(ctypes.py_object(kind)))
+
+    def since(self, count: int) -> set[int]:
+        """The ids of objects that have changed since there were so many changes, of the last ones
+        at least."""
+        first = max(count, self.count - _LAST)
+        return {self._last[n % _LAST] for n in range(first, self.count)}
+
+
+def change_log() -> ChangeLog | None:
+    """That of this process; None before Python 3.12, where CPython has no watchers left, where it
+    does not tell of every change that we try, and when Python ends."""
+    log = _change_log()
+    return log if log is not None and log.is_open else None
+
+
+@cache
+def _change_log() -> ChangeLog | None:
+    made = executor()
+    if sys.version_info < (3, 12) or not all(made.watchers):
+        return None
+    log = ChangeLog(made.changes)
+    try:
+        log.open(made.watchers)
+    except RuntimeError as error:
+        _log.info("dicts and classes are compared one by one: %s", error)
+        return None
+    missed = next((name for name, told in _tried(log) if not told), "")
+    if missed:
+        log.close()
+        _log.info("dicts and classes are compared one by one: CPython does not tell of %s", missed)
+        return None
+    # The functions that it calls may be gone before the last dict is.
+    atexit.register(log.close)
+    return log
+
+
+def _tried(log: ChangeLog) -> Iterator[tuple[str, bool]]:
+    """Kinds of changes, and whether CPython tells of each."""
+
+    class Base:
+        pass
+
+    class Sample(Base):
+        pass
+
+    class Other:
+        pass
+
+    sample = Sample()
+    own, plain, ordered = vars(sample), dict[str, object](a=1, b=1), OrderedDict[str, object](a=1)
+
+    def told(change: Callable[[], object], watch: Callable[[Any], object], owner: Any) -> bool:
+        watch(owner)
+        before = log.count
+        change()
+        return log.count == before + 1 and log.since(before) == {id(owner)}
+
+    def set_attribute() -> None:
+        sample.a = object()  # type: ignore[attr-defined]  # as a user's attribute
+
+    # Often enough that the interpreter takes its own quick ways.
+    for _ in range(64):
+        yield "an attribute", told(set_attribute, log.watch_dict, own)
+    for name, change, owner in (
+        ("setattr", lambda: setattr(sample, "b", 1), own),
+        ("delattr", lambda: delattr(sample, "b"), own),
+        ("an item", lambda: plain.update(a=object()), plain),
+        ("a new item", lambda: plain.setdefault("c", 1), plain),
+        ("pop", lambda: plain.pop("c"), plain),
+        ("clear", plain.clear, plain),
+        ("an ordered dict's item", lambda: ordered.update(a=2), ordered),
+    ):
+        yield name, told(change, log.watch_dict, owner)
+    yield "a class", log.watch_class(Sample)
+    for name, change in (
+        ("a class attribute", lambda: setattr(Sample, "x", 1)),
+        ("a base's attribute", lambda: setattr(Base, "x", 2)),
+        ("bases", lambda: setattr(Sample, "__bases__", (Other,))),
+    ):
+        yield name, told(change, log.watch_class, Sample)
