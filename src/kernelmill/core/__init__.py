@@ -1,3 +1,8 @@
-"""What every room may use: data types, dims, targets, digests, errors, knobs, log."""
+"""What every room may use: data types, dims, targets, digests, errors, knobs, log.
 
-from kernelmill.core import interpreter  # noqa: F401  # says no before anything else is imported
+Importing any of it refuses a Python that cannot run the rest.
+"""
+
+from kernelmill.core import interpreter
+
+__all__ = ["interpreter"]
