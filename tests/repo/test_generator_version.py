@@ -9,10 +9,11 @@ from kernelmill.codegen.version import sources
 from tests.repo.source import PACKAGE, tree
 
 CANNOT_MATTER = {
-    "core/__init__.py": "a docstring",
+    "core/__init__.py": "an import",
     "core/digest.py": "names and hashes what is in a key",
     "core/elf.py": "reads objects that are made",
     "core/errors.py": "what is raised, not what is made",
+    "core/interpreter.py": "says which Pythons are refused",
     "core/knobs.py": "what it says of the processor is in the target, an ingredient",
     "core/llvm_calls.py": "says when LLVM is called, not with what",
     "core/log.py": "says what was done",
