@@ -93,7 +93,7 @@ class Checker:
     def _called(self, mode: Mode, make: Any) -> list[Outcome | Exception]:
         """The outcomes of a mode's calls of what is not ours (eager where `make` is None), up to
         the first that raises."""
-        key = make, tuple(mode.calls(self.program)), mode.owns_memory
+        key = make, tuple(mode.calls(self.program))
         if key not in self._outcomes:
             subject = Subject(self.program, self._module, self._folder.name)
             self._outcomes[key] = list(self._calls(subject, mode, make or _eager))
@@ -165,7 +165,7 @@ def _one_call(
     }  # fmt: skip
     held = {name: found[name] for name in names if name in found}
     arguments = subject.arguments(size, seed)
-    return call(function, arguments, held, subject.program.gradient, not mode.owns_memory)
+    return call(function, arguments, held, subject.program.gradient)
 
 
 def _known(mine: Outcome, theirs: Outcome) -> Outcome:

@@ -76,7 +76,6 @@ class Mode:
     gradients     takes programs that want gradients
     aliases       results share memory where eager's do
     finite        for finite arguments that nothing overflows of: padding is proved for no others
-    owns_memory   buffers and parameters lie in one piece of memory, with others beside them
     """
 
     name: str
@@ -87,7 +86,6 @@ class Mode:
     needs_sizes: bool = False
     threads: int = 1
     aliases: bool = True
-    owns_memory: bool = False
     finite: bool = False
 
     def takes(self, program: Program) -> bool:
@@ -304,7 +302,7 @@ MODES: Sequence[Mode] = (
     ),
     Mode("cache-trace", _traced_by_cache, _EAGER_WHOLE, varies=True, gradients=False),
     Mode("cache-load", _cached, _EAGER_WHOLE, varies=True, gradients=False),
-    Mode("aot", _aot, _exported, varies=True, gradients=False, aliases=False, owns_memory=True),
+    Mode("aot", _aot, _exported, varies=True, gradients=False, aliases=False),
 )
 """All modes."""
 

@@ -6,7 +6,7 @@ rounded may differ by what other roundings of the same steps make of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import Any
 
@@ -71,26 +71,27 @@ def _memory(tensor: Tensor) -> int:
 
 
 def _written(step: Step, found: Mapping[str, Any]) -> list[Tensor]:
-    names = step.names or step.reads()[:1]
-    return [t for name in names for t in tensors_of(found[name])]
+    return [t for name in _names(step) for t in tensors_of(found[name])]
 
 
-def _in_double(step: Step, found: Mapping[str, Any]) -> list[Tensor] | None:
-    """What the step gives in float64; None where it cannot be run so."""
-    wider = {**found, **{name: _double(found[name]) for name in step.reads()}}
+def _in_double(step: Step, found: Mapping[str, Any], gradient: bool = False) -> list[Tensor] | None:
+    """What the step gives in float64, with its gradient in float64 too if that is wanted; None
+    where it cannot be run so."""
+    wider = {**found, **{name: _double(found[name], gradient) for name in step.reads()}}
     kwargs = tuple((k, v) for k, v in step.kwargs if k != "dtype")
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(gradient):
             run_step(Step(step.names, step.function, step.args, kwargs), wider)
     except (RuntimeError, TypeError, IndexError, ValueError):
         return None
     return _written(step, wider)
 
 
-def _double(value: Any) -> Any:
+def _double(value: Any, gradient: bool) -> Any:
     if not isinstance(value, Tensor):
         return value
-    return value.detach().clone() if not value.is_floating_point() else value.detach().double()
+    kept = value if gradient else value.detach()
+    return kept.clone() if not value.is_floating_point() else kept.double()
 
 
 def _equal(written: list[Tensor], wider: list[Tensor]) -> bool:
@@ -114,37 +115,68 @@ def exact_names(program: Program, size: int, seed: int) -> frozenset[str]:
 
 
 def noisy(steps: Iterable[Step], found: dict[str, Any], exact: Set[str], seed: int) -> None:
-    """Runs the steps, each float that is not exact moved by about its last digit. The first time
-    (`seed` 0) what is rounded is computed in float64, where no order of a sum overflows; the next
-    times sums and products in ways that torch leaves open."""
+    """Runs the steps, each float that is not exact moved by about its last digit, or by what eager
+    itself is off. The first time (`seed` 0) what is rounded and its gradient are computed in
+    float64, where no order of a sum overflows; the next times sums and products in ways that torch
+    leaves open."""
     generator = torch.Generator().manual_seed(seed)
     for step in steps:
         wider = _precisely(step, found) if seed == 0 and step.rounds else None
+        true = _in_double(step, found) if seed > 0 and step.rounds else None
         if seed > 0 and step.names:
             wider = otherwise(step, found, (seed - 1) % WAYS)
         run_step(step, found)
+        errors = _errors(step, found, true)
         if wider is not None:
             _replace(step, found, wider)
         if step.function in VIEWS:
             continue
         in_place = step.function.endswith("_") or not step.names
-        for name in step.names or step.reads()[:1]:
+        for name in _names(step):
             value = found[name]
             if step.function in EITHER_ZERO and isinstance(value, Tensor):
                 value = found[name] = _with_any_zeros(value, generator)
             if name not in exact and isinstance(value, Tensor) and value.is_floating_point():
-                found[name] = _moved(value, generator, in_place)
+                found[name] = _moved(value, generator, in_place, errors.get(name), seed)
 
 
 def _precisely(step: Step, found: Mapping[str, Any]) -> list[Tensor] | None:
     """What the step gives in float64. The mean of `var_mean` is that of `mean`: eager carries it
     along in steps, x[0], then each element's distance from it, and gives NaN for (-inf, 1) and
     -inf for (1, -inf). Torch's own decomposition gives -inf for both."""
-    wider = _in_double(step, found)
+    gradient = torch.is_grad_enabled() and not step.function.endswith("_")
+    wider = _in_double(step, found, gradient)
     if wider is not None and step.function == "torch.var_mean":
-        read = found[step.args[0].name].detach().double()
+        read = found[step.args[0].name].double()
         wider[1] = torch.mean(read, *step.args[1:])
     return wider
+
+
+CENTRED = {"F.layer_norm": -1, "F.group_norm": 0}
+"""Norms that take a mean off, and the dim along which its rounding moves all elements alike; 0 for
+all dims but the first. Eager's own two disagree by it on the same rows."""
+
+
+def _errors(
+    step: Step, found: Mapping[str, Any], true: list[Tensor] | None
+) -> Mapping[str, Tensor]:
+    """By name: how far eager's elements are from what float64 gives."""
+    errors: dict[str, Tensor] = {}
+    for name, exact in zip(_names(step), true or (), strict=False):
+        made = found[name].detach()
+        if not made.is_floating_point() or made.shape != exact.shape or not made.numel():
+            continue
+        far = (made.double() - exact).abs().nan_to_num(0.0, 0.0, 0.0)
+        axis = CENTRED.get(step.function)
+        if axis is not None:
+            dims = tuple(range(1, far.dim())) if axis == 0 else (axis,)
+            far = far.amax(dims, keepdim=True).expand_as(far)
+        errors[name] = far
+    return errors
+
+
+def _names(step: Step) -> Sequence[str]:
+    return step.names or step.reads()[:1]
 
 
 def _replace(step: Step, found: dict[str, Any], wider: list[Tensor]) -> None:
@@ -154,10 +186,16 @@ def _replace(step: Step, found: dict[str, Any], wider: list[Tensor]) -> None:
         if not made.is_floating_point() or made.shape != exact.shape:
             continue
         if not step.function.endswith("_"):
-            found[name] = _InPlaceOf.apply(made, exact.to(made.dtype))
+            found[name] = _with_numbers(made, exact.to(made.dtype))
         elif not made.requires_grad:
             with suppress(RuntimeError):  # several elements in one place
                 made.data.copy_(exact)
+
+
+def _with_numbers(made: Tensor, others: Tensor) -> Tensor:
+    """Other numbers with their own gradient, if they have one, else with that of `made`."""
+    own = others.requires_grad or not made.requires_grad
+    return others if own else _InPlaceOf.apply(made, others)  # type: ignore[no-any-return]
 
 
 class _InPlaceOf(torch.autograd.Function):
@@ -181,14 +219,21 @@ def _with_any_zeros(value: Tensor, generator: torch.Generator) -> Tensor:
     if not value.is_floating_point():
         return value
     sign = torch.randint(0, 2, value.shape, generator=generator).to(value.dtype) * 2 - 1
-    return torch.where(value == 0, torch.copysign(value, sign), value)
+    kept = value.detach()
+    return _with_numbers(value, torch.where(kept == 0, torch.copysign(kept, sign), kept))
 
 
-def _moved(value: Tensor, generator: torch.Generator, in_place: bool) -> Tensor:
+def _moved(
+    value: Tensor, generator: torch.Generator, in_place: bool, errors: Tensor | None, seed: int
+) -> Tensor:
+    """The tensor with other last digits; `errors` are added in the first run, taken off in the
+    second, so that what is near a tie comes to lie on both sides of it."""
     sign = torch.randint(0, 2, value.shape, generator=generator).to(value.dtype) * 2 - 1
     factor = 1 + sign * torch.finfo(value.dtype).eps
+    toward = {1: 1, 2: -1}.get(seed, sign)
+    further = 0 if errors is None else (2 * toward * errors).to(value.dtype)
     if not in_place:
-        return value * factor
+        return value * factor + further
     with suppress(RuntimeError):  # several elements in one place
-        value.data.mul_(factor)
+        value.data.mul_(factor).add_(further)
     return value

@@ -37,7 +37,11 @@ def otherwise(step: Step, found: Mapping[str, Any], way: int) -> list[Tensor] | 
     dtype = torch.float64 if read.dtype == torch.float64 else torch.float32
     infinity = math.inf if way == 0 else -math.inf
     terms = _of_one_sign(step, found, infinity > 0)
-    return [torch.where(terms.abs() > torch.finfo(dtype).max, infinity, _run(step, found))]
+    made = torch.where(terms.abs() > torch.finfo(dtype).max, infinity, _run(step, found))
+    if step.function in PRODUCTS and torch.is_grad_enabled():
+        operands = [found[arg.name] for arg in step.args[:3] if isinstance(arg, Ref)]
+        made = _Product.apply(made, step, found, infinity, *operands)
+    return [made]
 
 
 def _run(step: Step, found: Mapping[str, Any]) -> Tensor:
@@ -50,24 +54,32 @@ def _run(step: Step, found: Mapping[str, Any]) -> Tensor:
 def _of_one_sign(step: Step, found: Mapping[str, Any], positive: bool) -> Tensor:
     """The sum of the positive terms, or that of the negative ones."""
 
-    def above(x: Tensor) -> Tensor:
-        return _finite(x).clamp(min=0)
-
-    def below(x: Tensor) -> Tensor:
-        return _finite(x).clamp(max=0)
-
     if step.function in SUMS:
-        terms = (above if positive else below)(found[step.args[0].name])
+        terms = (_above if positive else _below)(found[step.args[0].name])
         return torch.sum(terms, *step.args[1:])
-    pairs = ((above, above), (below, below)) if positive else ((above, below), (below, above))
-    bias = above if positive else below
+    pairs = ((_above, _above), (_below, _below))
+    if not positive:
+        pairs = ((_above, _below), (_below, _above))
+    bias = _above if positive else _below
     return _product(step, found, *pairs[0], bias) + _product(
         step, found, *pairs[1], torch.zeros_like
     )
 
 
+def _double(x: Tensor) -> Tensor:
+    return x.detach().double()
+
+
 def _finite(x: Tensor) -> Tensor:
-    return x.detach().double().nan_to_num(0.0, 0.0, 0.0)
+    return _double(x).nan_to_num(0.0, 0.0, 0.0)
+
+
+def _above(x: Tensor) -> Tensor:
+    return _finite(x).clamp(min=0)
+
+
+def _below(x: Tensor) -> Tensor:
+    return _finite(x).clamp(max=0)
 
 
 Change = Callable[[Tensor], Tensor]
@@ -93,3 +105,57 @@ def _flushed(step: Step, found: Mapping[str, Any]) -> list[Tensor] | None:
         return torch.where(x.detach().abs() < torch.finfo(x.dtype).tiny, 0, x.detach())
 
     return [_product(step, found, without_denormals, without_denormals, without_denormals)]
+
+
+class _Product(torch.autograd.Function):
+    """A product whose gradients, products too, overflow where they do so in some order."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, made: Tensor, step: Step, found: Mapping[str, Any], infinity: float,
+        *operands: Tensor,
+    ) -> Tensor:  # fmt: skip
+        ctx.step, ctx.infinity, ctx.operands = step, infinity, operands
+        ctx.found = {**found}
+        return made.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
+        wanted = ctx.needs_input_grad[4:]
+        return None, None, None, None, *(
+            _gradient(ctx, place, grads[0].double()) if wants else None
+            for place, wants in enumerate(wanted)
+        )  # fmt: skip
+
+
+def _gradient(ctx: Any, place: int, grad: Tensor) -> Tensor:
+    def terms(other: Change, of_grad: Change) -> Tensor:
+        return _pulled_back(ctx.step, ctx.found, place, other, of_grad(grad))
+
+    one_sign: list[tuple[Change, Change]] = [(_above, _above), (_below, _below)]
+    if ctx.infinity < 0:
+        one_sign = [(_above, _below), (_below, _above)]
+    if place == 2:  # of the bias: the sum of the gradient itself
+        one_sign = [(_double, _above if ctx.infinity > 0 else _below)]
+    summed = sum((terms(*signs) for signs in one_sign), torch.zeros(()))
+    operand = ctx.operands[place]
+    dtype = torch.float64 if operand.dtype == torch.float64 else torch.float32
+    overflows = summed.abs() > torch.finfo(dtype).max
+    return torch.where(overflows, ctx.infinity, terms(_double, _double)).to(operand.dtype)
+
+
+def _pulled_back(
+    step: Step, found: Mapping[str, Any], place: int, other: Change, grad: Tensor
+) -> Tensor:
+    """The gradient of the operand at `place`, with the other one changed."""
+    args = list(step.args)
+    changed = {**found}
+    for at, arg in enumerate(args):
+        if isinstance(arg, Ref):
+            args[at] = Ref(f"operand {at}")
+            changed[f"operand {at}"] = (_double if at in (place, 2) else other)(found[arg.name])
+    leaf = changed[f"operand {place}"] = changed[f"operand {place}"].clone().requires_grad_()
+    with torch.enable_grad():
+        run_step(Step(step.names, step.function, tuple(args), step.kwargs), changed)
+        made = changed[step.names[0]]
+    return torch.autograd.grad(made, leaf, grad)[0]

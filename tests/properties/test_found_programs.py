@@ -354,6 +354,57 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             ],
         ),
     ),
+    "an argument whose elements interleave, written to and returned": (
+        (*DYNAMO, "aot"),
+        replace(
+            program(
+                [made("a", 2, 65), step("b", "torch.as_strided", A, (5, 3), (2, 7), 84)],
+                [step("v", "Tensor.mul_", B, 2), step("w", "torch.clone", V)],
+                "v w",
+            ),
+            arguments=("b",),
+        ),
+    ),
+    "an argument with gaps that is written back as it is": (
+        DYNAMO,
+        replace(
+            program(
+                [made("a", 1, 8, 4), step("b", "Tensor.unfold", A, 2, 1, 2)],
+                [
+                    step("w", "torch.narrow", B, 0, 1, 0),
+                    step("x", "Tensor.logical_not_", W),
+                    step("y", "torch.select", B, 0, -1),
+                    step("v", "torch.add", Ref("y"), 1.0, out=Ref("y")),
+                ],
+            ),
+            arguments=("b",),
+        ),
+    ),
+    "places in the memory of what the module holds": (
+        SAVED,
+        replace(
+            program(
+                [made("a", 8, 5), made("bb", 3)],
+                [
+                    step("v", "torch.as_strided", A, (2, 3), (7, 1), 18),
+                    step("x", "torch.as_strided", Ref("bb"), (2,), (2,), 0),
+                    step("w", "Tensor.mul_", Ref("x"), 2),
+                ],
+                "v w",
+            ),
+            arguments=(),
+            buffers=("bb",),
+            parameters=("a",),
+        ),
+    ),
+    "norms of numbers near the largest": (
+        (*DYNAMO, "aot"),
+        program(
+            [Step(("a",), "values.make", (F32, (1, 2, 5), "huge", Seed(100)))],
+            [step("v", "F.group_norm", A, 1), step("w", "F.layer_norm", A, (2, 5))],
+            "v w",
+        ),
+    ),
 }
 
 

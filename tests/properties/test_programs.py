@@ -228,3 +228,87 @@ def test_random_programs(mode: str) -> None:
     for made in programs:
         verdict = check(made, chosen)
         assert verdict.status != "wrong", f"{verdict.detail}\n{module_text(made)}"
+
+
+# ---- gradients ----------------------------------------------------------------------------------
+
+
+def with_gradient(inputs: dict[str, tuple[tuple[float, ...], ...]], *steps: Step) -> Program:
+    """A program that wants the gradients of these tensors, and returns what the last step makes."""
+    given = tuple(
+        Step((name,), "torch.tensor", (rows,), (("requires_grad", True),))
+        for name, rows in inputs.items()
+    )
+    return Program(given, tuple(inputs), (), (), steps, steps[-1].names, (3, 5), True)
+
+
+def changed_gradient(change: Callable[[Tensor], Tensor]) -> Mode:
+    """Eager, with the gradient of the first argument changed on its way."""
+
+    def spoil(model: Any, first: Tensor, *others: Tensor) -> Any:
+        passed = first.view_as(first)
+        passed.register_hook(change)
+        return model(passed, *others)
+
+    def make(subject: Subject) -> Made:
+        model = subject.model()
+        return model, lambda *args: spoil(model, *args)
+
+    return Mode("default", make, by_name("default").reference)
+
+
+def test_eager_itself_sums_products_so_here_and_otherwise_there() -> None:
+    """What overflows in one order of the terms and not in another: more columns, another order."""
+    column = torch.tensor([[-2.6e38], [-1e38]])
+    grad = torch.tensor([[4.0], [-4.0]])
+    few, many = column.T @ grad, column.repeat(1, 16).T @ grad.repeat(1, 17)
+    assert few.isnan().all() and (many == -math.inf).all()
+
+
+def test_a_gradient_that_overflows_in_some_order_may_and_others_may_not() -> None:
+    def status(weights: tuple[tuple[float, ...], ...], found: float) -> str:
+        # The gradient is the sum of 3 x the first row's and -1 x the second's: see `_backward`.
+        product = Step(("v0",), "torch.matmul", (Ref("a1"), Ref("a0")), rounds=True)
+        wanted = with_gradient({"a0": ((1.0,), (1.0,)), "a1": weights}, product)
+        return check(wanted, changed_gradient(lambda g: torch.full_like(g, found))).status
+
+    huge = ((3.3e38, 3.3e38), (3.3e38, 3.3e38), (-3.3e38, -3.3e38))
+    tame = ((3.0, 3.0), (2.0, 2.0), (1.0, 1.0))
+    assert {status(huge, found) for found in (math.inf, -math.inf, math.nan)} == {"right"}
+    assert {status(tame, found) for found in (math.inf, -math.inf, math.nan)} == {"wrong"}
+
+
+def test_a_gradient_through_an_infinity_is_compared() -> None:
+    first = Step(("v0",), "torch.add", (Ref("a0"), 3e38), rounds=True)
+    wanted = with_gradient({"a0": ((3e38, 1.0),)}, first, Step(("v1",), "torch.amax", (Ref("v0"),)))
+    assert check(wanted, changed_gradient(lambda g: g)).status == "right"
+    assert check(wanted, changed_gradient(lambda g: g * 2)).status == "wrong"
+
+
+# ---- norms --------------------------------------------------------------------------------------
+
+
+def test_eagers_own_norms_round_a_mean_otherwise() -> None:
+    """All of a row is moved by that, also what no rounding of the row itself would move."""
+    row = torch.tensor([[-4.5765533447265625, -4.67837381362915, -4.010208606719971]])
+    one, other = (f(row, 3) for f in (_layer_norm, _group_norm))
+    true = _layer_norm(row.double(), 3)
+    assert not torch.equal(one, other)
+    assert (one - true).abs().max() > 2 * torch.finfo(torch.float32).eps
+
+
+def _layer_norm(x: Tensor, size: int) -> Tensor:
+    return torch.nn.functional.layer_norm(x, (size,))
+
+
+def _group_norm(x: Tensor, size: int) -> Tensor:
+    return torch.nn.functional.group_norm(x, 1)
+
+
+def test_a_norm_may_be_as_far_from_eagers_as_eager_is_from_exact() -> None:
+    rows = ((-4.5765533447265625, -4.67837381362915, -4.010208606719971),)
+    norm = Step(("v0",), "F.layer_norm", (Ref("a0"), (3,)), rounds=True)
+    made = Step(("a0",), "torch.tensor", (rows,))
+    wanted = Program((made,), ("a0",), (), (), (norm,), ("v0",), (3, 5))
+    assert check(wanted, spoiled(lambda t: t * (1 - 1.4e-6))).status == "right"
+    assert check(wanted, spoiled(lambda t: t * (1 - 1e-4))).status == "wrong"

@@ -31,6 +31,7 @@ from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import decomposition_table, keep_strides, recurrent_decompositions
+from kernelmill.runtime.samples import span_of
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -44,6 +45,13 @@ _WRITES = {
     OutputKind.USER_INPUT_MUTATION,
     OutputKind.PARAMETER_MUTATION,
 }
+
+_BY_PLACE = {
+    torch.ops.aten.as_strided.default,
+    torch.ops.aten.as_strided_copy.default,
+    torch.ops.aten.as_strided_scatter.default,
+}
+"""Operators whose places are counted from the beginning of a storage."""
 
 
 @dataclass(frozen=True)
@@ -131,6 +139,7 @@ class _Reader:
                 weights.append((node, self._held(spec)))
                 continue
             self.gm.graph.erase_node(node)
+        self._check_places(weights)
         order = [*taken, *[node for node, _ in weights]]
         self._rearrange(order, writes, results)
         return Exported(
@@ -142,6 +151,28 @@ class _Reader:
             result,
             _ranges(self.program),
         )
+
+    def _check_places(self, weights: Sequence[tuple[fx.Node, Held]]) -> None:
+        """A file keeps a storage from the first element on that is used: places in it that an
+        operator counts from its beginning must be the same there."""
+        firsts: dict[int, int] = {}
+        for _, held in weights:
+            storage = held.tensor.untyped_storage()._cdata
+            first = span_of(held.tensor)[0]
+            firsts[storage] = min(firsts.get(storage, first), first)
+        names = {
+            node.meta["val"].untyped_storage()._cdata: held.name
+            for node, held in weights
+            if firsts[held.tensor.untyped_storage()._cdata] > 0
+        }
+        for node in self.gm.graph.nodes:
+            if node.op == "call_function" and node.target in _BY_PLACE:
+                name = names.get(node.args[0].meta["val"].untyped_storage()._cdata)
+                if name is not None:
+                    raise UnsupportedError(
+                        f"{node.target} of {name}, which does not lie at the beginning of its "
+                        "memory: clone it"
+                    )
 
     def _make_token(self, node: fx.Node) -> None:
         """Tokens only order effects, which the order of the graph does."""

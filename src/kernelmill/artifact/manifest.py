@@ -17,7 +17,7 @@ from typing import Any
 from kernelmill.artifact.paths import Path, Tree, text_of
 from kernelmill.core.errors import StoreError
 
-FORMAT = 6
+FORMAT = 7
 """Raised when a file of an older kernelmill could be misunderstood."""
 
 Condition = tuple[str, str, str]
@@ -178,8 +178,9 @@ class Gears:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of the file. It begins `offset` bytes into the weights; strides in elements. Tensors
-    that share memory do so in the file. `role` is "parameter", "buffer" or "constant"."""
+    """A tensor of the file. It begins `offset` bytes into the weights, and what is kept of its
+    storage at `storage`; strides in elements. Tensors of one storage have one in the file, too.
+    `role` is "parameter", "buffer" or "constant"."""
 
     name: str
     role: str
@@ -187,6 +188,7 @@ class StoredTensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
+    storage: int
 
 
 @dataclass(frozen=True)

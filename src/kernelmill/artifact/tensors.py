@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -42,7 +43,7 @@ class WeightLayout:
             offset = places[memory] + span_of(tensor)[0] - spans[memory][0]
             dtype = str(tensor.dtype).removeprefix("torch.")
             layout = tuple(tensor.shape), tuple(tensor.stride())
-            found.append(StoredTensor(name, roles[name], dtype, *layout, offset))
+            found.append(StoredTensor(name, roles[name], dtype, *layout, offset, places[memory]))
         self.weights = tuple(found)
 
     def _place(self, tensor: torch.Tensor, first: int, last: int) -> int:
@@ -73,39 +74,68 @@ def _memory(tensor: torch.Tensor) -> int:
 def tensors_over(
     mapping: mmap.mmap, base: int, size: int, weights: Sequence[StoredTensor]
 ) -> list[torch.Tensor]:
-    """The weights as tensors over mapped memory, `base` bytes into it and `size` bytes long. Equal
-    ones are one tensor. StoreError for one that would lie outside."""
+    """The weights as tensors over mapped memory, `base` bytes into it and `size` bytes long, those
+    of a storage in one: who asks for elements by their place there finds no other's. Equal ones are
+    one tensor. StoreError for one that would lie outside."""
     known: dict[StoredTensor, torch.Tensor] = {}
-    storage = torch.frombuffer(mapping, dtype=torch.uint8).untyped_storage()
+    storages = _Storages(mapping, base, size, weights)
     found: list[torch.Tensor] = []
     for weight in weights:
-        unnamed = StoredTensor("", "", *_layout(weight))
+        unnamed = replace(weight, name="", role="")
         if unnamed not in known:
-            known[unnamed] = _tensor(storage, base, size, weight)
+            known[unnamed] = storages.tensor(weight)
         found.append(known[unnamed])
     return found
 
 
-def _layout(weight: StoredTensor) -> tuple[Any, ...]:
-    return weight.dtype, weight.shape, weight.strides, weight.offset
+class _Storages:
+    """Storages over the mapped memory, as long as what lies in them."""
+
+    def __init__(
+        self, mapping: mmap.mmap, base: int, size: int, weights: Sequence[StoredTensor]
+    ) -> None:
+        self.mapping, self.base, self.size = mapping, base, size
+        self._ends: dict[int, int] = {}
+        for weight in weights:
+            self._ends[weight.storage] = max(self._ends.get(weight.storage, 0), _end(weight))
+        self._made: dict[int, torch.UntypedStorage] = {}
+
+    def tensor(self, weight: StoredTensor) -> torch.Tensor:
+        """The weight, over its storage."""
+        empty = torch.empty(0, dtype=_dtype(weight))
+        if 0 in weight.shape:
+            return torch.empty_strided(weight.shape, weight.strides, dtype=empty.dtype)
+        inside = 0 <= weight.storage <= weight.offset < _end(weight) <= self.size
+        starts = (self.base + weight.storage, self.base + weight.offset)
+        aligned = not any(start % empty.element_size() for start in starts)
+        if not inside or not aligned or min((0, *weight.strides)) < 0:
+            raise StoreError(f"weight {weight.name} lies outside of the weights")
+        first = (weight.offset - weight.storage) // empty.element_size()
+        return empty.set_(self._storage(weight.storage), first, weight.shape, weight.strides)
+
+    def _storage(self, start: int) -> torch.UntypedStorage:
+        if start not in self._made:
+            count = min(self._ends[start], self.size) - start
+            flat = torch.frombuffer(
+                self.mapping, dtype=torch.uint8, count=count, offset=self.base + start
+            )
+            self._made[start] = flat.untyped_storage()
+        return self._made[start]
 
 
-def _tensor(
-    storage: torch.UntypedStorage, base: int, size: int, weight: StoredTensor
-) -> torch.Tensor:
+def _dtype(weight: StoredTensor) -> torch.dtype:
     dtype: Any = getattr(torch, weight.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise StoreError(f"weight {weight.name} is of the dtype {weight.dtype}")
-    empty = torch.empty(0, dtype=dtype)
+    return dtype
+
+
+def _end(weight: StoredTensor) -> int:
+    """Where the weight's last element ends."""
     if 0 in weight.shape:
-        return torch.empty_strided(weight.shape, weight.strides, dtype=dtype)
+        return weight.offset
     reach = sum((n - 1) * step for n, step in zip(weight.shape, weight.strides, strict=True))
-    end = weight.offset + (reach + 1) * empty.element_size()
-    inside = 0 <= weight.offset < end <= size and min((0, *weight.strides)) >= 0
-    if not inside or (base + weight.offset) % empty.element_size():
-        raise StoreError(f"weight {weight.name} lies outside of the weights")
-    first = (base + weight.offset) // empty.element_size()
-    return empty.set_(storage, first, weight.shape, weight.strides)
+    return weight.offset + (reach + 1) * _dtype(weight).itemsize
 
 
 def tensors_of(artifact: Artifact) -> Sequence[torch.Tensor]:

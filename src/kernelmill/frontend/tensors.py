@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
+import numpy as np
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
@@ -75,17 +77,27 @@ def _inner_first(kind: TensorType) -> list[int] | None:
 
 
 def overlaps(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
-    """Whether several elements lie in one place: a dim of stride 0, or constant strides that step
-    into what the dims within them reach. What symbolic sizes leave open counts as no."""
+    """Whether several elements lie in one place: a dim of stride 0, or constant sizes and strides
+    that reach one place in two ways. What symbolic sizes leave open counts as no."""
     pairs = [(stride, size) for size, stride in zip(shape, strides, strict=True) if size != 1]
     if any(size == 0 for _, size in pairs):
         return False
     if any(stride == 0 for stride, _ in pairs):
         return True
     known = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
-    reach = 0
-    for stride, size in sorted(known) if len(known) == len(pairs) else ():
-        if stride <= reach:
-            return True
+    return len(known) == len(pairs) and _collide(sorted(known))
+
+
+def _collide(pairs: Sequence[tuple[int, int]]) -> bool:
+    """Whether dims of these strides and sizes, by growing stride, reach a place in two ways."""
+    reach, nested = 0, True
+    for stride, size in pairs:
+        nested = nested and stride > reach
         reach += (size - 1) * stride
-    return False
+    count = prod(size for _, size in pairs)
+    if nested or count > reach + 1:
+        return not nested
+    places = np.zeros(1, np.int64)
+    for stride, size in pairs:
+        places = np.add.outer(places, stride * np.arange(size)).reshape(-1)
+    return len(np.unique(places)) < count

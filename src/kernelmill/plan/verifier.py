@@ -117,7 +117,11 @@ class _Verifier:
 
     def _place(self, buffer: BufferSpec) -> Iterator[str]:
         yield from self._dims((buffer.offset, *buffer.shape))
-        offset, size = buffer.offset, product(buffer.shape) * buffer.dtype.bytes
+        elements = product(buffer.shape)
+        reach = sum(((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True)), 1)
+        if isinstance(elements, int) and isinstance(reach, int) and 0 < elements < reach:
+            yield f"it has gaps: {elements} elements, the last in place {reach}"
+        offset, size = buffer.offset, elements * buffer.dtype.bytes
         if isinstance(offset, int) and (offset < 0 or offset % ALIGNMENT):
             yield f"offset {offset} is not a multiple of {ALIGNMENT}"
         room = self.plan.arena_bytes - (offset + size)

@@ -434,3 +434,26 @@ def test_a_folder_that_takes_no_file_is_told_before_the_compile(tmp_path, monkey
     monkeypatch.setattr(exporting, "compiled", None)
     with pytest.raises(error, match=r"pass another `path`.*folder"):
         kernelmill.aot.compile(torch.relu, (torch.ones(2),), path=folder / "relu.kmill")
+
+
+class Strided(nn.Module):
+    """Counts elements from the beginning of a weight's memory, of which it holds a part."""
+
+    def __init__(self, weight):
+        super().__init__()
+        self.weight = nn.Parameter(weight, requires_grad=False)
+
+    def forward(self, x):
+        return x + self.weight.as_strided((2,), (3,), 1)
+
+
+def test_places_are_counted_in_a_weights_own_memory(tmp_path):
+    memory = torch.arange(40.0)
+    others = nn.Parameter(torch.full((8,), 7.0), requires_grad=False)
+    whole, part = Strided(memory[:20]), Strided(memory[8:20])
+    whole.before = others
+    kernelmill.aot.compile(export(whole, (torch.zeros(2),)), path=tmp_path / "whole.kmill")
+    loaded = kernelmill.aot.load(tmp_path / "whole.kmill")
+    assert torch.equal(loaded(torch.zeros(2)), torch.tensor([1.0, 4.0]))
+    with pytest.raises(UnsupportedError, match="of weight, which does not lie"):
+        kernelmill.aot.compile(export(part, (torch.zeros(2),)), path=tmp_path / "part.kmill")

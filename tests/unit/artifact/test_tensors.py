@@ -53,6 +53,19 @@ def test_shared_memory_is_shared_again_and_stored_once(tmp_path):
     assert got["tail"].sum() == got["grid"].sum() == 0
 
 
+def test_a_storage_is_as_long_as_what_lies_in_it(tmp_path):
+    base = torch.arange(100.0)
+    tensors = {"head": base[:20], "tail": base[50:60], "other": torch.ones(8)}
+    got = round_trip(tmp_path, tensors)
+    assert {name: t.storage_offset() for name, t in got.items()} == {
+        "head": 0, "tail": 50, "other": 0
+    }  # fmt: skip
+    assert torch.equal(got["tail"].as_strided((5,), (11,), 0), base[:55:11])
+    assert got["other"].untyped_storage().nbytes() == 32
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        got["tail"].as_strided((60,), (1,), 1)
+
+
 def test_only_the_part_of_a_storage_that_is_used_is_stored(tmp_path):
     layout = WeightLayout({"part": torch.arange(1000.0)[10:20]}, {"part": "constant"})
     assert layout.bytes == 40
@@ -81,6 +94,6 @@ def test_what_is_more_than_its_memory_is_refused():
 def test_a_weight_that_would_lie_outside_is_refused(tmp_path, dtype, shape, strides, offset):
     write_sealed(tmp_path / "w", KIND, {"weights": [bytes(16)]})
     file = SealedFile(tmp_path / "w", KIND, writable=True)
-    weight = StoredTensor("w", "buffer", dtype, shape, strides, offset)
+    weight = StoredTensor("w", "buffer", dtype, shape, strides, offset, min(offset, 0))
     with pytest.raises(StoreError, match="weight w"):
         tensors_over(file.mapping, file.sections["weights"][0], 16, [weight])

@@ -86,6 +86,10 @@ BROKEN: dict[str, tuple[Callable[[], Plan], str]] = {
         lambda: replace(with_buffer(3, shape=(4,), strides=(1,)), arena_bytes=64),
         "16 bytes behind the arena's end",
     ),
+    "gaps in the arena": (
+        lambda: with_buffer(3, shape=(4,), strides=(3,)),
+        "it has gaps: 4 elements, the last in place 10",
+    ),
     "arena needs a late symbol": (
         lambda: with_buffer(4, shape=(u0,)), "symbol u0 has no value yet",
     ),

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelmill.core.dim import Dim, product
-from kernelmill.core.dtype import DType
+from kernelmill.core.dtype import F16, DType
 from kernelmill.frontend.aten.reductions import moments
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.registry import translates
@@ -20,12 +20,18 @@ def _scale_and_shift(e: Emitter, x: Value, weight: Value | None, bias: Value | N
 
 
 def _standardised(
-    e: Emitter, x: Value, dims: Sequence[int], eps: float
+    e: Emitter, x: Value, dims: Sequence[int], eps: float, bounded: bool
 ) -> tuple[Value, Value, Value]:
     """(normalised, mean, 1 / deviation), the last two with the dims kept."""
-    variance, mean = moments(e, x, dims)
+    variance, mean = moments(e, x, dims, bounded=bounded)
     rstd = e.emit("rsqrt", e.add(variance, eps))
     return e.mul(e.sub(x, mean), rstd), mean, rstd
+
+
+def _may_overflow(x: Value) -> bool:
+    """Whether a sum of what is finite can overflow in the type that norms are computed in; eager
+    carries the mean along, which cannot."""
+    return x.dtype != F16
 
 
 def _as_traced(e: Emitter, *values: Value) -> tuple[Value, ...]:
@@ -46,7 +52,7 @@ def layer_norm(
 ) -> tuple[Value, ...]:
     rank = len(x.shape)
     dims = range(rank - len(shape), rank)
-    normal, mean, rstd = _standardised(e, e.wide(x), dims, eps)
+    normal, mean, rstd = _standardised(e, e.wide(x), dims, eps, _may_overflow(x))
     return _as_traced(e, _scale_and_shift(e, normal, weight, bias), mean, rstd)
 
 
@@ -94,7 +100,7 @@ def group_norm(
 ) -> tuple[Value, ...]:
     wide = e.wide(x)
     grouped = e.reshape(wide, (n, groups, channels // groups, inner))
-    normal, mean, rstd = _standardised(e, grouped, (2, 3), eps)
+    normal, mean, rstd = _standardised(e, grouped, (2, 3), eps, _may_overflow(x))
     normal = e.reshape(normal, x.shape)
     rank = len(x.shape)
     weight = None if weight is None else e.align(weight, rank, 1)

@@ -7,7 +7,7 @@ order, both share one buffer and nothing is copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, linear_part, recombine
@@ -105,12 +105,15 @@ def base_of(value: Value) -> Value:
     return value
 
 
-def own_strides(base: Value, view: Value) -> tuple[Dim, ...] | None:
-    """The strides of `base` in the memory of a view of it; None when it has none."""
+def own_strides(
+    base: Value, view: Value, strides: Sequence[Dim] | None = None
+) -> tuple[Dim, ...] | None:
+    """The strides of `base` in the memory of a view of it, whose strides there are given unless
+    they are its type's; None when it has none."""
     axes, index = fresh_axes(base.shape, "x", {})
     at = _forward(base, view, index)
     address: Dim = 0
-    for position, stride in zip(at, view.type.memory_strides, strict=True):
+    for position, stride in zip(at, strides or view.type.memory_strides, strict=True):
         address = address + position * stride
     address = recombine(address)
     found: dict[str, Dim] = {}

@@ -161,14 +161,17 @@ class _Placing:
         if view is None:
             self._add(value, kind, value.type)
             return
-        strides = own_strides(value, view)
-        assert strides is not None
         location = self._add(value, kind, view.type)
+        strides = own_strides(value, view, location.strides)
+        assert strides is not None
         self.locations[view] = location
         self.locations[value] = replace(location, strides=strides)
 
     def _add(self, value: Value, kind: BufferKind, type: TensorType, source: int = -1) -> Location:
-        """A new buffer with this type's shape and strides, and the value in it."""
+        """A new buffer with this type's shape and strides, and the value in it. The arena counts
+        elements: what lies there, and what is packed, has no gaps."""
+        if kind in (BufferKind.ARENA, BufferKind.PACKED) and not _is_dense(type):
+            type = replace(type, strides=None)
         spec, location = buffer_of(type, kind, len(self.buffers), source)
         self.buffers.append(spec)
         self.locations[value] = location
@@ -182,6 +185,10 @@ def buffer_of(
     strides = type.memory_strides
     spec = BufferSpec(kind, type.dtype, type.shape, strides, source)
     return spec, Location(number, type.dtype, strides, span(type.shape, strides))
+
+
+def _is_dense(type: TensorType) -> bool:
+    return span(type.shape, type.memory_strides) == type.elements
 
 
 def _overwritten_input(value: Value) -> Value | None:
