@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli import aot, cache, calibrate, gears, lower, run, static
+from kernelmill.cli import aot, bench, cache, calibrate, doctor, gears, lower, run, static
 from kernelmill.cli.output import EXIT_CODES, FINE, READER_GONE, REFUSED, USER_CODE
 from kernelmill.core.errors import KernelmillError, UserCodeError
 from kernelmill.core.version import VERSION
@@ -24,6 +24,8 @@ COMMANDS = (
     gears.add,
     static.add,
     calibrate.add,
+    doctor.add,
+    bench.add,
     lower.add,
 )
 

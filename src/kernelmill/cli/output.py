@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import asdict, is_dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FINE = 0
 FOUND = 1
@@ -51,3 +55,10 @@ def examples(*commands: str) -> str:
     terminal of 60."""
     escaped = [command.replace("[", r"\[") for command in commands]
     return "\n".join(["Examples:", *(f"  {command}" for command in escaped)])
+
+
+def wide_console() -> Console:
+    """A console as wide as the terminal; into a pipe lines are not broken."""
+    from rich.console import Console
+
+    return Console(width=shutil.get_terminal_size((10_000, 24)).columns, highlight=False)

@@ -115,17 +115,26 @@ class Choices:
                     progress.show(done, len(operators))
         finally:
             progress.close()
-        with ThreadPoolExecutor(
-            1
-        ) as keeping:  # the disk is slow, and measuring is not its business
-            kept: list[Future[None]] = []
-            for operator in good:
-                try:
-                    kept.append(keeping.submit(self._keep, operator, self._choose(operator)))
-                except (KernelmillError, RuntimeError) as error:
-                    failures.append(Failure(operator, str(error)))
-            for each in kept:
-                each.result()  # raises what the store raised
+        return failures + self._choose_all(good)
+
+    def _choose_all(self, operators: list[Operator]) -> list[Failure]:
+        """Choose for each, and keep what was chosen."""
+        failures: list[Failure] = []
+        progress = Progress(doing="measuring", what="operators")
+        try:
+            # Another thread writes: the disk is slow, and measuring is not its business.
+            with ThreadPoolExecutor(1) as keeping:
+                kept: list[Future[None]] = []
+                for done, operator in enumerate(operators, 1):
+                    try:
+                        kept.append(keeping.submit(self._keep, operator, self._choose(operator)))
+                    except (KernelmillError, RuntimeError) as error:
+                        failures.append(Failure(operator, str(error)))
+                    progress.show(done, len(operators))
+                for each in kept:
+                    each.result()  # raises what the store raised
+        finally:
+            progress.close()
         return failures
 
     def entries(self, operator: Operator) -> list[Entry]:

@@ -7,7 +7,7 @@ value counts as unset. What belongs to one model is an option of `CompilerConfig
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -288,3 +288,16 @@ KNOBS: tuple[_Any, ...] = (
     TNG_LOG_LEVEL,
 )
 """All of them, for `kernelmill --help` and the documents."""
+
+
+def unknown() -> tuple[str, ...]:
+    """Variables that begin with KERNELMILL_ and that nothing reads: misspelt, or of another
+    version."""
+    known = {knob.name for knob in KNOBS}
+    ours = (name for name in os.environ if name.startswith("KERNELMILL_"))
+    return tuple(sorted(name for name in ours if name not in known))
+
+
+def of_others(names: Iterable[str]) -> dict[str, str]:
+    """Variables of other libraries that are set, to be shown: nothing here obeys them."""
+    return {name: os.environ[name] for name in names if os.environ.get(name)}

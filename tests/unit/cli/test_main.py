@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
 
@@ -188,6 +189,26 @@ def test_a_reader_that_goes_away_ends_it_quietly(folder):
         run.stdout.close()
         assert run.stderr.read() == b""
     assert run.returncode == 141
+
+
+def test_ctrl_c_while_a_model_is_made_leaves_nothing_behind(tmp_path):
+    (tmp_path / "slow.py").write_text(
+        "import time\ndef make():\n    print('making', flush=True)\n    time.sleep(600)\n"
+    )
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "TMPDIR": str(tmp_path),
+    }
+    command = [sys.executable, "-m", "kernelmill", "bench", str(tmp_path / "slow.py:make")]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout.readline() == "making\n"
+        run.send_signal(signal.SIGINT)
+        assert run.communicate() == ("", "")
+    assert run.returncode == 130
+    assert [path.name for path in tmp_path.iterdir()] == ["slow.py"]
 
 
 def test_ctrl_c_is_exit_code_130(monkeypatch, folder, capsys):

@@ -1,0 +1,40 @@
+"""What a check finds: facts, and what in them is wrong or slow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Level = Literal["wrong", "slow", "note"]
+"""wrong: something does not work or is not to be trusted; slow: works, and could be faster; note:
+worth knowing."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """`what` was found, and what to `do` about it."""
+
+    level: Level
+    what: str
+    do: str
+
+
+@dataclass
+class Section:
+    """One subject: its facts by name (values of JSON's types) and findings."""
+
+    name: str
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    findings: list[Finding] = field(default_factory=list[Finding])
+
+    def wrong(self, what: str, do: str) -> None:
+        """Add something that does not work."""
+        self.findings.append(Finding("wrong", what, do))
+
+    def slow(self, what: str, do: str) -> None:
+        """Add something that takes time it need not."""
+        self.findings.append(Finding("slow", what, do))
+
+    def note(self, what: str, do: str) -> None:
+        """Add something worth knowing."""
+        self.findings.append(Finding("note", what, do))

@@ -1,0 +1,104 @@
+"""The folders of compiled kernels (where, how large, writable, trusted) and the environment."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import shutil
+from typing import Any
+
+from kernelmill.cli.checks.finding import Section
+from kernelmill.core import knobs
+from kernelmill.core.cache_home import cache_home
+from kernelmill.core.errors import ConfigError, KernelmillError, StoreError
+from kernelmill.store import default_folders
+from kernelmill.store.folder import Folder
+from kernelmill.store.packages import installed
+
+_LEAST_FREE = 1 << 30
+
+
+def environment() -> Section:
+    """Variables of kernelmill that are set; wrong where one cannot be read or is not known."""
+    section = Section("environment")
+    for knob in knobs.KNOBS:
+        if set_to := knobs.of_others((knob.name,)):
+            section.facts[knob.name] = "(secret)" if knob.secret else set_to[knob.name]
+        try:
+            knob.get()
+        except ConfigError as error:
+            section.wrong(str(error), f"correct or unset {knob.name}")
+    names = [knob.name for knob in knobs.KNOBS]
+    for name in knobs.unknown():
+        near = difflib.get_close_matches(name, names, 1)
+        section.wrong(
+            f"environment variable {name} is not known and has no effect",
+            f"write {near[0]}, or unset it" if near else "unset it",
+        )
+    return section
+
+
+def store(folder: str | None) -> Section:
+    """The folders that are read and the one that is written."""
+    section = Section("store")
+    paths = [os.path.abspath(path) for path in ((folder,) if folder else default_folders())]
+    for path in paths:
+        section.facts[path] = _folder(section, path, path == paths[-1])
+    home = knobs.CACHE_HOME.get() or cache_home()
+    section.facts["compile cache"] = os.path.abspath(home)
+    section.facts["remote"] = "yes" if knobs.REMOTE.get() else "none"
+    try:
+        section.facts["static kernels"] = [package.name for package in installed("error")]
+    except KernelmillError as error:
+        section.wrong(f"installed static kernels: {error}", "build them again for this machine")
+    return section
+
+
+def _folder(section: Section, path: str, is_written: bool) -> dict[str, Any]:
+    """One folder's facts; its entries are counted and not checked."""
+    exists, writable = os.path.isdir(path), _is_writable(path)
+    facts: dict[str, Any] = {"exists": exists, "writable": writable, "trusted": True}
+    try:
+        files = [(file, os.path.getsize(os.path.join(path, file))) for file in Folder(path).files()]
+    except (StoreError, OSError) as error:
+        facts["trusted"] = False
+        section.wrong(str(error), "see docs/security.md; nothing of it is used before that")
+        return facts
+    facts["kernels"] = sum(file.endswith(".json") for file, _ in files)
+    facts["bytes"] = sum(size for _, size in files)
+    facts["free bytes"] = shutil.disk_usage(_existing(path)).free
+    damaged = sum(".bad-" in file for file, _ in files)
+    if damaged:
+        section.note(
+            f"{path} has {damaged} damaged files that were set aside and compiled again",
+            "`kernelmill cache gc --max-size 1T` removes them after a day; if more come, check the "
+            "disk",
+        )
+    if is_written and not writable:
+        section.slow(
+            f"{path} cannot be written: every process compiles what is missing in it for itself",
+            f"make it writable, or put a folder that is behind it: {knobs.KERNEL_META.name}="
+            f"{path}{os.pathsep}/another/folder",
+        )
+    if not is_written and not exists:
+        section.wrong(
+            f"there is no folder {path}, which {knobs.KERNEL_META.name} names",
+            "make it, or take it out of the list",
+        )
+    if is_written and facts["free bytes"] < _LEAST_FREE:
+        section.note(
+            f"{facts['free bytes'] >> 20} MiB are free for {path}",
+            "`kernelmill cache gc --max-size 500M` removes kernels that were not used for long",
+        )
+    return facts
+
+
+def _existing(path: str) -> str:
+    """The folder, or the nearest above it that exists."""
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
+
+
+def _is_writable(path: str) -> bool:
+    return os.access(_existing(path), os.W_OK | os.X_OK)

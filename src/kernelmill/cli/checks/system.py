@@ -1,0 +1,94 @@
+"""What the operating system permits: large pages, watching memory, code made at run time."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+from kernelmill.cli.checks.finding import Section
+
+_SECCOMP = {"0": "none", "1": "strict", "2": "filter"}
+_LARGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def system(large_pages: Path = _LARGE_PAGES) -> Section:
+    """Filters of system calls, large pages and memory; wrong where machine code may not run."""
+    section = Section("system")
+    status = _status()
+    section.facts["seccomp"] = _SECCOMP.get(status.get("Seccomp", ""), "unknown")
+    section.facts["libc"] = " ".join(platform.libc_ver()).strip() or "unknown"
+    if "MemAvailable" in (memory := _colon_file(Path("/proc/meminfo"))):
+        section.facts["memory available"] = memory["MemAvailable"]
+    _large_pages(section, large_pages)
+    refused = why_no_code()
+    section.facts["machine code made at run time"] = refused or "permitted"
+    if refused:
+        section.wrong(
+            f"the system does not let this process run code that it made: {refused}",
+            "allow executable memory (SELinux: execmem; systemd: MemoryDenyWriteExecute=no)",
+        )
+    return section
+
+
+def _large_pages(section: Section, path: Path) -> None:
+    try:
+        text = path.read_text()
+    except OSError:
+        text = ""
+    chosen = text.partition("[")[2].partition("]")[0] or "not offered"
+    section.facts["large pages"] = chosen
+    if chosen not in ("always", "madvise"):
+        section.slow(
+            "weights and activations are on pages of 4 KiB: the system offers no larger ones",
+            f"echo madvise > {path}",
+        )
+
+
+def memory_watch(section: Section) -> None:
+    """Add whether writes to weights can be watched. Imports torch."""
+    from kernelmill.runtime.page_scan import PageScan
+
+    try:
+        PageScan().close()
+    except OSError as error:
+        section.facts["weights are watched"] = f"no: {error.strerror or error}"
+        section.note(
+            "writes to weights are found by comparing samples: the system does not let this "
+            "process watch pages",
+            "Linux 6.7 or later, and userfaultfd allowed in the container's seccomp profile; see "
+            "docs/numerics.md",
+        )
+    else:
+        section.facts["weights are watched"] = "yes"
+
+
+def why_no_code() -> str:
+    """Why memory that was written cannot be made executable, in words; "" where it can."""
+    memory = mmap.mmap(-1, mmap.PAGESIZE)
+    libc: Any = ctypes.CDLL(None, use_errno=True)
+    view = ctypes.c_char.from_buffer(memory)
+    try:
+        place = ctypes.c_void_p(ctypes.addressof(view))
+        wanted = mmap.PROT_READ | mmap.PROT_EXEC
+        failed = libc.mprotect(place, ctypes.c_size_t(mmap.PAGESIZE), wanted)
+        return os.strerror(ctypes.get_errno()) if failed else ""
+    finally:
+        del view
+        memory.close()
+
+
+def _status() -> dict[str, str]:
+    return _colon_file(Path("/proc/self/status"))
+
+
+def _colon_file(path: Path) -> dict[str, str]:
+    """A file of lines "name: value"; none where there is no such file."""
+    try:
+        lines = path.read_text().splitlines()
+    except OSError:
+        return {}
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}

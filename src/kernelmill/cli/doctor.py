@@ -1,0 +1,106 @@
+"""`kernelmill doctor`: is this installation in order, and what is slow here?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernelmill.cli.checks import processor, storage, system, threads
+from kernelmill.cli.checks.finding import Section
+from kernelmill.cli.checks.versions import versions
+from kernelmill.cli.folder import Folder
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
+
+if TYPE_CHECKING:
+    from rich.padding import Padding
+    from rich.text import Text
+
+
+def add(app: typer.Typer) -> None:
+    """Add `doctor`."""
+    shown = examples("kernelmill doctor", "kernelmill doctor --quick", "kernelmill doctor --json")
+    app.command(epilog=shown)(doctor)
+
+
+def doctor(
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only what needs no torch: a few milliseconds.")
+    ] = False,
+    folder: Folder = None,
+    json: Json = False,
+) -> int:
+    """Check versions, processor, threads, folders and system, and say what is slow here.
+
+    Each finding comes with what to do about it. Exit code 1 when something is wrong; what is merely
+    slow is no reason.
+    """
+    sections = list(_sections(quick, folder))
+    counts = {
+        level: sum(finding.level == level for each in sections for finding in each.findings)
+        for level in ("wrong", "slow", "note")
+    }
+    if json:
+        print_json({"sections": sections, **counts})
+    else:
+        _show(sections, counts)
+    return FOUND if counts["wrong"] else FINE
+
+
+def _sections(quick: bool, folder: str | None) -> Iterator[Section]:
+    yield versions()
+    isa, cores, permitted = processor.processor(), threads.processors(), system.system()
+    torch = None if quick else _torch(cores)
+    if torch is not None:
+        processor.figures(isa, folder)
+        threads.team(cores, torch)
+        system.memory_watch(permitted)
+    yield from (isa, cores, storage.environment(), storage.store(folder), permitted)
+    if torch is not None:
+        from kernelmill.cli.checks.trial import trial
+
+        yield trial(torch)
+
+
+def _torch(section: Section) -> Any:
+    """torch, or None where it does not import."""
+    try:
+        import torch
+    except Exception as error:
+        section.wrong(
+            f"torch does not import: {type(error).__name__}: {error}",
+            "python -c 'import torch' shows the whole error; install torch anew",
+        )
+        return None
+    return torch
+
+
+def _show(sections: list[Section], counts: dict[str, int]) -> None:
+    from rich.text import Text
+
+    console = wide_console()
+    styles = {"wrong": "bold red", "slow": "yellow", "note": "cyan"}
+    for section in sections:
+        console.print(Text(section.name, style="bold"))
+        for name, value in section.facts.items():
+            console.print(_indented(Text(f"{name}: {_plain(value)}"), 2))
+        for finding in section.findings:
+            line = Text.assemble((f"{finding.level}: ", styles[finding.level]), finding.what)
+            console.print(_indented(line, 2))
+            console.print(_indented(Text(f"do: {finding.do}"), 6))
+    console.print(Text(f"{counts['wrong']} wrong, {counts['slow']} slow, {counts['note']} notes"))
+
+
+def _indented(text: Text, columns: int) -> Padding:
+    from rich.padding import Padding
+
+    return Padding(text, (0, 0, 0, columns), expand=False)
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_plain(each)}" for name, each in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_plain, value)) or "none"
+    return ("no", "yes")[value] if isinstance(value, bool) else str(value)

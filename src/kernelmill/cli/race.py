@@ -1,0 +1,216 @@
+"""A model in eager, with kernelmill and with Inductor, called in turns so that noise hits all."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, cast
+
+import torch
+from torch._dynamo.utils import counters
+from torch.utils.flop_counter import FlopCounterMode
+
+from kernelmill.backend.entry import Backend
+from kernelmill.backend.graph_breaks import advice
+from kernelmill.cli.factory import Factory, user_code
+from kernelmill.compiler import CompileReport, collect_reports
+from kernelmill.config import CompilerConfig
+from kernelmill.core import knobs
+from kernelmill.inference import finish_packing
+
+Call = Callable[[], Any]
+
+_TURN_SECONDS = 0.02
+"""A turn lasts at least this long: short calls are repeated within it."""
+
+_LEAST_TURNS = 5
+TOLERANCES: Mapping[torch.dtype, float] = {
+    torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1,
+}  # fmt: skip
+"""How far a result may be from eager's, of its largest element: what another order of sums explains
+in a deep model. Other dtypes are to be equal."""
+
+
+@dataclass
+class Standing:
+    """One contestant. Seconds of the first call and, as median and quartiles, of later ones;
+    `error` is the largest difference from eager, of eager's largest element; `refused` says why it
+    did not take part."""
+
+    name: str
+    refused: str = ""
+    first_call: float = 0.0
+    seconds: float = 0.0
+    quartiles: tuple[float, float] = (0.0, 0.0)
+    turns: int = 0
+    error: float = 0.0
+    agrees: bool = True
+
+
+@dataclass
+class Race:
+    """`operations` are the multiplications and additions of a call's products. The other facts are
+    about what kernelmill made of the model. `repeats`: eager gives the same result twice."""
+
+    standings: list[Standing]
+    operations: int
+    captured: int
+    refused: list[str]
+    breaks: list[str]
+    advice: tuple[str, ...]
+    reports: list[CompileReport] = field(default_factory=list[CompileReport])
+    repeats: bool = True
+
+    def named(self, name: str) -> Standing | None:
+        """The contestant of this name that was measured; None where it refused."""
+        found = (each for each in self.standings if each.name == name and not each.refused)
+        return next(found, None)
+
+
+def race(factory: Factory, seconds: float, config: CompilerConfig, without_inductor: str) -> Race:
+    """Measure for about so many seconds altogether, not counting compiles. `without_inductor` is
+    why Inductor is left out, "" to have it measured.
+
+    UserCodeError where the model raises in eager.
+    """
+    torch._dynamo.reset()
+    backend, before = Backend(config), counters["graph_break"].copy()
+    with torch.no_grad(), collect_reports() as reports:
+        with user_code(f"the model of {factory.name} failed"):
+            expected, operations = _eager(factory)
+            repeats = _worst(expected, _result(_call(factory, factory.model)))[0] == 0.0
+        calls: dict[str, Call] = {"eager": _call(factory, factory.model)}
+        standings = [Standing("eager")]
+        for name, chosen in (("kernelmill", backend), ("inductor", "inductor")):
+            if name != "inductor" or not without_inductor:
+                standings.append(_ready(name, chosen, factory, expected, calls))
+            else:
+                standings.append(Standing(name, without_inductor))
+        finish_packing()
+        _measure(calls, standings, seconds)
+    breaks = counters["graph_break"] - before
+    refused = [capture.refused for capture in backend.captures if capture.refused]
+    return Race(
+        standings, operations, len(backend.captures), refused, list(breaks), advice(breaks),
+        list(reports), repeats,
+    )  # fmt: skip
+
+
+def why_no_inductor() -> str:
+    """Why Inductor cannot be measured, in words; "" where it can: it needs a C++ compiler."""
+    named = knobs.of_others(("CXX",)).get("CXX", "")
+    if any(map(shutil.which, [named] if named else ["g++", "clang++", "c++"])):
+        return ""
+    return f"there is no C++ compiler {named}".rstrip()
+
+
+def _call(factory: Factory, model: Callable[..., Any]) -> Call:
+    return lambda: model(*factory.args, **factory.kwargs)
+
+
+def _result(call: Call) -> list[torch.Tensor]:
+    """The tensors of a call's result, with the same random numbers each time."""
+    torch.manual_seed(0)
+    return [tensor.clone() for tensor in tensors(call())]
+
+
+def _eager(factory: Factory) -> tuple[list[torch.Tensor], int]:
+    """The result to compare with, and the operations of a call."""
+    counter = FlopCounterMode(display=False)
+    with counter:
+        result = _result(_call(factory, factory.model))
+    return result, counter.get_total_flops()
+
+
+def _ready(
+    name: str, backend: Any, factory: Factory, expected: list[torch.Tensor], calls: dict[str, Call]
+) -> Standing:
+    """Compile and call once. What the compile raises is the contestant's refusal."""
+    standing = Standing(name)
+    call = _call(factory, torch.compile(factory.model, backend=backend))
+    start = time.perf_counter()
+    try:
+        found = _result(call)
+    except Exception as error:
+        standing.refused = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+        return standing
+    standing.first_call = time.perf_counter() - start
+    standing.error, standing.agrees = _worst(expected, found)
+    calls[name] = call
+    return standing
+
+
+def _measure(calls: dict[str, Call], standings: list[Standing], budget: float) -> None:
+    repeats = {name: _repeats(call) for name, call in calls.items()}
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    gc.collect()
+    end = time.perf_counter() + budget
+    while time.perf_counter() < end or min(map(len, times.values())) < _LEAST_TURNS:
+        for name, call in calls.items():
+            start = time.perf_counter()
+            for _ in range(repeats[name]):
+                call()
+            times[name].append((time.perf_counter() - start) / repeats[name])
+    for standing in standings:
+        if standing.name in times:
+            low, median, high = statistics.quantiles(times[standing.name], n=4)
+            standing.seconds, standing.quartiles = median, (low, high)
+            standing.turns = len(times[standing.name])
+
+
+def _repeats(call: Call) -> int:
+    """Calls of a turn, after one that warms up."""
+    call()
+    start = time.perf_counter()
+    call()
+    return max(1, round(_TURN_SECONDS / max(1e-7, time.perf_counter() - start)))
+
+
+def tensors(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in a nested result, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in cast(Mapping[Any, Any], value).values():
+            yield from tensors(each)
+    elif isinstance(value, (tuple, list)):
+        for each in cast(list[Any], value):
+            yield from tensors(each)
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield from tensors(getattr(value, each.name))
+
+
+def _worst(expected: list[torch.Tensor], found: list[torch.Tensor]) -> tuple[float, bool]:
+    """The largest error of all tensors, and whether each is within its dtype's tolerance."""
+    if [_form(one) for one in expected] != [_form(one) for one in found]:
+        return float("inf"), False
+    errors = [_error(one, other) for one, other in zip(expected, found, strict=True)]
+    limits = [TOLERANCES.get(one.dtype, 0.0) for one in expected]
+    agrees = all(error <= limit for error, limit in zip(errors, limits, strict=True))
+    return max(errors, default=0.0), agrees
+
+
+def _form(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype]:
+    return tensor.shape, tensor.dtype
+
+
+def _error(expected: torch.Tensor, found: torch.Tensor) -> float:
+    """The largest difference, of the largest element; infinite where NaN or infinities differ."""
+    if expected.is_complex():
+        expected, found = torch.view_as_real(expected), torch.view_as_real(found)
+    expected, found = expected.double(), found.double()
+    finite = expected.isfinite()
+    if not torch.equal(finite, found.isfinite()):
+        return float("inf")
+    if not torch.equal(expected[~finite].nan_to_num(), found[~finite].nan_to_num()):
+        return float("inf")
+    expected, found = expected[finite], found[finite]
+    if not expected.numel():
+        return 0.0
+    largest = expected.abs().max().item()
+    return (expected - found).abs().max().item() / (largest or 1.0)

@@ -1,0 +1,148 @@
+"""`kernelmill bench`: what it measures and says, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelmill.cli import race as racing
+from kernelmill.cli.bench import _remarks
+from kernelmill.cli.main import main
+from kernelmill.cli.race import Race, Standing
+
+SOURCE = """
+import torch
+
+def linear():
+    return torch.nn.Linear(16, 8).eval(), (torch.ones(4, 16),)
+
+@torch._dynamo.disable
+def hidden(x):
+    return x + 1
+
+def uncaptured():
+    return lambda x: hidden(x), (torch.ones(3),)
+
+def raises():
+    def model(x):
+        raise ValueError("wrong weights")
+    return model, (torch.ones(3),)
+
+def counts():
+    seen = []
+    def model(x):
+        seen.append(1)
+        return x * len(seen)
+    return model, (torch.ones(3),)
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "kernels"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    path = tmp_path / "bench_models.py"
+    path.write_text(SOURCE)
+    return str(path)
+
+
+def bench(name: str, *options: str) -> int:
+    return main(["bench", name, "--seconds", "0", "--no-inductor", *options])
+
+
+def test_a_model_is_measured_and_compared(
+    file: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert bench(f"{file}:linear", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["operations"] == 2 * 4 * 16 * 8 and told["kernels"] >= 1
+    eager, ours, inductor = told["contestants"]
+    assert [one["name"] for one in (eager, ours, inductor)] == ["eager", "kernelmill", "inductor"]
+    assert eager["seconds"] > 0 and ours["seconds"] > 0 and ours["turns"] >= 5
+    assert ours["ratio"] == pytest.approx(eager["seconds"] / ours["seconds"])
+    assert ours["agrees"] and ours["error"] < 1e-6
+    assert inductor["refused"] == "not asked for"
+
+
+@pytest.mark.parametrize("columns", [60, 120])
+def test_the_table_fits(
+    file: str, columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert bench(f"{file}:linear") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in lines if "file" not in line) <= columns
+    (ours,) = [line.split() for line in lines if line.startswith("kernelmill ")]
+    assert len(ours) == (5 if columns < 80 else 8)  # the first call has a unit
+    assert "inductor was not measured: not asked for" in lines
+
+
+def test_a_model_that_cannot_be_captured(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(f"{file}:uncaptured") == 1
+    assert "nothing of the model was captured" in capsys.readouterr().out
+
+
+def test_a_model_that_fails_in_eager(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(f"{file}:raises") == 3
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1] == "ValueError: wrong weights" and "in model" in told
+
+
+def test_a_model_with_state_is_not_called_wrong(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bench(f"{file}:counts")
+    told = capsys.readouterr().out
+    assert "two calls of eager differ" in told and "please report" not in told
+
+
+def test_wrong_usage(file: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench(f"{file}:none") == 2
+    assert bench(f"{file}:linear", "--mode", "fastest") == 2
+    assert bench(f"{file}:linear", "--threads", "0") == 2
+    assert bench(f"{file}:linear", "--mode", "reduce-overhead", "--tune") == 2
+    told = capsys.readouterr().err
+    assert "has no 'none'" in told and "max-autotune" in told and "--threads" in told
+
+
+def test_no_compiler_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "/nowhere/g++")
+    assert racing.why_no_inductor() == "there is no C++ compiler /nowhere/g++"
+
+
+def test_slow_ones_are_told_what_to_look_at() -> None:
+    standings = [Standing("eager", seconds=1e-5), Standing("kernelmill", seconds=2e-5)]
+    found = Race(standings, 0, 1, [], ["print\n more"], ("take the other layer",))
+    told = "\n".join(_remarks(found, training=True))
+    for part in ("training mode", "take the other layer", "the first: print", "cache_compile"):
+        assert part in told
+    standings[1].seconds = 1e-6
+    assert list(_remarks(found, training=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("found", "error", "agrees"),
+    [
+        (torch.tensor([1.0, 2.0]), 0.0, True),
+        (torch.tensor([1.0, 2.0002]), 1e-4, True),
+        (torch.tensor([1.0, 2.1]), 0.05, False),
+        (torch.tensor([1.0, float("nan")]), float("inf"), False),
+        (torch.tensor([1.0]), float("inf"), False),
+        (torch.tensor([1.0, 2.0], dtype=torch.float64), float("inf"), False),
+    ],
+)
+def test_errors(found: torch.Tensor, error: float, agrees: bool) -> None:
+    told, within = racing._worst([torch.tensor([1.0, 2.0])], [found])
+    assert told == pytest.approx(error, rel=1e-2) and within == agrees
+
+
+def test_infinities_and_integers_must_be_equal() -> None:
+    inf = torch.tensor([float("inf"), 1.0])
+    assert racing._worst([inf], [inf.clone()]) == (0.0, True)
+    assert not racing._worst([inf], [-inf])[1]
+    assert not racing._worst([torch.tensor([5])], [torch.tensor([6])])[1]
+    assert racing._worst([torch.tensor([5])], [torch.tensor([5])]) == (0.0, True)
