@@ -27,7 +27,7 @@ def processor() -> Section:
         )
     if machine_isa().cpu == "x86-64-v2":
         section.slow(
-            "the processor, or the virtual machine, shows no AVX2 and FMA: vectors have 128 bits",
+            "the processor, or the virtual machine, has no vectors wider than 128 bits",
             "let the virtual machine have the host's processor type (qemu: -cpu host)",
         )
     if withheld():
