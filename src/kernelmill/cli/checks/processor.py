@@ -25,9 +25,10 @@ def processor() -> Section:
             f"{knobs.TARGET.name}={knobs.TARGET.get()}",
             f"unset {knobs.TARGET.name}, unless kernels are for older machines too",
         )
-    if machine_isa().cpu == "x86-64-v2":
+    if not machine_isa().has_fma:
         section.slow(
-            "the processor, or the virtual machine, has no vectors wider than 128 bits",
+            "the processor, or the virtual machine, has no fused multiply-add: products take twice "
+            "the time",
             "let the virtual machine have the host's processor type (qemu: -cpu host)",
         )
     if withheld():
