@@ -1,0 +1,89 @@
+"""What the load test compares with: the same model in eager and in ONNX Runtime.
+
+Both take batches as they are, padded to their longest text. SERVE_MODEL names them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from examples.serve.model import BATCHES, Encoder, Tokenizer
+
+
+class _Embedder:
+    def __init__(self) -> None:
+        self._tokenizer = Tokenizer()
+
+    def call(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """The vectors of a batch."""
+        raise NotImplementedError
+
+    def warm_up(self) -> None:
+        """Call twice."""
+        for _ in range(2):
+            self.embed(["warm", "a little longer than warm"])
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """As `CompiledEmbedder.embed`."""
+        vectors: list[list[float]] = []
+        for first in range(0, len(texts), BATCHES[-1]):
+            batch = self._tokenizer(texts[first : first + BATCHES[-1]])
+            vectors += self.call(*batch).tolist()
+        return vectors
+
+    def report(self) -> Mapping[str, int]:
+        """Nothing is counted."""
+        return {}
+
+
+class EagerEmbedder(_Embedder):
+    """torch without a compiler."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._encoder = Encoder().eval()
+
+    def call(self, ids: Tensor, mask: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return self._encoder(ids, mask)
+
+
+class OnnxEmbedder(_Embedder):
+    """ONNX Runtime on the exported model, in float32 as the others."""
+
+    def __init__(self) -> None:
+        import onnxruntime
+
+        super().__init__()
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        # Threads that wait in a loop would take the other worker's time.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "model.onnx"
+            export(path)
+            self._session = onnxruntime.InferenceSession(os.fspath(path), options)
+
+    def call(self, ids: Tensor, mask: Tensor) -> Tensor:
+        feeds = {"ids": ids.numpy(), "mask": mask.numpy()}
+        return torch.from_numpy(self._session.run(None, feeds)[0])
+
+
+def export(path: Path) -> None:
+    """Write the encoder for all batches and lengths."""
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    ids = torch.ones(3, 20, dtype=torch.int64)
+    dims = {0: torch.export.Dim("batch", max=512), 1: torch.export.Dim("length", max=512)}
+    program = torch.onnx.export(
+        Encoder().eval(), (ids, torch.ones_like(ids)), input_names=["ids", "mask"],
+        dynamic_shapes={"ids": dims, "mask": dims}, dynamo=True, optimize=True, verbose=False,
+    )  # fmt: skip
+    assert program is not None
+    program.save(os.fspath(path))
