@@ -5,7 +5,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from kernelmill import inference, static_kernels
-from kernelmill.backend import explain, get_backend, get_npu_backend
+from kernelmill.backend import get_backend, get_npu_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import (
     CodegenError,
@@ -19,6 +19,7 @@ from kernelmill.core.errors import (
     VerificationError,
 )
 from kernelmill.core.version import VERSION as __version__
+from kernelmill.report import explain
 
 if TYPE_CHECKING:
     from kernelmill import aot, ops, scope

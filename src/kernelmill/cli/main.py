@@ -12,13 +12,25 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli import aot, bench, cache, calibrate, doctor, gears, lower, run, static
+from kernelmill.cli import (
+    aot,
+    bench,
+    cache,
+    calibrate,
+    doctor,
+    explain,
+    gears,
+    lower,
+    run,
+    static,
+)
 from kernelmill.cli.output import EXIT_CODES, FINE, READER_GONE, REFUSED, USER_CODE
 from kernelmill.core.errors import KernelmillError, UserCodeError
 from kernelmill.core.version import VERSION
 
 COMMANDS = (
     run.add,
+    explain.add,
     cache.add,
     aot.add,
     gears.add,

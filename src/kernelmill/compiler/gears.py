@@ -49,8 +49,17 @@ def compile_gears(
     )
 
 
+_GEAR = "_gear_"
+
+
 def _name(graph: Graph, sizes: tuple[int, ...]) -> str:
-    return "_".join([graph.name, "gear", *map(str, sizes)])
+    return graph.name + _GEAR + "_".join(map(str, sizes))
+
+
+def gear_of(name: str) -> tuple[int, ...]:
+    """The sizes that the program of this name is for; none where it is not one of several gears."""
+    _, found, sizes = name.rpartition(_GEAR)
+    return tuple(map(int, sizes.split("_"))) if found else ()
 
 
 def _sources(graph: Graph, varying: set[str]) -> list[tuple[SizeSource, Dim]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from kernelmill import superkernel
 from kernelmill.compiler.drivers import obtain_drivers
-from kernelmill.compiler.objects import KernelBuilds, differences, obtain_dims, requests_of
+from kernelmill.compiler.objects import KernelBuilds, nearest, obtain_dims, requests_of
 from kernelmill.compiler.report import CompileReport, KernelReport, collecting, publish
 from kernelmill.config.super_kernel_marks import RangeOptions
 from kernelmill.core.isa import Isa
@@ -143,13 +143,13 @@ def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
         report.tensor_bytes = peak_bytes([replace(b, first=0, last=0) for b in placed])
     for ref in lowered.plan.kernels:
         entry = entries[ref.name]
-        new = entry.source == "compiled"
+        near = nearest(entry, store, ref.type) if _is_new(entry) and collecting() else None
         report.kernels.append(
             KernelReport(
                 entry.name, ref.type, ref.operators, ref.origin, entry.source, launches[ref.name],
-                differences(entry, store, ref.type) if new and collecting() else (),
+                () if near is None else near.differences,
                 _kind(lowered.kernels[ref.name], entry), lowered.kernels[ref.name].classes,
-                lowered.templates.get(ref.name, ""),
+                lowered.templates.get(ref.name, ""), "" if near is None else near.name,
             )
         )  # fmt: skip
     for node in graph.nodes:
@@ -163,6 +163,10 @@ def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
     )  # fmt: skip
     for kernel in report.kernels:
         _log.info("%s: %d x %s, %s", report.name, kernel.launches, kernel.name, kernel.kind)
+
+
+def _is_new(entry: Entry) -> bool:
+    return entry.source == "compiled"
 
 
 def _kind(kernel: Kernel, entry: Entry) -> str:

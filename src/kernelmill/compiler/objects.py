@@ -13,7 +13,7 @@ from concurrent.futures import (
     wait,
 )
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
@@ -28,7 +28,7 @@ from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.plan.ir import Launch, Plan
 from kernelmill.store.entry import Compiled, Entry
-from kernelmill.store.store import Store
+from kernelmill.store.store import Nearest, Store
 
 _REDRAW_SECONDS = 0.2
 _WAITING = 1
@@ -228,7 +228,6 @@ def _job(request: Request, store: Store, isa: Isa) -> tuple[Key, Callable[[], En
     return key, lambda: store.get_or_compile(key, kernel.type, compile)
 
 
-def differences(entry: Entry, store: Store, type: str) -> tuple[str, ...]:
-    """In which ingredients the store's nearest other entry differs from this one."""
-    nearest: Any = store.nearest(entry.key, type)
-    return () if nearest is None else nearest.differences
+def nearest(entry: Entry, store: Store, type: str) -> Nearest | None:
+    """The store's other entry that is most like this one, and in which ingredients it differs."""
+    return store.nearest(entry.key, type)

@@ -23,7 +23,7 @@ class KernelReport:
     NAME)" for one of a shape of its own.
     `template` is what in lowering the kernel comes from, "" for copies of weights.
     `classes` are the sizes, in words, that a dynamic kernel has bodies of their own for.
-    `differs` names, for a compiled kernel, the key ingredients in which the nearest entry of the
+    `differs` names, for a compiled kernel, the key ingredients in which the `nearest` entry of the
     store differed.
     """
 
@@ -37,6 +37,7 @@ class KernelReport:
     kind: str = "static (this run)"
     classes: tuple[str, ...] = ()
     template: str = ""
+    nearest: str = ""
 
 
 @dataclass

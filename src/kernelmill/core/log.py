@@ -35,6 +35,7 @@ ROOMS = (
     "ops",
     "passes",
     "plan",
+    "report",
     "runtime",
     "scope",
     "static_kernels",

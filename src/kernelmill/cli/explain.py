@@ -1,0 +1,99 @@
+"""`kernelmill explain` and `kernelmill trace`: what becomes of a model, and of a call."""
+
+from __future__ import annotations
+
+import json as json_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kernelmill.cli.factory import FactoryName, load, user_code
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
+from kernelmill.core.errors import KernelmillError
+
+if TYPE_CHECKING:
+    from kernelmill.report import Explanation
+
+_Gradients = Annotated[
+    bool, typer.Option("--gradients", help="Call with gradients enabled, as in training.")
+]
+
+
+def add(app: typer.Typer) -> None:
+    """Add `explain` and `trace`."""
+    app.command(
+        epilog=examples(
+            "kernelmill explain model.py:make",
+            "kernelmill explain model.py:make -o report.html",
+            "kernelmill explain shop.models:ranker --json",
+        )
+    )(explain)
+    app.command(
+        epilog=examples(
+            "kernelmill trace model.py:make",
+            "kernelmill trace model.py:make -o call.json",
+        )
+    )(trace)
+
+
+def explain(
+    factory: FactoryName,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write a page of HTML here too."),
+    ] = None,
+    measure: Annotated[
+        bool,
+        typer.Option("--measure/--no-measure", help="Time calls in turns with eager, and kernels."),
+    ] = True,
+    gradients: _Gradients = False,
+    json: Json = False,
+) -> int:
+    """Compile a model and say what became of it, and where the time of a call goes."""
+    found = _explained(factory, gradients, measure)
+    if output is not None:
+        found.save(output)
+    if json:
+        print_json(found.as_dict())
+    else:
+        print(found)
+    return FOUND if found.call.error else FINE
+
+
+def trace(
+    factory: FactoryName,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")
+    ] = Path("trace.json"),
+    gradients: _Gradients = False,
+) -> int:
+    """Write a call's kernels as a trace for ui.perfetto.dev and chrome://tracing."""
+    found = _explained(factory, gradients, measure=True)
+    if found.call.error:
+        print(f"not measured: {found.call.error}")
+        return FOUND
+    output.write_text(json_module.dumps(found.trace()))
+    threads = len(found.call.threads)
+    print(
+        f"{output}: a call on {threads} thread{'s' * (threads != 1)}, "
+        f"{len(found.call.timeline)} parts"
+    )
+    return FINE
+
+
+def _explained(factory: str, gradients: bool, measure: bool) -> Explanation:
+    # Imports torch, which the command's help does without.
+    import torch
+
+    import kernelmill
+
+    made = load(factory)
+    with torch.set_grad_enabled(gradients):
+        try:
+            return kernelmill.explain(made.model, *made.args, measure=measure, **made.kwargs)
+        except (KernelmillError, OSError):
+            raise
+        except Exception:
+            with user_code(f"{factory}: the call failed"):
+                raise

@@ -1,0 +1,207 @@
+"""`kernelmill.explain`: what happens to a model, as text, data and a page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.backend.entry import Backend
+from kernelmill.backend.graph_breaks import advice
+from kernelmill.backend.report import Capture
+from kernelmill.config import CompilerConfig
+from kernelmill.report.facts import CallFacts, MachineFacts, ProgramFacts
+
+if TYPE_CHECKING:
+    import os
+
+    from kernelmill.compiler import CompileReport
+    from kernelmill.compiler.linking import Linked
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What compiling and calling a model did. `str()` is the text, `as_dict()` the data, and `save`
+    writes a page.
+
+    captures        graphs that Dynamo and AOTAutograd made of the model
+    reports         what the compiler made of each of them
+    graph_breaks    places where Dynamo gave up and went on in Python
+    advice          what to do about some of them
+    first_call      seconds of the first call: capture, compile, link, run
+    later_call      seconds of the second call
+    machine         what the limits of kernels are computed for; None without a program
+    programs        steps, memory and kernels of each report's program
+    call            a call beside eager's, and what its threads did
+    """
+
+    captures: tuple[Capture, ...]
+    reports: tuple[CompileReport, ...]
+    graph_breaks: int
+    first_call: float
+    later_call: float
+    advice: tuple[str, ...] = ()
+    machine: MachineFacts | None = None
+    programs: tuple[ProgramFacts, ...] = ()
+    call: CallFacts = field(default_factory=CallFacts)
+    name: str = ""
+
+    @property
+    def capture_seconds(self) -> float:
+        """The part of the first call that Dynamo and AOTAutograd took."""
+        ours = sum(c.import_seconds + c.compile_seconds for c in self.captures)
+        return max(0.0, self.first_call - ours - self.later_call)
+
+    @property
+    def compile_seconds(self) -> float:
+        """The part of the first call that kernelmill took."""
+        return sum(c.import_seconds + c.compile_seconds for c in self.captures)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-able data. Times of `call` and `programs` are in nanoseconds, others in seconds;
+        sizes are in bytes."""
+        kernels = [kernel for report in self.reports for kernel in report.kernels]
+        return {
+            "name": self.name,
+            "captures": [asdict(capture) for capture in self.captures],
+            "isa": [report.isa for report in self.reports],
+            "graph_breaks": self.graph_breaks,
+            "advice": list(self.advice),
+            "graph_nodes_before": sum(report.nodes_before for report in self.reports),
+            "graph_nodes_after": sum(report.nodes_after for report in self.reports),
+            "kernels": [asdict(kernel) for kernel in kernels],
+            "compiled": sum(report.compiled for report in self.reports),
+            "reused": sum(report.reused for report in self.reports),
+            "fused": sum(report.fused for report in self.reports),
+            "fallbacks": [entry for report in self.reports for entry in report.fallbacks],
+            "super_kernel_ranges": [asdict(one) for r in self.reports for one in r.ranges],
+            "refused": [capture.refused for capture in self.captures if capture.refused],
+            "arena_peak": [report.arena_bytes for report in self.reports],
+            "live_peak": [report.live_bytes for report in self.reports],
+            "tensor_bytes": [report.tensor_bytes for report in self.reports],
+            "stages": [dict(report.seconds) for report in self.reports],
+            "capture_seconds": self.capture_seconds,
+            "compile_seconds": self.compile_seconds,
+            "first_call": self.first_call,
+            "later_call": self.later_call,
+            "machine": None if self.machine is None else asdict(self.machine),
+            "call": {
+                **asdict(self.call), "speedup": self.call.speedup, "outcome": self.call.outcome,
+            },
+            "programs": [_program_data(facts) for facts in self.programs],
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        from kernelmill.report.text import text_of
+
+        return text_of(self)
+
+    def html(self) -> str:
+        """The report as one page, with nothing outside of it."""
+        from kernelmill.report.html import page_of
+
+        return page_of(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to this file. OSError when it cannot be written."""
+        Path(path).write_text(self.html(), encoding="utf-8")
+
+    def trace(self) -> dict[str, Any]:
+        """A call as a JSON document for Perfetto and chrome://tracing, a track for each thread."""
+        from kernelmill.report.tracing import trace_of
+
+        return trace_of(self)
+
+
+def _program_data(facts: ProgramFacts) -> dict[str, Any]:
+    shares = {step.number: step.share for step in facts.steps}
+    found = asdict(facts)
+    for step in found["steps"]:
+        step["share"] = shares[step["number"]]
+    return found
+
+
+def explain(
+    model: Callable[..., Any],
+    *args: Any,
+    compiler_config: CompilerConfig | None = None,
+    dynamic: bool | None = None,
+    measure: bool = True,
+    **kwargs: Any,
+) -> Explanation:
+    """Compile a model anew, call it with these arguments, and say what happened.
+
+    What is in the kernel folder is reused, as any compile would. Backward graphs are compiled when
+    the model is called in training mode with gradients enabled and a result asks for them; the
+    gradients themselves are not accumulated. Raises what the model or its compile raises.
+
+    The compiled model is called twice. With `measure` it and the model itself are called up to some
+    dozens of times more, in turns and for about a second; what these calls write to arguments and
+    buffers is put back, what they do to Python objects is not, and an error of theirs is told as
+    `call.error`. torch's random numbers go on as if only the first two calls had been made.
+    """
+    import torch
+    from torch._dynamo.utils import counters
+
+    from kernelmill.compiler import collect_reports
+    from kernelmill.compiler.linking import collect_linked
+
+    backend = Backend(compiler_config)
+    before = counters["graph_break"].copy()
+    with collect_reports() as reports, collect_linked() as linked:
+        compiled = torch.compile(model, backend=backend, dynamic=dynamic)
+        start = time.perf_counter()
+        compiled(*args, **kwargs)
+        middle = time.perf_counter()
+        compiled(*args, **kwargs)
+        end = time.perf_counter()
+    breaks = counters["graph_break"] - before
+    explanation = Explanation(
+        tuple(backend.captures),
+        tuple(reports),
+        breaks.total(),
+        middle - start,
+        end - middle,
+        advice(breaks),
+        name=type(model).__name__ if isinstance(model, torch.nn.Module) else _name(model),
+    )
+    return _with_facts(explanation, linked, _Calls(model, compiled, args, kwargs), measure)
+
+
+def _name(model: object) -> str:
+    return str(getattr(model, "__qualname__", type(model).__name__))
+
+
+@dataclass(frozen=True)
+class _Calls:
+    """A model before and after its compile, and the arguments of a call."""
+
+    model: Callable[..., Any]
+    compiled: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def call(self) -> object:
+        return self.compiled(*self.args, **self.kwargs)
+
+    def eager(self) -> object:
+        """A call of what was given, or of what that was compiled from."""
+        model = getattr(self.model, "_orig_mod", self.model)
+        return model(*self.args, **self.kwargs)
+
+
+def _with_facts(
+    explanation: Explanation, linked: list[Linked], calls: _Calls, measure: bool
+) -> Explanation:
+    from kernelmill.report.gather import machine_facts, program_facts
+    from kernelmill.report.measuring import measured
+
+    before = tuple(program_facts(each) for each in linked)
+    machine = machine_facts(linked[0].machine) if linked else None
+    if not measure:
+        return replace(explanation, machine=machine, programs=before)
+    given = (calls.args, dict(calls.kwargs))
+    call, programs = measured(calls.call, calls.eager, calls.model, given, linked, before, machine)
+    return replace(explanation, machine=machine, programs=programs, call=call)

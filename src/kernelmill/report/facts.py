@@ -1,0 +1,231 @@
+"""The facts of a report: gathered once (gather.py, measuring.py), shown as text, JSON and HTML.
+
+Times are in nanoseconds, sizes in bytes. None is what is not known: sizes of a program that was
+never called, times of what was not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Bound = Literal["", "operations", "bytes"]
+Outcome = Literal["not measured", "faster", "as fast", "slower"]
+
+
+@dataclass(frozen=True)
+class MachineFacts:
+    """The machine that limits are computed for, with `threads` of torch.
+
+    `calibrated`: its rates were measured here (`kernelmill calibrate`); else they are the committed
+    ones of its instruction set. `memory` is bytes a nanosecond of one core.
+    """
+
+    processor: str
+    isa: str
+    threads: int
+    calibrated: bool
+    memory: float
+
+
+@dataclass(frozen=True)
+class Use:
+    """A tensor that a step reads or writes. `what` says which: "x", "weight fc.weight", "step 3"
+    (made by that step), "result", "packed weights"."""
+
+    what: str
+    tensor: str
+    bytes: int | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """A launch of a kernel, or an operator that runs in ATen (`reason` says why it does).
+
+    title        name of the kernel in profilers, or of the operator
+    entry        name of the kernel in the store
+    scope        name of the super kernel it is in
+    after        steps that made what it reads
+    bytes        what it reads and writes, each element once
+    operations   on elements; a multiply-add is two
+    limit        the least time by the machine's rates on all threads, and what it is `bound` by
+    time         of a call, the median; from the first thread's beginning to the last one's end
+    threads      how many worked on it
+    """
+
+    number: int
+    kind: Literal["kernel", "aten"]
+    title: str
+    entry: str
+    template: str
+    operators: tuple[str, ...]
+    origin: str
+    scope: str
+    reads: tuple[Use, ...]
+    writes: tuple[Use, ...]
+    after: tuple[int, ...]
+    tasks: int | None = None
+    bytes: int | None = None
+    operations: int | None = None
+    limit: float | None = None
+    bound: Bound = ""
+    reason: str = ""
+    time: float | None = None
+    threads: int | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The limit as a part of the time; above 1 where the rates of the machine are too low."""
+        if self.limit is None or not self.time:
+            return None
+        return self.limit / self.time
+
+
+@dataclass(frozen=True)
+class Super:
+    """A super kernel: steps `first` up to `last`, as one launch."""
+
+    name: str
+    scope: str
+    first: int
+    last: int
+    barriers: int
+    elided: int
+    time: float | None = None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A tensor in the arena, from the step that writes it to the last that reads it (inclusive)."""
+
+    what: str
+    tensor: str
+    offset: int
+    bytes: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The arena over a call. `live` is what is alive at each step, and `placed` the tensors in it;
+    both are empty where sizes are not known."""
+
+    arena: int | None
+    live: tuple[int, ...]
+    placed: tuple[Placed, ...]
+    weights: int
+    packed: int
+
+
+@dataclass(frozen=True)
+class StoreLook:
+    """A kernel that was looked for in the store. `source` is "compiled" for one that was not there:
+    the `nearest` other entry differs from it in the ingredients `differs`."""
+
+    title: str
+    entry: str
+    source: str
+    kind: str
+    launches: int
+    nearest: str = ""
+    differs: tuple[str, ...] = ()
+
+    @property
+    def hit(self) -> bool:
+        return self.source != "compiled"
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """One compiled program. `sizes` are those of its symbols in the last call, `gear` the sizes
+    that it is for where the model has gears, `padded` the part of its arguments that is padding of
+    the measured calls, and `calls` how often it ran in one of them."""
+
+    name: str
+    isa: str
+    gear: tuple[int, ...]
+    sizes: dict[str, int]
+    arguments: tuple[str, ...]
+    steps: tuple[Step, ...]
+    supers: tuple[Super, ...]
+    splits: tuple[str, ...]
+    memory: Memory
+    store: tuple[StoreLook, ...]
+    repacks: int
+    copies: int
+    packing: int
+    argument_elements: int = 0
+    padded: float = 0.0
+    calls: int | None = None
+
+    @property
+    def fallbacks(self) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.kind == "aten")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What a thread did: a part of the timeline, from the beginning of the call."""
+
+    thread: int
+    program: int
+    step: int
+    whole: bool
+    begin: int
+    end: int
+    tasks: int
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Something that time of a call goes to, and how much; the reasons need not be disjoint."""
+
+    kind: str
+    time: float
+    text: str
+
+
+@dataclass(frozen=True)
+class CallFacts:
+    """A call, measured in turns with eager.
+
+    compiled, eager   a whole call; medians of `rounds`
+    recorded          a whole call while kernels are timed: the one nearest to `compiled`, whose
+                      parts follow
+    kernels, aten     launches, and operators in ATen
+    between           from one step of a program to the next
+    outside           everything else: Dynamo's guards, checks of arguments, Python
+    threads           names of the timeline's threads, the caller first
+    error             why nothing was measured
+    """
+
+    rounds: int = 0
+    compiled: float | None = None
+    eager: float | None = None
+    recorded: float | None = None
+    kernels: float = 0.0
+    aten: float = 0.0
+    between: float = 0.0
+    outside: float = 0.0
+    threads: tuple[str, ...] = ()
+    timeline: tuple[Bar, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    error: str = ""
+
+    @property
+    def speedup(self) -> float | None:
+        """How many times as fast as eager."""
+        if not self.compiled or self.eager is None:
+            return None
+        return self.eager / self.compiled
+
+    @property
+    def outcome(self) -> Outcome:
+        """Within 5 % is as fast: two measurements of one program differ by as much."""
+        speedup = self.speedup
+        if speedup is None:
+            return "not measured"
+        if speedup < 0.95:
+            return "slower"
+        return "as fast" if speedup <= 1.05 else "faster"

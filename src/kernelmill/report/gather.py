@@ -1,0 +1,290 @@
+"""The facts of programs, from what the compiler made and from their counters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from kernelmill.compiler.gears import gear_of
+from kernelmill.compiler.linking import Linked
+from kernelmill.compiler.report import KernelReport
+from kernelmill.core.dim import Dim, evaluate, product
+from kernelmill.core.isa import processor_name
+from kernelmill.core.machine import Machine, committed
+from kernelmill.core.roles import InputRole
+from kernelmill.plan.arena import lifetimes
+from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, Launch, SymbolInput, TensorInput
+from kernelmill.plan.literals import buffers_in
+from kernelmill.report.costs import Work, compute_time, work_of
+from kernelmill.report.facts import (
+    Bound,
+    MachineFacts,
+    Memory,
+    Placed,
+    ProgramFacts,
+    Step,
+    StoreLook,
+    Super,
+    Use,
+)
+
+
+def machine_facts(machine: Machine) -> MachineFacts:
+    """What limits are computed with."""
+    calibrated = machine.rates != committed(machine.isa).rates
+    threads, memory = torch.get_num_threads(), machine.rates.bytes[-1]
+    return MachineFacts(processor_name(), str(machine.isa), threads, calibrated, memory)
+
+
+def program_facts(linked: Linked) -> ProgramFacts:
+    """The facts of one program, without times."""
+    return _Gathering(linked, torch.get_num_threads()).facts()
+
+
+@dataclass
+class _Gathering:
+    linked: Linked
+    threads: int
+
+    def __post_init__(self) -> None:
+        self.program, self.plan = self.linked.program, self.linked.program.plan
+        self.report = self.linked.draft.report
+        names = [ref.name for ref in self.plan.kernels]
+        self.entries = dict(zip(names, self.report.kernels, strict=True))
+        self.refs = {ref.name: ref for ref in self.plan.kernels}
+        self.works: dict[tuple[str, tuple[int, ...], int], Work | None] = {}
+        self.lives = lifetimes(self.plan.steps, self.plan.buffers)
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The sizes of the last call; none where there was no call."""
+        known = list(self.program.engine.sizes.values())
+        return dict(known[-1].symbols) if known else {}
+
+    def facts(self) -> ProgramFacts:
+        plan, counters = self.plan, self.program.report()
+        return ProgramFacts(
+            name=plan.name,
+            isa=self.report.isa,
+            gear=gear_of(plan.name),
+            sizes=self.sizes,
+            arguments=tuple(
+                f"{entry.name}: {_tensor(entry, self.sizes)}" for entry in self._user_tensors()
+            ),
+            steps=tuple(self._step(number) for number in range(len(plan.steps))),
+            supers=self._supers(),
+            splits=tuple(reason for one in self.report.ranges for reason in one.splits),
+            memory=self._memory(counters["packed_bytes"]),
+            store=tuple(_look(self.entries[ref.name], ref.title) for ref in plan.kernels),
+            repacks=counters["repacks"],
+            copies=counters["copies"],
+            packing=counters["packing"],
+            argument_elements=sum(
+                self._number(product(entry.shape)) or 0 for entry in self._user_tensors()
+            ),
+        )
+
+    def _user_tensors(self) -> list[TensorInput]:
+        entries = [entry for entry in self.plan.inputs if isinstance(entry, TensorInput)]
+        return [entry for entry in entries if entry.role == InputRole.USER]
+
+    # ---- steps ----------------------------------------------------------------------------------
+
+    def _written(self, step: Launch | AtenCall) -> list[int]:
+        if isinstance(step, AtenCall):
+            return [buffer for buffer in step.results if buffer >= 0]
+        buffers = self.linked.draft.lowered.kernels[step.kernel].buffers
+        pairs = zip(step.buffers, buffers, strict=True)
+        return [number for number, own in pairs if own.access != "in" and number >= 0]
+
+    def _read(self, step: Launch | AtenCall) -> list[int]:
+        if isinstance(step, AtenCall):
+            return [b for b in dict.fromkeys(buffers_in((step.args, step.kwargs))) if b >= 0]
+        buffers = self.linked.draft.lowered.kernels[step.kernel].buffers
+        pairs = zip(step.buffers, buffers, strict=True)
+        return [number for number, own in pairs if own.access != "out" and number >= 0]
+
+    def _after(self, number: int, read: Sequence[int]) -> tuple[int, ...]:
+        found: set[int] = set()
+        for earlier in range(number - 1, -1, -1):
+            written = set(self._written(self.plan.steps[earlier])) & set(read)
+            if written:
+                found.add(earlier)
+                read = [buffer for buffer in read if buffer not in written]
+        return tuple(sorted(found))
+
+    def _step(self, number: int) -> Step:
+        step = self.plan.steps[number]
+        read, written = self._read(step), self._written(step)
+        after = self._after(number, read)
+        reads = tuple(self._use(buffer, number) for buffer in read)
+        writes = tuple(self._use(buffer, number, written=True) for buffer in written)
+        if isinstance(step, AtenCall):
+            moved = [use.bytes for use in (*reads, *writes)]
+            total = None if None in moved else sum(size or 0 for size in moved)
+            return Step(
+                number, "aten", step.target, "", "", (step.target,), step.origin, "", reads,
+                writes, after, bytes=total, reason=self._reason(step),
+            )  # fmt: skip
+        ref, entry = self.refs[step.kernel], self.entries[step.kernel]
+        tasks, work = self._work(step)
+        moved_bytes = self._moved(step, work)
+        limit, bound = self._limit(step, work, moved_bytes)
+        scope = next((s.name for s in self.plan.supers if s.first <= number < s.last), "")
+        return Step(
+            number, "kernel", ref.title, entry.name, entry.template, ref.operators, ref.origin,
+            scope, reads, writes, after, tasks,
+            None if moved_bytes is None else sum(moved_bytes.values()),
+            None if work is None else round(work.operations), limit, bound,
+        )  # fmt: skip
+
+    def _reason(self, step: AtenCall) -> str:
+        for target, reason, origin in self.report.fallbacks:
+            if target == step.target and origin == step.origin:
+                return reason
+        return next((r for t, r, _ in self.report.fallbacks if t == step.target), "")
+
+    def _work(self, step: Launch) -> tuple[int | None, Work | None]:
+        dims = [self._number(dim) for dim in step.dims]
+        tasks = self._number(step.tasks)
+        known = [dim for dim in dims if dim is not None]
+        if tasks is None or len(known) < len(dims):
+            return tasks, None
+        key = step.kernel, tuple(known), tasks
+        if key not in self.works:
+            kernel = self.linked.draft.lowered.kernels[step.kernel]
+            self.works[key] = work_of(kernel, known, tasks, self.linked.machine.isa)
+        return tasks, self.works[key]
+
+    def _moved(self, step: Launch, work: Work | None) -> dict[int, int] | None:
+        """Bytes by buffer: each element once, or as many as the kernel's accesses reach."""
+        found: dict[int, int] = {}
+        kernel = self.linked.draft.lowered.kernels[step.kernel]
+        for number, own in zip(step.buffers, kernel.buffers, strict=True):
+            if number < 0:
+                continue
+            whole = self._bytes(self.plan.buffers[number])
+            if whole is None:
+                return None
+            if work is not None:
+                reached = work.elements.get(own.name, 0.0) * own.dtype.bytes
+                whole = round(min(whole * (2 if own.access == "inout" else 1), reached))
+            found[number] = found.get(number, 0) + whole
+        return found
+
+    def _limit(
+        self, step: Launch, work: Work | None, moved: Mapping[int, int] | None
+    ) -> tuple[float | None, Bound]:
+        """The longer one of the times that operations and bytes take on all threads."""
+        machine = self.linked.machine
+        if moved is None:
+            return None, ""
+        own = sum(moved.values())
+        weights = self._weight_bytes()
+        spent = 0.0
+        for number, size in moved.items():
+            level = machine.level(weights + own if self._lasts(number) else own)
+            spent += machine.time(0, {level: size})
+        spent /= self.threads
+        computing = 0.0 if work is None else compute_time(work, machine, self.threads)
+        return (computing, "operations") if computing > spent else (spent, "bytes")
+
+    def _lasts(self, number: int) -> bool:
+        """Whether a buffer is a weight: between two calls all others pass through the caches."""
+        spec = self.plan.buffers[number]
+        if spec.kind == BufferKind.INPUT:
+            entry = self.plan.inputs[spec.source]
+            return isinstance(entry, TensorInput) and entry.role != InputRole.USER
+        return spec.kind == BufferKind.PACKED
+
+    def _weight_bytes(self) -> int:
+        read = {b for step in self.plan.steps for b in self._read(step) if self._lasts(b)}
+        return sum(self._bytes(self.plan.buffers[number]) or 0 for number in read)
+
+    # ---- tensors --------------------------------------------------------------------------------
+
+    def _use(self, number: int, step: int, written: bool = False) -> Use:
+        spec = self.plan.buffers[number]
+        return Use(self._what(number, step, written), _tensor(spec, self.sizes), self._bytes(spec))
+
+    def _what(self, number: int, step: int, written: bool) -> str:
+        spec = self.plan.buffers[number]
+        if spec.kind == BufferKind.INPUT:
+            entry = self.plan.inputs[spec.source]
+            assert not isinstance(entry, SymbolInput)
+            role = "" if entry.role == InputRole.USER else f"{entry.role.value} "
+            return f"{role}{entry.name}"
+        if spec.kind == BufferKind.PACKED:
+            return "packed weights"
+        results = [getattr(result, "buffer", -1) for result in self.plan.results]
+        if written:
+            return "result" if number in results else "for later steps"
+        makers = [n for n in range(step) if number in self._written(self.plan.steps[n])]
+        return f"step {makers[-1]}" if makers else "empty"
+
+    def _number(self, dim: Dim) -> int | None:
+        try:
+            return evaluate(dim, self.sizes)
+        except KeyError:
+            return None
+
+    def _bytes(self, spec: BufferSpec) -> int | None:
+        count = self._number(product(spec.shape))
+        return None if count is None else count * spec.dtype.bytes
+
+    # ---- super kernels, memory -----------------------------------------------------------------
+
+    def _supers(self) -> tuple[Super, ...]:
+        told = {made.name: made for one in self.report.ranges for made in one.supers}
+        found: list[Super] = []
+        for each in self.plan.supers:
+            made = told.get(each.name)
+            counts = (made.barriers, made.elided) if made else (0, 0)
+            found.append(Super(each.name, each.scope, each.first, each.last, *counts))
+        return tuple(found)
+
+    def _memory(self, packed: int) -> Memory:
+        weights = sum(
+            self._bytes_of_input(entry)
+            for entry in self.plan.inputs
+            if isinstance(entry, TensorInput) and entry.role != InputRole.USER
+        )
+        arena = self._number(self.plan.arena_bytes)
+        placed: list[Placed] = []
+        for number, life in self.lives.items():
+            spec = self.plan.buffers[number]
+            offset, size = self._number(spec.offset), self._number(life.bytes)
+            if offset is None or size is None:
+                return Memory(arena, (), (), weights, packed)
+            what = f"step {life.first}"
+            tensor = _tensor(spec, self.sizes)
+            placed.append(Placed(what, tensor, offset, size, life.first, life.last))
+        live = tuple(
+            sum(each.bytes for each in placed if each.first <= step <= each.last)
+            for step in range(len(self.plan.steps))
+        )
+        return Memory(arena, live, tuple(placed), weights, packed)
+
+    def _bytes_of_input(self, entry: TensorInput) -> int:
+        count = self._number(product(entry.shape))
+        return (count or 0) * entry.dtype.bytes
+
+
+def _tensor(spec: BufferSpec | TensorInput, sizes: Mapping[str, int]) -> str:
+    """ "f32[3, 4]"; symbols without a value by their names."""
+    shape: list[str] = []
+    for dim in spec.shape:
+        try:
+            shape.append(str(evaluate(dim, sizes)))
+        except KeyError:
+            shape.append(str(dim))
+    return f"{spec.dtype.name}[{', '.join(shape)}]"
+
+
+def _look(entry: KernelReport, title: str) -> StoreLook:
+    return StoreLook(
+        title, entry.name, entry.source, entry.kind, entry.launches, entry.nearest, entry.differs
+    )

@@ -1,0 +1,56 @@
+"""A report as one page: no file, script or style from elsewhere, and none may be loaded."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.core.version import VERSION
+from kernelmill.report.drawings import graph_drawing, memory_drawing, timeline_drawing
+from kernelmill.report.text import bytes_text, count_text, time_text, verdict
+
+if TYPE_CHECKING:
+    import jinja2
+
+    from kernelmill.report.explanation import Explanation
+
+
+def page_of(explanation: Explanation) -> str:
+    """The page's text."""
+    call = explanation.call
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            told=explanation,
+            call=call,
+            machine=explanation.machine,
+            programs=[
+                {"facts": facts, "graph": graph_drawing(facts), "memory": memory_drawing(facts)}
+                for facts in explanation.programs
+            ],
+            timeline=timeline_drawing(call, explanation.programs),
+            verdict="" if call.speedup is None else verdict(call),
+            version=VERSION,
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    # Imported here: only who saves a page needs it. Names of a user's code are escaped.
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("kernelmill.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(time=time_text, size=bytes_text, count_of=count_text, share=_share)
+    return environment
+
+
+def _share(value: Any) -> str:
+    return "-" if value is None else f"{value:.0%}"

@@ -1,0 +1,267 @@
+"""Calls measured in turns with eager, and what each step and thread did in some of them."""
+
+from __future__ import annotations
+
+import statistics
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from kernelmill.compiler.linking import Linked
+from kernelmill.plan.ir import TensorInput
+from kernelmill.report.facts import Bar, CallFacts, MachineFacts, ProgramFacts, Step
+from kernelmill.report.gather import program_facts
+from kernelmill.report.reasons import reasons_of
+from kernelmill.runtime.program import Program
+from kernelmill.runtime.recorder import Recorder, Span
+
+MOST_ROUNDS = 25
+LEAST_ROUNDS = 3
+SECONDS = 0.6
+"""Rounds of one call of each, until they have taken so long; and again for recorded calls."""
+
+Run = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """One recorded call: its spans, in nanoseconds from its beginning, and how long it took."""
+
+    spans: tuple[Span, ...]
+    time: int
+    caller: int
+
+
+def measured(
+    compiled: Run,
+    eager: Run,
+    model: object,
+    given: Any,
+    linked: Sequence[Linked],
+    before: Sequence[ProgramFacts],
+    machine: MachineFacts | None,
+) -> tuple[CallFacts, tuple[ProgramFacts, ...]]:
+    """The facts of a call, and of the programs with their times. `before` are those of the programs
+    until now, and `given` the arguments of the calls. An error of a call is one of the facts."""
+    programs = [each.program for each in linked]
+    try:
+        with preserved(model, given, programs):
+            call, recorded = measure(compiled, eager, programs)
+    except Exception as error:
+        return CallFacts(error=f"{type(error).__name__}: {error}"), tuple(before)
+    now = [_enlarged(program_facts(each), given) for each in linked]
+    call, timed = with_times(call, recorded, now)
+    if machine is None:
+        return call, timed
+    return replace(call, reasons=reasons_of(call, timed, machine, before)), timed
+
+
+def _enlarged(facts: ProgramFacts, given: Any) -> ProgramFacts:
+    """With the part of the arguments that is padding, where the program is one of several gears."""
+    if not facts.gear:
+        return facts
+    leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    elements = sum(leaf.numel() for leaf in leaves)
+    return replace(facts, padded=max(0.0, 1 - elements / max(1, facts.argument_elements)))
+
+
+def measure(
+    compiled: Run, eager: Run, programs: Sequence[Program]
+) -> tuple[CallFacts, list[Recorded]]:
+    """Both in turns, then recorded calls. Raises what the calls raise."""
+    for run in (compiled, eager):
+        run()
+    times: list[tuple[int, int]] = []
+    start = time.perf_counter()
+    while len(times) < MOST_ROUNDS:
+        times.append((_time(compiled), _time(eager)))
+        if len(times) >= LEAST_ROUNDS and time.perf_counter() - start > SECONDS:
+            break
+    ours = statistics.median(one for one, _ in times)
+    theirs = statistics.median(other for _, other in times)
+    recorded = record(compiled, programs, len(times))
+    call = CallFacts(len(times), ours, theirs)
+    return call, recorded
+
+
+def record(run: Run, programs: Sequence[Program], count: int) -> list[Recorded]:
+    """So many calls with the times of all steps, one before them not counted."""
+    found: list[Recorded] = []
+    with Recorder([program.engine for program in programs]) as recorder:
+        for _ in range(count + 1):
+            begin = time.perf_counter_ns()
+            run()
+            end = time.perf_counter_ns()
+            spans = tuple(
+                replace(span, begin=span.begin - begin, end=span.end - begin)
+                for span in recorder.take()
+                if begin <= span.begin and span.end <= end
+            )
+            found.append(Recorded(spans, end - begin, threading.get_ident()))
+    return found[1:]
+
+
+def _time(run: Run) -> int:
+    begin = time.perf_counter_ns()
+    run()
+    return time.perf_counter_ns() - begin
+
+
+@contextmanager
+def preserved(model: object, tensors: Any, programs: Sequence[Program]) -> Generator[None]:
+    """Put back torch's random numbers afterwards, and the arguments and buffers of the model where
+    a program writes to one of its inputs."""
+    kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+    if any(
+        isinstance(entry, TensorInput) and entry.updated
+        for program in programs
+        for entry in program.plan.inputs
+    ):
+        owned = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
+        given = [leaf for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, torch.Tensor)]
+        kept = [(tensor, tensor.detach().clone()) for tensor in (*owned, *given)]
+    state = torch.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(state)
+        with torch.no_grad():
+            for tensor, before in kept:
+                if not torch.equal(tensor, before):
+                    tensor.copy_(before)
+
+
+# ---- what the spans say --------------------------------------------------------------------------
+
+
+def with_times(
+    call: CallFacts, recorded: Sequence[Recorded], programs: Sequence[ProgramFacts]
+) -> tuple[CallFacts, tuple[ProgramFacts, ...]]:
+    """The facts with the medians of recorded calls, and the timeline of the one that took about as
+    long as calls do."""
+    if not recorded:
+        return call, tuple(programs)
+    each = [_Call(one, programs) for one in recorded]
+    timed = tuple(_timed(number, facts, each) for number, facts in enumerate(programs))
+    # Of a machine that others use too, calls that were interrupted say nothing.
+    middle = min(recorded, key=lambda one: abs(one.time - (call.compiled or 0.0)))
+    names, bars = timeline(middle)
+    parts = _Call(middle, programs)
+    return replace(
+        call,
+        recorded=float(middle.time),
+        kernels=parts.kernels,
+        aten=parts.aten,
+        between=parts.between,
+        outside=parts.outside,
+        threads=names,
+        timeline=bars,
+    ), timed
+
+
+def timeline(recorded: Recorded) -> tuple[tuple[str, ...], tuple[Bar, ...]]:
+    """The threads of a call, the caller first, and what they did."""
+    order = dict.fromkeys([recorded.caller, *(span.thread for span in recorded.spans)])
+    numbers = {thread: number for number, thread in enumerate(order)}
+    names = tuple("caller" if n == 0 else f"worker {n}" for n in numbers.values())
+    return names, tuple(
+        Bar(numbers[s.thread], s.program, s.step, s.whole, s.begin, s.end, s.tasks)
+        for s in recorded.spans
+    )
+
+
+class _Call:
+    """What went on in one recorded call. `steps` has the time of each step and the threads that
+    worked on it, `wholes` the time of super kernels, by program and step."""
+
+    def __init__(self, recorded: Recorded, programs: Sequence[ProgramFacts]) -> None:
+        groups: dict[tuple[int, int, bool], list[Span]] = defaultdict(list)
+        for span in recorded.spans:
+            groups[span.program, span.step, span.whole].append(span)
+        self.steps = {
+            key[:2]: (_covered(spans), len({span.thread for span in spans}))
+            for key, spans in groups.items()
+            if not key[2]
+        }
+        self.wholes = {key[:2]: _covered(spans) for key, spans in groups.items() if key[2]}
+        self.calls = _calls(groups)
+        inside = {
+            (number, step)
+            for number, facts in enumerate(programs)
+            for whole in facts.supers
+            for step in range(whole.first, whole.last)
+        }
+        self.kernels = float(sum(self.wholes.values()))
+        self.aten = 0.0
+        for (number, step), (spent, _) in self.steps.items():
+            if (number, step) in inside:
+                continue
+            if step >= 0 and programs[number].steps[step].kind == "aten":
+                self.aten += spent
+            else:
+                self.kernels += spent
+        busy = self.kernels + self.aten
+        extent = sum(_extent(recorded.spans, number) for number in range(len(programs)))
+        self.between = max(0.0, extent - busy) if max(self.calls.values(), default=0) == 1 else 0.0
+        self.outside = max(0.0, recorded.time - busy - self.between)
+
+
+def _calls(groups: dict[tuple[int, int, bool], list[Span]]) -> dict[int, int]:
+    """How often each program ran: what one thread did most of one step."""
+    found: dict[int, int] = {}
+    for (program, step, _), spans in groups.items():
+        if step >= 0:
+            threads: dict[int, int] = defaultdict(int)
+            for span in spans:
+                threads[span.thread] += 1
+            found[program] = max(found.get(program, 0), *threads.values())
+    return found
+
+
+def _extent(spans: Sequence[Span], program: int) -> int:
+    own = [span for span in spans if span.program == program]
+    return max(s.end for s in own) - min(s.begin for s in own) if own else 0
+
+
+def _covered(spans: Sequence[Span]) -> int:
+    """From the first beginning to the last end, without pauses in which no thread had begun."""
+    threads = [span.thread for span in spans]
+    if len(threads) == len(set(threads)):
+        return max(s.end for s in spans) - min(s.begin for s in spans)
+    total, until = 0, 0
+    for span in sorted(spans, key=lambda span: span.begin):
+        total += max(0, span.end - max(span.begin, until))
+        until = max(until, span.end)
+    return total
+
+
+def _timed(number: int, facts: ProgramFacts, calls: Sequence[_Call]) -> ProgramFacts:
+    counts = [call.calls.get(number, 0) for call in calls]
+    steps = tuple(_timed_step(number, step, calls) for step in facts.steps)
+    supers = tuple(
+        replace(whole, time=_median(call.wholes.get((number, whole.first)) for call in calls))
+        for whole in facts.supers
+    )
+    return replace(facts, steps=steps, supers=supers, calls=round(statistics.median(counts)))
+
+
+def _timed_step(number: int, step: Step, calls: Sequence[_Call]) -> Step:
+    found = [
+        call.steps[number, step.number] for call in calls if (number, step.number) in call.steps
+    ]
+    if not found:
+        return step
+    threads = round(statistics.median(threads for _, threads in found))
+    return replace(step, time=_median(spent for spent, _ in found), threads=threads)
+
+
+def _median(values: Any) -> float | None:
+    known = [value for value in values if value is not None]
+    return float(statistics.median(known)) if known else None

@@ -1,0 +1,172 @@
+"""A report as lines of text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelmill.core.isa import machine_isa, withheld
+from kernelmill.report.facts import CallFacts, ProgramFacts, Step
+
+if TYPE_CHECKING:
+    from kernelmill.compiler import CompileReport
+    from kernelmill.report.explanation import Explanation
+
+
+def text_of(explanation: Explanation) -> str:
+    """The whole report."""
+    told = explanation
+    lines = [
+        f"{len(told.captures)} graphs, {told.graph_breaks} graph breaks; first call "
+        f"{told.first_call * 1e3:.0f} ms: capture {told.capture_seconds * 1e3:.0f} ms, compile "
+        f"{told.compile_seconds * 1e3:.0f} ms; then {told.later_call * 1e3:.2f} ms a call"
+    ]
+    lines += told.advice
+    lines += call_lines(told.call)
+    for capture in told.captures:
+        if capture.refused:
+            lines.append(f"\n{capture.name} runs in torch as a whole: {capture.refused}")
+    for number, report in enumerate(told.reports):
+        lines += ["", *_compiled(report)]
+        if number < len(told.programs):
+            lines += _steps(told.programs[number])
+    return "\n".join(lines)
+
+
+def call_lines(call: CallFacts) -> list[str]:
+    """How long a call takes, beside eager, and where its time goes."""
+    if call.error:
+        return [f"not measured: {call.error}"]
+    if call.compiled is None or call.eager is None:
+        return []
+    lines = [f"{verdict(call)}; medians of {call.rounds} calls of each in turns"]
+    if call.recorded is not None:
+        lines.append(
+            f"a recorded call of {time_text(call.recorded)}: kernels {time_text(call.kernels)}, "
+            + (f"ATen {time_text(call.aten)}, " if call.aten else "")
+            + f"between steps {time_text(call.between)}, outside {time_text(call.outside)}"
+        )
+    return lines + [f"  {time_text(reason.time)}  {reason.text}" for reason in call.reasons]
+
+
+def verdict(call: CallFacts) -> str:
+    """One line: a call beside eager's."""
+    assert call.compiled is not None and call.eager is not None and call.speedup is not None
+    times = f"{time_text(call.compiled)} a call, eager {time_text(call.eager)}"
+    if call.outcome == "as fast":
+        return f"as fast as eager: {times}"
+    factor = call.speedup if call.outcome == "faster" else 1 / call.speedup
+    how = "as fast as" if call.outcome == "faster" else "slower than"
+    return f"{factor:.2f} times {how} eager: {times}"
+
+
+def _steps(facts: ProgramFacts) -> list[str]:
+    """A line for each step of a program that ran, with what is known of it."""
+    if not any(step.time is not None for step in facts.steps):
+        return []
+    shown = [(_time_and_share(step), step) for step in facts.steps]
+    return [f"  {text}  {_what(step)}" for text, step in shown]
+
+
+def _time_and_share(step: Step) -> str:
+    share = "" if step.share is None else f"{step.share:4.0%} of limit by {step.bound}"
+    return f"{step.number:4} {time_text(step.time):>9} {share:27}"
+
+
+def _what(step: Step) -> str:
+    moved = "" if step.bytes is None else f", {bytes_text(step.bytes)}"
+    counted = "" if not step.operations else f", {count_text(step.operations)} operations"
+    threads = (
+        "" if step.threads in (None, 0) else f", {step.threads} thread{'s' * (step.threads != 1)}"
+    )
+    written = ", ".join(use.tensor for use in step.writes)
+    return f"{step.title} -> {written}{moved}{counted}{threads}"
+
+
+def _sums(report: CompileReport) -> str:
+    """What the arena's size is to be compared with, where sizes are known."""
+    if report.live_bytes is None:
+        return ""
+    return f" (alive together {report.live_bytes}, all tensors {report.tensor_bytes})"
+
+
+def _compiled(report: CompileReport) -> list[str]:
+    stages = ", ".join(f"{name} {spent * 1e3:.0f} ms" for name, spent in report.seconds.items())
+    lines = [
+        f"{report.name}: {report.nodes_before} nodes, {report.nodes_after} after passes; "
+        f"{len(report.kernels)} kernels ({report.compiled} compiled, {report.reused} reused, "
+        f"{report.fused} fused); arena {report.arena_bytes} bytes{_sums(report)}",
+        f"  for {report.isa}; {stages}",
+    ]
+    if report.isa == str(machine_isa()) and withheld():
+        lines.append(f"  {withheld()}")
+    if report.tuned:
+        lines.append(
+            f"  schedules of {report.tuned} kernels by measuring: {report.schedules_measured} "
+            "measured now"
+        )
+    for kernel in report.kernels:
+        why = f", new: differs in {', '.join(kernel.differs)}" if kernel.differs else ""
+        source = "" if kernel.source in kernel.kind else f", {kernel.source}"
+        lines.append(f"  {kernel.launches:4} x {kernel.name} [{kernel.kind}{source}{why}]")
+        template = f"{kernel.template}: " if kernel.template else ""
+        origin = kernel.origin or "origin unknown"
+        lines.append(f"         {template}{' '.join(kernel.operators)}  ({origin})")
+        if kernel.classes:
+            lines.append(f"         shape classes: {' | '.join(kernel.classes)}")
+    return lines + _ranges(report) + _fallbacks(report)
+
+
+def _ranges(report: CompileReport) -> list[str]:
+    lines: list[str] = []
+    for one in report.ranges:
+        count = len(one.supers)
+        lines.append(f"  super-kernel range {one.scope}: {count} super kernel{'s' * (count != 1)}")
+        for made in one.supers:
+            lines.append(
+                f"    {made.name}: {len(made.kernels)} sub-kernels, "
+                f"{made.barriers} barrier{'s' * (made.barriers != 1)} kept, {made.elided} elided, "
+                f"{made.streams} stream{'s' * (made.streams > 1)}"
+            )
+        lines += [f"    stays a launch, alone: {kernel}" for kernel in one.alone]
+        lines += [f"    split: {reason}" for reason in one.splits]
+    return lines
+
+
+def _fallbacks(report: CompileReport) -> list[str]:
+    return [
+        f"  ATen {operator}: {reason}  ({origin or 'origin unknown'})"
+        for operator, reason, origin in report.fallbacks
+    ]
+
+
+# ---- numbers -------------------------------------------------------------------------------------
+
+
+def time_text(nanoseconds: float | None) -> str:
+    """ "12.3 us"; a dash for what is not known."""
+    if nanoseconds is None:
+        return "-"
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if nanoseconds >= size:
+            return f"{nanoseconds / size:.3g} {unit}"
+    return f"{nanoseconds:.0f} ns"
+
+
+def bytes_text(count: float | None) -> str:
+    """ "1.5 MiB"; a dash for what is not known."""
+    if count is None:
+        return "-"
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} B"
+
+
+def count_text(count: float | None) -> str:
+    """ "2.1 M"; a dash for what is not known."""
+    if count is None:
+        return "-"
+    for unit, size in ((" G", 1e9), (" M", 1e6), (" k", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g}{unit}"
+    return f"{count:.0f}"

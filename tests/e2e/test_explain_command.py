@@ -1,0 +1,69 @@
+"""`kernelmill explain` and `kernelmill trace` on a model of a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernelmill.cli.main import main
+
+MODEL = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, -1) * 2
+
+def make():
+    return Model().eval(), (torch.randn(4, 32),)
+
+def broken():
+    return torch.nn.Linear(3, 4), (torch.randn(4, 32),)
+"""
+
+
+@pytest.fixture(autouse=True)
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text(MODEL)
+
+
+def test_explain_prints_the_report_and_writes_the_page(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "model.py:make", "-o", "report.html"]) == 0
+    out = capsys.readouterr().out
+    assert "1 graphs, 0 graph breaks" in out and "medians of" in out
+    assert "<h1>Model</h1>" in Path("report.html").read_text()
+
+
+def test_explain_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "model.py:make", "--json", "--no-measure"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["name"] == "Model" and found["call"]["outcome"] == "not measured"
+    (program,) = found["programs"]
+    assert [step["kind"] for step in program["steps"]] == ["kernel"]
+
+
+def test_trace_writes_events(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "model.py:make"]) == 0
+    assert capsys.readouterr().out.startswith("trace.json: a call on ")
+    events = json.loads(Path("trace.json").read_text())["traceEvents"]
+    (span,) = (event for event in events if event["ph"] == "X")
+    assert span["args"]["writes"] == ["f32[4, 32]"] and span["dur"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["explain", "model.py:nobody"], 2, "model.py has no 'nobody'"),
+        (["explain", "model.py:broken"], 3, "the call failed"),
+        (["explain", "model.py:make", "-o", "no/such/folder/report.html"], 2, "no/such/folder"),
+        (["trace", "missing.py:make"], 2, "no file missing.py"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    assert message in capsys.readouterr().err

@@ -1,0 +1,237 @@
+"""Reports of `explain`: facts, JSON, trace, and the page as a browser shows it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import kernelmill
+from kernelmill.inference import set_dim_gears
+from kernelmill.report import Explanation
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync"
+).split()
+
+
+class Hostile(nn.Module):
+    """A super kernel, an ATen call, and names that would be a script in a careless page."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(64, 96), nn.Linear(96, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with kernelmill.scope.super_kernel("block"):
+            x = self.second(torch.tanh(self.first(x)))
+        return torch.linalg.qr(x)[0] + 1
+
+
+Hostile.__name__ = "<script>alert('x')</script>"
+
+
+def explained(model: nn.Module, *args: torch.Tensor, **options: bool) -> Explanation:
+    with torch.inference_mode():
+        return kernelmill.explain(model.eval(), *args, **options)
+
+
+@pytest.fixture
+def report() -> Explanation:
+    return explained(Hostile(), torch.randn(48, 64))
+
+
+def test_facts_of_steps(report: Explanation) -> None:
+    (facts,) = report.programs
+    first, second, qr, last = facts.steps
+    (whole,) = facts.supers
+    assert [step.kind for step in facts.steps] == ["kernel", "kernel", "aten", "kernel"]
+    assert first.scope == second.scope == whole.name and (whole.first, whole.last) == (0, 2)
+    assert last.scope == "" and qr.scope == ""
+    assert [step.after for step in facts.steps] == [(), (0,), (1,), (2,)]
+    assert first.reads[0].what in ("x", "packed weights")
+    assert [use.what for use in last.writes] == ["result"]
+    assert first.operations is not None and first.operations >= 2 * 48 * 64 * 96
+    assert last.bytes == 2 * 48 * 48 * 4 and last.operations == 48 * 48
+    assert qr.title == "aten.linalg_qr.default" and qr.reason == "no translation"
+    assert re.match(r"test_report\.py:\d+", qr.origin)
+    assert facts.fallbacks == (qr,)
+    assert all(step.time and step.threads for step in facts.steps)
+    assert all(step.limit and step.share for step in (first, second, last))
+    assert facts.calls == 1 and whole.time is not None
+    assert {look.entry for look in facts.store} == {
+        kernel.name for kernel in report.reports[0].kernels
+    }
+
+
+def test_the_parts_of_a_call_are_the_call(report: Explanation) -> None:
+    call = report.call
+    assert call.rounds >= 3 and call.compiled and call.eager and call.recorded
+    parts = call.kernels + call.aten + call.between + call.outside
+    assert parts == pytest.approx(call.recorded)
+    assert {(bar.step, bar.whole) for bar in call.timeline} == {
+        (0, True), (0, False), (1, False), (2, False), (3, False),
+    }  # fmt: skip
+    assert all(0 <= bar.begin <= bar.end <= call.recorded for bar in call.timeline)
+    assert call.threads[0] == "caller"
+
+
+def test_memory_is_that_of_the_plan(report: Explanation) -> None:
+    (facts,) = report.programs
+    memory = facts.memory
+    assert memory.arena == int(report.reports[0].arena_bytes)
+    assert max(memory.live) <= memory.arena and len(memory.live) == len(facts.steps)
+    assert all(each.offset + each.bytes <= memory.arena for each in memory.placed)
+    assert memory.weights == 4 * (64 * 96 + 96 + 96 * 64 + 64)
+
+
+def test_json_text_and_trace_have_the_same_facts(report: Explanation) -> None:
+    data = json.loads(json.dumps(report.as_dict()))
+    (program,) = data["programs"]
+    titles = [step.title for step in report.programs[0].steps]
+    assert [step["title"] for step in program["steps"]] == titles
+    assert data["call"]["outcome"] == report.call.outcome
+    assert all(title in str(report) for title in titles)
+    events = json.loads(json.dumps(report.trace()))["traceEvents"]
+    named = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    spans = [event for event in events if event["ph"] == "X"]
+    assert list(named.values()) == list(report.call.threads)
+    assert {span["name"] for span in spans} == {*titles, report.programs[0].supers[0].name}
+    assert {span["tid"] for span in spans} <= named.keys()
+    (last,) = (span for span in spans if span["args"].get("step") == 3)
+    assert last["args"]["writes"] == ["f32[48, 48]"] and last["args"]["bytes"] == 2 * 48 * 48 * 4
+
+
+def test_without_measuring_nothing_is_called_again() -> None:
+    calls: list[int] = []
+
+    class Counted(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if not torch.compiler.is_compiling():
+                calls.append(1)
+            return x + 1
+
+    found = explained(Counted(), torch.ones(3), measure=False)
+    assert calls == [] and found.call.outcome == "not measured"
+    assert found.programs[0].steps[0].time is None
+
+
+def test_measuring_leaves_arguments_buffers_and_random_numbers_alone() -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(1))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += 1
+            x += 1
+            return x * torch.rand(3)
+
+    model, x = Counting(), torch.zeros(3)
+    torch.manual_seed(3)
+    found = explained(model, x)
+    assert found.call.rounds >= 3
+    after = torch.rand(3)
+    assert model.count.item() == 2 and x.tolist() == [2, 2, 2]
+    torch.manual_seed(3)
+    torch.rand(3), torch.rand(3)
+    assert torch.equal(after, torch.rand(3))
+
+
+def test_a_model_that_can_be_called_twice_only_is_told_of() -> None:
+    class Twice(nn.Module):
+        left = 2
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.left == 0:
+                raise ValueError("no more calls")
+            self.left -= 1
+            return x + 1
+
+    found = explained(Twice(), torch.ones(3))
+    assert found.call.error == "ValueError: no more calls"
+    assert found.call.outcome == "not measured" and "not measured" in str(found)
+    assert "no more calls" in found.html()
+
+
+def test_gears_are_programs_of_their_own() -> None:
+    x = torch.randn(20, 8)
+    set_dim_gears(x, {0: [16, 20, 32]})
+    found = explained(nn.Linear(8, 4), x)
+    assert {facts.gear: facts.calls for facts in found.programs} == {(16,): 0, (20,): 1, (32,): 0}
+
+
+class Page(HTMLParser):
+    """Of a page: its elements, its text, and what could load something."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.words)
+
+
+def test_the_page_is_accessible_and_loads_nothing(report: Explanation) -> None:
+    page = Page(report.html())
+    assert page.all("html") == [{"lang": "en"}] and len(page.all("main")) == 1
+    ids = [a["id"] for _, a in page.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    for attributes in page.all("svg"):
+        assert attributes["role"] == "img"
+        assert set(str(attributes["aria-labelledby"]).split()) <= set(ids)
+    assert all(a.get("scope") in ("col", "row") for a in page.all("th"))
+    assert len(page.all("caption")) == len(page.all("table"))
+    assert [
+        a for a in page.all("a") if str(a["href"])[0] != "#" or str(a["href"])[1:] not in ids
+    ] == []
+    assert not any(re.match("https?:|//", str(v)) for _, a in page.tags for v in a.values())
+    assert len(page.all("script")) == 1  # the name of the model is none
+    assert "<script>alert('x')</script>" in page.text
+    (policy,) = (a for a in page.all("meta") if a.get("http-equiv"))
+    assert str(policy["content"]).startswith("default-src 'none'")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium: apt-get install chromium")
+def test_a_browser_shows_the_report(report: Explanation, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    report.save(path)
+    sort = (
+        "<script>document.querySelector('#program0 ~ .scroll th button').click();</script></body>"
+    )
+    path.write_text(path.read_text().replace("</body>", sort))
+    command = [str(CHROMIUM), *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    done = subprocess.run([*command, path.as_uri()], capture_output=True, text=True, timeout=120)
+    page = Page(done.stdout)
+    text = " ".join(page.text.split())
+    (facts,) = report.programs
+    for step in facts.steps:
+        assert step.title in text and step.origin in text
+    assert facts.supers[0].name in text and "no translation" in text
+    assert f"0 of {len(facts.store)} kernels" in text or "kernels were there already" in text
+    assert "caller" in text and "Super kernels:" in text
+    assert {"none", "ascending"} == {a["aria-sort"] for a in page.all("th") if "aria-sort" in a}
+    assert "Steps of graph" in text and "sorted by Step, ascending" in text
+    assert len([a for a in page.all("svg") if a["role"] == "img"]) == 3
+    assert len(page.all("circle")) == len(facts.steps)
