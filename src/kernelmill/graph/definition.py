@@ -26,7 +26,7 @@ class OpKind(StrEnum):
     LAYOUT = "layout"  # the operand, with strides of its own in memory
     REDUCE = "reduce"
     SCAN = "scan"
-    SORT = "sort"
+    WHOLE = "whole"  # wants its operands whole: a template of its own computes it
     CONTRACT = "contract"
     ATTENTION = "attention"
     GATHER = "gather"

@@ -213,6 +213,10 @@ def _argsort(operands: Sequence[Tensor], attrs: Attrs) -> Tensor:
 
 
 EAGER["argsort"] = _argsort
+EAGER["searchsorted"] = lambda operands, attrs: torch.searchsorted(
+    operands[0].contiguous(), operands[1].contiguous(), right=attrs["right"],
+    out_int32=attrs["dtype"] == I32,
+)  # fmt: skip
 EAGER["argtopk"] = lambda operands, attrs: torch.topk(
     operands[0], attrs["k"], attrs["dim"], attrs["largest"], attrs["sorted"]
 )[1]

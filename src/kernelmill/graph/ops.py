@@ -212,8 +212,13 @@ _define("cumprod", OpKind.SCAN, 1, "dim", rule.scan, kernel_op="mul")
 # Positions along `dim` in the order of the elements. NaN is larger than all else, -0.0 equals 0.0.
 # argsort: of all elements; stable: equal ones as they came. argtopk: of the k largest or smallest,
 # without `sorted` in any order. Where nothing else is said, the order of equal elements is torch's.
-_define("argsort", OpKind.SORT, 1, "dim descending stable", rule.argsort, title="ArgSort")
-_define("argtopk", OpKind.SORT, 1, "dim k largest sorted", rule.argtopk, title="TopK")
+_define("argsort", OpKind.WHOLE, 1, "dim descending stable", rule.argsort, title="ArgSort")
+_define("argtopk", OpKind.WHOLE, 1, "dim k largest sorted", rule.argtopk, title="TopK")
+# searchsorted: where each value would stand in a row of ascending ones, before those that equal it,
+# or with `right` behind them. Rows are one for all values, or one for each of their rows. What is
+# not ascending is searched alike: by halves, of which the right one begins behind the middle, and
+# is taken unless that is as large as the value (with `right`: larger).
+_define("searchsorted", OpKind.WHOLE, 2, "right dtype", rule.searchsorted, title="SearchSorted")
 
 
 # ---- contractions ---------------------------------------------------------------------------

@@ -277,6 +277,16 @@ def argsort(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, .
     return (TensorType(I64, operands[0].shape),)
 
 
+def searchsorted(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+    """An i32 or i64 of the values' shape, for ascending numbers of their dtype in rows."""
+    rows, values = operands
+    _require(rows.dtype == values.dtype != BOOL, f"no order of {rows.dtype} and {values.dtype}")
+    fits = rows.rank == 1 or (rows.rank > 1 and rows.shape[:-1] == values.shape[:-1])
+    _require(fits, f"no rows of {rows.shape} for values of {values.shape}")
+    _require(attrs["dtype"] in (I32, I64), f"positions as {attrs['dtype']}")
+    return (TensorType(attrs["dtype"], values.shape),)
+
+
 def argtopk(operands: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
     """An i64 of the operand's shape with `k` elements along `dim`."""
     _require(operands[0].dtype != BOOL, "topk needs numbers, not bool")

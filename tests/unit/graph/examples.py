@@ -124,6 +124,7 @@ def orders() -> Graph:
     b.graph.results = [
         b.emit("argsort", x, dim=0, descending=True, stable=False),
         b.emit("argtopk", x, dim=1, k=2, largest=False, sorted=True),
+        b.emit("searchsorted", x, x, right=True, dtype=I32),
     ]
     return b.graph
 

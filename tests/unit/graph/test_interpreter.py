@@ -212,6 +212,11 @@ def test_orders() -> None:
     order = run("argsort", x, dim=1, descending=False, stable=True)
     equal(order, torch.tensor([[2, 3, 0, 4, 1]]))
     equal(run("argtopk", x, dim=1, k=2, largest=True, sorted=True), torch.tensor([[1, 4]]))
+    row, values = torch.tensor([-1.0, 0.0, -0.0, math.nan]), torch.tensor([0.0, math.nan, -2.0])
+    before = run("searchsorted", row, values, right=False, dtype=I64)
+    equal(before, torch.tensor([1, 4, 0]))
+    behind = run("searchsorted", row, values, right=True, dtype=I32)
+    equal(behind, torch.tensor([4, 4, 0], dtype=torch.int32))  # NaN is not above 0, as in eager
     one = torch.zeros(1).expand(20)
     assert run("argsort", one, dim=0, descending=True, stable=False).tolist() != list(range(20))
 

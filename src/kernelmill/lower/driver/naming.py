@@ -27,7 +27,7 @@ def kernel_type(nodes: Sequence[Node]) -> str:
 
 
 _RANK = {
-    OpKind.CONTRACT: 0, OpKind.ATTENTION: 0, OpKind.SCAN: 1, OpKind.SORT: 1, OpKind.SCATTER: 1,
+    OpKind.CONTRACT: 0, OpKind.ATTENTION: 0, OpKind.SCAN: 1, OpKind.WHOLE: 1, OpKind.SCATTER: 1,
     OpKind.REDUCE: 2, OpKind.GATHER: 3,
 }  # fmt: skip
 

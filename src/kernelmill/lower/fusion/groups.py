@@ -20,7 +20,7 @@ class GroupKind(StrEnum):
     CONTRACT = "contract"
     ATTENTION = "attention"
     SCAN = "scan"
-    SORT = "sort"
+    WHOLE = "whole"
     SCATTER = "scatter"
     ATEN = "aten"
 
@@ -34,7 +34,7 @@ SEEDS = {
     OpKind.CONTRACT: GroupKind.CONTRACT,
     OpKind.ATTENTION: GroupKind.ATTENTION,
     OpKind.SCAN: GroupKind.SCAN,
-    OpKind.SORT: GroupKind.SORT,
+    OpKind.WHOLE: GroupKind.WHOLE,
     OpKind.SCATTER: GroupKind.SCATTER,
     OpKind.ATEN: GroupKind.ATEN,
 }

@@ -387,7 +387,7 @@ RULES: dict[str, Rule] = {
     "reduce_maxnum": reduce,
     "argmax": arg_reduce, "argmin": arg_reduce, "cumsum": views.scan, "cumprod": views.scan,
     "matmul": matmul, "grouped_matmul": opaque, "conv": conv, "attention": attention,
-    "argsort": opaque, "argtopk": opaque,
+    "argsort": opaque, "argtopk": opaque, "searchsorted": opaque,
     "index": index, "gather": gather, "scatter": scatter, "index_put": opaque,
 }  # fmt: skip
 """The rule of every operator that is neither pointwise nor ATen."""

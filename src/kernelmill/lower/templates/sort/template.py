@@ -11,7 +11,6 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
 from kernelmill.lower.templates.sort.emit import emit_sort
 from kernelmill.lower.templates.sort.schedule import SortSchedule, plan_sort
@@ -60,7 +59,8 @@ class SortTemplate(OneSchedule):
 
     def matches(self, context: GroupContext) -> bool:
         """Any group of a sort node."""
-        return context.group.kind is GroupKind.SORT
+        seed = context.group.seed
+        return seed is not None and seed.op in ("argsort", "argtopk")
 
     def bind(self, context: GroupContext) -> SortBinding:
         """The node's operand, axis and order."""
