@@ -12,6 +12,7 @@ from kernelmill.lower.templates.map_reduce.template import MapReduceTemplate
 from kernelmill.lower.templates.matmul.template import MatmulTemplate
 from kernelmill.lower.templates.scan.template import ScanTemplate
 from kernelmill.lower.templates.scatter.template import ScatterTemplate
+from kernelmill.lower.templates.search.template import SearchTemplate
 from kernelmill.lower.templates.sort.template import SortTemplate
 
 TEMPLATES: tuple[Template[Any, Any], ...] = (
@@ -21,6 +22,7 @@ TEMPLATES: tuple[Template[Any, Any], ...] = (
     AttentionTemplate(),
     ScanTemplate(),
     SortTemplate(),
+    SearchTemplate(),
     ScatterTemplate(),
 )
 

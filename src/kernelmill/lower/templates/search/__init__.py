@@ -1,0 +1,1 @@
+"""The search template: positions among ascending numbers."""
