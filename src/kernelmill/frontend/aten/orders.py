@@ -1,11 +1,11 @@
-"""Orders of elements, and counts of them: sort, topk, histc."""
+"""Orders of elements, searches among them, and counts of them: sort, topk, searchsorted, histc."""
 
 from __future__ import annotations
 
 from math import isfinite
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BOOL, F32, F64, I64
+from kernelmill.core.dtype import BOOL, F32, F64, I32, I64
 from kernelmill.frontend.aten.indexing import at_least_1d
 from kernelmill.frontend.emitter import Emitter, wrap
 from kernelmill.frontend.promotion import Number
@@ -53,6 +53,46 @@ def _taken(e: Emitter, x: Value, order: Value, dim: int) -> tuple[Value, Value]:
     """The elements in this order, and the order, as traced."""
     values = e.emit("gather", x, order, dim=dim)
     return e.reshape(values, e.out[0].shape), e.reshape(order, e.out[1].shape)
+
+
+# ---- searches -------------------------------------------------------------------------------
+
+
+@translates("searchsorted.Tensor", "searchsorted.Scalar")
+def searchsorted(
+    e: Emitter, rows: Value, values: Value | Number, *, out_int32: bool = False,
+    right: bool = False, side: str | None = None, sorter: Value | None = None,
+) -> Value:  # fmt: skip
+    if sorter is not None:
+        raise NotTranslated("a search in the order of another tensor")
+    if side not in (None, "left", "right") or (right and side == "left"):
+        raise NotTranslated(f"a search with side={side!r} and right={right}")
+    if rows.dtype == BOOL:
+        raise NotTranslated("a search among bools")
+    value = _as_numbers(e, values, rows)
+    behind, dtype = right or side == "right", I32 if out_int32 else I64
+    return e.emit("searchsorted", rows, value, right=behind, dtype=dtype)
+
+
+@translates("bucketize.Tensor", "bucketize.Scalar")
+def bucketize(
+    e: Emitter, values: Value | Number, boundaries: Value, *, out_int32: bool = False,
+    right: bool = False,
+) -> Value:  # fmt: skip
+    if len(boundaries.shape) != 1:
+        raise NotTranslated("boundaries of several rows")
+    return searchsorted(e, boundaries, values, out_int32=out_int32, right=right)
+
+
+def _as_numbers(e: Emitter, values: Value | Number, rows: Value) -> Value:
+    """The values to search for, where they are compared as what the rows have."""
+    if isinstance(values, Value):
+        return values
+    if not isinstance(values, (int, float)) or isinstance(values, bool):
+        raise NotTranslated("a search for a number known only while running")
+    if isinstance(values, float) and not rows.dtype.is_float:
+        raise NotTranslated("a search for a fraction among integers")
+    return e.constant(values, rows.dtype, ())
 
 
 _EXACT = {F32: 1 << 24, F64: 1 << 53}
