@@ -44,6 +44,8 @@ bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime
 	$(PY) -m tools.bench.static
 	$(PY) -m tools.bench.cache
 	$(PY) -m tools.bench.super
+	$(PY) -m tools.bench.fleet
+	$(PY) -m tools.scale
 
 sweep: .venv/stamp-dev          ## torch's operators, random programs; docs/{coverage,programs}.md
 	$(PY) -m tools.sweep

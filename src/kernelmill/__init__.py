@@ -1,8 +1,7 @@
 """kernelmill: a torch.compile backend that makes machine code with LLVM, and keeps it."""
 
 from importlib import import_module
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kernelmill import inference, static_kernels
 from kernelmill.backend import get_backend, get_npu_backend
@@ -22,7 +21,8 @@ from kernelmill.core.version import VERSION as __version__
 from kernelmill.report import explain
 
 if TYPE_CHECKING:
-    from kernelmill import aot, ops, scope
+    from kernelmill import aot, fleet, ops, scope
+    from kernelmill.fleet import precompile
 
 __all__ = [
     "CodegenError",
@@ -38,17 +38,21 @@ __all__ = [
     "__version__",
     "aot",
     "explain",
+    "fleet",
     "get_backend",
     "get_npu_backend",
     "inference",
     "ops",
+    "precompile",
     "scope",
     "static_kernels",
 ]
 
 
-def __getattr__(name: str) -> ModuleType:
-    # These import torch, which the command line and installers do without.
-    if name in ("aot", "ops", "scope"):
+def __getattr__(name: str) -> Any:
+    # These import torch or the compiler, which the command line and installers do without.
+    if name in ("aot", "fleet", "ops", "scope"):
         return import_module(f"kernelmill.{name}")
+    if name == "precompile":
+        return import_module("kernelmill.fleet").precompile
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import MethodType
 from typing import Any
 
@@ -91,23 +91,41 @@ def compile(
     return file
 
 
-def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact:
+def exported_graph(program: ExportedProgram, name: str) -> Graph:
+    """The graph that `compile` would compile of a program. Raises as `compile` does."""
+    return _inputs(read(_decomposed(lambda: program, {})), name).graph
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """A graph, with the tensors and roles of its weights by name and the sources of its inputs."""
+
+    graph: Graph
+    tensors: Mapping[str, torch.Tensor]
+    roles: Mapping[str, str]
+    sources: tuple[Source, ...]
+
+
+def _inputs(exported: Exported, name: str) -> _Inputs:
     graph, held = _imported(exported, name)
     tensors = {weight.name: weight.tensor for weight in exported.weights}
     roles = {weight.name: weight.role for weight in exported.weights}
     for number, tensor in enumerate(held):
         tensors[f"constant.{number}"], roles[f"constant.{number}"] = tensor, "constant"
-    layout = WeightLayout(tensors, roles)
     sources = (
         *map(Source, exported.leaves),
         *[Source((("tensor", number),)) for number in range(len(tensors))],
     )
-    spec = CallSpec(
-        name, exported.parameters, exported.checks, _with_hidden_sizes(graph, sources),
-        exported.result,
-    )  # fmt: skip
+    return _Inputs(graph, tensors, roles, _with_hidden_sizes(graph, sources))
+
+
+def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact:
+    inputs = _inputs(exported, name)
+    tensors = inputs.tensors
+    layout = WeightLayout(tensors, inputs.roles)
+    spec = CallSpec(name, exported.parameters, exported.checks, inputs.sources, exported.result)
     manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
-    made = compiled(graph, config, manifest, tuple(tensors.values()))
+    made = compiled(inputs.graph, config, manifest, tuple(tensors.values()))
     (plan,) = plans_of(made)
     spec = replace(
         spec, limits=_limits(exported, plan), conditions=_conditions(exported, plan)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelmill.cli.factory import FactoryName, load
+from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
 from kernelmill.core.errors import ConfigError
+from kernelmill.core.factory import load
 
 if TYPE_CHECKING:
     from kernelmill.cli.race import Race, Standing

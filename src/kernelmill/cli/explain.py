@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernelmill.cli.factory import FactoryName, load, user_code
+from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
 from kernelmill.core.errors import KernelmillError
+from kernelmill.core.factory import load, user_code
 
 if TYPE_CHECKING:
     from kernelmill.report import Explanation

@@ -16,10 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from kernelmill.backend.entry import Backend
 from kernelmill.backend.graph_breaks import advice
-from kernelmill.cli.factory import Factory, user_code
 from kernelmill.compiler import CompileReport, collect_reports
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
+from kernelmill.core.factory import Factory, user_code
 from kernelmill.inference import finish_packing
 
 Call = Callable[[], Any]

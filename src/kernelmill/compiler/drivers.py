@@ -29,6 +29,22 @@ def driver_type(super_kernel: SuperKernel) -> str:
     return super_kernel.name[:MOST_CHARACTERS]
 
 
+def driver_info(plan: Plan, super_kernel: SuperKernel, text: str) -> dict[str, Any]:
+    """The .info of a driver: which kernels it runs, and in what order."""
+    launches = sub_launches(plan, super_kernel)
+    kernels = {ref.name: ref.digest for ref in plan.kernels}
+    return {
+        "scope": super_kernel.scope,
+        "sub_kernels": [
+            {"kernel": kernels[launch.kernel], "tasks": launch.tasks, "part": part, "waits": waits}
+            for launch, part, waits in zip(
+                launches, super_kernel.parts, super_kernel.waits, strict=True
+            )
+        ],
+        "driver": text,
+    }
+
+
 def obtain_drivers(plan: Plan, store: Store, isa: Isa) -> dict[str, bytes]:
     """The objects of a plan's drivers by name.
 
@@ -47,19 +63,7 @@ def obtain_drivers(plan: Plan, store: Store, isa: Isa) -> dict[str, bytes]:
 
 def _compiler(plan: Plan, super_kernel: SuperKernel, text: str, isa: Isa) -> Callable[[], Compiled]:
     def compile() -> Compiled:
-        launches = list(sub_launches(plan, super_kernel))
-        kernels = {ref.name: ref.digest for ref in plan.kernels}
-        info: dict[str, Any] = {
-            "scope": super_kernel.scope,
-            "sub_kernels": [
-                {"kernel": kernels[launch.kernel], "tasks": launch.tasks, "part": part,
-                 "waits": waits}
-                for launch, part, waits in zip(
-                    launches, super_kernel.parts, super_kernel.waits, strict=True
-                )
-            ],
-            "driver": text,
-        }  # fmt: skip
+        info = driver_info(plan, super_kernel, text)
         return Compiled(codegen.emit(text, isa), info, {"kernelName": super_kernel.name})
 
     return compile

@@ -89,7 +89,7 @@ def link_all(
     and LLVM go on side by side.
     """
     made: list[Draft] = []
-    for draft in (_with_super_kernels(draft, machine) for draft in drafts):
+    for draft in (with_super_kernels(draft, machine) for draft in drafts):
         lowered = draft.lowered
         with draft.report.stage("verify"):
             verify_plan(lowered.plan, "lowering")
@@ -109,7 +109,8 @@ def link_all(
     return programs
 
 
-def _with_super_kernels(draft: Draft, machine: Machine) -> Draft:
+def with_super_kernels(draft: Draft, machine: Machine) -> Draft:
+    """The draft with the launches of its ranges as super kernels."""
     lowered = draft.lowered
     with draft.report.stage("super kernels"):
         formed = superkernel.form(lowered.plan, lowered.kernels, draft.automatic_ranges, machine)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from kernelmill.compiler.calibration import machine_for
 from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.choices import Choices
+from kernelmill.compiler.collecting import CollectedProgram, collect, is_collecting
 from kernelmill.compiler.dump import GraphDump
 from kernelmill.compiler.linking import Draft, link_all
 from kernelmill.compiler.objects import KernelBuilds, Request
@@ -41,9 +42,10 @@ _log = get_logger("compiler")
 @collection_paused()
 def compile_graph(
     graph: Graph, config: CompilerConfig, to_run: bool = True
-) -> Program | CapturedProgram:
+) -> Program | CapturedProgram | CollectedProgram:
     """A program that computes what the graph says. One that is not `to_run` here may be for an ISA
-    that this machine lacks, and must not be called then.
+    that this machine lacks, and must not be called then. Inside `collecting` nothing is compiled,
+    and the program runs in eager.
 
     Raises UnsupportedError when a node has no lowering, VerificationError when a stage broke the
     program (a fault of kernelmill), StoreError when the kernel folder cannot be trusted,
@@ -55,20 +57,22 @@ def compile_graph(
 
 def compile_graphs(
     graphs: Sequence[Graph], config: CompilerConfig, to_run: bool = True
-) -> Sequence[Program | CapturedProgram]:
+) -> Sequence[Program | CapturedProgram | CollectedProgram]:
     """A program for each graph; they share the memory of their calls. All kernels are compiled
     together, in parallel. Raises what `compile_graph` does."""
-    target_isa(config.target, to_run)
+    target_isa(config.target, to_run and not is_collecting())
     store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     machine = machine_for(store, config.target, measure=config.aoe_config.aoe_mode is not None)
     optimised = (_optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
         operators = _operators(config, store, machine)
         return [_captures(config, operators, *one).program() for one in optimised]
+    if is_collecting():
+        return collect(_drafts(optimised, config, store, machine), machine)
     drafts = list[Draft]()
 
     def lowered() -> Iterator[Draft]:
-        for draft in _drafts(optimised, config, store, machine, builds):
+        for draft in _drafts(optimised, config, store, machine, partial(_begin, builds)):
             drafts.append(draft)
             yield draft
 
@@ -87,10 +91,10 @@ def _drafts(
     config: CompilerConfig,
     store: Store,
     machine: Machine,
-    builds: KernelBuilds,
+    begin: Callable[[str, NewKernel], None] | None = None,
 ) -> Iterator[Draft]:
-    """The graphs lowered, one by one, in the manner that the options say; their kernels are begun
-    with on the way."""
+    """The graphs lowered, one by one, in the manner that the options say; `begin` is told of each
+    kernel as soon as there is one, with the graph's name."""
     separate = not config.experimental_config.pattern_fusion_pass
     automatic = _automatic_ranges(config)
     kernels = KernelCache()
@@ -99,8 +103,10 @@ def _drafts(
         with report.stage("lower" if tuner is None else "lower and tune"):
             pick = None if tuner is None else tuner.pick
             shared = None if graph.symbols else kernels
-            begin = partial(_begin, builds, graph.name)
-            lowered = lower_graph(graph, machine, separate, pick=pick, cache=shared, announce=begin)
+            announce = None if begin is None else partial(begin, graph.name)
+            lowered = lower_graph(
+                graph, machine, separate, pick=pick, cache=shared, announce=announce
+            )
         if tuner is not None:
             tuner.close()
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured

@@ -26,6 +26,7 @@ ROOMS = (
     "compiler",
     "config",
     "core",
+    "fleet",
     "frontend",
     "gears",
     "graph",

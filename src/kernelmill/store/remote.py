@@ -14,7 +14,6 @@ is slow costs one warning, and is left alone for a minute.
 from __future__ import annotations
 
 import atexit
-import importlib
 import json
 import logging
 import queue
@@ -22,11 +21,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Protocol
 
 from kernelmill.core import knobs
 from kernelmill.core.after_fork import track
 from kernelmill.core.log import get_logger
+from kernelmill.store import backends
+from kernelmill.store.backends import Backend
 from kernelmill.store.entry import SUFFIXES, BadEntry
 from kernelmill.store.signature import sign, verified
 
@@ -40,53 +40,9 @@ _WAITING = 256
 _log = get_logger("store")
 
 
-class Backend(Protocol):
-    """Where values are. Both may raise anything; `read` gives None for what is not there."""
-
-    def read(self, name: str) -> bytes | None: ...
-
-    def write(self, name: str, value: bytes) -> None: ...
-
-
-class _Redis:
-    def __init__(self, url: str) -> None:
-        redis: Any = importlib.import_module("redis")
-        client: Any = redis.Redis
-        self._client: Any = client.from_url(
-            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
-        )
-
-    def read(self, name: str) -> bytes | None:
-        return self._client.get(f"kernelmill:{name}")
-
-    def write(self, name: str, value: bytes) -> None:
-        self._client.set(f"kernelmill:{name}", value)
-
-
-class _Files:
-    def __init__(self, url: str) -> None:
-        core: Any = importlib.import_module("fsspec.core")
-        self._files, self._root = core.url_to_fs(url)
-
-    def read(self, name: str) -> bytes | None:
-        try:
-            return self._files.cat_file(f"{self._root}/{name}")
-        except FileNotFoundError:
-            return None
-
-    def write(self, name: str, value: bytes) -> None:
-        self._files.makedirs(self._root, exist_ok=True)
-        # A reader may see half of it and will refuse that: the checksums tell.
-        self._files.pipe_file(f"{self._root}/{name}", value)
-
-
 def connect(url: str) -> Backend:
     """The backend of a URL."""
-    return _Redis(url) if _is_redis(url) else _Files(url)
-
-
-def _is_redis(url: str) -> bool:
-    return url.startswith(("redis://", "rediss://", "unix://"))
+    return backends.connect(url, TIMEOUT_SECONDS)
 
 
 class Remote:
@@ -107,7 +63,7 @@ class Remote:
         self._begin()
         track(self)
         try:  # here, since it takes longer than an answer may
-            importlib.import_module("redis" if _is_redis(url) else "fsspec.core")
+            backends.import_library(url)
         except ImportError as error:
             self._rest(error)
 

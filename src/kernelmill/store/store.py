@@ -173,6 +173,11 @@ class Store:
         with self._locked(name):
             return self._keep(name, key, compiled)
 
+    def adopt(self, entry: Entry, files: Mapping[str, bytes]) -> None:
+        """Keep an entry that was fetched, with its files as they came, checked by the caller."""
+        with self._locked(entry.name):
+            self._write(entry.name, entry, files)
+
     def nearest(self, key: Key, type: str) -> Nearest | None:
         """Which other entry of this type has most ingredients in common; None when there is none.
 

@@ -11,7 +11,7 @@ import re
 import tarfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -120,8 +120,9 @@ class _Stored:
         return cls(used, name, sum(s.st_size for s in found))
 
 
-def export_archive(path: str, archive: str) -> int:
-    """Write all good entries of the folder into one tar file; returns how many.
+def export_archive(path: str, archive: str, names: Sequence[str] | None = None) -> int:
+    """Write all good entries of the folder, or those of `names`, into one tar file; returns how
+    many.
 
     The same entries give the same bytes. The archive gets its name when it is complete.
     """
@@ -130,7 +131,7 @@ def export_archive(path: str, archive: str) -> int:
     count = 0
     try:
         with tarfile.open(temporary, "w", format=tarfile.PAX_FORMAT) as tar:
-            for name in folder.names():
+            for name in folder.names() if names is None else sorted(names):
                 files = _good_files(folder, name)
                 for suffix in SUFFIXES if files else ():
                     member = tarfile.TarInfo(f"{name}{suffix}")

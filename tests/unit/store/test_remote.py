@@ -1,9 +1,7 @@
 """The remote store: a real Redis server, files behind fsspec, and remotes that fail."""
 
 import logging
-import shutil
 import socket
-import subprocess
 import threading
 
 import pytest
@@ -13,6 +11,7 @@ from kernelmill.store import BadEntry, Store, open_store
 from kernelmill.store.entry import encode
 from kernelmill.store.remote import Remote, default_remote, pack, unpack
 from kernelmill.store.signature import sign, verified
+from tests.servers import redis_server
 from tests.unit.store.samples import compiled, key
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
@@ -29,24 +28,15 @@ def get(store, n):
 
 
 @pytest.fixture(scope="module")
-def redis_server(tmp_path_factory):
-    """The URL of a server of our own on a socket file."""
-    if shutil.which("redis-server") is None:
-        pytest.skip("redis-server is not installed")
-    path = tmp_path_factory.mktemp("redis") / "socket"
-    command = ["redis-server", "--port", "0", "--unixsocket", str(path), "--save", ""]
-    server = subprocess.Popen(command, cwd=path.parent, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    assert any("accept connections" in line for line in server.stdout)
-    yield f"unix://{path}?db=0"
-    server.kill()
-    server.wait()
+def redis_url(tmp_path_factory):
+    with redis_server(tmp_path_factory.mktemp("redis")) as url:
+        yield url
 
 
 @pytest.fixture(params=["redis", "files"])
 def url(request, tmp_path):
     if request.param == "redis":
-        return request.getfixturevalue("redis_server")
+        return request.getfixturevalue("redis_url")
     return f"file://{tmp_path}/remote"
 
 

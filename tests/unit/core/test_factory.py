@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelmill.cli.factory import load, user_code
 from kernelmill.core.errors import ConfigError, UserCodeError
+from kernelmill.core.factory import load, user_code
 
 SOURCE = """
 import json

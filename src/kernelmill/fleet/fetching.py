@@ -1,0 +1,144 @@
+"""What a model needs, in one batch: from a shared store to a folder, and from there to an archive.
+
+Importing this loads neither torch nor the compiler.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from kernelmill.core.errors import ConfigError, StoreError
+from kernelmill.core.isa import Isa, named_isa
+from kernelmill.core.log import get_logger
+from kernelmill.fleet.manifest import PREFIX
+from kernelmill.fleet.manifests import (
+    keep_manifest,
+    needed,
+    no_manifest,
+    own_manifest,
+    shared_manifest,
+)
+from kernelmill.store.entry import BadEntry
+from kernelmill.store.folder import Folder
+from kernelmill.store.shared import SharedStore, open_shared
+from kernelmill.store.store import Store, default_folders
+from kernelmill.store.upkeep import export_archive
+
+_log = get_logger("fleet")
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """What `pull` did: entries that were there, those fetched now with their bytes, and names of
+    those that the shared store has no good ones of."""
+
+    present: int
+    fetched: int
+    bytes: int
+    missing: tuple[str, ...]
+
+
+def pull(
+    model: str,
+    store: str | None = None,
+    *,
+    target: str = "native",
+    folder: str | os.PathLike[str] | None = None,
+) -> Pulled:
+    """Fetch all that a model needs, by its manifest, into the kernel folder; each entry is checked.
+
+    store   URL of the shared store, KERNELMILL_REMOTE by default
+    target  the ISA that it was compiled for; "native" is this machine's own
+    folder  of kernels, KERNELMILL_KERNEL_META by default
+
+    Raises StoreError when there is no such manifest, or the store does not serve; ConfigError
+    without a store or its key; OSError when the folder cannot be written.
+    """
+    shared = _shared(store)
+    manifest = shared_manifest(shared, model)
+    if manifest is None:
+        raise no_manifest(model, _models(shared), shared.shown)
+    names = needed(manifest, _isa(target))
+    kernels = Store(os.fspath(folder) if folder is not None else default_folders()[-1])
+    wanted = [name for name in names if not _is_good(kernels.folder, name)]
+    fetched = size = 0
+    for entry, files in shared.fetch(wanted):
+        kernels.adopt(entry, files)
+        fetched += 1
+        size += sum(map(len, files.values()))
+    if kernels.counts.unwritten:
+        raise OSError(f"{kernels.folder.path} cannot be written; pull into another folder")
+    keep_manifest(kernels.folder, manifest)
+    there = {name for name in wanted if _is_good(kernels.folder, name)}
+    missing = tuple(name for name in wanted if name not in there)
+    return Pulled(len(names) - len(wanted), fetched, size, missing)
+
+
+def pack(
+    model: str,
+    archive: str | os.PathLike[str],
+    store: str | None = None,
+    *,
+    target: str = "native",
+    folder: str | os.PathLike[str] | None = None,
+) -> int:
+    """Write all that a model needs into one tar file for `kernelmill cache import`.
+
+    Returns how many entries it has.
+
+    What the folder lacks is pulled first, where there is a shared store. Raises as `pull`;
+    StoreError when an entry is nowhere.
+    """
+    path = os.fspath(folder) if folder is not None else default_folders()[-1]
+    shared = open_shared(store)
+    if shared is not None:
+        pulled = pull(model, store, target=target, folder=path)
+        if pulled.missing:
+            raise StoreError(
+                f"{shared.shown} lacks {len(pulled.missing)} entries of {model!r}, "
+                f"{pulled.missing[0]} for one; precompile it again"
+            )
+    kernels = Folder(path)
+    manifest = own_manifest(kernels, model)
+    if manifest is None:
+        raise no_manifest(model, _own_models(kernels), kernels.path)
+    names = needed(manifest, _isa(target))
+    missing = [name for name in names if not _is_good(kernels, name)]
+    if missing:
+        raise StoreError(
+            f"{kernels.path} lacks {len(missing)} entries of {model!r}, {missing[0]} for one; "
+            "precompile it again"
+        )
+    return export_archive(kernels.path, os.fspath(archive), names)
+
+
+def _shared(url: str | None) -> SharedStore:
+    shared = open_shared(url)
+    if shared is None:
+        raise ConfigError("there is no shared store: give its URL, or set KERNELMILL_REMOTE")
+    return shared
+
+
+def _isa(target: str) -> Isa:
+    try:
+        return named_isa(target)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _is_good(folder: Folder, name: str) -> bool:
+    try:
+        return folder.load(name) is not None
+    except BadEntry:
+        return False
+
+
+def _models(shared: SharedStore) -> list[str]:
+    names = (stored.name for stored in shared.listing())
+    return sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
+
+
+def _own_models(folder: Folder) -> list[str]:
+    names = (name for name in folder.files() if name.startswith(PREFIX))
+    return sorted(name.removeprefix(PREFIX).removesuffix(".list") for name in names)

@@ -1,0 +1,162 @@
+"""`kernelmill.precompile`: the kernels of many models, compiled by the workers of an executor."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+
+from kernelmill.core.errors import KernelmillError, StoreError
+from kernelmill.core.log import get_logger
+from kernelmill.core.version import VERSION
+from kernelmill.fleet.dispatch import Dispatch, Failure, Progress
+from kernelmill.fleet.jobs import Job
+from kernelmill.fleet.local import LocalPool
+from kernelmill.fleet.manifest import PREFIX, Manifest
+from kernelmill.fleet.manifests import keep_manifest, own_manifest, shared_manifest
+from kernelmill.fleet.tracing import Collected, trace
+from kernelmill.store.shared import SharedStore, open_shared
+from kernelmill.store.store import Store, default_folders
+
+_log = get_logger("fleet")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `precompile` did.
+
+    jobs      whose manifests are written
+    found     objects that a store had already
+    compiled  objects made now
+    failures  of jobs and kernels
+    unshared  entries and manifests that the shared store could not be given
+    seconds   that all of it took
+    """
+
+    jobs: tuple[str, ...]
+    found: int
+    compiled: int
+    failures: tuple[Failure, ...]
+    unshared: int
+    seconds: float
+
+
+def precompile(
+    jobs: Iterable[Job],
+    executor: Executor | None = None,
+    store: str | None = None,
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    progress: Callable[[Progress], None] | None = None,
+) -> Summary:
+    """Compile all that the jobs need into the kernel folder and the shared store.
+
+    executor  compiles; by default a process for each processor of this machine. Models are traced
+              and lowered here, in this thread; workers get texts, and need no torch.
+    store     URL of the shared store, KERNELMILL_REMOTE by default; without any the kernels are in
+              the folder only
+    folder    of kernels, KERNELMILL_KERNEL_META by default
+    progress  is told what is done, after each change
+
+    What a store has already is not compiled: a run that was cut off goes on where it stopped. A job
+    or kernel that fails is told in the summary and stops no other. Raises ConfigError for a shared
+    store without KERNELMILL_REMOTE_KEY, StoreError for a folder that cannot be trusted.
+    """
+    kernels = _open(folder)
+    shared = open_shared(store)
+    failures: list[Failure] = []
+    done: list[str] = []
+    with (
+        _own_or(executor) as workers,
+        Dispatch(workers, kernels, shared, progress or (lambda _: None)) as dispatch,
+    ):
+        runs = [run for run in (_trace(job, kernels, dispatch, failures) for job in jobs) if run]
+        dispatch.settle(wait=True)
+        unshared = dispatch.unshared
+        for run in runs:
+            if not run.names() & dispatch.failures.keys():
+                done.append(run.job.name)
+                unshared += not _finish(run, kernels, shared if not unshared else None)
+    made = dispatch.progress
+    failures += dispatch.failures.values()
+    return Summary(tuple(done), made.found, made.compiled, tuple(failures), unshared, made.seconds)
+
+
+@dataclass
+class _Run:
+    """A job that was traced, and what it needs: names of entries by the text of the ISA."""
+
+    job: Job
+    entries: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+
+    def take(self, dispatch: Dispatch, collected: Collected) -> None:
+        names = self.entries.setdefault(str(collected.isa), {})
+        names.update(dict.fromkeys([one.task.name for one in collected.wanted]))
+        names.update(dict.fromkeys(collected.there))
+        dispatch.take(collected.wanted)
+        dispatch.share(collected.there)
+
+    def names(self) -> set[str]:
+        return {name for names in self.entries.values() for name in names}
+
+    def manifest(self) -> Manifest:
+        entries = {isa: tuple(sorted(names)) for isa, names in self.entries.items()}
+        return Manifest(self.job.name, VERSION, entries)
+
+
+def _trace(job: Job, kernels: Store, dispatch: Dispatch, failures: list[Failure]) -> _Run | None:
+    run = _Run(job)
+    try:
+        trace(job, kernels, partial(run.take, dispatch))
+    except Exception as error:
+        known = isinstance(error, (KernelmillError, OSError))
+        _log.info("job %s", job.name, exc_info=error)
+        failures.append(Failure(job.name, str(error) if known else f"{_name(error)}: {error}"))
+        return None
+    if not run.entries:
+        failures.append(Failure(job.name, "nothing of it was compiled; it runs in torch"))
+        return None
+    return run
+
+
+def _name(error: Exception) -> str:
+    return type(error).__name__
+
+
+def _finish(run: _Run, kernels: Store, shared: SharedStore | None) -> bool:
+    """Keep the manifest; whether the shared store has it, if there is one."""
+    manifest = run.manifest()
+    known = own_manifest(kernels.folder, manifest.model)
+    keep_manifest(kernels.folder, manifest if known is None else known.merged(manifest))
+    if shared is None:
+        return True
+    try:
+        known = shared_manifest(shared, manifest.model)
+        merged = manifest if known is None else known.merged(manifest)
+        shared.keep_document(f"{PREFIX}{manifest.model}", merged.text())
+    except StoreError as error:
+        _log.warning("%s: the manifest is in the kernel folder only: %s", manifest.model, error)
+        return False
+    return True
+
+
+def _open(folder: str | os.PathLike[str] | None) -> Store:
+    """The kernel folder, without its own way to a shared store: there all is done in batches."""
+    paths = default_folders() if folder is None else (os.fspath(folder),)
+    return Store(paths[-1], paths[:-1])
+
+
+@contextmanager
+def _own_or(executor: Executor | None) -> Generator[Executor]:
+    """The caller's executor, which stays as it is; or one for this call."""
+    if executor is not None:
+        yield executor
+        return
+    pool = LocalPool()
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)

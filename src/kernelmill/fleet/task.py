@@ -1,0 +1,86 @@
+"""A compile as data: what any worker makes machine code from, with no model and no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill import codegen
+from kernelmill.codegen import key_of
+from kernelmill.core.digest import Key
+from kernelmill.core.errors import KernelmillError
+from kernelmill.core.isa import parse_isa
+from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.verifier import verify_kernel
+from kernelmill.store.entry import Compiled
+
+KERNEL, DRIVER = "kernel", "driver"
+"""Ingredients of keys: a kernel's text in the grammar of kernel/ir.py without its name, or the LLVM
+IR of a super kernel's driver."""
+
+
+@dataclass(frozen=True)
+class CompileTask:
+    """`key` is that of the object in stores, with the text as one of its ingredients; `symbol` the
+    function that the object exports."""
+
+    type: str
+    key: Key
+    symbol: str
+
+    @property
+    def name(self) -> str:
+        """Of the entry in stores."""
+        return f"{self.type}_{self.key.digest}"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An object that a program needs, with the documents that stores keep beside it."""
+
+    task: CompileTask
+    info: Mapping[str, Any]
+    launch: Mapping[str, Any]
+
+    def compiled(self, image: bytes) -> Compiled:
+        """What a store is given when there is the object."""
+        return Compiled(image, self.info, self.launch)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a worker has no object for a task. `elsewhere`: because it has another version of LLVM or
+    of kernelmill than the key is of, so that another worker may have one."""
+
+    reason: str
+    elsewhere: bool = False
+
+
+def compile_task(task: CompileTask) -> bytes | Refusal:
+    """The ELF object of a task. Errors are returned: each kind of worker would wrap what is raised
+    in its own way."""
+    ingredients = dict(task.key.ingredients)
+    kind = KERNEL if KERNEL in ingredients else DRIVER
+    text = ingredients[kind]
+    try:
+        isa = parse_isa(ingredients["isa"])
+        own = key_of(isa, **{kind: text})
+        if own != task.key:
+            return Refusal(_differences(own, task.key), elsewhere=True)
+        if kind == DRIVER:
+            return codegen.emit(text, isa)
+        kernel = parse_kernel(text.replace("kernel _(", f"kernel {task.symbol}(", 1))
+        kernel.type = task.type
+        verify_kernel(kernel, "lowering")
+        return codegen.compile_kernel(kernel, isa)
+    except (KernelmillError, ValueError) as error:
+        return Refusal(f"{type(error).__name__}: {error}")
+
+
+def _differences(own: Key, asked: Key) -> str:
+    mine, theirs = dict(own.ingredients), dict(asked.ingredients)
+    return ", ".join(
+        f"{name} {mine.get(name)} where {theirs.get(name)} is asked for"
+        for name in own.differences(asked)
+    )

@@ -1,0 +1,159 @@
+"""Jobs to compile tasks: traced and lowered where the model is, with no machine code made."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from kernelmill.aot.exporting import exported_graph
+from kernelmill.artifact.container import KMILL, read_artifact
+from kernelmill.artifact.objects import graph_texts
+from kernelmill.backend.entry import configured, get_backend
+from kernelmill.codegen import key_of
+from kernelmill.compiler import compile_graph
+from kernelmill.compiler.collecting import collecting
+from kernelmill.compiler.drivers import driver_info, driver_text, driver_type
+from kernelmill.compiler.kernel_info import Use, describe
+from kernelmill.compiler.linking import Draft
+from kernelmill.compiler.objects import Request, kernel_key, obtain_dims, requests_of
+from kernelmill.config import CompilerConfig
+from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core.errors import ConfigError
+from kernelmill.core.factory import Factory, called, load
+from kernelmill.core.isa import Isa
+from kernelmill.core.machine import Machine
+from kernelmill.fleet.jobs import NATIVE, Job
+from kernelmill.fleet.task import CompileTask, Wanted
+from kernelmill.graph.ir import Graph
+from kernelmill.graph.parser import parse_graph
+from kernelmill.inference.dim_gears import set_dim_gears
+from kernelmill.runtime.dims import dims_needed
+from kernelmill.store.sealed import SealedFile
+from kernelmill.store.store import Store
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What one program needs, for an ISA: tasks, and the names of entries that are in the store
+    because they are made in no time."""
+
+    isa: Isa
+    wanted: tuple[Wanted, ...]
+    there: tuple[str, ...] = ()
+
+
+Take = Callable[[Collected], None]
+
+
+def trace(job: Job, store: Store, take: Take) -> None:
+    """Lower a job's model for each target; `take` gets each program as soon as it is lowered.
+
+    Calls the model once in eager. Raises what its code and the compiler raise: KernelmillError for
+    what is the job's fault.
+    """
+    for target in job.targets:
+        config = _config(job, target)
+
+        def sink(draft: Draft, machine: Machine) -> None:
+            take(_collected(draft, machine.isa, store))
+
+        with collecting(sink), torch.no_grad():
+            for graph in _lowered(job, config):
+                compile_graph(graph, config)
+
+
+def _config(job: Job, target: str) -> CompilerConfig:
+    options = dict(job.options)
+    if target != NATIVE:
+        options["target"] = target
+    config = configured(CompilerConfig(), options=options)
+    if config.mode == REDUCE_OVERHEAD:
+        raise ConfigError(
+            f"job {job.name}: mode {REDUCE_OVERHEAD!r} captures each set of sizes when it is "
+            "called; precompile the default mode, or static kernels by `kernelmill static`"
+        )
+    if config.aoe_config.aoe_mode is not None:
+        raise ConfigError(
+            f"job {job.name}: aoe_config.aoe_mode measures kernels, which only the machine that "
+            "runs them can do"
+        )
+    if config.debug.run_eagerly:
+        raise ConfigError(f"job {job.name}: debug.run_eagerly compiles nothing")
+    return config
+
+
+def _lowered(job: Job, config: CompilerConfig) -> Iterator[Graph]:
+    """The graphs of a model that has some; one that is a function is traced here, and gives none
+    since the trace compiles them."""
+    if job.is_file:
+        file = SealedFile(str(job.model), KMILL)
+        yield from map(parse_graph, graph_texts(read_artifact(file, check_weights=False)))
+    elif isinstance(job.model, ExportedProgram):
+        yield exported_graph(job.model, job.name)
+    else:
+        _call(job, config)
+
+
+def _call(job: Job, config: CompilerConfig) -> None:
+    made = load(job.model) if isinstance(job.model, str) else called(job.model, job.name)
+    arguments = _arguments(job, made)
+    for argument, dims in job.gears.items():
+        if argument not in arguments:
+            known = ", ".join(arguments)
+            raise ConfigError(f"job {job.name}: no argument {argument!r} for gears; {known}")
+        set_dim_gears(arguments[argument], {d: list(s) for d, s in dims.items()})
+    torch.compiler.reset()  # what was compiled for another target is no program for this one
+    try:
+        compiled: Any = torch.compile(
+            made.model, backend=get_backend(compiler_config=config),
+            dynamic=True if job.gears else None,
+        )  # fmt: skip
+        compiled(*made.args, **made.kwargs)
+    finally:
+        torch.compiler.reset()
+
+
+def _arguments(job: Job, made: Factory) -> dict[str, Any]:
+    """By position and by name."""
+    by_position = {str(number): value for number, value in enumerate(made.args)}
+    names = _names(made.model)
+    by_name = dict(zip(names, made.args, strict=False))
+    return {**by_position, **by_name, **made.kwargs}
+
+
+def _names(model: Any) -> Sequence[str]:
+    try:
+        return list(inspect.signature(getattr(model, "forward", model)).parameters)
+    except (TypeError, ValueError):  # some of torch's own functions have none
+        return ()
+
+
+def _collected(draft: Draft, isa: Isa, store: Store) -> Collected:
+    plan = draft.lowered.plan
+    wanted = [
+        _kernel(request, draft.others.get(request.kernel.name, isa))
+        for request in requests_of(plan, draft.lowered.kernels)
+    ]
+    for super_kernel in plan.supers:
+        text = driver_text(plan, super_kernel, isa)
+        task = CompileTask(driver_type(super_kernel), key_of(isa, driver=text), super_kernel.name)
+        info = driver_info(plan, super_kernel, text)
+        wanted.append(Wanted(task, info, {"kernelName": super_kernel.name}))
+    there: tuple[str, ...] = ()
+    if plan.symbols:  # some milliseconds of work, and it needs the plan
+        there = (obtain_dims(plan.symbols, dims_needed(plan), store, isa).name,)
+    return Collected(isa, tuple(wanted), there)
+
+
+def _kernel(request: Request, isa: Isa) -> Wanted:
+    kernel = request.kernel
+    key = kernel_key(kernel, isa, request.text)
+    task = CompileTask(kernel.type, key, kernel.name)
+    use = Use(request.operators, request.shapes, request.graph, request.origin)
+    info, launch = describe(kernel, use, isa, task.name)
+    return Wanted(task, info, launch)

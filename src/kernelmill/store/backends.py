@@ -1,0 +1,188 @@
+"""Where the values of a remote store are: a Redis server, or files behind any URL of fsspec.
+
+Values are bytes under names. All methods may raise whatever the library below raises; who calls
+them decides what a failure costs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, Protocol
+
+_PREFIX = "kernelmill:"
+_BATCH = 256
+"""Names in a request."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A value that a backend has: seconds since it was last used (Redis) or written (files)."""
+
+    name: str
+    bytes: int
+    age: float
+
+
+class Backend(Protocol):
+    """Values by name."""
+
+    def read(self, name: str) -> bytes | None:
+        """The value; None when it is not there."""
+        ...
+
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
+        """The values of those that are there."""
+        ...
+
+    def present(self, names: Sequence[str]) -> set[str]:
+        """Those that are there."""
+        ...
+
+    def write(self, name: str, value: bytes) -> None:
+        """Keep a value, in place of what may be there."""
+        ...
+
+    def listing(self) -> Iterator[Stored]:
+        """All values that kernelmill keeps there."""
+        ...
+
+    def delete(self, names: Sequence[str]) -> None:
+        """Remove these; one that is not there is no error."""
+        ...
+
+
+def connect(url: str, timeout: float) -> Backend:
+    """The backend of a URL; an answer of a Redis server is waited for `timeout` seconds."""
+    return _Redis(url, timeout) if is_redis(url) else _Files(url)
+
+
+def is_redis(url: str) -> bool:
+    """Whether the URL is one of a Redis server."""
+    return url.startswith(("redis://", "rediss://", "unix://"))
+
+
+def import_library(url: str) -> None:
+    """Import what the backend of a URL is made with. ImportError when it is not installed."""
+    importlib.import_module("redis" if is_redis(url) else "fsspec.core")
+
+
+def _batches(names: Iterable[str]) -> Iterator[list[str]]:
+    rest = iter(names)
+    while batch := list(islice(rest, _BATCH)):
+        yield batch
+
+
+class _Redis:
+    def __init__(self, url: str, timeout: float) -> None:
+        redis: Any = importlib.import_module("redis")
+        self._client: Any = redis.Redis.from_url(
+            url, socket_timeout=timeout, socket_connect_timeout=timeout
+        )
+
+    def read(self, name: str) -> bytes | None:
+        return self._client.get(_PREFIX + name)
+
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
+        found: dict[str, bytes] = {}
+        for batch in _batches(names):
+            values = self._client.mget([_PREFIX + name for name in batch])
+            found.update({n: v for n, v in zip(batch, values, strict=True) if v is not None})
+        return found
+
+    def present(self, names: Sequence[str]) -> set[str]:
+        found: set[str] = set()
+        for batch in _batches(names):
+            with self._client.pipeline(transaction=False) as pipeline:
+                for name in batch:
+                    pipeline.exists(_PREFIX + name)
+                there = pipeline.execute()
+            found.update(name for name, yes in zip(batch, there, strict=True) if yes)
+        return found
+
+    def write(self, name: str, value: bytes) -> None:
+        self._client.set(_PREFIX + name, value)
+
+    def listing(self) -> Iterator[Stored]:
+        keys = (key.decode() for key in self._client.scan_iter(f"{_PREFIX}*", count=_BATCH))
+        for batch in _batches(keys):
+            with self._client.pipeline(transaction=False) as pipeline:
+                for key in batch:
+                    pipeline.strlen(key)
+                    pipeline.object("idletime", key)
+                answers = pipeline.execute()
+            for key, size, idle in zip(batch, answers[::2], answers[1::2], strict=True):
+                yield Stored(key.removeprefix(_PREFIX), size, float(idle or 0))
+
+    def delete(self, names: Sequence[str]) -> None:
+        for batch in _batches(names):
+            self._client.delete(*[_PREFIX + name for name in batch])
+
+
+class _Files:
+    def __init__(self, url: str) -> None:
+        core: Any = importlib.import_module("fsspec.core")
+        # A listing of a moment ago must not hide what another host has written since.
+        self._files, root = core.url_to_fs(url, use_listings_cache=False)
+        self._root = str(root).rstrip("/")
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._files.cat_file(self._path(name))
+        except FileNotFoundError:
+            return None
+
+    def read_many(self, names: Sequence[str]) -> dict[str, bytes]:
+        """Read side by side where the file system can."""
+        found: dict[str, bytes] = {}
+        for batch in _batches(names):
+            paths = {self._path(name): name for name in batch}
+            values: Mapping[str, Any] = self._files.cat(list(paths), on_error="return")
+            for path, value in values.items():
+                if isinstance(value, FileNotFoundError):
+                    continue
+                if isinstance(value, Exception):
+                    raise value
+                found[paths[path]] = value
+        return found
+
+    def present(self, names: Sequence[str]) -> set[str]:
+        wanted = set(names)
+        return {entry.name for entry in self.listing() if entry.name in wanted}
+
+    def write(self, name: str, value: bytes) -> None:
+        self._files.makedirs(self._root, exist_ok=True)
+        # A reader may see half of it and will refuse that: the checksums tell.
+        self._files.pipe_file(self._path(name), value)
+
+    def listing(self) -> Iterator[Stored]:
+        try:
+            entries = self._files.ls(self._root, detail=True)
+        except FileNotFoundError:
+            return
+        for entry in entries:
+            if entry["type"] == "file":
+                name = str(entry["name"]).rpartition("/")[2]
+                yield Stored(name, entry["size"], time.time() - self._written(entry))
+
+    def _written(self, entry: Mapping[str, Any]) -> float:
+        """When, in seconds since the epoch: file systems of fsspec name it each their own way."""
+        for field in ("mtime", "LastModified", "last_modified", "updated", "created"):
+            value = entry.get(field)
+            if isinstance(value, (int, float)):
+                return float(value)
+            if isinstance(value, datetime):
+                return value.timestamp()
+        return self._files.modified(entry["name"]).timestamp()
+
+    def delete(self, names: Sequence[str]) -> None:
+        there = self.present(names)
+        if there:
+            self._files.rm([self._path(name) for name in sorted(there)])

@@ -1,0 +1,211 @@
+"""Tasks to executors: each once, lost workers, workers with another compiler, stores that fail."""
+
+import logging
+from concurrent.futures import BrokenExecutor, Executor, Future
+
+import pytest
+
+from kernelmill import codegen
+from kernelmill.codegen import key_of
+from kernelmill.core.digest import Key
+from kernelmill.core.errors import StoreError
+from kernelmill.core.isa import host_isa
+from kernelmill.fleet.dispatch import ATTEMPTS, Dispatch
+from kernelmill.fleet.task import CompileTask, Refusal, Wanted, compile_task
+from kernelmill.kernel.parser import parse_kernel
+from kernelmill.store import Store
+from kernelmill.store.shared import SharedStore
+
+KEY = b"k" * 32
+
+
+def kernel_text(n):
+    return (
+        f"kernel _(b0: f32[{n}] in, b1: f32[{n}] out) tasks(1) {{\n"
+        f"  for i0 = 0 to {n} step 1 {{\n    %0: f32 = load b0[i0]\n    store b1[i0], %0\n  }}\n"
+        "}\n"
+    )
+
+
+def wanted(n):
+    key = key_of(host_isa(), kernel=kernel_text(n))
+    info = {"op_info": {"attrs": {"origin": f"model.py:{n}"}}}
+    return Wanted(CompileTask("Copy", key, f"k{n}"), info, {"kernelName": f"k{n}"})
+
+
+class Here(Executor):
+    """Runs tasks in this thread; `before` may raise in place of a worker that is lost."""
+
+    def __init__(self, before=lambda task: None):
+        self.before, self.tasks = before, []
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        self.tasks.append(args[0])
+        try:
+            self.before(args[0])
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+def run(folder, tasks, executor, shared=None):
+    told = []
+    with Dispatch(executor, Store(folder), shared, lambda p: told.append(p.left)) as dispatch:
+        for batch in tasks:
+            dispatch.take(batch)
+        dispatch.settle(wait=True)
+    assert told[-1] == 0
+    return dispatch
+
+
+@pytest.fixture
+def no_llvm(monkeypatch):
+    """Compiles that take no time."""
+    monkeypatch.setattr(codegen, "compile_kernel", lambda kernel, isa: kernel.name.encode())
+
+
+def test_a_task_gives_the_object_that_a_compile_here_gives():
+    one = wanted(8)
+    kernel = parse_kernel(kernel_text(8).replace("kernel _(", "kernel k8("))
+    assert compile_task(one.task) == codegen.compile_kernel(kernel, host_isa())
+
+
+def test_a_driver_is_compiled_from_its_llvm_ir():
+    text = "define void @sk() {\n  ret void\n}\n"
+    task = CompileTask("sk", key_of(host_isa(), driver=text), "sk")
+    assert compile_task(task) == codegen.emit(text, host_isa())
+
+
+@pytest.mark.parametrize("text", ["kernel _(", kernel_text(4).replace("store b1", "store b2")])
+def test_a_text_that_cannot_be_compiled_is_refused(text):
+    result = compile_task(CompileTask("Copy", key_of(host_isa(), kernel=text), "k"))
+    assert isinstance(result, Refusal) and not result.elsewhere
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_equal_tasks_are_one_and_a_second_run_compiles_nothing(tmp_path):
+    tasks = [[wanted(1), wanted(2)], [wanted(2), wanted(3)]]
+    first = Here()
+    done = run(tmp_path / "k", tasks, first)
+    assert len(first.tasks) == 3
+    assert (done.progress.compiled, done.progress.found, done.failures) == (3, 0, {})
+    second = Here()
+    done = run(tmp_path / "k", tasks, second)
+    assert (second.tasks, done.progress.found) == ([], 3)
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_a_task_whose_worker_is_lost_is_tried_again(tmp_path):
+    lost = []
+
+    def before(task):
+        if task.symbol == "k2" and len(lost) < ATTEMPTS - 1:
+            lost.append(task)
+            raise BrokenExecutor("gone")
+
+    done = run(tmp_path / "k", [[wanted(1), wanted(2)]], Here(before))
+    assert len(lost) == ATTEMPTS - 1
+    assert (done.progress.compiled, done.failures) == (2, {})
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_a_task_that_kills_every_worker_fails_alone(tmp_path):
+    def before(task):
+        if task.symbol == "k2":
+            raise BrokenExecutor("gone")
+
+    executor = Here(before)
+    done = run(tmp_path / "k", [[wanted(1), wanted(2), wanted(3)]], executor)
+    assert len(executor.tasks) == 2 + ATTEMPTS
+    (failure,) = done.failures.values()
+    assert "model.py:2" in failure.what and "lost 3 times" in failure.reason
+    assert (done.progress.compiled, done.progress.failed) == (2, 1)
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_what_a_worker_with_another_compiler_is_given_is_compiled_here(tmp_path, caplog):
+    class Older(Here):
+        def submit(self, fn, /, *args, **kwargs):
+            return super().submit(
+                lambda task: Refusal("llvm 14 where 22 is asked for", True), *args
+            )
+
+    done = run(tmp_path / "k", [[wanted(1), wanted(2)]], Older())
+    assert (done.progress.compiled, done.failures) == (2, {})
+    (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "llvm 14" in warning.getMessage()
+
+
+def test_a_worker_knows_that_its_compiler_is_another():
+    task = wanted(1).task
+    other = Key.of({**dict(task.key.ingredients), "llvm": "14.0"})
+    result = compile_task(CompileTask("Copy", other, "k1"))
+    assert isinstance(result, Refusal) and result.elsewhere
+    assert "where 14.0 is asked for" in result.reason
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_the_shared_store_is_filled_from_the_folder_and_fills_it(tmp_path):
+    url = f"file://{tmp_path}/shared"
+    tasks = [[wanted(1), wanted(2)]]
+    run(tmp_path / "a", tasks, Here())
+    late = Here()
+    run(tmp_path / "a", [[*tasks[0], wanted(3)]], late, SharedStore(url, KEY))
+    assert [task.symbol for task in late.tasks] == ["k3"]
+    other = Here()
+    done = run(tmp_path / "b", [[*tasks[0], wanted(3)]], other, SharedStore(url, KEY))
+    assert (other.tasks, done.progress.found) == ([], 3)
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_a_poisoned_entry_is_written_anew(tmp_path):
+    url = f"file://{tmp_path}/shared"
+    shared = SharedStore(url, KEY)
+    run(tmp_path / "a", [[wanted(1), wanted(2)]], Here(), shared)
+    (tmp_path / "shared" / wanted(1).task.name).write_bytes(b"poison")
+    for folder, compiled in (("b", 1), ("a", 0)):
+        executor = Here()
+        done = run(tmp_path / folder, [[wanted(1), wanted(2)]], executor, shared)
+        assert (len(executor.tasks), done.failures) == (compiled, {})
+        assert len(list(shared.fetch([wanted(1).task.name, wanted(2).task.name]))) == 2
+        (tmp_path / "shared" / wanted(1).task.name).write_bytes(b"poison")
+
+
+@pytest.mark.usefixtures("no_llvm")
+@pytest.mark.parametrize("broken", ["fetch", "keep"])
+def test_a_shared_store_that_does_not_serve_costs_one_warning(
+    tmp_path, monkeypatch, caplog, broken
+):
+    shared = SharedStore(f"file://{tmp_path}/shared", KEY)
+
+    def fail(*_):
+        raise StoreError("it does not serve")
+
+    monkeypatch.setattr(shared, broken, fail)
+    done = run(tmp_path / "k", [[wanted(1), wanted(2)], [wanted(3)]], Here(), shared)
+    assert (done.progress.compiled, done.failures, done.unshared) == (3, {}, 3)
+    (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "does not serve" in warning.getMessage()
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_ctrl_c_keeps_what_is_done_and_cancels_the_rest(tmp_path):
+    class Waiting(Here):
+        """Has done the first task when it is interrupted, and not begun with the others."""
+
+        def submit(self, fn, /, *args, **kwargs):
+            future = super().submit(fn, *args, **kwargs) if not self.tasks else Future()
+            waiting.append(future)
+            return future
+
+    waiting = []
+    running = Dispatch(Waiting(), Store(tmp_path / "k"), None, lambda _: None)
+    with pytest.raises(KeyboardInterrupt), running as dispatch:
+        dispatch.take([wanted(1), wanted(2), wanted(3)])
+        raise KeyboardInterrupt
+    assert [future.cancelled() for future in waiting] == [False, True, True]
+    executor = Here()
+    run(tmp_path / "k", [[wanted(1), wanted(2), wanted(3)]], executor)
+    assert [task.symbol for task in executor.tasks] == ["k2", "k3"]
