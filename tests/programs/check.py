@@ -128,7 +128,7 @@ class Checker:
             if call_of not in self._leeways:
                 self._leeways[call_of] = _Leeway(self.program, *call_of)
             leeway = self._leeways[call_of]
-            traces = partial(leeway.traces, mode.varies)
+            traces = partial(leeway.traces, mode.varies, mode.one_trace)
             rules = Rules(leeway.is_exact, leeway.slack, traces, mode.aliases)
             found = difference(_known(mine, expected), expected, rules)
             if found is not None and not found.traced:
@@ -198,10 +198,15 @@ class _Leeway:
     def __init__(self, program: Program, size: int, seed: int) -> None:
         self.program, self.size, self.seed = program, size, seed
 
-    def traces(self, symbolic: bool) -> Sequence[Mapping[str, tuple[int, ...]]]:
-        """The strides of results that torch traces: those for numbers, and for symbols too where
-        sizes may vary."""
-        return (self._traced, self._traced_symbolically) if symbolic else (self._traced,)
+    def traces(self, symbolic: bool, first: bool) -> Sequence[Mapping[str, tuple[int, ...]]]:
+        """The strides of results that torch traces: those for numbers, for symbols too where sizes
+        may vary, and those of the first call's trace where that serves them all."""
+        found = [self._traced]
+        if symbolic:
+            found.append(self._traced_symbolically)
+        if first:
+            found.append(self._traced_first)
+        return found
 
     @cached_property
     def _traced(self) -> Mapping[str, tuple[int, ...]]:
@@ -210,6 +215,11 @@ class _Leeway:
     @cached_property
     def _traced_symbolically(self) -> Mapping[str, tuple[int, ...]]:
         return traced_strides(self.program, self.size, self.seed, symbolic=True)
+
+    @cached_property
+    def _traced_first(self) -> Mapping[str, tuple[int, ...]]:
+        size = self.program.sizes[0]
+        return traced_strides(self.program, size, self.seed, symbolic=True, called_with=self.size)
 
     @cached_property
     def _exact(self) -> frozenset[str]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tests.programs import views, writes
 from tests.programs.builder import FLOATS, INTEGERS, Builder, Unfit
+from tests.programs.layers import LAYERS
 from tests.programs.operators import OPERATORS
 from tests.programs.program import SIZE, Program, Ref
 
@@ -16,8 +19,16 @@ SIZES = (2, 3, 4, 5, 7, 8, 13, 65)
 DIMS = (0, 1, 1, 2, 3, 4, 5, 7, 8, 17, 65)
 FILLS = ("whole", "whole", "whole", "ties", "normal", "special", "special", "huge", "masked")
 
+Operator = Callable[[Builder], Any]
+
 KINDS = ((views.VIEWS, 30), (writes.WRITES, 22), (OPERATORS, 48))
 """Tables of operators, and how often of 100 one is taken from each."""
+
+LAYERS_FROM = 100_000
+"""Programs of seeds from here on have operators of `layers.py` too; the others stay as they are,
+because the record counts seeds."""
+
+KINDS_WITH_LAYERS = ((views.VIEWS, 18), (writes.WRITES, 14), (OPERATORS, 28), (LAYERS, 40))
 
 
 def generate(seed: int, most_steps: int = 9) -> Program:
@@ -35,7 +46,7 @@ def generate(seed: int, most_steps: int = 9) -> Program:
             with suppress(Unfit):
                 views.alias_argument(b)
         for _ in range(b.rng.randint(2, most_steps)):
-            _add_step(b)
+            _add_step(b, KINDS if seed < LAYERS_FROM else KINDS_WITH_LAYERS)
         return b.program(_results(b))
 
 
@@ -62,11 +73,11 @@ def _product(shape: list[int]) -> int:
     return product
 
 
-def _add_step(b: Builder) -> None:
+def _add_step(b: Builder, kinds: Sequence[tuple[Sequence[Operator], int]]) -> None:
     """A step that eager takes, if one is found soon."""
     for _ in range(20):
-        (table,) = b.rng.choices([t for t, _ in KINDS], [w for _, w in KINDS])
-        with suppress(Unfit):
+        (table,) = b.rng.choices([t for t, _ in kinds], [w for _, w in kinds])
+        with suppress(Unfit, IndexError):  # a rank that varies
             b.rng.choice(table)(b)
             return
 

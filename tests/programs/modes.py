@@ -74,6 +74,7 @@ class Mode:
     varies        called with other sizes too, where the program has a size that varies
     needs_sizes   takes only such programs
     gradients     takes programs that want gradients
+    one_trace     calls with other sizes are served by the trace of the first
     aliases       results share memory where eager's do
     finite        for finite arguments that nothing overflows of: padding is proved for no others
     """
@@ -87,6 +88,7 @@ class Mode:
     threads: int = 1
     aliases: bool = True
     finite: bool = False
+    one_trace: bool = False
 
     def takes(self, program: Program) -> bool:
         """Whether the mode can say something about a program."""
@@ -283,7 +285,14 @@ MODES: Sequence[Mode] = (
         varies=True,
         needs_sizes=True,
     ),
-    Mode("gears", _with_gears(False), _EAGER_GEARS, varies=True, needs_sizes=True),
+    Mode(
+        "gears",
+        _with_gears(False),
+        _EAGER_GEARS,
+        varies=True,
+        needs_sizes=True,
+        one_trace=True,
+    ),
     Mode(
         "gears-padded",
         _with_gears(True),
@@ -292,6 +301,7 @@ MODES: Sequence[Mode] = (
         needs_sizes=True,
         gradients=False,
         finite=True,
+        one_trace=True,
     ),
     Mode("super-kernel", _through_dynamo(False, marked=True), _EAGER_STATIC, threads=2),
     Mode(

@@ -143,13 +143,20 @@ def noisy(steps: Iterable[Step], found: dict[str, Any], exact: Set[str], seed: i
 def _precisely(step: Step, found: Mapping[str, Any]) -> list[Tensor] | None:
     """What the step gives in float64. The mean of `var_mean` is that of `mean`: eager carries it
     along in steps, x[0], then each element's distance from it, and gives NaN for (-inf, 1) and
-    -inf for (1, -inf). Torch's own decomposition gives -inf for both."""
+    -inf for (1, -inf). Torch's own decomposition gives -inf for both. A norm of finite numbers
+    whose variance overflows is zero, or NaN, as its parts meet in eager."""
     gradient = torch.is_grad_enabled() and not step.function.endswith("_")
     wider = _in_double(step, found, gradient)
     if wider is not None and step.function == "torch.var_mean":
         read = found[step.args[0].name].double()
         wider[1] = torch.mean(read, *step.args[1:])
+    if wider is not None and step.function in CENTRED and _is_finite(found[step.args[0].name]):
+        wider[0] = wider[0].nan_to_num(0.0, torch.inf, -torch.inf)
     return wider
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    return bool(tensor.isfinite().all())
 
 
 CENTRED = {"F.layer_norm": -1, "F.group_norm": 0}

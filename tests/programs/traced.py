@@ -18,22 +18,42 @@ from tests.programs.program import SEED, SIZE, Program, run
 
 
 def traced_strides(
-    program: Program, size: int, seed: int, symbolic: bool
+    program: Program, size: int, seed: int, symbolic: bool, called_with: int | None = None
 ) -> Mapping[str, tuple[int, ...]]:
     """By a result's name in an outcome; nothing where torch cannot trace the program so.
-    `symbolic`: sizes other than 0 and 1 are traced as symbols."""
+    `symbolic`: sizes other than 0 and 1 are traced as symbols. `called_with`: the size of a call
+    that the trace for `size` serves, for which its symbols are what the arguments say."""
     found: dict[str, Any] = {SIZE: size, SEED: seed}
     with torch.no_grad():
         run(program.inputs, found)
         mode = FakeTensorMode(shape_env=ShapeEnv())
         tensors = {n: t for n, t in found.items() if isinstance(t, torch.Tensor)}
-        found.update(
-            {n: mode.from_tensor(t, static_shapes=not symbolic) for n, t in tensors.items()}
-        )
+        fakes = {n: mode.from_tensor(t, static_shapes=not symbolic) for n, t in tensors.items()}
+        values = {} if called_with is None else _values(program, fakes, called_with, seed)
+        found.update(fakes)
         try:
             with enable_python_dispatcher(), mode:
                 run(program.steps, found)
+            strides = [
+                tuple(_number(s, values) for s in found[name].stride()) for name in program.results
+            ]
         except Exception:  # a size that depends on values, for one
             return {}
-    strides = [tuple(map(int, found[name].stride())) for name in program.results]
     return {f"result {n}": known for n, known in enumerate(strides)}
+
+
+def _values(program: Program, fakes: Mapping[str, Any], size: int, seed: int) -> dict[Any, int]:
+    """What the symbols of traced arguments are at another size."""
+    called: dict[str, Any] = {SIZE: size, SEED: seed}
+    run(program.inputs, called)
+    return {
+        traced.node.expr: actual
+        for name, fake in fakes.items()
+        for traced, actual in zip(fake.shape, called[name].shape, strict=True)
+        if isinstance(traced, torch.SymInt) and traced.node.expr.is_Symbol
+    }
+
+
+def _number(stride: Any, values: Mapping[Any, int]) -> int:
+    known = isinstance(stride, int) or not values
+    return int(stride) if known else int(stride.node.expr.subs(values))

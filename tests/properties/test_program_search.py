@@ -91,7 +91,9 @@ def test_runs_add_up_and_a_fault_stays_until_its_seed_is_right(
         record.add(Run(revision, [(seed, seed + 1)], counts), faults)
         record.write()
         assert recorded() == record
-    assert record.next_seed == 30003
+    assert record.next_seed == program_record.FIRST_SEED
+    behind = Record([Run("three", [(program_record.FIRST_SEED, program_record.FIRST_SEED + 2)])])
+    assert behind.next_seed == program_record.FIRST_SEED + 2
     assert [(run.revision, run.seeds) for run in record.runs] == [
         ("one", [(30000, 30002)]),
         ("two", [(30002, 30003)]),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from tests.programs.check import Verdict, by_name, check
-from tests.programs.generator import generate
+from tests.programs.generator import LAYERS_FROM, generate
 from tests.programs.minimise import minimise, runs
 from tests.programs.modes import Made, Mode, Subject
 from tests.programs.program import Program, Ref, Seed, Step, module_text
@@ -37,6 +37,15 @@ def test_a_seed_gives_the_same_program_and_eager_takes_it() -> None:
     assert texts == [module_text(generate(seed)) for seed in range(40)]
     assert len(set(texts)) == 40
     assert sum(runs(generate(seed)) for seed in range(40)) >= 36  # other seeds may be out of range
+
+
+def test_only_later_seeds_have_the_operators_of_layers() -> None:
+    def found(first: int) -> bool:
+        texts = [module_text(generate(seed)) for seed in range(first, first + 40)]
+        names = ("F.embedding", "F.one_hot", "torch.bucketize", "F.batch_norm", "torch.topk")
+        return any(name in text for text in texts for name in names)
+
+    assert (found(30000), found(LAYERS_FROM)) == (False, True)
 
 
 def spoiled(spoil: Callable[[Tensor], Tensor]) -> Mode:
@@ -312,3 +321,34 @@ def test_a_norm_may_be_as_far_from_eagers_as_eager_is_from_exact() -> None:
     wanted = Program((made,), ("a0",), (), (), (norm,), ("v0",), (3, 5))
     assert check(wanted, spoiled(lambda t: t * (1 - 1.4e-6))).status == "right"
     assert check(wanted, spoiled(lambda t: t * (1 - 1e-4))).status == "wrong"
+
+
+def test_eagers_own_norms_are_zero_here_and_nan_there_where_the_variance_overflows() -> None:
+    for dtype in (torch.float32, torch.float64):
+        row = torch.zeros(1, 8, dtype=dtype)
+        row[0, 1] = -torch.finfo(dtype).max / 1.05
+        other = row.clone()
+        other[0, ::2] = row[0, 1]
+        assert (_layer_norm(row, 8) == 0).all() and _layer_norm(other, 8).isnan().all()
+
+
+def test_a_norm_whose_variance_overflows_may_be_zero_and_others_may_not() -> None:
+    def status(large: float) -> str:
+        made = Step(("a0",), "torch.tensor", (((large, 0.0, large, 1.0),),),
+                    (("dtype", torch.float64),))  # fmt: skip
+        norm = Step(("v0",), "F.layer_norm", (Ref("a0"), (4,)), rounds=True)
+        wanted = Program((made,), ("a0",), (), (), (norm,), ("v0",), (3, 5))
+        return check(wanted, spoiled(torch.zeros_like)).status
+
+    assert (status(-1.7e308), status(-1.7), status(math.inf)) == ("right", "wrong", "wrong")
+
+
+def test_the_trace_of_the_first_call_gives_the_strides_of_later_ones_where_it_serves_them() -> None:
+    made = Step(("a0",), "values.make", (torch.float32, (1, Ref("n"), 2), "whole", Seed(0)))
+    turned = Step(("a1",), "torch.permute", (Ref("a0"), (2, 1, 0)))
+    step = Step(("v0",), "torch.neg", (Ref("a1"),))
+    wanted = Program((made, turned), ("a1",), (), (), (step,), ("v0",), (13, 1))
+    assert check(wanted, by_name("gears")).status == "torch"
+    other = spoiled(lambda t: t.as_strided(t.shape, (1, 9, 9)))
+    gears = replace(other, varies=True, one_trace=True)
+    assert check(wanted, gears).status == "wrong"
