@@ -51,9 +51,10 @@ sweep: .venv/stamp-dev          ## torch's operators, random programs; docs/{cov
 	$(PY) -m tools.sweep
 	$(PY) -m tools.programs --minutes 10
 
-torture: .venv/stamp-dev        ## kills of kernel store and compile cache; writes docs/reliability.md
+torture: .venv/stamp-dev        ## kills, wrong arguments; writes docs/reliability.md
 	$(PY) -m tools.torture
 	$(PY) -m tools.torture_cache
+	$(PY) -m tools.torture_calls
 
 clean:                          ## remove the environment
 	rm -rf .venv

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from kernelmill.store import Compiled, Key, Store
 from kernelmill.store.survey import survey
+from tools.reliability import write_part
 
-RESULT = Path("docs/reliability.md")
 FULL = 10_000
 KEYS = 12
 FAULTS = ("none", "flip", "cut", "empty", "delete")
@@ -188,8 +188,7 @@ def main() -> int:
         f"{dict(outcome.faults)}, {len(outcome.wrong)} wrong, {outcome.seconds:.1f} s"
     )
     if options.write or options.kills >= FULL:
-        _, mark, others = RESULT.read_text().partition("<!-- compile cache -->")
-        RESULT.write_text(document(outcome) + (f"\n{mark}{others}" if mark else ""))
+        write_part("kernel store", document(outcome))
     return 1 if outcome.wrong else 0
 
 

@@ -26,9 +26,8 @@ from torch import nn
 
 from kernelmill.inference import cache_compile
 from tools.machine import description
+from tools.reliability import write_part
 
-RESULT = Path("docs/reliability.md")
-MARK = "<!-- compile cache -->\n"
 FULL = 1000
 AT_ONCE = 8
 OPERATIONS = 60
@@ -203,8 +202,7 @@ def main() -> None:
     text = document(outcome)
     print(f"{outcome.kills} kills", *outcome.wrong, text, sep="\n")
     if options.write or options.kills >= FULL:
-        before = RESULT.read_text().partition(MARK)[0].rstrip()
-        RESULT.write_text(f"{before}\n\n{MARK}{text}")
+        write_part("compile cache", text)
     sys.exit(bool(outcome.wrong))
 
 
