@@ -288,7 +288,10 @@ def _work(told: Path, result: Path, seed: int, calls: int) -> None:
         def tell(text: str) -> None:
             os.pwrite(place, text.ljust(80).encode(), 0)
 
-        found = tortured(seed, calls, tell)
+        try:
+            found = tortured(seed, calls, tell)
+        except Exception as error:
+            found = Outcome(wrong=[f"seed {seed}: {type(error).__name__}: {error}"])
         result.write_text(json.dumps([found.counts, found.wrong]))
         code = 0
     finally:

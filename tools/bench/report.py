@@ -190,7 +190,7 @@ def first(starts: Sequence[FirstCalls]) -> str:
 def fixed(cost: FixedCost) -> str:
     """The cost of calls that do next to nothing."""
     rows = [(name, duration(seconds)) for name, seconds in cost.seconds.items()]
-    return table(["a call of two inputs and one output (4 floats)", "time"], rows)
+    return table(["a call of two inputs, or four, and one output (4 floats each)", "time"], rows)
 
 
 def profile(kernels: Sequence[Sequence[Any]]) -> str:
