@@ -91,7 +91,8 @@ def random_tree(chance: random.Random, depth: int = 0) -> Tree:
 
 
 def folded(value: Tree, total: torch.Tensor) -> torch.Tensor:
-    """One tensor that depends on everything in a tree, and on its order."""
+    """One tensor that depends on everything in a tree, and on its order; not on that of a dict's
+    keys, by which files take arguments."""
     if isinstance(value, torch.Tensor):
         return total * 0.5 + value.to(torch.float32)
     if isinstance(value, bool):
@@ -102,10 +103,9 @@ def folded(value: Tree, total: torch.Tensor) -> torch.Tensor:
         return total + len(value)
     if value is None:
         return total
-    parts = value.values() if isinstance(value, dict) else value
     if not isinstance(value, (tuple, list, dict)):
         raise TypeError(f"no tree: {type(value).__name__}")
-    for part in parts:
+    for part in [value[key] for key in sorted(value)] if isinstance(value, dict) else value:
         total = folded(part, total)
     return total
 

@@ -30,8 +30,8 @@ CALLS, TURNS = 500, 100
 
 @dataclass(frozen=True)
 class FixedCost:
-    """Seconds a call by way of calling, in the quickest of the turns: in the others this process may
-    have waited for the processor."""
+    """Seconds a call by way of calling, in the quickest of the turns: the others may have
+    waited for the processor."""
 
     seconds: dict[str, float]
 
