@@ -31,7 +31,7 @@ FLAGS = (
     "-std=c11", "-O2", "-fPIC", "-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror",
     # Plain calls and loops, in which nothing is assumed of types or of overflow.
     "-fno-strict-aliasing", "-fwrapv", "-fno-vectorize", "-fno-slp-vectorize",
-    "-fno-unroll-loops", "-fno-jump-tables", "-fno-stack-protector", "-fno-sanitize=all",
+    "-fno-unroll-loops", "-fno-jump-tables", "-fno-stack-protector",
     "-fno-asynchronous-unwind-tables", "-fomit-frame-pointer", "-g0",
 )  # fmt: skip
 
@@ -73,14 +73,18 @@ def _declarations() -> Iterator[str]:
                 yield f'_Static_assert(offsetof({name}, {field}) == {offset}, "{field}");'
 
 
-def compiled(target: str) -> str:
+SANITIZED = ("-fsanitize=undefined", "-fsanitize-trap=all", "-fno-wrapv")
+"""Flags for a text that stops the process (SIGILL) where the C's behaviour is undefined."""
+
+
+def compiled(target: str, *flags: str) -> str:
     """The LLVM IR of the native entry, as clang makes it for a target, without what names that.
     subprocess.CalledProcessError when the C is wrong."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "layout.h").write_text(header())
         made = Path(folder, "executor.ll")
         include = Path(tvm_ffi.__file__).parent / "include"
-        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS]
+        command = [sys.executable, "-m", "ziglang", "cc", "-target", target, *FLAGS, *flags]
         command += ["-I", folder, "-isystem", str(include), "-S", "-emit-llvm"]
         environment = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
         subprocess.run(

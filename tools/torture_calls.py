@@ -1,11 +1,13 @@
 """Calls compiled programs with arguments that are wrong in random ways: each must raise, or give
 what torch gives, and never crash.
 
-python -m tools.torture_calls                  24 processes; writes its part of docs/reliability.md
+python -m tools.torture_calls                  16 processes; writes its part of docs/reliability.md
 python -m tools.torture_calls --processes 2    a quick run, printed and not written
 
-A process compiles one program of each kind, the first of a random structure of arguments, so that
-the native entry gets another table of steps. A crash or a hang is named by its seed and call.
+The native entry is made with checks for undefined behaviour (tools/native_entry.py), which stop the
+process. A process compiles one program of each kind, the first of a random structure of arguments,
+so that the native entry gets another table of steps. A crash or a hang is named by its seed and
+call.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +34,13 @@ from kernelmill import aot
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.parser import parse_graph
+from kernelmill.runtime import executor
 from tools.machine import description
+from tools.native_entry import SANITIZED, TARGETS, compiled
 from tools.reliability import write_part
 from tools.wrong_arguments import Tree, has_no_memory, spoiled
 
-FULL = 24
+FULL = 16
 CALLS = 1000
 PATIENCE_SECONDS = 600.0
 """Longest time of a process."""
@@ -253,9 +258,18 @@ def _call(subject: Subject, chance: random.Random, outcome: Outcome, told: str) 
 # ---- processes ----------------------------------------------------------------------------------
 
 
+def use_sanitized_entry() -> None:
+    """Let this process's native entry, and its children's, stop at undefined behaviour."""
+    text = compiled(TARGETS[0], *SANITIZED)
+    if "ubsantrap" not in text or executor.executor.cache_info().currsize:
+        raise RuntimeError("the compiler has made no checks, or another entry is in use")
+    executor._source = cache(text.encode)
+
+
 def torture(processes: int, calls: int, first_seed: int = 0) -> Outcome:
     """So many processes, one after the other. None may have threads here."""
     outcome, start = Outcome(), time.monotonic()
+    use_sanitized_entry()
     with tempfile.TemporaryDirectory(prefix="kernelmill-torture-") as folder:
         for seed in range(first_seed, first_seed + processes):
             _process(Path(folder), seed, calls, outcome)
@@ -322,7 +336,8 @@ def document(outcome: Outcome) -> str:
         "written to meanwhile. It called them with arguments that were wrong in random ways: other "
         "dtypes, ranks, sizes, strides, devices, layouts, offsets, tensors without memory, of "
         "other classes or made for other modes, other containers, long and recursive ones, objects "
-        "that are no tensors.\n\n"
+        "that are no tensors. The native entry was made with clang's checks for undefined "
+        "behaviour.\n\n"
         "| | |\n| --- | ---: |\n"
         f"| processes | {outcome.processes:,} |\n"
         f"| calls with right arguments | {counts['right arguments']:,} |\n"
