@@ -235,3 +235,16 @@ def test_a_browser_shows_the_report(report: Explanation, tmp_path: Path) -> None
     assert "Steps of graph" in text and "sorted by Step, ascending" in text
     assert len([a for a in page.all("svg") if a["role"] == "img"]) == 3
     assert len(page.all("circle")) == len(facts.steps)
+
+
+def test_a_capture_of_sizes_is_named_by_them() -> None:
+    config = kernelmill.CompilerConfig()
+    config.mode = "reduce-overhead"
+    with torch.inference_mode():
+        found = kernelmill.explain(
+            nn.Tanh(), torch.randn(5, 8), compiler_config=config, dynamic=True
+        )
+    dynamic, capture = found.programs
+    assert re.match(rf"{dynamic.name} at .*=5", capture.name)
+    assert (dynamic.calls, capture.calls) == (0, 1)
+    assert capture.steps[0].bytes == 2 * 5 * 8 * 4

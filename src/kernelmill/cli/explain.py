@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kernelmill.cli.factory import FactoryName
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.factory import load, user_code
 
@@ -58,8 +58,21 @@ def explain(
     if json:
         print_json(found.as_dict())
     else:
-        print(found)
+        _show(found)
     return FOUND if found.call.error else FINE
+
+
+def _show(found: Explanation) -> None:
+    """Print the report; on a terminal the line that compares with eager has a colour."""
+    from rich.text import Text
+
+    from kernelmill.report.text import call_lines
+
+    console = wide_console()
+    verdict, *_ = call_lines(found.call) or [""]
+    colour = {"faster": "bold green", "slower": "bold red"}.get(found.call.outcome, "")
+    for line in str(found).split("\n"):
+        console.print(Text(line, colour if line == verdict else ""), soft_wrap=True)
 
 
 def trace(

@@ -67,9 +67,9 @@ class _Gathering:
     def facts(self) -> ProgramFacts:
         plan, counters = self.plan, self.program.report()
         return ProgramFacts(
-            name=plan.name,
+            name=self.report.name,
             isa=self.report.isa,
-            gear=gear_of(plan.name),
+            gear=gear_of(self.report.name),
             sizes=self.sizes,
             arguments=tuple(
                 f"{entry.name}: {_tensor(entry, self.sizes)}" for entry in self._user_tensors()

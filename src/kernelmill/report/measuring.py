@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch.utils import _pytree as pytree
@@ -26,6 +26,9 @@ MOST_ROUNDS = 25
 LEAST_ROUNDS = 3
 SECONDS = 0.6
 """Rounds of one call of each, until they have taken so long; and again for recorded calls."""
+
+LONG_SECONDS = 5.0
+"""After so long fewer than the least rounds have to do."""
 
 Run = Callable[[], object]
 
@@ -82,7 +85,8 @@ def measure(
     start = time.perf_counter()
     while len(times) < MOST_ROUNDS:
         times.append((_time(compiled), _time(eager)))
-        if len(times) >= LEAST_ROUNDS and time.perf_counter() - start > SECONDS:
+        spent = time.perf_counter() - start
+        if spent > (SECONDS if len(times) >= LEAST_ROUNDS else LONG_SECONDS):
             break
     ours = statistics.median(one for one, _ in times)
     theirs = statistics.median(other for _, other in times)
@@ -125,8 +129,8 @@ def preserved(model: object, tensors: Any, programs: Sequence[Program]) -> Gener
         for entry in program.plan.inputs
     ):
         owned = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
-        given = [leaf for leaf in pytree.tree_leaves(tensors) if isinstance(leaf, torch.Tensor)]
-        kept = [(tensor, tensor.detach().clone()) for tensor in (*owned, *given)]
+        held = [*owned, *pytree.tree_leaves(tensors)]
+        kept = [(each, each.detach().clone()) for each in held if _is_plain(each)]
     state = torch.get_rng_state()
     try:
         yield
@@ -136,6 +140,12 @@ def preserved(model: object, tensors: Any, programs: Sequence[Program]) -> Gener
             for tensor, before in kept:
                 if not torch.equal(tensor, before):
                     tensor.copy_(before)
+
+
+def _is_plain(tensor: object) -> bool:
+    """Whether it has elements in memory that can be compared and put back."""
+    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter)
+    return plain and cast(torch.Tensor, tensor).layout == torch.strided
 
 
 # ---- what the spans say --------------------------------------------------------------------------

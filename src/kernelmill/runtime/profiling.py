@@ -88,7 +88,7 @@ def _put(engine: Engine) -> None:
         if probes is None:
             probes = _probes[engine] = _named(engine)
         probes.put()
-    except CodegenError as error:
+    except (CodegenError, OSError) as error:
         _log.warning("kernels of %s have no ranges in the profile: %s", engine.plan.name, error)
 
 
