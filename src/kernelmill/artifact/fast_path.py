@@ -91,7 +91,7 @@ class FastPath:
 
     def unmoved(self) -> bool:
         """Whether nothing of what is watched has moved; False in doubt."""
-        return self._rows is not None and quick.unmoved(self._quick.address)
+        return self._rows is not None and self._quick.unmoved()
 
     @property
     def rows(self) -> Sequence[Row]:

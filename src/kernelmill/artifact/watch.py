@@ -217,7 +217,7 @@ class Watch:
             log.watch_dict(owner)
         told = [id(k) for k in kinds if id(k) not in self._busy and log.watch_class(k)]
         self._told = {*dicts, *told}
-        return [count_row(log)]
+        return [count_row(log, self._told)]
 
     def note_moved(self, rows: Sequence[Row]) -> None:
         """What has changed since these rows were made changes often."""
@@ -227,7 +227,7 @@ class Watch:
             if kind == WatchKind.VERSION and version_of(owner) != expected:
                 self._busy.add(id(owner))
             elif log is not None and owner is counted:
-                self._busy |= self._told & log.since(expected)
+                self._busy |= self._told & (log.since(expected) or set())
 
 
 def place_of(owner: Any, step: Sequence[Any]) -> Place | None:

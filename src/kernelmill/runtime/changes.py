@@ -26,7 +26,7 @@ _log = get_logger("runtime")
 
 _api = ctypes.pythonapi
 _LAST = 64
-"""Of so many changes it is known which objects they were of."""
+"""Of so many changes it is known of which objects they were."""
 
 
 class ChangeLog:
@@ -77,11 +77,13 @@ class ChangeLog:
         # Only what has a tag is told of, and a class gets a limited number of them.
         return bool(_api.PyUnstable_Type_AssignVersionTag(ctypes.py_object(kind)))
 
-    def since(self, count: int) -> set[int]:
-        """The ids of objects that have changed since there were so many changes, of the last ones
-        at least."""
-        first = max(count, self.count - _LAST)
-        return {self._last[n % _LAST] for n in range(first, self.count)}
+    def since(self, count: int) -> set[int] | None:
+        """The ids of objects that have changed since there were so many changes; None where there
+        were too many to know them all."""
+        now = self.count
+        if now - count > _LAST:
+            return None
+        return {self._last[n % _LAST] for n in range(count, now)}
 
 
 def change_log() -> ChangeLog | None:

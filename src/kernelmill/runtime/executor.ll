@@ -21,17 +21,24 @@
 
 ; Function Attrs: nounwind uwtable(sync)
 define noundef i32 @km_dict_changed(i32 noundef %0, ptr noundef %1, ptr nocapture noundef readnone %2, ptr nocapture noundef readnone %3) local_unnamed_addr #0 {
-  %5 = load ptr, ptr getelementptr inbounds (i8, ptr @km_changes, i64 32), align 8
-  %6 = load i64, ptr @km_changes, align 8
-  %7 = add i64 %6, 1
-  store i64 %7, ptr @km_changes, align 8
-  %8 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 24), align 8
-  %9 = srem i64 %6, %8
-  %10 = getelementptr ptr, ptr %5, i64 %9
-  store ptr %1, ptr %10, align 8
-  %11 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 8), align 8
-  %12 = trunc i64 %11 to i32
-  %13 = tail call i32 @PyDict_Unwatch(i32 noundef %12, ptr noundef %1) #11
+  %5 = icmp eq i32 %0, 5
+  br i1 %5, label %16, label %6
+
+6:
+  %7 = load ptr, ptr getelementptr inbounds (i8, ptr @km_changes, i64 32), align 8
+  %8 = load i64, ptr @km_changes, align 8
+  %9 = add i64 %8, 1
+  store i64 %9, ptr @km_changes, align 8
+  %10 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 24), align 8
+  %11 = srem i64 %8, %10
+  %12 = getelementptr ptr, ptr %7, i64 %11
+  store ptr %1, ptr %12, align 8
+  %13 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 8), align 8
+  %14 = trunc i64 %13 to i32
+  %15 = tail call i32 @PyDict_Unwatch(i32 noundef %14, ptr noundef %1) #11
+  br label %16
+
+16:
   ret i32 0
 }
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
 import torch
 
 from kernelmill.plan.ir import Launch, TensorResult
-from kernelmill.runtime.changes import ChangeLog
+from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import (
     QuickTable,
@@ -62,10 +62,11 @@ def version_row(owner: dict[Any, Any]) -> Row:
     return WatchKind.VERSION, owner, None, INNER_AT, version_of(owner)
 
 
-def count_row(log: ChangeLog) -> Row:
-    """Watches all that has been watched by a log of changes, from now on."""
+def count_row(log: ChangeLog, told: Collection[int]) -> Row:
+    """Watches by a log of changes, from now on: objects with these ids, which it has been asked to
+    watch. It comes before all other rows."""
     owner, offset = log.place
-    return WatchKind.WORD, owner, None, offset, log.count
+    return WatchKind.WORD, owner, frozenset(told), offset, log.count
 
 
 def size_row(owner: Any) -> Row:
@@ -114,26 +115,51 @@ class NativeWatch:
 
     def __init__(self) -> None:
         self._table = QuickTable(settings=REFUSES)
-        self._keep: object = None
-        self.rows: Sequence[Row] = ()
+        self._records = Records(())
         self._watching = False
 
     def watch(self, rows: Sequence[Row] | None) -> None:
         """Watch these; without any, all is taken for moved."""
         self._watching = rows is not None
-        self.rows = rows or ()
-        self._keep = _set_watch(self._table, self.rows)
+        self._records = Records(rows or ())
+        self._records.give(self._table)
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        """What is watched."""
+        return self._records.rows
 
     def unmoved(self) -> bool:
         """Whether nothing of what is watched has moved; False in doubt."""
-        return self._watching and unmoved(ctypes.addressof(self._table))
+        return self._watching and self._records.unmoved(ctypes.addressof(self._table))
 
 
-def _set_watch(table: QuickTable, rows: Sequence[Row]) -> object:
-    """Let a table have these rows. What it gives is to be kept as long."""
-    made = watch_records(rows)
-    table.watch, table.watch_count = ctypes.addressof(made), len(rows)
-    return rows, made
+class Records:
+    """Rows as the native watch reads them; to be kept as long as a table has them."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows, self._made = rows, watch_records(rows)
+
+    def give(self, table: QuickTable) -> None:
+        """Let a table have them."""
+        table.watch, table.watch_count = ctypes.addressof(self._made), len(self.rows)
+
+    def unmoved(self, address: int) -> bool:
+        """Whether all is as the watch of the table at `address` has it, which has these."""
+        return unmoved(address) or (self.catch_up() and unmoved(address))
+
+    def catch_up(self) -> bool:
+        """Whether there were changes of which none is of what these rows watch: the count of them
+        is then brought up to date. Objects of other programs change and die, too."""
+        log = change_log()
+        if log is None or not self.rows or self.rows[0][1] is not log.place[0]:
+            return False
+        record, now = self._made[0], log.count
+        others = log.since(record.expected)
+        if others is None or not others or not others.isdisjoint(self.rows[0][2]):
+            return False
+        record.expected = now
+        return True
 
 
 def watch_records(rows: Sequence[Row]) -> ctypes.Array[Any]:
@@ -160,13 +186,18 @@ class QuickCall:
         self.binding: Binding | None = None
         self.refusal: int = Refusal.STRUCTURE
         self._bound: tuple[int, Binding | None] = 0, None
-        self._watch: object = None
+        self._watch = Records(())
         self._steps: list[object] = []
         self._arguments: tuple[Any, ...] = ()
 
     def set_watch(self, rows: Sequence[Row]) -> None:
         """What has to be the same outside of the arguments. The objects are kept."""
-        self._watch = _set_watch(self._table, rows)
+        self._watch = Records(rows)
+        self._watch.give(self._table)
+
+    def unmoved(self) -> bool:
+        """Whether all that is watched is as it was."""
+        return self._watch.unmoved(self.address)
 
     def set_steps(
         self, steps: Sequence[StepRecord], registers: int, sources: Sequence[int], keep: object
@@ -231,7 +262,7 @@ class QuickCall:
             finally:
                 free.append(frame)
             if code:
-                return self._refused(code, values, call)
+                return self._refused(code, values, given, call)
             return build(outs, given or values)
 
         return call
@@ -264,17 +295,23 @@ class QuickCall:
             finally:
                 free.append(frame)
             if code:
-                return self._refused(code, values, call)
+                return self._refused(code, values, given, call)
             return build(outs, given or values)
 
         return call
 
     def _refused(
-        self, code: int, values: tuple[Any, ...], call: Callable[[tuple[Any, ...], Any], Any]
+        self,
+        code: int,
+        values: tuple[Any, ...],
+        given: tuple[Any, ...] | None,
+        call: Callable[[tuple[Any, ...], Any], Any],
     ) -> Any:
         engine = self._program.engine
         if code > 0:
             raise engine.error(code)
+        if code == Refusal.WATCH and self._watch.catch_up():
+            return call(values, given)
         # What is written to would have to be looked at for shared memory first.
         straight = None
         if code == Refusal.TENSOR and not engine.updated:

@@ -59,7 +59,7 @@ def test_a_change_of_a_dict_is_counted_once(
 ) -> None:
     owner, watch = make(a=1, b=2), NativeWatch()
     log.watch_dict(owner)
-    watch.watch([count_row(log)])
+    watch.watch([count_row(log, {id(owner)})])
     before = log.count
     assert watch.unmoved() and log.since(before) == set()
     CHANGES[change](owner)
@@ -67,7 +67,7 @@ def test_a_change_of_a_dict_is_counted_once(
     assert not watch.unmoved()
     assert log.count == before + 1 and log.since(before) == {id(owner)}
     log.watch_dict(owner)
-    watch.watch([count_row(log)])
+    watch.watch([count_row(log, {id(owner)})])
     assert watch.unmoved()
     owner["more"] = 2
     assert not watch.unmoved()
@@ -105,15 +105,38 @@ def test_classes_that_change_unseen_are_not_watched(log: ChangeLog) -> None:
     assert watched > 100
 
 
-def test_of_many_changes_the_last_are_known(log: ChangeLog) -> None:
-    owners = [{"a": n} for n in range(200)]
+def test_of_few_changes_the_objects_are_known(log: ChangeLog) -> None:
+    owners = [{"a": n} for n in range(65)]
     before = log.count
-    for owner in owners:
+    for owner in owners[:64]:
         log.watch_dict(owner)
         owner["a"] = None
-    assert log.count == before + len(owners)
-    assert log.since(before) == {id(owner) for owner in owners[-64:]}
-    assert log.since(log.count - 2) == {id(owner) for owner in owners[-2:]}
+    assert log.count == before + 64
+    assert log.since(before) == {id(owner) for owner in owners[:64]}
+    log.watch_dict(owners[64])
+    owners[64].clear()
+    assert log.since(before) is None
+    assert log.since(log.count - 2) == {id(owner) for owner in owners[63:]}
+
+
+def test_changes_of_other_objects_are_passed_over(log: ChangeLog) -> None:
+    mine, other, watch = {"a": 1}, {"a": 1}, NativeWatch()
+    log.watch_dict(mine)
+    watch.watch([count_row(log, {id(mine)})])
+    before = log.count
+    for n in range(100):
+        log.watch_dict(other)
+        other["a"] = n + 2
+        assert watch.unmoved()
+    assert log.count == before + 100
+    dying = {"a": 1}
+    log.watch_dict(dying)
+    del dying
+    assert log.count == before + 100
+    other["b"] = 1  # which nobody has asked for again
+    assert log.count == before + 100
+    mine["a"] = 2
+    assert not watch.unmoved() and not watch.unmoved()
 
 
 ENDING = """
@@ -131,7 +154,7 @@ from kernelmill.runtime.changes import change_log
 owner, watch, log = {"a": 1}, NativeWatch(), change_log()
 log.watch_dict(owner)
 log.watch_dict(vars(sys.modules["__main__"]))
-watch.watch([count_row(log)])
+watch.watch([count_row(log, {id(owner)})])
 assert watch.unmoved()
 """
 
