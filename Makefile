@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-targets check docs bench sweep torture clean
+.PHONY: demo test test-targets compat check docs bench sweep torture clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -24,6 +24,9 @@ test-on-%: .venv/stamp-dev
 		grep 'this machine is'; then echo "nothing is tested on $*"; else \
 		echo "$(SHARE) of the tests on $*"; KERNELMILL_TARGET=$* $(PY) -m pytest -n $(WORKERS) \
 		--dist worksteal --share $(SHARE) tests/differential tests/e2e tests/properties; fi
+
+compat: .venv/stamp-dev         ## other Pythons, of PYTHONS or PATH; docs/compatibility.md
+	$(PY) -m tools.compat
 
 check: .venv/stamp-dev          ## style, types, architecture, sizes
 	$(PY) -m ruff check

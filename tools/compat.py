@@ -40,7 +40,10 @@ SUITES = {
 }
 """What meets the interpreter and torch most: parts by themselves, and programs at rest."""
 
-_NEEDED = "torch, llvmlite, tvm_ffi, numpy, typer, pytest, xdist, hypothesis, expecttest, gunicorn"
+_NEEDED = (
+    "import torch, llvmlite, tvm_ffi, numpy, pytest, xdist, hypothesis, expecttest, gunicorn, "
+    "transformers; import importlib.metadata; importlib.metadata.version('kernelmill')"
+)
 _ASKED = "import platform, torch; print(platform.python_version(), torch.__version__)"
 _BEGIN, _END = "<!-- compat: what `make compat` found -->\n", "<!-- end of compat -->\n"
 _HEAD = (
@@ -81,7 +84,7 @@ def interpreters(environment: Mapping[str, str]) -> list[str]:
 
 def prepared(python: str, torch: str) -> str:
     """An interpreter that has what the tests import: this one, or one of a new environment."""
-    asked = subprocess.run([python, "-c", f"import {_NEEDED}"], capture_output=True, check=False)
+    asked = subprocess.run([python, "-c", _NEEDED], capture_output=True, check=False)
     if asked.returncode == 0:
         return python
     version = subprocess.run(
