@@ -29,6 +29,12 @@ _LAST = 64
 """Of so many changes it is known of which objects they were."""
 
 
+def _watching(name: str) -> Callable[[int, object], int]:
+    """A function of CPython that takes a watcher's number and an object."""
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.py_object)
+    return kind((name, _api))
+
+
 class ChangeLog:
     """The changes of watched objects in this process, counted. `place` is (object, offset): the
     count is a word so many bytes into it."""
@@ -39,6 +45,8 @@ class ChangeLog:
         changes.last, changes.last_count = ctypes.addressof(self._last), _LAST
         self.place = changes, ctypes.addressof(changes) + Changes.count.offset - id(changes)
         self.is_open = False
+        self._watch_dict = _watching("PyDict_Watch")
+        self._watch_class = _watching("PyType_Watch")
 
     @property
     def count(self) -> int:
@@ -65,7 +73,7 @@ class ChangeLog:
 
     def watch_dict(self, owner: dict[Any, Any]) -> None:
         """Count the next change of a dict: of its keys, or of what it has under them."""
-        _api.PyDict_Watch(self._changes.dict_watcher, ctypes.py_object(owner))
+        self._watch_dict(self._changes.dict_watcher, owner)
 
     def watch_class(self, kind: type) -> bool:
         """Count the next change of a class or one of its bases: of an attribute, or of the bases.
@@ -73,7 +81,7 @@ class ChangeLog:
         # A metaclass may find the order of bases by itself, and change its mind unseen.
         if type(kind) is not type:
             return False
-        _api.PyType_Watch(self._changes.type_watcher, ctypes.py_object(kind))
+        self._watch_class(self._changes.type_watcher, kind)
         # Only what has a tag is told of, and a class gets a limited number of them.
         return bool(_api.PyUnstable_Type_AssignVersionTag(ctypes.py_object(kind)))
 
