@@ -55,11 +55,13 @@ def _text(random_: random.Random) -> str:
 
 @dataclass
 class Server:
-    """`python -m examples.serve` with this model, and what its callers measured, in seconds."""
+    """`python -m examples.serve` with this model, run in a `folder` or here; and what its callers
+    measured, in seconds."""
 
     name: str
     workers: int = 2
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
+    folder: str | None = None
     waited: list[float] = field(default_factory=list[float])
     seconds: float = 0.0
 
@@ -72,6 +74,7 @@ class Server:
                 sys.executable, "-m", "examples.serve", "--port", str(self.port), "--workers",
                 str(self.workers), "--grace", "600",
             ],
+            cwd=self.folder,
             env={**os.environ, "SERVE_MODEL": CONTESTANTS[self.name], **self.environment},
         )  # fmt: skip
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Generator
@@ -24,6 +25,7 @@ from examples.serve.load_test import Server, requests, row
 from tests.repo.source import ROOT
 
 CONTAINERFILE = ROOT / "examples" / "serve" / "Containerfile"
+PATHS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 TEXTS = ["The ferry leaves at nine.", "Boats to the island go in the morning.", "Bread rises."]
 
 
@@ -47,6 +49,12 @@ def environment(number: int, root: Path) -> dict[str, str]:
     }
 
 
+def app(root: Path) -> Path:
+    """Where the image has the application."""
+    (folder,) = {rest for name, rest in stage(0) + stage(1) if name == "WORKDIR"}
+    return Path(f"{root}{folder}")
+
+
 def contents(folder: Path) -> dict[str, tuple[int, int]]:
     return {
         str(path): (path.stat().st_mtime_ns, path.stat().st_size)
@@ -60,12 +68,16 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folders that the first stage makes, by its own commands."""
     root = tmp_path_factory.mktemp("image")
     (root / "tmp").mkdir()
+    copies = [rest.split() for name, rest in stage(0) if name == "COPY"]
+    ((source, target),) = [words for words in copies if words[0].startswith("examples")]
+    skipped = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / source, f"{root}{target}", ignore=skipped)
     (command,) = [rest for name, rest in stage(0) if name == "RUN" and "--warm-up" in rest]
     command = command.replace("/opt/venv/bin/kernelmill", f"{sys.executable} -m kernelmill")
     command = command.replace("/opt/venv/bin/python", sys.executable)
     done = subprocess.run(
-        command, shell=True, check=False, capture_output=True, text=True, cwd=ROOT,
-        env={**os.environ, **environment(0, root), "TARGET": "native"},
+        command, shell=True, check=False, capture_output=True, text=True, cwd=app(root),
+        env={**os.environ, **PATHS, **environment(0, root), "TARGET": "native"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "'traced': 2, 'aten_calls': 0" in done.stdout and ", 0 bad," in done.stdout
@@ -75,7 +87,8 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def server(image: Path) -> Generator[Server]:
     """The server as the second stage runs it: no compiler is to be found."""
-    server = Server("kernelmill", 2, {**environment(1, image), "PATH": "/nowhere"})
+    settings = {**PATHS, **environment(1, image), "PATH": "/nowhere"}
+    server = Server("kernelmill", 2, settings, str(app(image)))
     try:
         server.wait_until_ready()
         yield server
