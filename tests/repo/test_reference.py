@@ -30,3 +30,13 @@ def test_every_option_that_does_something_is_a_sentence_with_its_values():
     assert len(effective) > 15
     assert [name for name, option in effective if not option.summary.endswith(".")] == []
     assert [name for name, option, _ in CompilerConfig().options() if not option.values()] == []
+
+
+def test_coming_from_torchair_names_every_option():
+    page = (ROOT / "docs" / "torchair.md").read_text()
+    names = [name for name, _, _ in CompilerConfig().options()]
+    endings = [
+        name.replace("_aclnn_static_shape_kernel_", "_").rpartition(".")[2] for name in names
+    ]
+    missing = [n for n, last in zip(names, endings, strict=True) if f"{last}`" not in page]
+    assert missing == []

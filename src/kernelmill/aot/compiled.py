@@ -33,8 +33,12 @@ def compiled(
 
     ConfigError for options that leave work to later calls; else raises as `compile_graph` does.
     """
-    if config.debug.run_eagerly:
-        raise ConfigError("config.debug.run_eagerly and aot.compile do not go together")
+    for option, is_set in (
+        ("run_eagerly", config.debug.run_eagerly),
+        ("data_dump", config.debug.data_dump.type is not None),
+    ):
+        if is_set:
+            raise ConfigError(f"config.debug.{option} and aot.compile do not go together")
     if config.mode == REDUCE_OVERHEAD and graph.symbols:
         raise ConfigError(
             f"config.mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, with the "

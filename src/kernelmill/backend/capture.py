@@ -30,6 +30,7 @@ from kernelmill.backend.arguments import (
     in_order,
     shared_memory,
 )
+from kernelmill.backend.data_dump import DataDump
 from kernelmill.backend.gear_calls import GearedCall, check_squeezes, geared_call
 from kernelmill.backend.gears import (
     CaptureGears,
@@ -93,11 +94,12 @@ def compile_capture(
     decompositions: Mapping[Any, Call],
     record: Callable[[Capture], None],
     observe: Callable[[Traced], None] | None = None,
+    instead: Callable[[Graph], Call] | None = None,
 ) -> Call:
     """The function that Dynamo calls in place of `gm`. `observe` gets what each compiled graph was
-    made of."""
+    made of; `instead` gives what is called in place of a compiled graph."""
     say_breaks()
-    compilation = _Compilation(gm, config, record, _gears(gm, config), observe)
+    compilation = _Compilation(gm, config, record, _gears(gm, config), observe, instead)
     reason = settle_recurrent(gm)
     if reason is not None:
         kind = "forward" if torch.is_grad_enabled() else "inference"
@@ -182,6 +184,7 @@ class _Compilation:
     record: Callable[[Capture], None]
     gears: CaptureGears | None
     observe: Callable[[Traced], None] | None
+    instead: Callable[[Graph], Call] | None = None
     direct: Call | None = None
     refused: bool = False
 
@@ -202,6 +205,9 @@ class _Compilation:
         capture = Capture(f"{self.name}_{kind}", kind, fx_nodes=len(gm.graph.nodes))
         if self.config.debug.run_eagerly:
             return self._refuse(gm, capture, "config.debug.run_eagerly is set")
+        if self.config.debug.data_dump.type is not None:
+            self._refuse(gm, capture, "config.debug.data_dump is set")
+            return make_boxed_func(DataDump(gm, self.config.debug.data_dump, capture.name))
         try:
             with collection_paused():  # a backward is often compiled at its first call
                 compiled = self._compile(gm, capture)
@@ -256,6 +262,8 @@ class _Compilation:
 
     def _call_of(self, kind: str, geared: list[GearedCall], graph: Graph) -> Call:
         """The function of a graph, compiled; `geared` gets what it is made of if it has gears."""
+        if self.instead is not None:
+            return self.instead(graph)
         if self.gears is None:
             return compile_graph(graph, self.config).call
         if kind != "inference" and self.config.inference_config.gear_miss == "pad":

@@ -15,6 +15,7 @@ import typer
 from kernelmill.cli import (
     aot,
     bench,
+    bisect,
     cache,
     calibrate,
     doctor,
@@ -41,6 +42,7 @@ COMMANDS = (
     doctor.add,
     bench.add,
     lower.add,
+    bisect.add,
 )
 
 

@@ -63,7 +63,7 @@ def compile_graphs(
     target_isa(config.target, to_run and not is_collecting())
     store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
     machine = machine_for(store, config.target, measure=config.aoe_config.aoe_mode is not None)
-    optimised = (_optimise(graph, config) for graph in graphs)
+    optimised = (optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
         operators = _operators(config, store, machine)
         return [_captures(config, operators, *one).program() for one in optimised]
@@ -152,7 +152,8 @@ def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:
     return options_of({**options, **(captures._super_kernel_debug_options or {})})
 
 
-def _optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileReport]:
+def optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileReport]:
+    """The graph after the passes that the options ask for, and the report of its compile so far."""
     report = CompileReport(graph.name, nodes_before=len(graph.nodes))
     dump = GraphDump(config)
     dump.write("original", graph)

@@ -67,13 +67,20 @@ class GraphDump(Group):
 
 
 class DataDump(Group):
-    """config.debug.data_dump: the value of every node, when run eagerly."""
+    """config.debug.data_dump: what every operator reads and gives, written as the graph runs in
+    torch."""
 
     type = Choice[str | None](
-        None, (None, "npy"), "One .npy file for each value.", pending="dumping of values"
+        None,
+        (None, "npy"),
+        "Runs the captured graph with ATen, operator by operator, and writes a .npy file for each "
+        "tensor that an operator reads or gives; None writes nothing.",
+        advice="To compare with another device or version; `kernelmill bisect` finds a wrong "
+        "kernel by itself.",
+        in_key=True,
     )
-    path = Path(None, "Folder of the files.", must_be="folder", pending="dumping of values")
-    filter = hook("Which nodes to dump: node -> bool.", pending="dumping of values")
+    path = Path(None, "Folder of the files; None is the working directory.", must_be="folder")
+    filter = hook("Which operators are written: torch.fx.Node -> bool. None is all.")
 
 
 class FxSummary(Group):

@@ -27,6 +27,24 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | int
     input); all other results are new. Raises InputError when an argument does
     not fit, VerificationError when a node's result is not of its type, and what eager raises.
     """
+    values, sizes = run_values(graph, inputs)
+    pairs = zip(graph.inputs, inputs, strict=True)
+    tensors = {entry.value: values[entry.value] for entry, _ in pairs if isinstance(entry, Input)}
+    taken = {_storage(tensor) for tensor in tensors.values()}
+    results = [_result(result, values, sizes, taken) for result in graph.results]
+    # Copies first: what one update reads another may write to.
+    fresh = [(tensors[old], values[new].clone()) for old, new in graph.updates]
+    for held, contents in fresh:
+        held.copy_(contents)
+    return results
+
+
+@torch.no_grad()
+def run_values(
+    graph: Graph, inputs: Sequence[Tensor | int]
+) -> tuple[dict[Value, Tensor], dict[str, int]]:
+    """Every value of `graph` for these inputs, none of which is written to, and the values of its
+    symbols. Raises as `run_graph` does."""
     if len(inputs) != len(graph.inputs):
         raise InputError(f"{graph.name} takes {len(graph.inputs)} inputs, not {len(inputs)}")
     pairs = list(zip(graph.inputs, inputs, strict=True))
@@ -39,13 +57,7 @@ def run_graph(graph: Graph, inputs: Sequence[Tensor | int]) -> list[Tensor | int
     values = dict(tensors)
     for node in graph.nodes:
         values.update(_run_node(node, [values[operand] for operand in node.operands], sizes))
-    taken = {_storage(tensor) for tensor in tensors.values()}
-    results = [_result(result, values, sizes, taken) for result in graph.results]
-    # Copies first: what one update reads another may write to.
-    fresh = [(tensors[old], values[new].clone()) for old, new in graph.updates]
-    for held, contents in fresh:
-        held.copy_(contents)
-    return results
+    return values, sizes
 
 
 def _result(

@@ -47,6 +47,13 @@ def lower_graph(
     return finish(placed, bind(placed, Making(machine, pick, cache, announce)))
 
 
+def lower_traced(graph: Graph, machine: Machine) -> tuple[Lowered, Placed]:
+    """What `lower_graph` gives, and where the values of the graph are stored. A step of the plan
+    belongs to each of the steps that were placed and are not constant."""
+    placed = _placed(graph, machine, separate=False)
+    return finish(placed, bind(placed, Making(machine))), placed
+
+
 def extract_operators(graph: Graph, machine: Machine) -> Extracted:
     """The operators of a verified graph, each by itself. What becomes of them is the caller's
     choice, which `lower_operators` puts together."""

@@ -1,0 +1,111 @@
+"""Which kernel of a model is the first to differ from eager."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from kernelmill.backend.capture import compile_capture
+from kernelmill.backend.report import Capture
+from kernelmill.compiler.bisect import Difference, first_difference
+from kernelmill.compiler.compared import difference
+from kernelmill.config import CompilerConfig
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.graph.interpreter import run_graph
+from kernelmill.graph.ir import Graph
+
+
+@dataclass(frozen=True)
+class Bisection:
+    """first      what differs first, None when nothing does
+    graphs     graphs that were looked at
+    torch      why graphs, or parts of what was to be done, were left to torch
+    """
+
+    first: Difference | None
+    graphs: int
+    torch: tuple[str, ...]
+
+
+def bisect(
+    model: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    config: CompilerConfig | None = None,
+    factor: float = 1.0,
+) -> Bisection:
+    """Run the model in eager, and beside it each of its compiled launches; for inference, with the
+    sizes of these arguments. `factor` widens what counts as equal.
+
+    What the model and the arguments hold is copied first. Raises what the model raises.
+    """
+    search = _Search(CompilerConfig() if config is None else config, factor)
+    kwargs = dict(kwargs or {})
+    torch._dynamo.reset()
+    with torch.no_grad():
+        expected = _called(model, args, kwargs)
+        compiled = torch.compile(copy.deepcopy(model), backend=search, dynamic=False)
+        actual = _called(compiled, args, kwargs)
+    torch._dynamo.reset()
+    if search.first is None:
+        search.first = _import_at_fault(actual, expected, factor)
+    return Bisection(search.first, search.graphs, tuple(search.torch))
+
+
+def _called(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    own = model if isinstance(model, torch._dynamo.OptimizedModule) else copy.deepcopy(model)
+    torch.manual_seed(0)
+    return own(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
+
+
+def _import_at_fault(actual: Any, expected: Any, factor: float) -> Difference | None:
+    """Graphs ran in torch, operator by operator: results that differ are those of wrong graphs."""
+    for mine, theirs in zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True):
+        if not isinstance(mine, Tensor):
+            continue
+        found = difference(mine, theirs, factor)
+        if found:
+            return Difference("import", "", found)
+    return None
+
+
+class _Search:
+    """A backend that runs graphs operator by operator, and looks for the first difference."""
+
+    def __init__(self, config: CompilerConfig, factor: float) -> None:
+        self.config, self.factor = config, factor
+        self.first: Difference | None = None
+        self.graphs = 0
+        self.torch: list[str] = []
+
+    def __call__(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        return compile_capture(
+            gm, example_inputs, self.config, {}, self._record, instead=self._instead
+        )
+
+    def _record(self, capture: Capture) -> None:
+        if capture.refused:
+            self.torch.append(f"{capture.name}: {capture.refused}")
+
+    def _instead(self, graph: Graph) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            self._look(graph, arguments)
+            return run_graph(graph, arguments)
+
+        return call
+
+    def _look(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        if self.first is not None:
+            return
+        self.graphs += 1
+        try:
+            self.first = first_difference(graph, arguments, self.config, self.factor)
+        except UnsupportedError as error:
+            self.torch.append(f"{graph.name}: {error}")

@@ -1,0 +1,71 @@
+"""`config.debug.data_dump`: a captured graph run by ATen, with every operator's data as files.
+
+    dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/{number}_{node}.{input|output}{i}.npy
+    dynamo_data_{graph}_rank_{r}_pid_{p}/call_{n}/operators.txt
+
+`operators.txt` has a line for each operator: its number, name and target, and the user's line.
+bfloat16, which NumPy lacks, is written as float32.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from kernelmill.config.tree import DataDump as Options
+from kernelmill.core import knobs
+
+
+class DataDump:
+    """A function that computes what `gm` does, and writes the files of each call."""
+
+    def __init__(self, gm: fx.GraphModule, options: Options, name: str) -> None:
+        self._gm, self._filter = gm, options.filter
+        own = f"dynamo_data_{name}_rank_{knobs.RANK.get()}_pid_{os.getpid()}"
+        self._folder = os.path.join(os.path.abspath(options.path or "."), own)
+        self._calls = 0
+
+    def __call__(self, *args: Any) -> Any:
+        folder = os.path.join(self._folder, f"call_{self._calls}")
+        self._calls += 1
+        os.makedirs(folder)
+        return _Dumping(self._gm, folder, self._filter).run(*args)
+
+
+class _Dumping(fx.Interpreter):
+    def __init__(self, gm: fx.GraphModule, folder: str, wanted: Any) -> None:
+        super().__init__(gm)
+        self._folder, self._wanted, self._number = folder, wanted, 0
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.op not in ("call_function", "call_method", "call_module"):
+            return super().run_node(n)
+        wanted = self._wanted is None or self._wanted(n)
+        stem = os.path.join(self._folder, f"{self._number:04}_{n.name}")
+        self._number += 1
+        if wanted:  # before it runs: some operators write to what they read
+            self._note(n)
+            _save(stem, "input", self.fetch_args_kwargs_from_env(n))
+        result = super().run_node(n)
+        if wanted:
+            _save(stem, "output", result)
+        return result
+
+    def _note(self, node: fx.Node) -> None:
+        lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
+        where = lines[-2].strip() if len(lines) > 1 else ""
+        with open(os.path.join(self._folder, "operators.txt"), "a") as file:
+            file.write(f"{self._number - 1:04} {node.name} {node.target} {where}".rstrip() + "\n")
+
+
+def _save(stem: str, kind: str, tree: Any) -> None:
+    tensors = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+    for number, tensor in enumerate(tensors):
+        shown = tensor.detach().resolve_conj().resolve_neg()
+        shown = shown.float() if shown.dtype == torch.bfloat16 else shown
+        np.save(f"{stem}.{kind}{number}.npy", shown.cpu().numpy())

@@ -1,0 +1,70 @@
+"""`kernelmill bisect`: the first kernel of a model that differs from eager."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kernelmill.cli.factory import FactoryName
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.factory import load, user_code
+
+
+def add(app: typer.Typer) -> None:
+    """Add `bisect`."""
+    shown = examples(
+        "kernelmill bisect model.py:make", "kernelmill bisect model.py:make --folder case"
+    )
+    app.command("bisect", epilog=shown)(bisect)
+
+
+def bisect(
+    factory: FactoryName,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", metavar="DIR", help="Write the kernel, its inputs and a script there."
+        ),
+    ] = None,
+    widen: Annotated[
+        float, typer.Option("--widen", min=1.0, help="Factor on what counts as equal.")
+    ] = 1.0,
+    json: Json = False,
+) -> int:
+    """Find the first kernel whose result differs from eager; exit code 1 when there is one.
+
+    The model runs in torch operator by operator, and each compiled launch beside it on the same
+    values: a kernel that differs is at fault itself, and not what came before it.
+    """
+    made = load(factory)
+    from kernelmill.backend.bisect import bisect as search
+    from kernelmill.compiler.bisect_case import describe, write_case
+
+    with user_code(f"{factory} failed"):
+        result = search(made.model, made.args, made.kwargs, factor=widen)
+    first = result.first
+    case = None if first is None else first.case
+    if folder is not None and first is not None and case is not None:
+        write_case(folder, first, case)
+    if json:
+        print_json({
+            "stage": first and first.stage, "kernel": first and first.kernel,
+            "value": first and first.value, "difference": first and first.text,
+            "graphs": result.graphs, "torch": list(result.torch),
+            "folder": str(folder) if folder is not None and case is not None else None,
+        })  # fmt: skip
+        return FINE if first is None else FOUND
+    for line in result.torch:
+        print(f"not looked at, it runs in torch: {line}")
+    if first is None and not result.graphs:
+        raise UnsupportedError(f"{factory}: no graph was compiled, there is no kernel to look at")
+    if first is None:
+        print(f"no kernel differs from eager ({result.graphs} graphs)")
+        return FINE
+    print(describe(first))
+    if folder is not None and case is not None:
+        print(f"python {folder / 'show.py'} shows it")
+    return FOUND

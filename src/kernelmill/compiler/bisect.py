@@ -1,0 +1,287 @@
+"""The first launch of a graph whose result is not what torch gives.
+
+The graph runs operator by operator in torch, and beside it launch by launch as it was compiled.
+What a launch gave is replaced by torch's values before the next one, so each launch has right
+operands and the first that differs is the one at fault. For weights in an order of a kernel's own
+torch has no values: where a launch that reads them differs, the kernel interpreter says whether it
+was the one that packed them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernelmill.compiler.calibration import machine_for
+from kernelmill.compiler.compared import difference
+from kernelmill.compiler.objects import obtain, requests_of
+from kernelmill.compiler.pipeline import compile_graph, optimise
+from kernelmill.config.compiler_config import CompilerConfig
+from kernelmill.core.dim import Dim, evaluate
+from kernelmill.core.dtype import to_torch
+from kernelmill.graph.interpreter import run_graph, run_values
+from kernelmill.graph.ir import Graph, Value
+from kernelmill.kernel.interpreter import run_kernel
+from kernelmill.kernel.ir import Kernel
+from kernelmill.lower.driver.lowered import Lowered
+from kernelmill.lower.driver.placement import Call, Placed, Work
+from kernelmill.lower.driver.program import lower_traced
+from kernelmill.lower.elements.emitter import Location
+from kernelmill.plan.ir import BufferKind, BufferSpec, KernelRef, Launch, Plan, TensorInput
+from kernelmill.runtime.program import load
+from kernelmill.store.store import open_store
+
+Argument = Tensor | int
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What differs first. `stage` is "kernel"; "passes" when the rewritten graph differs already;
+    "program" when every launch is right by itself. Only a kernel has a `case`."""
+
+    stage: str
+    graph: str
+    text: str
+    kernel: KernelRef | None = None
+    value: str = ""
+    case: Case | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A launch by itself: a plan of one step whose arguments are the launch's buffers, the kernel,
+    the arguments before it, and what is right for those it writes, by number."""
+
+    plan: Plan
+    kernel: Kernel
+    arguments: tuple[Tensor, ...]
+    expected: Mapping[int, Tensor]
+
+
+def first_difference(
+    graph: Graph, arguments: Sequence[Argument], config: CompilerConfig, factor: float = 1.0
+) -> Difference | None:
+    """The first difference for these arguments, which are not written to. `factor` widens what
+    counts as equal. Raises UnsupportedError as lowering does."""
+    given = _copies(arguments)
+    expected = _after(run_graph(graph, given), given)
+    given = _copies(arguments)
+    rewritten, _ = optimise(graph, config)
+    found = _different(_after(run_graph(rewritten, given), given), expected, factor)
+    if found:
+        return Difference("passes", graph.name, found)
+    wrong = _Launches(rewritten, arguments, config, factor).first_wrong()
+    if wrong is not None:
+        return wrong
+    given = _copies(arguments)
+    found = _different(_after(compile_graph(graph, config).call(*given), given), expected, factor)
+    return Difference("program", graph.name, found) if found else None
+
+
+def _copies(arguments: Sequence[Argument]) -> list[Argument]:
+    return [_copy(a) if isinstance(a, Tensor) else a for a in arguments]
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """In memory of its own, with the same strides, gaps and overlaps."""
+    tensor = tensor.detach()
+    flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage()).clone()
+    return flat.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+
+
+def _after(results: Sequence[object], given: Sequence[Argument]) -> list[Tensor]:
+    """The tensors among the results, and the arguments as they are after the call."""
+    return [one for one in (*results, *given) if isinstance(one, Tensor)]
+
+
+def _different(actual: Sequence[Tensor], expected: Sequence[Tensor], factor: float) -> str:
+    found = (difference(a, e, factor) for a, e in zip(actual, expected, strict=True))
+    return next((text for text in found if text), "")
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    """All of its memory from its first element on, flat; bfloat16 as its bits."""
+    flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+    flat = flat[tensor.storage_offset() :]
+    return (flat.view(torch.uint16) if flat.dtype == torch.bfloat16 else flat).numpy()
+
+
+_MOST_INTERPRETED = 1 << 22
+"""Elements of a launch's arguments: interpreting more takes minutes."""
+
+
+class _Launches:
+    """The launches of a graph, one at a time, in memory where no two buffers meet."""
+
+    def __init__(
+        self, graph: Graph, arguments: Sequence[Argument], config: CompilerConfig, factor: float
+    ) -> None:
+        option = config.experimental_config.kernel_meta_dir
+        store = open_store(option, config.on_untrusted)
+        machine = machine_for(store, config.target)
+        self.factor = factor
+        self.lowered: Lowered
+        self.placed: Placed
+        self.lowered, self.placed = lower_traced(graph, machine)
+        plan = self.lowered.plan
+        requests = requests_of(plan, self.lowered.kernels)
+        self.objects = {
+            name: entry.object for name, entry in obtain(requests, store, machine.isa).items()
+        }
+        self.refs = {ref.name: ref for ref in plan.kernels}
+        whole = self.placed.prepared.graph
+        self.values, self.sizes = run_values(whole, _copies(arguments))
+        self.memory = [self._new(spec, arguments) for spec in plan.buffers]
+        self.packed: dict[int, tuple[Launch, Case]] = {}  # by buffer
+
+    def _new(self, spec: BufferSpec, arguments: Sequence[Argument]) -> Tensor:
+        if spec.kind is BufferKind.INPUT:
+            argument = arguments[spec.source]
+            assert isinstance(argument, Tensor)
+            return _copy(argument)
+        shape, strides = self._numbers(spec.shape), self._numbers(spec.strides)
+        return torch.empty_strided(shape, strides, dtype=to_torch(spec.dtype)).fill_(0)
+
+    def _numbers(self, dims: Sequence[Dim]) -> list[int]:
+        return [evaluate(dim, self.sizes) for dim in dims]
+
+    def first_wrong(self) -> Difference | None:
+        """The first launch that gives something else than torch, and what it gives."""
+        plan = self.lowered.plan
+        constant: dict[frozenset[int], Work] = {}
+        steps: list[Work | Call] = []
+        for placed in self.placed.steps:
+            if isinstance(placed, Work) and placed.constant:
+                constant[frozenset(where.buffer for where in placed.targets.values())] = placed
+            else:
+                steps.append(placed)
+        for launch in plan.prepare:
+            wrong = self._step(launch, constant.get(frozenset(self._written(launch))))
+            if wrong is not None:
+                return wrong
+        for step, work in zip(plan.steps, steps, strict=True):
+            if isinstance(work, Call):
+                for value in work.node.results:
+                    if value in self.placed.locations:
+                        self._view(self.placed.locations[value], value).copy_(self.values[value])
+            elif isinstance(step, Launch):
+                wrong = self._step(step, work)
+                if wrong is not None:
+                    return wrong
+        return None
+
+    def _step(self, launch: Launch, work: Work | None) -> Difference | None:
+        """Run it; its values are torch's afterwards."""
+        numbers = list(dict.fromkeys(number for number in launch.buffers if number >= 0))
+        before = tuple(_copy(self.memory[number]) for number in numbers)
+        plan = self._alone(launch, numbers)
+        load(plan, self.objects)(*(self.memory[number] for number in numbers))
+        kernel = self.lowered.kernels[launch.kernel]
+        if work is None:
+            case = Case(plan, kernel, before, self._outputs(launch, numbers, self._written(launch)))
+            self.packed.update(dict.fromkeys(self._written(launch), (launch, case)))
+            return None
+        targets = {
+            value: where for value, where in work.targets.items() if self._truth(value) is not None
+        }
+        texts = {
+            value: difference(self._view(where, value), self._right(value), self.factor)
+            for value, where in targets.items()
+        }
+        for value, where in targets.items():
+            self._view(where, value).copy_(self._right(value))
+        wrong = next((value for value, text in texts.items() if text), None)
+        if wrong is None:
+            return None
+        for number in numbers:
+            if number in self.packed and (packing := self._wrong_packing(*self.packed[number])):
+                return packing
+        buffers = {where.buffer for where in targets.values()}
+        case = Case(plan, kernel, before, self._outputs(launch, numbers, buffers))
+        return self._found(launch, texts[wrong], str(wrong), case)
+
+    def _found(self, launch: Launch, text: str, value: str, case: Case) -> Difference:
+        name, ref = self.lowered.plan.name, self.refs[launch.kernel]
+        return Difference("kernel", name, text, ref, value, case)
+
+    def _outputs(
+        self, launch: Launch, numbers: Sequence[int], buffers: Collection[int]
+    ) -> dict[int, Tensor]:
+        """Those of the launch's arguments that are among the buffers, as they are now."""
+        places = enumerate(numbers)
+        return {n: _copy(self.memory[number]) for n, number in places if number in buffers}
+
+    def _wrong_packing(self, launch: Launch, case: Case) -> Difference | None:
+        """Whether the kernel interpreter gives something else than the launch did."""
+        if sum(tensor.numel() for tensor in case.arguments) > _MOST_INTERPRETED:
+            return None
+        given = [_copy(argument) for argument in case.arguments]
+        numbers = list(dict.fromkeys(number for number in launch.buffers if number >= 0))
+        arrays = dict(zip(numbers, map(_array, given), strict=True))
+        pairs = zip(case.kernel.buffers, launch.buffers, strict=True)
+        memory = {b.name: arrays.get(n, np.zeros(1, np.int64)) for b, n in pairs}
+        names = (symbol.name for symbol in case.kernel.dims)
+        run_kernel(case.kernel, memory, dict(zip(names, self._numbers(launch.dims), strict=True)))
+        for place, actual in case.expected.items():
+            text = difference(actual, given[place], self.factor)
+            if text:
+                right = replace(case, expected={place: given[place]})
+                return self._found(launch, text, "packed weights", right)
+        return None
+
+    def _written(self, launch: Launch) -> set[int]:
+        kernel = self.lowered.kernels[launch.kernel]
+        pairs = zip(kernel.buffers, launch.buffers, strict=True)
+        return {number for buffer, number in pairs if buffer.access != "in" and number >= 0}
+
+    def _alone(self, launch: Launch, numbers: Sequence[int]) -> Plan:
+        """The launch as a program by itself, of numbers only."""
+        plan = self.lowered.plan
+        specs = [self._argument(plan.buffers[number], n) for n, number in enumerate(numbers)]
+        written = self._written(launch)
+        inputs = tuple(
+            TensorInput(f"buffer{n}", s.dtype, s.shape, s.strides, updated=number in written)
+            for n, (number, s) in enumerate(zip(numbers, specs, strict=True))
+        )
+        places = {number: n for n, number in enumerate(numbers)}
+        buffers = tuple(places.get(number, -1) for number in launch.buffers)
+        tasks, scratch, work = self._numbers((launch.tasks, launch.scratch, launch.work))
+        dims = tuple(self._numbers(launch.dims))
+        alone = Launch(launch.kernel, buffers, dims, tasks, scratch, work)
+        return Plan(
+            "launch", (), inputs, tuple(specs), (), (alone,), (), (self.refs[launch.kernel],),
+            checks=plan.checks,
+        )  # fmt: skip
+
+    def _argument(self, spec: BufferSpec, place: int) -> BufferSpec:
+        shape, strides = tuple(self._numbers(spec.shape)), tuple(self._numbers(spec.strides))
+        return replace(
+            spec, kind=BufferKind.INPUT, shape=shape, strides=strides, source=place, offset=0
+        )
+
+    # ---- values ----------------------------------------------------------------------------------
+
+    def _truth(self, value: Value) -> Tensor | None:
+        """What torch gives for it. A copy of a value in another order is that value."""
+        known = self.values.get(value)
+        node = value.node
+        if known is None and node is not None and node.op == "layout":
+            return self._truth(node.operands[0])
+        return known
+
+    def _right(self, value: Value) -> Tensor:
+        found = self._truth(value)
+        assert found is not None
+        return found
+
+    def _view(self, where: Location, value: Value) -> Tensor:
+        """The value's place in memory."""
+        memory = self.memory[where.buffer]
+        offset = memory.storage_offset() + evaluate(where.offset, self.sizes)
+        shape, strides = self._numbers(value.shape), self._numbers(where.strides)
+        return memory.as_strided(shape, strides, offset)
