@@ -297,7 +297,7 @@ def _ranges(program: ExportedProgram) -> dict[str, tuple[int, int | None]]:
     """Least and most of torch's symbols by name."""
     found: dict[str, tuple[int, int | None]] = {}
     for symbol, allowed in program.range_constraints.items():
-        if symbol.is_Symbol and allowed.lower.is_finite is not False:
+        if symbol.is_Symbol and allowed.lower.is_Integer:  # torch has infinities of its own
             most = int(allowed.upper) if allowed.upper.is_Integer else None
             found[str(symbol)] = int(allowed.lower), most
     return found

@@ -457,3 +457,16 @@ def test_places_are_counted_in_a_weights_own_memory(tmp_path):
     assert torch.equal(loaded(torch.zeros(2)), torch.tensor([1.0, 4.0]))
     with pytest.raises(UnsupportedError, match="of weight, which does not lie"):
         kernelmill.aot.compile(export(part, (torch.zeros(2),)), path=tmp_path / "part.kmill")
+
+
+class Picked(nn.Module):
+    """An index that is a tensor of one number: torch traces it as a number without bounds."""
+
+    def forward(self, x, at):
+        return x[at, :, 0]
+
+
+def test_an_index_of_unknown_bounds_is_refused_with_its_line(tmp_path):
+    program = export(Picked(), (torch.randn(3, 4, 5), torch.tensor(1)))
+    with pytest.raises(UnsupportedError, match=r"test_aot.py:\d+ in forward"):
+        kernelmill.aot.compile(program, path=tmp_path / "picked.kmill")
