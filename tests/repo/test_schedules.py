@@ -10,12 +10,14 @@ from typing import get_args
 import pytest
 
 from kernelmill.lower.templates.attention.schedule import AttentionSchedule
+from kernelmill.lower.templates.convolution.channels_last import schedule as channels_last
 from kernelmill.lower.templates.convolution.planar import schedule as planar
 from kernelmill.lower.templates.matmul import schedule as matmul
 
 LOWER = Path(__file__).parents[2] / "src" / "kernelmill" / "lower"
 UNIONS = {
     "matmul": get_args(matmul.Schedule),
+    "channels_last": get_args(channels_last.Schedule),
     "planar": get_args(planar.Schedule),
     "attention": get_args(AttentionSchedule),
 }

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 from kernelmill.core.dim import Dim, product
-from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.axes import fresh_axes
@@ -17,17 +17,14 @@ from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.access import computes, steps_by_one
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.emit.panels import Rows
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
-from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
-from kernelmill.lower.templates.convolution.channels_last.heuristics import plan_convolution
-from kernelmill.lower.templates.convolution.channels_last.schedule import (
-    Dense,
-    Depthwise,
-    Schedule,
+from kernelmill.lower.templates.convolution.channels_last.candidates import (
+    OPEN,
+    ConvolutionCandidate,
 )
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule, plan_convolution
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution, Place
 
 
@@ -76,29 +73,24 @@ class ChannelsLastBinding:
 
     def packing(self, candidate: ConvolutionCandidate | None) -> Schedule:
         """Weights are laid out as the schedule reads them."""
-        return plan_convolution(
-            self.geometry, self.context.machine, candidate or ConvolutionCandidate()
-        )
+        return plan_convolution(self.geometry, self.context.machine, candidate or OPEN)
 
     def pack(self, packing: Schedule) -> PackedWeights:
         """The weights, in panels."""
-        match packing:
-            case Depthwise():
-                location = self.context.pack(_depthwise_view(self.seed, self.geometry, packing))
-            case Dense():
-                location = self.context.pack(*_panel_view(self.seed, self.geometry, packing))
+        location = self.context.pack(*packing.packed(self.seed, self.geometry))
         assert location is not None, "the weights are constant"
         return PackedWeights(b=location, packing=packing)
 
-    def spec(self, emitter: Emitter, packed: PackedWeights) -> Convolution:
+    def spec(self, emitter: Emitter, packed: PackedWeights) -> Convolution[Schedule]:
         """What is computed."""
-        assert packed.b is not None and isinstance(packed.packing, (Dense, Depthwise))
+        assert packed.b is not None
+        schedule = cast("Schedule", packed.packing)
         elements = _Elements(
             emitter, self.seed, Epilogue(emitter, self.context.group, self.context.targets)
         )
         return Convolution(
             self.geometry, elements.pixel, emitter.param(packed.b, "in"), elements.keep,
-            elements.prefetch, packed.packing,
+            elements.prefetch, schedule,
         )  # fmt: skip
 
     @cached_property
@@ -173,36 +165,3 @@ def _pair(values: object, missing: int) -> Pair:
     assert isinstance(values, tuple)
     sizes = [size for size in values if isinstance(size, int)]
     return (missing, sizes[0]) if len(sizes) == 1 else (sizes[0], sizes[1])
-
-
-def _panel_view(node: Node, geometry: Geometry, schedule: Dense) -> tuple[Value, Rows]:
-    """The weights as a view in the order of schedule.py, and the rows that it copies."""
-    weight = node.operands[1]
-    builder = GraphBuilder("panels")
-    builder.origin = node.origin
-    groups, outs, channels = geometry.groups, geometry.outs, geometry.channels
-    panels, block = schedule.panel_count(geometry), schedule.block(geometry)
-    high, wide = geometry.kernel
-    taps = 1 if geometry.planar else high * wide
-    shape = (groups, outs, channels * high * wide // taps, taps)
-    rows = Rows(builder.emit("reshape", weight, shape=shape), schedule.width, block)
-    view = builder.emit("reshape", weight, shape=(groups, outs, channels, high, wide))
-    missing = panels * schedule.width - outs
-    if missing:
-        view = builder.emit("pad", view, low=(0,) * 5, high=(0, missing, 0, 0, 0), value=0)
-    blocks = (groups, panels, schedule.width, channels // block, block, high, wide)
-    view = builder.emit("reshape", view, shape=blocks)
-    inner = (4, 5, 6) if geometry.planar else (5, 6, 4)
-    return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
-
-
-def _depthwise_view(node: Node, geometry: Geometry, schedule: Depthwise) -> Value:
-    """The same for depthwise weights, with whole vectors of channels."""
-    builder = GraphBuilder("panels")
-    builder.origin = node.origin
-    size = geometry.groups
-    view = builder.emit("reshape", node.operands[1], shape=(size, *geometry.kernel))
-    missing = -size % schedule.lanes
-    if missing:
-        view = builder.emit("pad", view, low=(0, 0, 0), high=(missing, 0, 0), value=0)
-    return builder.emit("permute", view, dims=(1, 2, 0))

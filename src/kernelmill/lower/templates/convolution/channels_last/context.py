@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from kernelmill.core.dim import Dim, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
-from kernelmill.lower.templates.convolution.channels_last.schedule import (
+from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
-    Dense,
-    Depthwise,
+    ConvolutionPlace,
+    DenseTiles,
+    DepthwiseTiles,
 )
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
 
-ScheduleT = TypeVar("ScheduleT", bound=Dense | Depthwise)
+ScheduleT = TypeVar("ScheduleT", bound=DenseTiles | DepthwiseTiles)
 
 
 @dataclass(frozen=True)
 class ConvolutionContext(EmitContext, Generic[ScheduleT]):
     """A task's place: the image, the group, the block of output rows and the block of panels."""
 
-    spec: Convolution
+    spec: Convolution[Any]
     schedule: ScheduleT
     image: Dim
     group: Dim
     row_block: Dim
     panel_block: Dim
+
+    @classmethod
+    def at(cls, place: ConvolutionPlace, schedule: ScheduleT) -> Self:
+        """The context of a task."""
+        return cls(
+            place.builder, place.lane, place.spec.geometry.accumulate, place.spec, schedule,
+            place.image, place.group, place.row_block, place.panel_block,
+        )  # fmt: skip
 
     @property
     def geometry(self) -> Geometry:
@@ -60,10 +69,10 @@ class ConvolutionContext(EmitContext, Generic[ScheduleT]):
         return self.read_packed(self.spec.weights, offset, self.schedule.lanes)
 
 
-DepthwiseContext = ConvolutionContext[Depthwise]
+DepthwiseContext = ConvolutionContext[DepthwiseTiles]
 
 
-class DenseContext(ConvolutionContext[Dense]):
+class DenseContext(ConvolutionContext[DenseTiles]):
     """In scratch a vector of zeros comes first, then the sums of finished tiles, then the padded
     input tile."""
 

@@ -1,267 +1,206 @@
-"""Dense convolutions: tiles of output pixels by a panel of channels, sums kept in registers."""
+"""The schedule of convolutions in which channels are summed: tiles of pixels by panels."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
-from kernelmill.core.dim import Dim, floordiv, minimum
-from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims, part_count
-from kernelmill.lower.elements.views import unravel
-from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.emit.microkernel import Tile
-from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
-from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
-    fill_padded_tile,
-    padded_strides,
+from kernelmill.core.machine import Machine
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Node, Value
+from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.schedule.tile_cost import block_sizes
+from kernelmill.lower.templates.convolution.channels_last.candidates import (
+    OPEN,
+    ConvolutionCandidate,
 )
-from kernelmill.lower.templates.convolution.channels_last.schedule import (
+from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
+from kernelmill.lower.templates.convolution.channels_last.emit_dense import convolve
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     ChannelBlocks,
+    ConvolutionPlace,
+    DenseTiles,
     PanelMajor,
     TileMajor,
 )
+from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task, image_ns
+
+_PIXELS = {32: (16, 14, 8, 6), 16: (10, 6, 4, 2)}
+"""Pixels of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers."""
+
+_FEW_WAYS = 8
+_PAGE = 4096
+"""Pixels a multiple of a page apart share a cache set of 8 to 12 ways."""
+
+_FEW_TILES = 16
+"""With more tiles the time that the first one waits for weights does not count."""
+
+_WIDEST = 4
+_LEAST_BLOCK = 32
 
 
-@dataclass(frozen=True)
-class Pixels:
-    """A tile's output pixels: rows and columns from (row, column) on. `number` counts the tiles of
-    a task."""
+@dataclass(frozen=True, kw_only=True)
+class Dense(DenseTiles):
+    """Tiles of output pixels by a panel of output channels."""
 
-    row: Dim
-    column: Dim
-    down: int
-    across: int
-    number: Dim = 0
-
-
-def convolve(context: DenseContext) -> None:
-    """All of the task's panels, each for all of its pixels."""
-    geometry, schedule = context.geometry, context.schedule
-    context.write(0, context.zeros())
-    if schedule.padded:
-        fill_padded_tile(
-            context, 0, part_count(geometry.channels, schedule.lanes), geometry.channels
+    @classmethod
+    def plan(
+        cls, geometry: Geometry, machine: Machine, candidate: ConvolutionCandidate = OPEN
+    ) -> Dense:
+        """Every convolution can be done so."""
+        lanes = machine.isa.lanes(geometry.accumulate)
+        every = list(_tiles(geometry, machine, lanes))
+        tiles = [tile for tile in every if _fits(candidate, tile)] or every
+        best = min(
+            tiles, key=lambda tile: (image_ns(geometry, tile, machine), -tile.down * tile.across)
         )
-    match schedule.order:
-        case PanelMajor():
-            _for_each_panel(
-                context, lambda panel: _for_each_tile(context, lambda x: _whole(context, panel, x))
-            )
-        case TileMajor():
-            _for_each_tile(
-                context, lambda x: _for_each_panel(context, lambda panel: _whole(context, panel, x))
-            )
-        case ChannelBlocks():
-            _for_each_panel(context, lambda panel: _in_blocks(context, panel))
+        block = candidate.block or _choose_block(geometry, best, machine)
+        if block < geometry.channels:
+            best = replace(best, order=ChannelBlocks(block))
+        return _dense(geometry, best, machine, candidate)
+
+    def candidates(self, geometry: Geometry) -> Iterator[ConvolutionCandidate]:
+        """Other register tiles, and other blocks of channels."""
+        count = part_count(geometry.outs, self.lanes)
+        for vectors in sorted(range(1, _WIDEST + 1), key=lambda v: abs(v - self.vectors)):
+            if vectors != self.vectors and vectors <= count:
+                yield ConvolutionCandidate(vectors=vectors)
+        known = self.block(geometry)
+        for block in (known // 2, known * 2):
+            whole = block > 0 and geometry.channels % block == 0
+            if whole and min(_LEAST_BLOCK, geometry.channels) <= block:
+                yield ConvolutionCandidate(block=block)
+        down, across = self.down, self.across
+        smaller = [(down - 1, across)] if down > 1 else [(1, across - 1), (1, across - 2)]
+        for rows, columns in smaller:
+            if columns > 0:
+                yield ConvolutionCandidate(down=rows, across=columns)
+
+    def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
+        """In panels."""
+        weight = node.operands[1]
+        builder = GraphBuilder("panels")
+        builder.origin = node.origin
+        groups, outs, channels = geometry.groups, geometry.outs, geometry.channels
+        panels, block = self.panel_count(geometry), self.block(geometry)
+        high, wide = geometry.kernel
+        taps = 1 if geometry.planar else high * wide
+        shape = (groups, outs, channels * high * wide // taps, taps)
+        rows = Rows(builder.emit("reshape", weight, shape=shape), self.width, block)
+        view = builder.emit("reshape", weight, shape=(groups, outs, channels, high, wide))
+        missing = panels * self.width - outs
+        if missing:
+            view = builder.emit("pad", view, low=(0,) * 5, high=(0, missing, 0, 0, 0), value=0)
+        blocks = (groups, panels, self.width, channels // block, block, high, wide)
+        view = builder.emit("reshape", view, shape=blocks)
+        inner = (4, 5, 6) if geometry.planar else (5, 6, 4)
+        return builder.emit("permute", view, dims=(0, 1, 3, *inner, 2)), rows
+
+    def emit(self, place: ConvolutionPlace) -> None:
+        """All of the task's panels."""
+        context = DenseContext.at(place, self)
+        place.builder.kernel.scratch = context.scratch_bytes()
+        convolve(context)
 
 
-def _for_each_panel(context: DenseContext, body: Callable[[Dim], None]) -> None:
-    first = context.panel_block * context.schedule.panels
-    stop = minimum(context.schedule.panel_count(context.geometry), first + context.schedule.panels)
-    with context.builder.loop(first, stop, prefix="panel") as panel:
-        body(panel.index)
+def _fits(candidate: ConvolutionCandidate, tile: Dense) -> bool:
+    """Whether a register tile is what is asked for."""
+    asked = candidate.down, candidate.across
+    shape = not all(asked) or asked == (tile.down, tile.across)
+    return shape and candidate.vectors in (None, tile.vectors)
 
 
-def _whole(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
-    _sum(context, panel, 0, pixels)
-    _finish(context, panel, pixels)
+# ---- the register tile ----------------------------------------------------------------------
 
 
-def _in_blocks(context: DenseContext, panel: Dim) -> None:
-    blocks = context.geometry.channels // context.schedule.block(context.geometry)
-    _clear_sums(context)
-    with context.builder.loop(0, blocks, prefix="block") as block:
-        _for_each_tile(context, lambda pixels: _sum(context, panel, block.index, pixels))
-    columns = context.schedule.outputs[1]
-    with context.builder.loop(context.first, context.last, prefix="row") as row:
-        _finish(context, panel, Pixels(row.index, 0, 1, columns))
+def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
+    direct = geometry.pointwise and geometry.direct and not geometry.planar
+    bytes = geometry.accumulate.bytes
+    apart = geometry.groups * geometry.channels * geometry.stride[1] * bytes
+    pixel = 1 if geometry.planar else geometry.channels
+    if not geometry.planar and pixel * bytes * geometry.stride[1] % (_PAGE // 4) == 0:
+        pixel += machine.isa.line_bytes // bytes
+    for vectors in range(1, 5):
+        if lanes * (vectors - 1) >= geometry.outs and vectors > 1:
+            break
+        limit = _PIXELS[machine.isa.vector_registers][vectors - 1]
+        if direct and apart % _PAGE == 0:
+            limit = min(limit, _FEW_WAYS)
+        for outputs in _foldings(geometry, limit):
+            for down, across in _shapes(outputs, limit):
+                yield Dense(
+                    lanes=lanes, vectors=vectors, down=down, across=across, outputs=outputs,
+                    padded=not direct, pixel=pixel, order=PanelMajor(),
+                    use_fma=machine.isa.has_fma and geometry.accumulate.is_float,
+                )  # fmt: skip
 
 
-def _clear_sums(context: DenseContext) -> None:
-    lanes, zeros = context.schedule.lanes, context.zeros()
-    elements = (context.last - context.first) * (
-        context.schedule.outputs[1] * context.schedule.width
-    )
-    with context.builder.loop(0, floordiv(elements, lanes), prefix="v") as vector:
-        context.write(context.sums + vector.index * lanes, zeros)
-
-
-def _for_each_tile(context: DenseContext, body: Callable[[Pixels], None]) -> None:
-    """The task's tiles: of whole rows, or pieces of each row and what is left of it."""
-    down, across = context.schedule.down, context.schedule.across
-    columns = context.schedule.outputs[1]
-    if down > 1:
-        even = context.schedule.outputs[0] % down == 0 and context.schedule.rows % down == 0
-        count = context.last - context.first
-        stop = context.last if even else context.first + floordiv(count, down) * down
-        with context.builder.loop(context.first, stop, down, prefix="row") as row:
-            body(Pixels(row.index, 0, down, columns, floordiv(row.index - context.first, down)))
-        if not even:
-            with context.builder.loop(stop, context.last, prefix="row") as row:
-                body(Pixels(row.index, 0, 1, columns, context.schedule.tiles - 1))
+def _foldings(geometry: Geometry, limit: int) -> Iterator[Pair]:
+    """Ways to count the output pixels in rows and columns."""
+    if not (geometry.folded and geometry.direct and not geometry.planar):
+        yield geometry.outputs
         return
-    full, rest = divmod(columns, across)
-    with context.builder.loop(context.first, context.last, prefix="row") as row:
-        before = (row.index - context.first) * (full + bool(rest))
-        if full:
-            with context.counted(0, full, prefix="tile") as tile:
-                body(Pixels(row.index, tile * across, 1, across, before + tile))
-        if rest:
-            body(Pixels(row.index, full * across, 1, rest, before + full))
+    pixels = geometry.outputs[0] * geometry.outputs[1]
+    divisors = [d for d in range(limit, limit * 3 // 4 - 1, -1) if pixels % d == 0]
+    for across in divisors:
+        yield pixels // across, across
+    if not divisors:
+        yield from dict.fromkeys((geometry.outputs, (1, pixels)))
 
 
-# ---- sums -----------------------------------------------------------------------------------
+def _shapes(outputs: Pair, limit: int) -> Iterator[Pair]:
+    """Tiles of whole rows, or of a part of one."""
+    height, width = outputs
+    if width <= limit:
+        for down in range(1, min(height, limit // width) + 1):
+            yield down, width
+    else:
+        for across in range(limit // 2 + 1, limit + 1):
+            yield 1, across
 
 
-def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
-    """Add one block of channels to the sums of a tile."""
-    geometry, schedule = context.geometry, context.schedule
-    depth, steps = _depth(context)
-    channels = schedule.block(geometry)
-    terms = geometry.taps * channels
-    start = (context.group * schedule.panel_count(geometry) + panel) * geometry.depth
-    start = (start + block * terms) * schedule.width
-    origin = _origin(context, pixels) + block * channels * padded_strides(context)[0]
-
-    def pixel(i: int, k: Dims) -> Value:
-        down, across = divmod(i, pixels.across)
-        if not schedule.padded:
-            at = (pixels.row + down, pixels.column + across)
-            channel = context.group * geometry.channels + block * channels + k[0]
-            return context.spec.load(*_source(context, channel, at), None)
-        _, line, step = padded_strides(context)
-        place = origin + down * geometry.stride[0] * line + across * geometry.stride[1] * step
-        for number, stride in zip(k, steps, strict=True):
-            place = place + number * stride
-        return context.read(place)
-
-    fetched = _prefetched(context, start, terms, pixels.number)
-    if geometry.adds and not context.blocked:
-        _prefetch_images(context, panel, pixels)
-
-    def weight(v: int, k: Dims) -> Value:
-        if v == 0:
-            for place in fetched:
-                context.builder.prefetch(
-                    context.spec.weights, place + depth.number(k) * schedule.lanes
-                )
-        return context.weights(start + depth.number(k) * schedule.width + v * schedule.lanes)
-
-    count = pixels.down * pixels.across
-    tile = Tile(count, schedule.vectors, schedule.lanes, geometry.accumulate, schedule.use_fma)
-    places = [
-        _slot(context, pixels, i) + v * schedule.lanes
-        for i in range(count)
-        for v in range(schedule.vectors)
-    ]
-    # From memory even where they are zeros, so that LLVM sets no registers before their tile.
-    initial = [context.read(place if context.blocked else 0, schedule.lanes) for place in places]
-    sums = tile.sum_products(context.builder, depth, pixel, weight, initial)
-    for place, value in zip(places, sums, strict=True):
-        context.write(place, value)
+def _choose_block(geometry: Geometry, tile: Dense, machine: Machine) -> int:
+    """Channels such that a panel's part stays in the second-level cache beside the pixels."""
+    bytes = geometry.depth * tile.width * geometry.accumulate.bytes
+    most = machine.l2_bytes * 3 // 8
+    tiles = part_count(tile.outputs[0], tile.down) * part_count(tile.outputs[1], tile.across)
+    if bytes <= most or tiles < 4:
+        return geometry.channels
+    cuts = range(part_count(bytes, most), geometry.channels + 1)
+    return geometry.channels // next(cut for cut in cuts if geometry.channels % cut == 0)
 
 
-def _prefetched(context: DenseContext, start: Dim, terms: int, number: Dim) -> list[Dim]:
-    """Where weights begin that are to be brought near while a tile is summed, a line of each with
-    every product: the tile's share of what the next pass over the tiles will read."""
-    schedule = context.schedule
-    if not schedule.prefetch_weights:
-        return []
-    vectors, tiles = schedule.vectors, schedule.tiles
-    lines = part_count(vectors, tiles)
-    share = minimum(floordiv(number, max(1, tiles // vectors)), part_count(vectors, lines) - 1)
-    following = start + terms * schedule.width
-    return [following + (share * lines + line) * (terms * schedule.lanes) for line in range(lines)]
+# ---- tasks ----------------------------------------------------------------------------------
 
 
-def _prefetch_images(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
-    """Have what the epilogue of a tile reads brought near while the tile is summed."""
-    geometry, schedule = context.geometry, context.schedule
-    with (
-        context.counted(0, pixels.down, prefix="row") as down,
-        context.counted(0, pixels.across, prefix="x") as across,
-    ):
-        at = _output(context, (pixels.row + down, pixels.column + across))
-        for vector in range(schedule.vectors):
-            start = panel * schedule.width + vector * schedule.lanes
-            context.spec.prefetch(context.image, context.group * geometry.outs + start, at)
+def _dense(
+    geometry: Geometry, tile: Dense, machine: Machine, candidate: ConvolutionCandidate
+) -> Dense:
+    """The schedule with this register tile."""
+
+    def task(cut: Pair) -> Dense:
+        return replace(tile, rows=cut[0], panels=cut[1])
+
+    panels = block_sizes(tile.panel_count(geometry))
+    cut, work = choose_task(geometry, tile, panels, task, machine, candidate)
+    schedule = replace(task(cut), work=work)
+    if _keeps_panels(geometry, schedule, machine):
+        return replace(schedule, order=TileMajor())
+    ahead = _prefetches_weights(geometry, schedule, machine)
+    return replace(schedule, prefetch_weights=ahead)
 
 
-def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
-    """The loops over a block's products in the order of the packed weights, and for each what it
-    moves in the padded tile. Loops that move evenly are one."""
-    geometry, (plane, line, pixel) = context.geometry, padded_strides(context)
-    rows = (geometry.kernel[0], geometry.dilation[0] * line)
-    columns = (geometry.kernel[1], geometry.dilation[1] * pixel)
-    channels = (context.schedule.block(geometry), plane)
-    order = (channels, rows, columns) if geometry.planar else (rows, columns, channels)
-    axes: list[tuple[int, Dim]] = []
-    for size, stride in order:
-        if axes and size > 1 and axes[-1][1] == size * stride:
-            axes[-1] = (axes[-1][0] * size, stride)
-        elif size > 1:
-            axes.append((size, stride))
-    axes = axes or [(1, 1)]
-    return Depth.whole(tuple(size for size, _ in axes)), [stride for _, stride in axes]
+def _keeps_panels(geometry: Geometry, schedule: Dense, machine: Machine) -> bool:
+    """Whether the epilogue had better go along the channels of its images, which it can where the
+    task's weights stay in the second-level cache."""
+    bytes = schedule.panels * geometry.depth * schedule.width * geometry.accumulate.bytes
+    stay = bytes <= machine.l2_bytes // 2 and not _prefetches_weights(geometry, schedule, machine)
+    return geometry.adds and stay and isinstance(schedule.order, PanelMajor)
 
 
-def _origin(context: DenseContext, pixels: Pixels) -> Dim:
-    """Where in the padded tile the window of the tile's first pixel begins."""
-    _, line, step = padded_strides(context)
-    row = (pixels.row - context.first) * context.geometry.stride[0]
-    return context.padded + row * line + pixels.column * context.geometry.stride[1] * step
-
-
-def _source(
-    context: DenseContext, channel: Dim, at: tuple[Dim, Dim]
-) -> tuple[Dim, Dim, tuple[Dim, Dim]]:
-    """Image, channel and place of the input pixel for an output pixel, where windows are pixels."""
-    row, column = _output(context, at)
-    return (
-        context.image,
-        channel,
-        (row * context.geometry.stride[0], column * context.geometry.stride[1]),
-    )
-
-
-def _output(context: DenseContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
-    """The output pixel's row and column, which may be counted in another way."""
-    if context.schedule.outputs == context.geometry.outputs:
-        return at
-    number = at[0] * context.schedule.outputs[1] + at[1]
-    row, column = unravel(number, context.geometry.outputs)
-    return row, column
-
-
-def _slot(context: DenseContext, pixels: Pixels, i: Dim) -> Dim:
-    """Where the sums of the tile's pixel number `i` are: a tile is pixels in a row, or rows."""
-    first: Dim = 0
-    if context.blocked:
-        first = (pixels.row - context.first) * context.schedule.outputs[1] + pixels.column
-    return context.sums + (first + i) * context.schedule.width
-
-
-# ---- epilogue -------------------------------------------------------------------------------
-
-
-def _finish(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
-    """Hand the sums of a tile to the caller's epilogue, vector by vector of channels, so that what
-    is the same for all pixels is read once."""
-    geometry, schedule = context.geometry, context.schedule
-    outs, width, lanes = geometry.outs, schedule.width, schedule.lanes
-    vectors: Dim = schedule.vectors
-    if part_count(outs, lanes) % schedule.vectors:
-        vectors = minimum(vectors, part_count(outs, lanes) - panel * schedule.vectors)
-    with context.builder.loop(0, vectors, prefix="v") as vector:
-        start = panel * width + vector.index * lanes
-        lane = context.masked(outs - start, outs)
-        channel = context.group * outs + start + context.lane.index
-        with (
-            context.counted(0, pixels.down, prefix="row") as down,
-            context.counted(0, pixels.across, prefix="x") as across,
-        ):
-            number = down * pixels.across + across
-            value = context.read(_slot(context, pixels, number) + vector.index * lanes, lanes)
-            at = _output(context, (pixels.row + down, pixels.column + across))
-            context.spec.store(context.image, channel, at, lane, value)
+def _prefetches_weights(geometry: Geometry, schedule: Dense, machine: Machine) -> bool:
+    """Whether weights come from far and each is read by few tiles."""
+    bytes = geometry.groups * geometry.outs * geometry.depth * geometry.accumulate.bytes
+    return bytes > machine.l2_bytes // 4 and schedule.tiles <= _FEW_TILES

@@ -1,78 +1,86 @@
-"""Depthwise convolutions: each channel by itself, so vectors of channels need no turning."""
+"""The schedule of depthwise convolutions: each channel by itself, in a padded tile."""
 
 from __future__ import annotations
 
-from kernelmill.core.dim import Dim, minimum
-from kernelmill.kernel.ir import Value
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from kernelmill.core.machine import Machine
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import part_count
-from kernelmill.lower.emit.microkernel import Tile
-from kernelmill.lower.templates.convolution.channels_last.context import DepthwiseContext
-from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
-    fill_padded_tile,
-    padded_strides,
+from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.templates.convolution.channels_last.candidates import (
+    OPEN,
+    ConvolutionCandidate,
 )
+from kernelmill.lower.templates.convolution.channels_last.context import DepthwiseContext
+from kernelmill.lower.templates.convolution.channels_last.emit_depthwise import convolve_depthwise
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
+    ConvolutionPlace,
+    DepthwiseTiles,
+)
+from kernelmill.lower.templates.convolution.channels_last.tasks import choose_task
+
+_COLUMNS = 8
+_VECTORS = 4
+_UNROLLED_TAPS = 25
 
 
-def convolve_depthwise(context: DepthwiseContext) -> None:
-    """All of the task's channels and rows, some pixels of a row at a time."""
-    geometry, schedule = context.geometry, context.schedule
-    lanes, size = schedule.lanes, geometry.groups
-    first = context.panel_block * schedule.width
-    vectors = minimum(
-        schedule.vectors, part_count(size, lanes) - context.panel_block * schedule.vectors
-    )
-    fill_padded_tile(context, first, vectors, size)
-    full, rest = divmod(geometry.outputs[1], schedule.across)
-    with (
-        context.builder.loop(0, vectors, prefix="v") as vector,
-        context.builder.loop(context.first, context.last, prefix="row") as row,
-    ):
-        start = vector.index * lanes
-        with context.counted(0, full, prefix="tile") as tile:
-            _pixels(context, first, start, row.index, tile * schedule.across, schedule.across)
-        if rest:
-            _pixels(context, first, start, row.index, full * schedule.across, rest)
+@dataclass(frozen=True, kw_only=True)
+class Depthwise(DepthwiseTiles):
+    """One vector of products for each tap and pixel; a padded tile's columns are shared."""
 
+    @classmethod
+    def plan(
+        cls, geometry: Geometry, machine: Machine, candidate: ConvolutionCandidate = OPEN
+    ) -> Depthwise | None:
+        """Where each channel is a group."""
+        if not geometry.depthwise:
+            return None
+        lanes = machine.isa.lanes(geometry.accumulate)
+        vectors = min(part_count(geometry.groups, lanes), candidate.vectors or _VECTORS)
+        across = min(geometry.outputs[1], _COLUMNS)
+        columns, cuts = geometry.outputs[1], range(1, across + 1)
+        wasted = {n: part_count(columns, n) * n - columns for n in cuts}
+        across = max(cuts, key=lambda n: (n - 4 * wasted[n] / part_count(columns, n), n))
+        across = candidate.across or across
+        tile = cls(
+            lanes=lanes, vectors=vectors, across=across, outputs=geometry.outputs,
+            pixel=lanes * vectors, use_fma=machine.isa.has_fma and geometry.accumulate.is_float,
+            unrolled=geometry.taps <= _UNROLLED_TAPS,
+        )  # fmt: skip
 
-def _pixels(
-    context: DepthwiseContext, first: Dim, start: Dim, row: Dim, column: Dim, count: int
-) -> None:
-    geometry, builder = context.geometry, context.builder
-    _, line, pixel = padded_strides(context)
-    at = context.padded + (row - context.first) * geometry.stride[0] * line
-    at = at + column * geometry.stride[1] * pixel + start
-    sums = [context.zeros()] * count
-    if context.schedule.unrolled:
-        for i in range(geometry.kernel[0]):
-            sums = _add_row(context, i, first + start, at, sums)
-    else:
-        carry = [(value.type, value) for value in sums]
-        with builder.loop(0, geometry.kernel[0], 1, carry, prefix="k") as loop:
-            loop.carry(*_add_row(context, loop.index, first + start, at, list(loop.carried)))
-        sums = list(loop.results)
-    lane = context.masked(geometry.groups - (first + start), geometry.groups)
-    channel = first + start + context.lane.index
-    for x, value in enumerate(sums):
-        context.spec.store(context.image, channel, (row, column + x), lane, value)
+        def task(cut: Pair) -> Depthwise:
+            return replace(tile, rows=cut[0])
 
+        cut, work = choose_task(geometry, tile, [1], task, machine, candidate)
+        return replace(task(cut), work=work)
 
-def _add_row(
-    context: DepthwiseContext, i: Dim, channel: Dim, at: Dim, sums: list[Value]
-) -> list[Value]:
-    """Add the products of one row of the window: each vector of pixels is read once."""
-    geometry, lanes = context.geometry, context.schedule.lanes
-    _, line, pixel = padded_strides(context)
-    padded = part_count(geometry.groups, lanes) * lanes
-    at = at + i * geometry.dilation[0] * line
-    registers = Tile(len(sums), 1, lanes, context.dtype, context.schedule.use_fma)
-    known: dict[int, Value] = {}
-    sums = list(sums)
-    for j in range(geometry.kernel[1]):
-        tap = (i * geometry.kernel[1] + j) * padded
-        weight = context.weights(tap + channel)
-        for x, sum in enumerate(sums):
-            place = x * geometry.stride[1] + j * geometry.dilation[1]
-            if place not in known:
-                known[place] = context.read(at + place * pixel, lanes)
-            sums[x] = registers.multiply_add(context.builder, weight, known[place], sum)
-    return sums
+    def candidates(self, geometry: Geometry) -> Iterator[ConvolutionCandidate]:
+        """Other channels of a task, and other pixels at a time."""
+        most = part_count(geometry.groups, self.lanes)
+        for vectors in (self.vectors * 2, self.vectors // 2, self.vectors * 4):
+            if 0 < vectors <= most:
+                yield ConvolutionCandidate(vectors=vectors)
+        for across in (self.across // 2, self.across - 1, self.across * 2):
+            if 0 < across <= geometry.outputs[1]:
+                yield ConvolutionCandidate(across=across)
+
+    def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
+        """With whole vectors of channels."""
+        builder = GraphBuilder("panels")
+        builder.origin = node.origin
+        size = geometry.groups
+        view = builder.emit("reshape", node.operands[1], shape=(size, *geometry.kernel))
+        missing = -size % self.lanes
+        if missing:
+            view = builder.emit("pad", view, low=(0, 0, 0), high=(missing, 0, 0), value=0)
+        return builder.emit("permute", view, dims=(1, 2, 0)), None
+
+    def emit(self, place: ConvolutionPlace) -> None:
+        """All of the task's channels."""
+        context = DepthwiseContext.at(place, self)
+        place.builder.kernel.scratch = context.scratch_bytes()
+        convolve_depthwise(context)

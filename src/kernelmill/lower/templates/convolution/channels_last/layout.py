@@ -13,12 +13,12 @@ from kernelmill.lower.templates.convolution.channels_last.bind import (
     ChannelsLastBinding,
     convolves_last,
 )
-from kernelmill.lower.templates.convolution.channels_last.candidates import (
-    ConvolutionCandidate,
+from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
+from kernelmill.lower.templates.convolution.channels_last.emit import emit_convolution
+from kernelmill.lower.templates.convolution.channels_last.schedule import (
+    Schedule,
     convolution_candidates,
 )
-from kernelmill.lower.templates.convolution.channels_last.emit import emit_convolution
-from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
 
 
@@ -37,19 +37,21 @@ class ChannelsLast:
         return ChannelsLastBinding(context)
 
     def schedule(
-        self, spec: Convolution, machine: Machine, candidate: ConvolutionCandidate | None
+        self, spec: Convolution[Schedule], machine: Machine, candidate: ConvolutionCandidate | None
     ) -> Schedule:
         """The one that the weights are packed for."""
         return spec.schedule
 
-    def candidates(self, spec: Convolution, schedule: Schedule) -> Sequence[ConvolutionCandidate]:
+    def candidates(
+        self, spec: Convolution[Schedule], schedule: Schedule
+    ) -> Sequence[ConvolutionCandidate]:
         """Other register tiles, blocks of channels and tasks."""
         return convolution_candidates(spec.geometry, schedule)
 
-    def cost(self, spec: Convolution, schedule: Schedule, machine: Machine) -> Dim:
+    def cost(self, spec: Convolution[Schedule], schedule: Schedule, machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
         return schedule.work
 
-    def emit(self, emitter: Emitter, spec: Convolution, schedule: Schedule) -> None:
+    def emit(self, emitter: Emitter, spec: Convolution[Schedule], schedule: Schedule) -> None:
         """Write the kernel's body, its tasks and scratch."""
         emit_convolution(emitter.builder, spec, schedule)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from kernelmill.core.dim import Dim
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry
-from kernelmill.lower.templates.convolution.channels_last.schedule import Schedule
 
 Place = tuple[Dim, Dim]
 """A row and a column."""
@@ -27,8 +27,11 @@ StorePixel = Callable[[Dim, Dim, Place, Lane, Value], None]
 of an output pixel."""
 
 
+ScheduleT = TypeVar("ScheduleT")
+
+
 @dataclass(frozen=True)
-class Convolution:
+class Convolution(Generic[ScheduleT]):
     """A geometry with its operands: where pixels come from, the name of the buffer that holds the
     packed weights, where sums go, what of `Geometry.adds` to prefetch, and the schedule that the
     weights are packed for."""
@@ -38,4 +41,4 @@ class Convolution:
     weights: str
     store: StorePixel
     prefetch: PrefetchPixel
-    schedule: Schedule
+    schedule: ScheduleT

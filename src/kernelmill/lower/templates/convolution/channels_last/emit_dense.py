@@ -1,0 +1,267 @@
+"""Dense convolutions: tiles of output pixels by a panel of channels, sums kept in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, floordiv, minimum
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.sizes import Dims, part_count
+from kernelmill.lower.elements.views import unravel
+from kernelmill.lower.emit.depth import Depth
+from kernelmill.lower.emit.microkernel import Tile
+from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
+from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
+    fill_padded_tile,
+    padded_strides,
+)
+from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
+    ChannelBlocks,
+    PanelMajor,
+    TileMajor,
+)
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """A tile's output pixels: rows and columns from (row, column) on. `number` counts the tiles of
+    a task."""
+
+    row: Dim
+    column: Dim
+    down: int
+    across: int
+    number: Dim = 0
+
+
+def convolve(context: DenseContext) -> None:
+    """All of the task's panels, each for all of its pixels."""
+    geometry, schedule = context.geometry, context.schedule
+    context.write(0, context.zeros())
+    if schedule.padded:
+        fill_padded_tile(
+            context, 0, part_count(geometry.channels, schedule.lanes), geometry.channels
+        )
+    match schedule.order:
+        case PanelMajor():
+            _for_each_panel(
+                context, lambda panel: _for_each_tile(context, lambda x: _whole(context, panel, x))
+            )
+        case TileMajor():
+            _for_each_tile(
+                context, lambda x: _for_each_panel(context, lambda panel: _whole(context, panel, x))
+            )
+        case ChannelBlocks():
+            _for_each_panel(context, lambda panel: _in_blocks(context, panel))
+
+
+def _for_each_panel(context: DenseContext, body: Callable[[Dim], None]) -> None:
+    first = context.panel_block * context.schedule.panels
+    stop = minimum(context.schedule.panel_count(context.geometry), first + context.schedule.panels)
+    with context.builder.loop(first, stop, prefix="panel") as panel:
+        body(panel.index)
+
+
+def _whole(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
+    _sum(context, panel, 0, pixels)
+    _finish(context, panel, pixels)
+
+
+def _in_blocks(context: DenseContext, panel: Dim) -> None:
+    blocks = context.geometry.channels // context.schedule.block(context.geometry)
+    _clear_sums(context)
+    with context.builder.loop(0, blocks, prefix="block") as block:
+        _for_each_tile(context, lambda pixels: _sum(context, panel, block.index, pixels))
+    columns = context.schedule.outputs[1]
+    with context.builder.loop(context.first, context.last, prefix="row") as row:
+        _finish(context, panel, Pixels(row.index, 0, 1, columns))
+
+
+def _clear_sums(context: DenseContext) -> None:
+    lanes, zeros = context.schedule.lanes, context.zeros()
+    elements = (context.last - context.first) * (
+        context.schedule.outputs[1] * context.schedule.width
+    )
+    with context.builder.loop(0, floordiv(elements, lanes), prefix="v") as vector:
+        context.write(context.sums + vector.index * lanes, zeros)
+
+
+def _for_each_tile(context: DenseContext, body: Callable[[Pixels], None]) -> None:
+    """The task's tiles: of whole rows, or pieces of each row and what is left of it."""
+    down, across = context.schedule.down, context.schedule.across
+    columns = context.schedule.outputs[1]
+    if down > 1:
+        even = context.schedule.outputs[0] % down == 0 and context.schedule.rows % down == 0
+        count = context.last - context.first
+        stop = context.last if even else context.first + floordiv(count, down) * down
+        with context.builder.loop(context.first, stop, down, prefix="row") as row:
+            body(Pixels(row.index, 0, down, columns, floordiv(row.index - context.first, down)))
+        if not even:
+            with context.builder.loop(stop, context.last, prefix="row") as row:
+                body(Pixels(row.index, 0, 1, columns, context.schedule.tiles - 1))
+        return
+    full, rest = divmod(columns, across)
+    with context.builder.loop(context.first, context.last, prefix="row") as row:
+        before = (row.index - context.first) * (full + bool(rest))
+        if full:
+            with context.counted(0, full, prefix="tile") as tile:
+                body(Pixels(row.index, tile * across, 1, across, before + tile))
+        if rest:
+            body(Pixels(row.index, full * across, 1, rest, before + full))
+
+
+# ---- sums -----------------------------------------------------------------------------------
+
+
+def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
+    """Add one block of channels to the sums of a tile."""
+    geometry, schedule = context.geometry, context.schedule
+    depth, steps = _depth(context)
+    channels = schedule.block(geometry)
+    terms = geometry.taps * channels
+    start = (context.group * schedule.panel_count(geometry) + panel) * geometry.depth
+    start = (start + block * terms) * schedule.width
+    origin = _origin(context, pixels) + block * channels * padded_strides(context)[0]
+
+    def pixel(i: int, k: Dims) -> Value:
+        down, across = divmod(i, pixels.across)
+        if not schedule.padded:
+            at = (pixels.row + down, pixels.column + across)
+            channel = context.group * geometry.channels + block * channels + k[0]
+            return context.spec.load(*_source(context, channel, at), None)
+        _, line, step = padded_strides(context)
+        place = origin + down * geometry.stride[0] * line + across * geometry.stride[1] * step
+        for number, stride in zip(k, steps, strict=True):
+            place = place + number * stride
+        return context.read(place)
+
+    fetched = _prefetched(context, start, terms, pixels.number)
+    if geometry.adds and not context.blocked:
+        _prefetch_images(context, panel, pixels)
+
+    def weight(v: int, k: Dims) -> Value:
+        if v == 0:
+            for place in fetched:
+                context.builder.prefetch(
+                    context.spec.weights, place + depth.number(k) * schedule.lanes
+                )
+        return context.weights(start + depth.number(k) * schedule.width + v * schedule.lanes)
+
+    count = pixels.down * pixels.across
+    tile = Tile(count, schedule.vectors, schedule.lanes, geometry.accumulate, schedule.use_fma)
+    places = [
+        _slot(context, pixels, i) + v * schedule.lanes
+        for i in range(count)
+        for v in range(schedule.vectors)
+    ]
+    # From memory even where they are zeros, so that LLVM sets no registers before their tile.
+    initial = [context.read(place if context.blocked else 0, schedule.lanes) for place in places]
+    sums = tile.sum_products(context.builder, depth, pixel, weight, initial)
+    for place, value in zip(places, sums, strict=True):
+        context.write(place, value)
+
+
+def _prefetched(context: DenseContext, start: Dim, terms: int, number: Dim) -> list[Dim]:
+    """Where weights begin that are to be brought near while a tile is summed, a line of each with
+    every product: the tile's share of what the next pass over the tiles will read."""
+    schedule = context.schedule
+    if not schedule.prefetch_weights:
+        return []
+    vectors, tiles = schedule.vectors, schedule.tiles
+    lines = part_count(vectors, tiles)
+    share = minimum(floordiv(number, max(1, tiles // vectors)), part_count(vectors, lines) - 1)
+    following = start + terms * schedule.width
+    return [following + (share * lines + line) * (terms * schedule.lanes) for line in range(lines)]
+
+
+def _prefetch_images(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
+    """Have what the epilogue of a tile reads brought near while the tile is summed."""
+    geometry, schedule = context.geometry, context.schedule
+    with (
+        context.counted(0, pixels.down, prefix="row") as down,
+        context.counted(0, pixels.across, prefix="x") as across,
+    ):
+        at = _output(context, (pixels.row + down, pixels.column + across))
+        for vector in range(schedule.vectors):
+            start = panel * schedule.width + vector * schedule.lanes
+            context.spec.prefetch(context.image, context.group * geometry.outs + start, at)
+
+
+def _depth(context: DenseContext) -> tuple[Depth, list[Dim]]:
+    """The loops over a block's products in the order of the packed weights, and for each what it
+    moves in the padded tile. Loops that move evenly are one."""
+    geometry, (plane, line, pixel) = context.geometry, padded_strides(context)
+    rows = (geometry.kernel[0], geometry.dilation[0] * line)
+    columns = (geometry.kernel[1], geometry.dilation[1] * pixel)
+    channels = (context.schedule.block(geometry), plane)
+    order = (channels, rows, columns) if geometry.planar else (rows, columns, channels)
+    axes: list[tuple[int, Dim]] = []
+    for size, stride in order:
+        if axes and size > 1 and axes[-1][1] == size * stride:
+            axes[-1] = (axes[-1][0] * size, stride)
+        elif size > 1:
+            axes.append((size, stride))
+    axes = axes or [(1, 1)]
+    return Depth.whole(tuple(size for size, _ in axes)), [stride for _, stride in axes]
+
+
+def _origin(context: DenseContext, pixels: Pixels) -> Dim:
+    """Where in the padded tile the window of the tile's first pixel begins."""
+    _, line, step = padded_strides(context)
+    row = (pixels.row - context.first) * context.geometry.stride[0]
+    return context.padded + row * line + pixels.column * context.geometry.stride[1] * step
+
+
+def _source(
+    context: DenseContext, channel: Dim, at: tuple[Dim, Dim]
+) -> tuple[Dim, Dim, tuple[Dim, Dim]]:
+    """Image, channel and place of the input pixel for an output pixel, where windows are pixels."""
+    row, column = _output(context, at)
+    return (
+        context.image,
+        channel,
+        (row * context.geometry.stride[0], column * context.geometry.stride[1]),
+    )
+
+
+def _output(context: DenseContext, at: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
+    """The output pixel's row and column, which may be counted in another way."""
+    if context.schedule.outputs == context.geometry.outputs:
+        return at
+    number = at[0] * context.schedule.outputs[1] + at[1]
+    row, column = unravel(number, context.geometry.outputs)
+    return row, column
+
+
+def _slot(context: DenseContext, pixels: Pixels, i: Dim) -> Dim:
+    """Where the sums of the tile's pixel number `i` are: a tile is pixels in a row, or rows."""
+    first: Dim = 0
+    if context.blocked:
+        first = (pixels.row - context.first) * context.schedule.outputs[1] + pixels.column
+    return context.sums + (first + i) * context.schedule.width
+
+
+# ---- epilogue -------------------------------------------------------------------------------
+
+
+def _finish(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
+    """Hand the sums of a tile to the caller's epilogue, vector by vector of channels, so that what
+    is the same for all pixels is read once."""
+    geometry, schedule = context.geometry, context.schedule
+    outs, width, lanes = geometry.outs, schedule.width, schedule.lanes
+    vectors: Dim = schedule.vectors
+    if part_count(outs, lanes) % schedule.vectors:
+        vectors = minimum(vectors, part_count(outs, lanes) - panel * schedule.vectors)
+    with context.builder.loop(0, vectors, prefix="v") as vector:
+        start = panel * width + vector.index * lanes
+        lane = context.masked(outs - start, outs)
+        channel = context.group * outs + start + context.lane.index
+        with (
+            context.counted(0, pixels.down, prefix="row") as down,
+            context.counted(0, pixels.across, prefix="x") as across,
+        ):
+            number = down * pixels.across + across
+            value = context.read(_slot(context, pixels, number) + vector.index * lanes, lanes)
+            at = _output(context, (pixels.row + down, pixels.column + across))
+            context.spec.store(context.image, channel, at, lane, value)

@@ -1,0 +1,222 @@
+"""The fields of schedules: how a convolution is cut into tasks and register tiles.
+
+A schedule is a class of one file: when it is chosen (`plan`), what else is worth trying, how its
+weights lie and its code. `schedule.py` lists both.
+
+A dense convolution's weights are packed as [group][panel][block][row][column][channel][out] where
+the input lies channels last, [group][panel][block][channel][row][column][out] where it is planar:
+a panel has `width` output channels, a block `DenseTiles.block` input channels. Depthwise weights
+are packed as [row][column][channel].
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill.core.dim import Dim
+from kernelmill.graph.ir import Node, Value
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.elements.lane import Lane
+from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
+
+
+@dataclass(frozen=True)
+class ConvolutionPlace:
+    """A task of a convolution: the image, the group, the blocks of output rows and of panels."""
+
+    builder: KernelBuilder
+    lane: Lane
+    spec: Convolution[Any]
+    image: Dim
+    group: Dim
+    row_block: Dim
+    panel_block: Dim
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelTiles(ABC):
+    """What all schedules have.
+
+    lanes, vectors   channels of a panel
+    down             rows of output pixels in a register tile
+    across           columns of output pixels in a register tile
+    outputs          rows and columns in which output pixels are counted
+    pixel            elements from one pixel of the padded tile to the next
+    use_fma          the processor multiplies and adds in one instruction
+    rows, panels     output rows, and panels, that one task computes
+    work             estimated nanoseconds of all tasks on one core
+    """
+
+    lanes: int
+    vectors: int
+    across: int
+    outputs: Pair
+    pixel: int
+    use_fma: bool
+    down: int = 1
+    rows: int = 1
+    panels: int = 1
+    work: int = 0
+
+    @property
+    def width(self) -> int:
+        """Output channels of a panel."""
+        return self.lanes * self.vectors
+
+    def row_blocks(self) -> int:
+        """Tasks along the rows of an image."""
+        return part_count(self.outputs[0], self.rows)
+
+    def groups(self, geometry: Geometry) -> int:
+        """Groups of channels, each with tasks of its own."""
+        return geometry.groups
+
+    @abstractmethod
+    def panel_count(self, geometry: Geometry) -> int:
+        """Panels of a group."""
+
+    @abstractmethod
+    def most_panels(self, geometry: Geometry) -> int:
+        """Panels that one task may compute."""
+
+    @abstractmethod
+    def panel_blocks(self, geometry: Geometry) -> int:
+        """Tasks along the panels of a group."""
+
+    @abstractmethod
+    def padded_elements(self, geometry: Geometry) -> int:
+        """Elements of the padded tile, with what whole vectors write beyond its end."""
+
+    @abstractmethod
+    def candidates(self, geometry: Geometry) -> Iterator[ConvolutionCandidate]:
+        """Other register tiles that are worth trying, the likelier first."""
+
+    @abstractmethod
+    def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
+        """The weights of a node as a view in the order of this file's head, and the rows that it
+        copies, if it does."""
+
+    @abstractmethod
+    def emit(self, place: ConvolutionPlace) -> None:
+        """Set the kernel's scratch, and write one task."""
+
+    def padded_size(self, geometry: Geometry) -> Pair:
+        """Most rows of the padded tile, and its columns."""
+        high, wide = (
+            (count - 1) * geometry.stride[axis]
+            + (geometry.kernel[axis] - 1) * geometry.dilation[axis]
+            + 1
+            for axis, count in enumerate((self.rows, self.outputs[1]))
+        )
+        return high, wide
+
+
+@dataclass(frozen=True)
+class PanelMajor:
+    """A panel is computed for all tiles before the next one."""
+
+
+@dataclass(frozen=True)
+class TileMajor:
+    """A tile is computed for all panels before the next one."""
+
+
+@dataclass(frozen=True)
+class ChannelBlocks:
+    """Sums of all tiles grow in scratch, by so many input channels at a time, panel by panel."""
+
+    size: int
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"blocks of {self.size} channels")
+
+
+Order = PanelMajor | TileMajor | ChannelBlocks
+"""What of a task is computed before what."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DenseTiles(PixelTiles):
+    """Tiles of output pixels by a panel of output channels.
+
+    down             several rows in a register tile are whole rows
+    padded           pixels come from a padded copy in scratch
+    order            of a task's panels, tiles and input channels
+    prefetch_weights those of the next panel or block are brought near meanwhile
+    """
+
+    padded: bool
+    order: Order
+    prefetch_weights: bool = False
+
+    def __post_init__(self) -> None:
+        if self.down > 1 and self.across != self.outputs[1]:
+            raise ValueError(f"a tile of {self.down} rows has parts of rows")
+
+    def block(self, geometry: Geometry) -> int:
+        """Input channels that are summed before the next tile."""
+        return self.order.size if isinstance(self.order, ChannelBlocks) else geometry.channels
+
+    @property
+    def tiles(self) -> int:
+        """Register tiles of a task for each panel."""
+        return part_count(self.rows, self.down) * part_count(self.outputs[1], self.across)
+
+    def panel_count(self, geometry: Geometry) -> int:
+        """Panels of a group."""
+        return part_count(geometry.outs, self.width)
+
+    def most_panels(self, geometry: Geometry) -> int:
+        """Panels that one task may compute."""
+        return self.panel_count(geometry)
+
+    def panel_blocks(self, geometry: Geometry) -> int:
+        """Tasks along the panels of a group."""
+        return part_count(self.panel_count(geometry), self.panels)
+
+    def padded_elements(self, geometry: Geometry) -> int:
+        """Elements of the padded tile, with what whole vectors write beyond its end."""
+        if not self.padded:
+            return 0
+        high, wide = self.padded_size(geometry)
+        planes = geometry.channels if geometry.planar else 1
+        return planes * high * wide * self.pixel + self.lanes
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthwiseTiles(PixelTiles):
+    """Each channel by itself: a task has one panel of them, in a padded tile.
+
+    unrolled  a window's rows are written out, not looped over
+    """
+
+    unrolled: bool
+
+    def groups(self, geometry: Geometry) -> int:
+        """All channels are one."""
+        return 1
+
+    def panel_count(self, geometry: Geometry) -> int:
+        """Panels of all channels."""
+        return part_count(geometry.groups, self.width)
+
+    def most_panels(self, geometry: Geometry) -> int:
+        """Panels that one task may compute."""
+        return 1
+
+    def panel_blocks(self, geometry: Geometry) -> int:
+        """Tasks along the channels."""
+        return self.panel_count(geometry)
+
+    def padded_elements(self, geometry: Geometry) -> int:
+        """Elements of the padded tile, with what whole vectors write beyond its end."""
+        high, wide = self.padded_size(geometry)
+        return high * wide * self.pixel + self.lanes

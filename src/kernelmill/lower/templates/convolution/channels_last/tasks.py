@@ -1,0 +1,85 @@
+"""How large a convolution's tasks are, and how long they take.
+
+Costs are nanoseconds of one core by the rates of core/machine.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product as pairs
+
+from kernelmill.core.isa import MULTIPLY_ADD
+from kernelmill.core.machine import Machine
+from kernelmill.lower.elements.sizes import part_count, size_hint
+from kernelmill.lower.schedule.teams import THREADS
+from kernelmill.lower.schedule.tile_cost import block_sizes, tile_ns
+from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
+from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
+from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import PixelTiles
+
+_SERIAL_NS = 5000
+"""Convolutions below this run on one thread."""
+
+
+def _tile_ns(pixels: int, vectors: int, machine: Machine) -> float:
+    """Of a register tile for each product: so few sums wait for each other."""
+    waiting = machine.rates.latency / machine.dot_rate(MULTIPLY_ADD)
+    return max(tile_ns(pixels, vectors, machine), waiting)
+
+
+def image_ns(geometry: Geometry, tile: PixelTiles, machine: Machine) -> float:
+    """Of one image and group."""
+    return rows_ns(geometry, tile, tile.outputs[0], machine) * tile.panel_count(geometry)
+
+
+def rows_ns(geometry: Geometry, tile: PixelTiles, rows: int, machine: Machine) -> float:
+    """Of one panel and so many output rows."""
+    full, rest = divmod(rows, tile.down)
+    across, tail = divmod(tile.outputs[1], tile.across)
+    line = across * _tile_ns(tile.across, tile.vectors, machine)
+    line += _tile_ns(tail, tile.vectors, machine) if tail else 0
+    pixels = tile.down * tile.across
+    whole = _tile_ns(pixels, tile.vectors, machine) if tile.down > 1 else line
+    return geometry.depth * (full * whole + rest * line)
+
+
+def choose_task(
+    geometry: Geometry, tile: PixelTiles, panels: list[int], task: Callable[[Pair], PixelTiles],
+    machine: Machine, candidate: ConvolutionCandidate,
+) -> tuple[Pair, int]:  # fmt: skip
+    """A task's rows and panels: the least time summed over several numbers of threads; and the
+    nanoseconds of all tasks on one core."""
+    height, batch = tile.outputs[0], size_hint(geometry.images) * geometry.groups
+    rows = [count * tile.down for count in block_sizes(part_count(height, tile.down))]
+
+    def tasks(cut: Pair) -> tuple[int, float]:
+        schedule = task(cut)
+        number = batch * schedule.row_blocks() * schedule.panel_blocks(geometry)
+        return number, task_ns(geometry, schedule, machine)
+
+    costs = {cut: tasks(cut) for cut in pairs((min(count, height) for count in rows), panels)}
+    least = min(number * one for number, one in costs.values())
+    threads = (1,) if least <= _SERIAL_NS else THREADS
+
+    def spent(cut: Pair) -> float:
+        number, one = costs[cut]
+        return sum(part_count(number, count) * count * one for count in threads)
+
+    best = min(costs, key=spent)
+    if candidate.rows and candidate.panels:
+        best = min(candidate.rows, height), candidate.panels
+    return best, int(least) + 1
+
+
+def task_ns(geometry: Geometry, schedule: PixelTiles, machine: Machine) -> float:
+    """Of a task: its sums, its padded tile, and weights and pixels as they come from the caches."""
+    bytes = geometry.accumulate.bytes
+    pixels = schedule.rows * schedule.outputs[1]
+    read = pixels * geometry.channels * bytes
+    padded = schedule.padded_elements(geometry)
+    sums = rows_ns(geometry, schedule, schedule.rows, machine) * schedule.panels
+    weights = schedule.panels * geometry.depth * schedule.width * bytes
+    kept = padded * bytes if padded else read
+    beyond = kept * (schedule.panels if kept > machine.l2_bytes // 2 else 1)
+    moved = machine.streaming(weights / 4 + beyond / 2)
+    return sums + machine.task_ns + machine.time(6 * padded / schedule.lanes, {}) + moved
