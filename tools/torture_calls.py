@@ -280,6 +280,7 @@ def torture(processes: int, calls: int, first_seed: int = 0) -> Outcome:
 
 def _process(folder: Path, seed: int, calls: int, outcome: Outcome) -> None:
     told, result = folder / "told", folder / "result"
+    told.write_text(f"seed {seed}, before the first call".ljust(80))
     pid = os.fork()
     if pid == 0:
         _work(told, result, seed, calls)

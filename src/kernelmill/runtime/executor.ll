@@ -490,7 +490,7 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %14 = and i64 %13, 281474976710651
   %15 = load i64, ptr %12, align 8
   %16 = icmp eq i64 %14, %15
-  br i1 %16, label %17, label %197
+  br i1 %16, label %17, label %209
 
 17:
   %18 = getelementptr i8, ptr %1, i64 24
@@ -498,7 +498,7 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %20 = getelementptr inbounds i8, ptr %12, i64 112
   %21 = load i64, ptr %20, align 8
   %22 = icmp eq i64 %19, %21
-  br i1 %22, label %23, label %197
+  br i1 %22, label %23, label %209
 
 23:
   %24 = getelementptr inbounds i8, ptr %12, i64 16
@@ -506,7 +506,7 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %26 = getelementptr inbounds i8, ptr %12, i64 8
   %27 = load i64, ptr %26, align 8
   %28 = tail call fastcc zeroext i1 @unmoved(ptr noundef %25, i64 noundef %27)
-  br i1 %28, label %29, label %197
+  br i1 %28, label %29, label %209
 
 29:
   %30 = getelementptr inbounds i8, ptr %12, i64 40
@@ -527,14 +527,14 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %43 = getelementptr inbounds i8, ptr %12, i64 24
   %44 = load i64, ptr %43, align 8
   %45 = icmp sgt i64 %44, 0
-  br i1 %45, label %46, label %192
+  br i1 %45, label %46, label %204
 
 46:
   %47 = getelementptr inbounds i8, ptr %12, i64 104
   br label %48
 
 48:
-  %49 = phi i64 [ 0, %46 ], [ %186, %185 ]
+  %49 = phi i64 [ 0, %46 ], [ %198, %197 ]
   %50 = getelementptr %struct.StepRecord, ptr %42, i64 %49
   %51 = load i64, ptr %50, align 8
   %52 = icmp eq i64 %51, 5
@@ -556,60 +556,60 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %65 = icmp eq i32 %64, 0
   %66 = select i1 %63, i1 %65, i1 false
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
-  br i1 %66, label %185, label %197
+  br i1 %66, label %197, label %209
 
 67:
-  %68 = getelementptr inbounds i8, ptr %50, i64 32
-  %69 = load i64, ptr %68, align 8
-  %70 = getelementptr ptr, ptr %33, i64 %69
-  %71 = getelementptr inbounds i8, ptr %50, i64 16
-  %72 = load ptr, ptr %71, align 8
-  switch i64 %51, label %197 [
-    i64 0, label %73
-    i64 1, label %77
-    i64 2, label %79
+  %68 = getelementptr inbounds i8, ptr %50, i64 16
+  %69 = load ptr, ptr %68, align 8
+  switch i64 %51, label %209 [
+    i64 0, label %70
+    i64 1, label %74
+    i64 2, label %76
     i64 3, label %96
-    i64 4, label %113
-    i64 6, label %146
-    i64 7, label %150
-    i64 8, label %156
-    i64 9, label %168
-    i64 10, label %176
+    i64 4, label %116
+    i64 6, label %152
+    i64 7, label %156
+    i64 8, label %164
+    i64 9, label %178
+    i64 10, label %186
   ]
 
-73:
-  %74 = getelementptr inbounds i8, ptr %56, i64 8
-  %75 = load ptr, ptr %74, align 8
-  %76 = icmp eq ptr %75, %72
-  br i1 %76, label %185, label %197
+70:
+  %71 = getelementptr inbounds i8, ptr %56, i64 8
+  %72 = load ptr, ptr %71, align 8
+  %73 = icmp eq ptr %72, %69
+  br i1 %73, label %197, label %209
 
-77:
-  %78 = icmp eq ptr %56, %72
-  br i1 %78, label %185, label %197
+74:
+  %75 = icmp eq ptr %56, %69
+  br i1 %75, label %197, label %209
 
-79:
-  %80 = getelementptr inbounds i8, ptr %56, i64 16
-  %81 = load i64, ptr %80, align 8
-  %82 = getelementptr inbounds i8, ptr %50, i64 24
-  %83 = load i64, ptr %82, align 8
-  %84 = icmp eq i64 %81, %83
-  br i1 %84, label %85, label %197
+76:
+  %77 = getelementptr inbounds i8, ptr %56, i64 16
+  %78 = load i64, ptr %77, align 8
+  %79 = getelementptr inbounds i8, ptr %50, i64 24
+  %80 = load i64, ptr %79, align 8
+  %81 = icmp eq i64 %78, %80
+  br i1 %81, label %82, label %209
 
-85:
-  %86 = load i64, ptr %47, align 8
-  %87 = getelementptr i8, ptr %56, i64 %86
-  %88 = icmp sgt i64 %81, 0
-  br i1 %88, label %89, label %185
+82:
+  %83 = load i64, ptr %47, align 8
+  %84 = getelementptr i8, ptr %56, i64 %83
+  %85 = getelementptr inbounds i8, ptr %50, i64 32
+  %86 = load i64, ptr %85, align 8
+  %87 = getelementptr ptr, ptr %33, i64 %86
+  %88 = icmp sgt i64 %78, 0
+  br i1 %88, label %89, label %197
 
 89:
-  %90 = phi i64 [ %94, %89 ], [ 0, %85 ]
-  %91 = getelementptr ptr, ptr %87, i64 %90
+  %90 = phi i64 [ %94, %89 ], [ 0, %82 ]
+  %91 = getelementptr ptr, ptr %84, i64 %90
   %92 = load ptr, ptr %91, align 8
-  %93 = getelementptr ptr, ptr %70, i64 %90
+  %93 = getelementptr ptr, ptr %87, i64 %90
   store ptr %92, ptr %93, align 8
   %94 = add nuw nsw i64 %90, 1
-  %95 = icmp eq i64 %94, %81
-  br i1 %95, label %185, label %89
+  %95 = icmp eq i64 %94, %78
+  br i1 %95, label %197, label %89
 
 96:
   %97 = getelementptr inbounds i8, ptr %56, i64 16
@@ -617,182 +617,191 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %99 = getelementptr inbounds i8, ptr %50, i64 24
   %100 = load i64, ptr %99, align 8
   %101 = icmp eq i64 %98, %100
-  br i1 %101, label %102, label %197
+  br i1 %101, label %102, label %209
 
 102:
   %103 = getelementptr inbounds i8, ptr %56, i64 24
   %104 = load ptr, ptr %103, align 8
-  %105 = icmp sgt i64 %98, 0
-  br i1 %105, label %106, label %185
+  %105 = getelementptr inbounds i8, ptr %50, i64 32
+  %106 = load i64, ptr %105, align 8
+  %107 = getelementptr ptr, ptr %33, i64 %106
+  %108 = icmp sgt i64 %98, 0
+  br i1 %108, label %109, label %197
 
-106:
-  %107 = phi i64 [ %111, %106 ], [ 0, %102 ]
-  %108 = getelementptr ptr, ptr %104, i64 %107
-  %109 = load ptr, ptr %108, align 8
-  %110 = getelementptr ptr, ptr %70, i64 %107
-  store ptr %109, ptr %110, align 8
-  %111 = add nuw nsw i64 %107, 1
-  %112 = icmp eq i64 %111, %98
-  br i1 %112, label %185, label %106
+109:
+  %110 = phi i64 [ %114, %109 ], [ 0, %102 ]
+  %111 = getelementptr ptr, ptr %104, i64 %110
+  %112 = load ptr, ptr %111, align 8
+  %113 = getelementptr ptr, ptr %107, i64 %110
+  store ptr %112, ptr %113, align 8
+  %114 = add nuw nsw i64 %110, 1
+  %115 = icmp eq i64 %114, %98
+  br i1 %115, label %197, label %109
 
-113:
-  %114 = getelementptr inbounds i8, ptr %56, i64 16
-  %115 = load i64, ptr %114, align 8
-  %116 = getelementptr inbounds i8, ptr %50, i64 24
-  %117 = load i64, ptr %116, align 8
-  %118 = icmp eq i64 %115, %117
-  br i1 %118, label %119, label %197
+116:
+  %117 = getelementptr inbounds i8, ptr %56, i64 16
+  %118 = load i64, ptr %117, align 8
+  %119 = getelementptr inbounds i8, ptr %50, i64 24
+  %120 = load i64, ptr %119, align 8
+  %121 = icmp eq i64 %118, %120
+  br i1 %121, label %122, label %209
 
-119:
+122:
+  %123 = getelementptr inbounds i8, ptr %50, i64 32
+  %124 = load i64, ptr %123, align 8
+  %125 = getelementptr ptr, ptr %33, i64 %124
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
   store i64 0, ptr %6, align 8
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #11
-  %120 = icmp slt i64 %115, 1
-  br i1 %120, label %121, label %122
+  %126 = icmp slt i64 %118, 1
+  br i1 %126, label %127, label %128
 
-121:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  br label %185
-
-122:
-  %123 = call i32 @PyDict_Next(ptr noundef nonnull %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %70) #11
-  %124 = icmp eq i32 %123, 0
-  br i1 %124, label %129, label %125
-
-125:
-  %126 = load ptr, ptr %7, align 8
-  %127 = load ptr, ptr %72, align 8
-  %128 = icmp eq ptr %126, %127
-  br i1 %128, label %130, label %189
-
-129:
+127:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
   br label %197
 
-130:
-  %131 = phi i64 [ %132, %139 ], [ 0, %125 ]
-  %132 = add nuw nsw i64 %131, 1
-  %133 = icmp eq i64 %132, %115
-  br i1 %133, label %134, label %135
+128:
+  %129 = call i32 @PyDict_Next(ptr noundef nonnull %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %125) #11
+  %130 = icmp eq i32 %129, 0
+  br i1 %130, label %135, label %131
 
-134:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  br label %185
+131:
+  %132 = load ptr, ptr %7, align 8
+  %133 = load ptr, ptr %69, align 8
+  %134 = icmp eq ptr %132, %133
+  br i1 %134, label %136, label %201
 
 135:
-  %136 = getelementptr ptr, ptr %70, i64 %132
-  %137 = call i32 @PyDict_Next(ptr noundef %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %136) #11
-  %138 = icmp eq i32 %137, 0
-  br i1 %138, label %144, label %139
-
-139:
-  %140 = load ptr, ptr %7, align 8
-  %141 = getelementptr ptr, ptr %72, i64 %132
-  %142 = load ptr, ptr %141, align 8
-  %143 = icmp eq ptr %140, %142
-  br i1 %143, label %130, label %144
-
-144:
-  %145 = icmp slt i64 %132, %115
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  br i1 %145, label %197, label %185
+  br label %209
 
-146:
-  %147 = getelementptr inbounds i8, ptr %50, i64 24
-  %148 = load i64, ptr %147, align 8
-  %149 = call fastcc zeroext i1 @unmoved(ptr noundef %72, i64 noundef %148)
-  br i1 %149, label %185, label %197
+136:
+  %137 = phi i64 [ %138, %145 ], [ 0, %131 ]
+  %138 = add nuw nsw i64 %137, 1
+  %139 = icmp eq i64 %138, %118
+  br i1 %139, label %140, label %141
+
+140:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  br label %197
+
+141:
+  %142 = getelementptr ptr, ptr %125, i64 %138
+  %143 = call i32 @PyDict_Next(ptr noundef %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %142) #11
+  %144 = icmp eq i32 %143, 0
+  br i1 %144, label %150, label %145
+
+145:
+  %146 = load ptr, ptr %7, align 8
+  %147 = getelementptr ptr, ptr %69, i64 %138
+  %148 = load ptr, ptr %147, align 8
+  %149 = icmp eq ptr %146, %148
+  br i1 %149, label %136, label %150
 
 150:
-  %151 = getelementptr inbounds i8, ptr %56, i64 16
-  %152 = load i64, ptr %151, align 8
-  %153 = ptrtoint ptr %72 to i64
-  %154 = and i64 %152, %153
-  %155 = icmp eq i64 %154, %69
-  br i1 %155, label %185, label %197
-
-156:
-  %157 = getelementptr inbounds i8, ptr %50, i64 24
-  %158 = load i64, ptr %157, align 8
-  %159 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #11
-  %160 = icmp eq ptr %159, null
-  br i1 %160, label %164, label %161
-
-161:
-  %162 = load ptr, ptr %159, align 8
-  %163 = icmp eq ptr %162, null
-  br i1 %163, label %164, label %165
-
-164:
-  store ptr null, ptr %70, align 8
-  br label %197
-
-165:
-  %166 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %162, ptr noundef %72, i64 noundef %158) #11
-  store ptr %166, ptr %70, align 8
-  %167 = icmp eq ptr %166, null
-  br i1 %167, label %197, label %185
-
-168:
-  %169 = getelementptr inbounds i8, ptr %50, i64 24
-  %170 = load i64, ptr %169, align 8
-  %171 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #11
-  %172 = icmp eq ptr %171, null
-  br i1 %172, label %185, label %173
-
-173:
-  %174 = load ptr, ptr %171, align 8
-  %175 = icmp eq ptr %174, null
-  br i1 %175, label %185, label %182
-
-176:
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #11
-  %177 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %5) #11
-  %178 = icmp eq i64 %177, %69
-  %179 = load i32, ptr %5, align 4
-  %180 = icmp eq i32 %179, 0
-  %181 = select i1 %178, i1 %180, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
-  br i1 %181, label %185, label %197
-
-182:
-  %183 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %174, ptr noundef %72, i64 noundef %170) #11
-  %184 = icmp eq ptr %183, null
-  br i1 %184, label %185, label %197
-
-185:
-  %186 = add nuw nsw i64 %49, 1
-  %187 = load i64, ptr %43, align 8
-  %188 = icmp slt i64 %186, %187
-  br i1 %188, label %48, label %190
-
-189:
+  %151 = icmp slt i64 %138, %118
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  br label %197
+  br i1 %151, label %209, label %197
 
-190:
-  %191 = load ptr, ptr %38, align 8
-  br label %192
+152:
+  %153 = getelementptr inbounds i8, ptr %50, i64 24
+  %154 = load i64, ptr %153, align 8
+  %155 = call fastcc zeroext i1 @unmoved(ptr noundef %69, i64 noundef %154)
+  br i1 %155, label %197, label %209
 
-192:
-  %193 = phi ptr [ %191, %190 ], [ %37, %29 ]
-  %194 = and i64 %13, 4
-  %195 = icmp ne i64 %194, 0
-  %196 = call fastcc i64 @call_objects(ptr noundef nonnull %12, ptr noundef %1, ptr noundef nonnull %33, ptr noundef %193, i1 noundef zeroext %195)
-  br label %197
+156:
+  %157 = getelementptr inbounds i8, ptr %56, i64 16
+  %158 = load i64, ptr %157, align 8
+  %159 = ptrtoint ptr %69 to i64
+  %160 = and i64 %158, %159
+  %161 = getelementptr inbounds i8, ptr %50, i64 32
+  %162 = load i64, ptr %161, align 8
+  %163 = icmp eq i64 %160, %162
+  br i1 %163, label %197, label %209
+
+164:
+  %165 = getelementptr inbounds i8, ptr %50, i64 24
+  %166 = load i64, ptr %165, align 8
+  %167 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #11
+  %168 = icmp eq ptr %167, null
+  br i1 %168, label %209, label %169
+
+169:
+  %170 = load ptr, ptr %167, align 8
+  %171 = icmp eq ptr %170, null
+  br i1 %171, label %209, label %172
+
+172:
+  %173 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %170, ptr noundef %69, i64 noundef %166) #11
+  %174 = getelementptr inbounds i8, ptr %50, i64 32
+  %175 = load i64, ptr %174, align 8
+  %176 = getelementptr ptr, ptr %33, i64 %175
+  store ptr %173, ptr %176, align 8
+  %177 = icmp eq ptr %173, null
+  br i1 %177, label %209, label %197
+
+178:
+  %179 = getelementptr inbounds i8, ptr %50, i64 24
+  %180 = load i64, ptr %179, align 8
+  %181 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #11
+  %182 = icmp eq ptr %181, null
+  br i1 %182, label %197, label %183
+
+183:
+  %184 = load ptr, ptr %181, align 8
+  %185 = icmp eq ptr %184, null
+  br i1 %185, label %197, label %194
+
+186:
+  %187 = getelementptr inbounds i8, ptr %50, i64 32
+  %188 = load i64, ptr %187, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #11
+  %189 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %5) #11
+  %190 = icmp eq i64 %189, %188
+  %191 = load i32, ptr %5, align 4
+  %192 = icmp eq i32 %191, 0
+  %193 = select i1 %190, i1 %192, i1 false
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
+  br i1 %193, label %197, label %209
+
+194:
+  %195 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %184, ptr noundef %69, i64 noundef %180) #11
+  %196 = icmp eq ptr %195, null
+  br i1 %196, label %197, label %209
 
 197:
-  %198 = phi i64 [ -1, %17 ], [ -1, %4 ], [ -2, %23 ], [ %196, %192 ], [ -3, %189 ], [ -3, %164 ], [ -3, %129 ], [ -4, %57 ], [ -3, %182 ], [ -3, %176 ], [ -3, %165 ], [ -3, %150 ], [ -3, %146 ], [ -3, %77 ], [ -3, %73 ], [ -3, %144 ], [ -3, %79 ], [ -3, %96 ], [ -3, %113 ], [ -3, %67 ]
+  %198 = add nuw nsw i64 %49, 1
+  %199 = load i64, ptr %43, align 8
+  %200 = icmp slt i64 %198, %199
+  br i1 %200, label %48, label %202
+
+201:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  br label %209
+
+202:
+  %203 = load ptr, ptr %38, align 8
+  br label %204
+
+204:
+  %205 = phi ptr [ %203, %202 ], [ %37, %29 ]
+  %206 = and i64 %13, 4
+  %207 = icmp ne i64 %206, 0
+  %208 = call fastcc i64 @call_objects(ptr noundef nonnull %12, ptr noundef %1, ptr noundef nonnull %33, ptr noundef %205, i1 noundef zeroext %207)
+  br label %209
+
+209:
+  %210 = phi i64 [ -1, %17 ], [ -1, %4 ], [ -2, %23 ], [ %208, %204 ], [ -3, %201 ], [ -3, %135 ], [ -3, %169 ], [ -3, %164 ], [ -4, %57 ], [ -3, %194 ], [ -3, %186 ], [ -3, %172 ], [ -3, %156 ], [ -3, %152 ], [ -3, %74 ], [ -3, %70 ], [ -3, %150 ], [ -3, %76 ], [ -3, %96 ], [ -3, %116 ], [ -3, %67 ]
   store i32 1, ptr %3, align 8
-  %199 = getelementptr inbounds i8, ptr %3, i64 4
-  store i32 0, ptr %199, align 4
-  %200 = getelementptr inbounds i8, ptr %3, i64 8
-  store i64 %198, ptr %200, align 8
+  %211 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %211, align 4
+  %212 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %210, ptr %212, align 8
   ret i32 0
 }
 

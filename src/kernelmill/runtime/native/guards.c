@@ -90,10 +90,14 @@ static bool take_items(Object *const *items, int64_t count, Object **targets) {
   return true;
 }
 
+/* The registers that a step fills; of other kinds `target` is a number. */
+static Object **targets_of(const StepRecord *step, Object **registers) {
+  return registers + step->target;
+}
+
 /* Whether an object is as a step says; what is in it goes to registers. */
 static bool take(const QuickTable *quick, const StepRecord *step, Object **registers) {
-  Object *object = registers[step->source], **targets = registers + step->target;
-  Object *operand = step->operand;
+  Object *object = registers[step->source], *operand = step->operand;
   switch (step->operation) {
     case STEP_TYPE:
       return object->type == operand;
@@ -101,18 +105,20 @@ static bool take(const QuickTable *quick, const StepRecord *step, Object **regis
       return object == operand;
     case STEP_TUPLE:
       return object->size == step->count &&
-             take_items((Object **)((char *)object + quick->tuple_items), step->count, targets);
+             take_items((Object **)((char *)object + quick->tuple_items), step->count,
+                        targets_of(step, registers));
     case STEP_LIST:
-      return object->size == step->count && take_items(object->list_items, step->count, targets);
+      return object->size == step->count &&
+             take_items(object->list_items, step->count, targets_of(step, registers));
     case STEP_DICT:
       return object->size == step->count &&
-             take_entries(object, step->operand, step->count, targets);
+             take_entries(object, step->operand, step->count, targets_of(step, registers));
     case STEP_WATCHED:
       return unmoved(step->operand, step->count);
     case STEP_FIELD:
       return (object->size & (int64_t)operand) == step->target;
     case STEP_ATTRIBUTE:
-      return (*targets = attribute(object, operand, step->count));
+      return (*targets_of(step, registers) = attribute(object, operand, step->count));
     case STEP_ABSENT:
       return !attribute(object, operand, step->count);
     case STEP_EQUAL:
