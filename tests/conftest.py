@@ -38,6 +38,7 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    _leave_out(config.getoption("--without-internal"))
     if config.getoption("--hypothesis-profile") == "long":
         # Torch's test modules load profiles of their own, so the current one says nothing.
         hypothesis.settings.register_profile("graphs", hypothesis.settings.get_profile("long"))
@@ -47,6 +48,20 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XDG_CACHE_HOME"] = os.path.join(os.environ[_FOLDER], "cache_home")
 
 
+def _leave_out(names: list[str]) -> None:
+    """Have the probes of these fail in this process and those that it starts."""
+    if not names:
+        return
+    from kernelmill.torch_internals import inventory, registry
+
+    # The variable first: some modules ask for what they need as they are imported.
+    os.environ["KERNELMILL_WITHOUT_INTERNALS"] = ",".join(names)
+    inventory.register_all()
+    if unknown := set(names) - registry.known().keys():
+        known = ", ".join(sorted(registry.known()))
+        raise pytest.UsageError(f"--without-internal {', '.join(unknown)}: there are {known}")
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the texts of tests/golden anew"
@@ -54,6 +69,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--share", default="1/1", metavar="K/N", help="run the K-th of N parts, chosen by name"
     )
+    parser.addoption(
+        "--without-internal", action="append", default=[], metavar="NAME",
+        help="run as if the probe of this private part failed; see kernelmill.torch_internals",
+    )  # fmt: skip
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -15,11 +15,15 @@ CANNOT_MATTER = {
     "core/errors.py": "what is raised, not what is made",
     "core/interpreter.py": "says which Pythons are refused",
     "core/knobs.py": "what it says of the processor is in the target, an ingredient",
-    "core/llvm_calls.py": "says when LLVM is called, not with what",
     "core/log.py": "says what was done",
     "core/text.py": "reads and writes the text of IRs, which is an ingredient",
     "core/tile_permission.py": "what it says of the system is in the target, an ingredient",
     "core/version.py": "its ABI version is an ingredient",
+    "torch_internals/__init__.py": "exports",
+    "torch_internals/inventory.py": "lists what was found",
+    "torch_internals/llvm.py": "LLVM's functions, with or without llvmlite's lock around them",
+    "torch_internals/llvm_calls.py": "says when LLVM is called, not with what",
+    "torch_internals/registry.py": "says what was found",
 }
 """Modules that the generator imports, and why no byte of an object depends on them."""
 

@@ -22,7 +22,6 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
-from torch.utils import _pytree as pytree
 
 from kernelmill.artifact.fingerprint import fingerprint
 from kernelmill.artifact.guards import found_in
@@ -32,6 +31,7 @@ from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import decomposition_table, keep_strides, recurrent_decompositions
 from kernelmill.runtime.samples import span_of
+from kernelmill.torch_internals.operators import is_composite, make_token
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -79,11 +79,10 @@ class Exported:
 
 def decomposed(program: ExportedProgram, decompositions: Decompositions) -> ExportedProgram:
     """The program in ATen operators that the frontend knows, without mutation inside."""
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
     table = {
         operator: decompose
         for operator, decompose in default_decompositions().items()
-        if operator.has_kernel_for_dispatch_key(composite)
+        if is_composite(operator)
     }
     ours = {**decomposition_table(), **recurrent_decompositions()}
     with torch.no_grad():
@@ -155,19 +154,19 @@ class _Reader:
     def _check_places(self, weights: Sequence[tuple[fx.Node, Held]]) -> None:
         """A file keeps a storage from the first element on that is used: places in it that an
         operator counts from its beginning must be the same there."""
-        firsts: dict[int, int] = {}
+        firsts: dict[torch.UntypedStorage, int] = {}
         for _, held in weights:
-            storage = held.tensor.untyped_storage()._cdata
+            storage = held.tensor.untyped_storage()
             first = span_of(held.tensor)[0]
             firsts[storage] = min(firsts.get(storage, first), first)
         names = {
-            node.meta["val"].untyped_storage()._cdata: held.name
+            node.meta["val"].untyped_storage(): held.name
             for node, held in weights
-            if firsts[held.tensor.untyped_storage()._cdata] > 0
+            if firsts[held.tensor.untyped_storage()] > 0
         }
         for node in self.gm.graph.nodes:
             if node.op == "call_function" and node.target in _BY_PLACE:
-                name = names.get(node.args[0].meta["val"].untyped_storage()._cdata)
+                name = names.get(node.args[0].meta["val"].untyped_storage())
                 if name is not None:
                     raise UnsupportedError(
                         f"{node.target} of {name}, which does not lie at the beginning of its "
@@ -177,7 +176,7 @@ class _Reader:
     def _make_token(self, node: fx.Node) -> None:
         """Tokens only order effects, which the order of the graph does."""
         with self.gm.graph.inserting_before(node):
-            made = self.gm.graph.call_function(torch.ops.prims._make_token.default)
+            made = make_token(self.gm.graph)
         node.replace_all_uses_with(made)
 
     def _held(self, spec: InputSpec) -> Held:
@@ -211,7 +210,7 @@ class _Reader:
                 results.append(value)
         spec = self.program.call_spec.out_spec
         assert spec is not None
-        shape = Shaper(marks, {}, {}).describe(pytree.tree_unflatten(returned, spec))
+        shape = Shaper(marks, {}, {}).describe(spec.unflatten(returned))
         return writes, results, shape
 
     def _rearrange(
@@ -235,7 +234,7 @@ class _Arguments:
         spec = program.call_spec.in_spec
         assert spec is not None
         marks = [object() for _ in range(spec.num_leaves)]
-        args, kwargs = pytree.tree_unflatten(marks, spec)
+        args, kwargs = spec.unflatten(marks)
         signature = program.module_call_graph[0].signature
         names = list(signature.forward_arg_names or ()) if signature is not None else []
         names += [f"arg{n}" for n in range(len(names), len(args))]

@@ -14,9 +14,6 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram, export
-from torch.fx.experimental import _config as fx_config
-from torch.fx.proxy import _register_stack_trace_anchor
-from torch.utils import _pytree as pytree
 
 from kernelmill.aot.compiled import check_target, compiled
 from kernelmill.aot.exported import Decompositions, Exported, decomposed, read
@@ -40,6 +37,7 @@ from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols
 from kernelmill.store.sealed import write_sealed
+from kernelmill.torch_internals.export import keep_lines, oblivious_sizes, trees
 
 
 def compile(
@@ -161,9 +159,8 @@ def _decomposed(
 ) -> ExportedProgram:
     """The trace, for sizes 0 and 1 too where the code does not ask about them; else for sizes from
     2 on, as torch.export has it."""
-    settings: Any = fx_config
     try:
-        with settings.patch(backed_size_oblivious=True):
+        with oblivious_sizes():
             return decomposed(trace(), decompositions)
     except InputError:
         raise
@@ -207,14 +204,14 @@ def _apart(values: Any) -> Any:
         seen.add(id(tensor))
         return tensor
 
-    return pytree.tree_map_only(torch.Tensor, fresh, values)
+    return trees.require().tree_map_only(torch.Tensor, fresh, values)
 
 
 def _module_of(program: Any) -> torch.nn.Module:
     """A module whose forward is the function, with the parameters of its own signature."""
     if isinstance(program, torch.nn.Module):
         return program
-    _register_stack_trace_anchor(program)  # export keeps lines of functions called forward alone
+    keep_lines(program)
     owner = getattr(program, "__self__", None)
     if isinstance(owner, torch.nn.Module):
         module = copy.copy(owner)

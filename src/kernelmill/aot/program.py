@@ -23,6 +23,7 @@ from kernelmill.core.errors import InputError, KernelmillError, UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.sealed import SealedFile
+from kernelmill.torch_internals.inventory import counters
 
 _log = get_logger("aot")
 
@@ -121,8 +122,10 @@ class AotProgram:
         return self._binder.names
 
     def report(self) -> dict[str, int]:
-        """Counters of calls and launches, and sizes in bytes, as runtime/program.py has them."""
-        return self._report()
+        """Counters of calls and launches, and sizes in bytes, as runtime/program.py has them;
+        `without_...` names a private part of torch, or of another package, that is not as expected
+        and that calls do without."""
+        return {**self._report(), **counters()}
 
     def __repr__(self) -> str:
         return f"AotProgram({self.name}({', '.join(self.parameters)}), {self.path!r})"

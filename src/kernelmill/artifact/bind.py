@@ -312,7 +312,7 @@ def _built_otherwise(sources: Iterable[Source], names: Sequence[str], values: Va
 def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: frozenset[int]) -> None:
     """InputError when a tensor that is written to shares memory with another one of these."""
     real = {n: t for n, t in tensors.items() if isinstance(t, torch.Tensor) and t.numel()}
-    if len({t.untyped_storage()._cdata for t in real.values()}) == len(real):
+    if len({t.untyped_storage() for t in real.values()}) == len(real):
         return
     # What lies in one storage, as the weights of a file do, may still be apart.
     spans = sorted(

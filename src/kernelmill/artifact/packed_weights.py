@@ -10,6 +10,7 @@ from kernelmill.artifact.manifest import CallSpec, Packed
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.samples import memory_of
+from kernelmill.torch_internals.tensors import version_of
 
 
 class PackCollector:
@@ -55,13 +56,15 @@ class PacksOfFile:
         base: int,
     ) -> None:
         self._weights = weights
-        self._versions = {id(weight): weight._version for weight in weights}
+        self._version = version = version_of.get()
+        self._versions = {id(w): version(w) for w in weights} if version else {}
         self._storage, self._base = storage, base
         self._places = {(entry.recipe, _first(entry, weights)): entry.places for entry in packed}
 
     def find(self, recipe: str, sources: Sequence[torch.Tensor]) -> Sequence[torch.Tensor] | None:
         """See runtime/packing.py."""
-        if any(self._versions.get(id(source)) != source._version for source in sources):
+        version = self._version
+        if version is None or any(self._versions.get(id(s)) != version(s) for s in sources):
             return None
         places = self._places.get((recipe, tuple(id(source) for source in sources)))
         if places is None:

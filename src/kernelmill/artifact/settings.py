@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.runtime import quick
 from kernelmill.runtime.layout import SettingBits
 from kernelmill.runtime.object_layout import supported
+from kernelmill.torch_internals.dispatch import active_modes, float32_precision
 
 _TINY, _ONE = 5e-324, 1.0  # the smallest denormal
 
@@ -40,17 +38,14 @@ def _autocast() -> str:
 
 
 def _default_device() -> str:
-    if not torch._C._len_torch_function_stack():
-        return "cpu"
-    stack = reversed(_get_current_function_mode_stack())
-    device: Any = next((mode.device for mode in stack if isinstance(mode, DeviceContext)), None)
-    return "cpu" if device is None or device.type == "cpu" else str(device)
+    device = torch.get_default_device()
+    return "cpu" if device.type == "cpu" else str(device)
 
 
 def _precision() -> str:
     operators = ("matmul", "conv", "rnn")
-    found = [torch._C._get_fp32_precision_getter("mkldnn", operator) for operator in operators]
-    return ", ".join("ieee" if text == "none" else str(text) for text in found)
+    found = map(float32_precision, operators)
+    return ", ".join("ieee" if text == "none" else text for text in found)
 
 
 def _flushes() -> str:
@@ -122,11 +117,10 @@ class SettingsCheck:
 
 def modes() -> list[str]:
     """The active modes that see each operator, by the names of their classes: function modes but
-    that of a default device, then dispatch modes."""
-    found: list[Any] = []
-    if torch._C._len_torch_function_stack():
-        stack = _get_current_function_mode_stack()
-        found += [mode for mode in stack if type(mode) is not DeviceContext]
-    if torch._C._len_torch_dispatch_stack():
-        found += _get_current_dispatch_mode_stack()
-    return [name_of(type(mode)) for mode in found]
+    that of a default device, then dispatch modes. One without a class where it cannot be told
+    whether there are any."""
+    found = active_modes()
+    if found is None and supported():
+        bits = SettingBits.FUNCTION_MODES | SettingBits.DISPATCH_MODES
+        found = None if quick.settings() & bits else []
+    return ["unknown modes"] if found is None else [name_of(type(mode)) for mode in found]

@@ -28,13 +28,13 @@ class WeightLayout:
     def __init__(self, tensors: Mapping[str, torch.Tensor], roles: Mapping[str, str]) -> None:
         self.pieces: list[bytes | memoryview] = []
         self.bytes = 0
-        spans: dict[int, tuple[int, int]] = {}
+        spans: dict[torch.UntypedStorage, tuple[int, int]] = {}
         for name, tensor in tensors.items():
             _check(name, tensor)
             first, last = span_of(tensor)
             known = spans.get(_memory(tensor), (first, last))
             spans[_memory(tensor)] = min(known[0], first), max(known[1], last)
-        places: dict[int, int] = {}
+        places: dict[torch.UntypedStorage, int] = {}
         found: list[StoredTensor] = []
         for name, tensor in tensors.items():
             memory = _memory(tensor)
@@ -67,8 +67,8 @@ def _check(name: str, tensor: torch.Tensor) -> None:
         raise UnsupportedError(f"{name} is on {tensor.device}, not on the CPU")
 
 
-def _memory(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+def _memory(tensor: torch.Tensor) -> torch.UntypedStorage:
+    return tensor.untyped_storage()  # one object, as long as there is a tensor over it
 
 
 def tensors_over(

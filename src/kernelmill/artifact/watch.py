@@ -29,6 +29,7 @@ from kernelmill.runtime.quick import (
     space_row,
     version_row,
 )  # fmt: skip
+from kernelmill.torch_internals.modules import tables_of
 
 Place = tuple[Any, Any]
 """A dict or list, and the key or index in it."""
@@ -158,7 +159,9 @@ class Watch:
             values.append(value)
 
     def unchanged(self) -> bool:
-        """Whether everything is where it was."""
+        """Whether everything is where it was; False where modules cannot be looked into."""
+        if not tables_of.works:
+            return False
         owners, keys, values = self._places
         try:
             if not all(map(is_, map(getitem, owners, keys), values)):
@@ -245,7 +248,8 @@ def place_of(owner: Any, step: Sequence[Any]) -> Place | None:
     if name in own:
         return own, name
     if kind == "attribute" and isinstance(owner, torch.nn.Module):
-        for space in (owner._parameters, owner._buffers, owner._modules):
+        for table in tables_of.get() or ():
+            space = getattr(owner, table)
             if name in space:
                 return space, name
     return None

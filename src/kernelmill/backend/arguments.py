@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
 from torch import fx
 
 from kernelmill.core.roles import InputRole
+from kernelmill.torch_internals.autograd import position_of
 
 _ITEM = re.compile(r"\[(?:'([^']*)'|\"([^\"]*)\"|(\w+))\]")
 _CONTAINER = re.compile(r"\b_(?:modules|parameters|buffers)\b\.?")
@@ -29,15 +29,6 @@ def readable(source: str) -> str:
     text = _CONTAINER.sub("", text).strip(".")
     text = re.sub(r"\.{2,}", ".", text)
     return text.removeprefix("self.").removeprefix("kwargs.")
-
-
-def dynamo_sources(gm: fx.GraphModule) -> list[str]:
-    """The source of each placeholder of Dynamo's graph; its own name where Dynamo gives none."""
-    found: list[str] = []
-    for node in gm.graph.find_nodes(op="placeholder"):
-        source = getattr(node, "_dynamo_source", None)
-        found.append(str(node.target) if source is None else str(source.name))
-    return found
 
 
 def argument_names(placeholders: Sequence[fx.Node], sources: Sequence[str]) -> list[str]:
@@ -61,16 +52,6 @@ def argument_roles(
     return roles
 
 
-def shared_memory(placeholders: Sequence[fx.Node]) -> list[fx.Node]:
-    """The arguments that stand for the memory below several of Dynamo's arguments.
-
-    AOTAutograd makes one where arguments overlap and one of them is written to. How large it is
-    depends on what the caller cut them from, so no size that was traced can be relied on.
-    """
-    made = ("SyntheticBaseAOTInput", "ViewBaseAOTInput")
-    return [node for node in placeholders if type(node.meta.get("desc")).__name__ in made]
-
-
 def in_order(placeholders: Sequence[fx.Node], count: int) -> bool:
     """Whether AOTAutograd's graph takes Dynamo's `count` arguments, all and as they are."""
     return [_position(node, count) for node in placeholders] == list(range(count))
@@ -78,6 +59,5 @@ def in_order(placeholders: Sequence[fx.Node], count: int) -> bool:
 
 def _position(node: fx.Node, count: int) -> int | None:
     """Which of Dynamo's arguments this is, where it is one as it came."""
-    desc: Any = node.meta.get("desc")
-    index = getattr(desc, "idx", None) if type(desc).__name__ == "PlainAOTInput" else None
+    index = position_of(node)
     return index if index is not None and index < count else None

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from kernelmill.backend.capture import compile_capture
 from kernelmill.backend.report import Capture
@@ -19,6 +18,8 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
+from kernelmill.torch_internals.export import leaves_of
+from kernelmill.torch_internals.modules import is_compiled
 
 
 @dataclass(frozen=True)
@@ -48,26 +49,26 @@ def bisect(
     """
     search = _Search(CompilerConfig() if config is None else config, factor)
     kwargs = dict(kwargs or {})
-    torch._dynamo.reset()
+    torch.compiler.reset()
     with torch.no_grad():
         expected = _called(model, args, kwargs)
         compiled = torch.compile(copy.deepcopy(model), backend=search, dynamic=False)
         actual = _called(compiled, args, kwargs)
-    torch._dynamo.reset()
+    torch.compiler.reset()
     if search.first is None:
         search.first = _import_at_fault(actual, expected, factor)
     return Bisection(search.first, search.graphs, tuple(search.torch))
 
 
 def _called(model: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    own = model if isinstance(model, torch._dynamo.OptimizedModule) else copy.deepcopy(model)
+    own = model if is_compiled(model) else copy.deepcopy(model)
     torch.manual_seed(0)
     return own(*copy.deepcopy(tuple(args)), **copy.deepcopy(dict(kwargs)))
 
 
 def _import_at_fault(actual: Any, expected: Any, factor: float) -> Difference | None:
     """Graphs ran in torch, operator by operator: results that differ are those of wrong graphs."""
-    for mine, theirs in zip(pytree.tree_leaves(actual), pytree.tree_leaves(expected), strict=True):
+    for mine, theirs in zip(leaves_of(actual), leaves_of(expected), strict=True):
         if not isinstance(mine, Tensor):
             continue
         found = difference(mine, theirs, factor)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,23 +12,15 @@ from functools import partial
 from typing import Any
 
 import torch
-from functorch.compile import min_cut_rematerialization_partition
-from torch import fx
-from torch._dynamo import convert_frame, disable
-from torch._functorch import config as aot_config
-from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch._functorch.aot_autograd import aot_module_simplified
-from torch._guards import TracingContext
-from torch.fx.traceback import preserve_node_meta
-from torch.utils._python_dispatch import _disable_current_modes
-
-from kernelmill.backend.arguments import (
-    argument_names,
-    argument_roles,
-    dynamo_sources,
-    in_order,
-    shared_memory,
+from functorch.compile import (
+    aot_module_simplified,
+    min_cut_rematerialization_partition,
 )
+from torch import fx
+from torch.compiler import disable
+from torch.fx.traceback import preserve_node_meta
+
+from kernelmill.backend.arguments import argument_names, argument_roles, in_order
 from kernelmill.backend.data_dump import DataDump
 from kernelmill.backend.gear_calls import GearedCall, check_squeezes, geared_call
 from kernelmill.backend.gears import (
@@ -51,7 +42,6 @@ from kernelmill.backend.tested_torch import is_tested
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
-from kernelmill.core.after_fork import after_fork
 from kernelmill.core.errors import (
     ConfigError,
     GearError,
@@ -70,14 +60,11 @@ from kernelmill.frontend import (
     settle_recurrent,
 )
 from kernelmill.graph.ir import Graph
+from kernelmill.torch_internals import autograd
+from kernelmill.torch_internals.dispatch import outside_modes
+from kernelmill.torch_internals.dynamo import source_names
 
 _log = get_logger("backend")
-
-
-@after_fork
-def _renew_compile_lock() -> None:
-    # Dynamo's own, inside of which we compile: a child could trace nothing any more.
-    convert_frame.compile_lock = threading.RLock()
 
 
 _numbers = itertools.count()
@@ -135,7 +122,7 @@ def _through_autograd(
     experimental = compilation.config.experimental_config
     # Effects (assertions inside linear algebra) are ordered by our ATen calls, not by tokens.
     # The marks of `kernelmill.scope` stay on the operators.
-    with aot_config.patch(unlift_effect_tokens=True), preserve_node_meta():
+    with autograd.effects_in_order(), preserve_node_meta():
         return aot_module_simplified(
             compilation.gm,
             example_inputs,
@@ -189,7 +176,7 @@ class _Compilation:
     refused: bool = False
 
     def __post_init__(self) -> None:
-        self.sources = dynamo_sources(self.gm)
+        self.sources = source_names(self.gm)
         self.name = f"graph_{next(_numbers)}"
 
     def compile_backward(self, gm: fx.GraphModule, example_inputs: Sequence[Any]) -> Call:
@@ -207,7 +194,7 @@ class _Compilation:
             return self._refuse(gm, capture, "config.debug.run_eagerly is set")
         if self.config.debug.data_dump.type is not None:
             self._refuse(gm, capture, "config.debug.data_dump is set")
-            return make_boxed_func(DataDump(gm, self.config.debug.data_dump, capture.name))
+            return autograd.boxed(DataDump(gm, self.config.debug.data_dump, capture.name))
         try:
             with collection_paused():  # a backward is often compiled at its first call
                 compiled = self._compile(gm, capture)
@@ -224,29 +211,25 @@ class _Compilation:
     def _refuse(self, gm: fx.GraphModule, capture: Capture, reason: str) -> Call:
         self.refused = True
         self.record(replace(capture, refused=reason))
-        return make_boxed_func(gm.forward)
+        return autograd.boxed(gm.forward)
 
     def _compile(self, gm: fx.GraphModule, capture: Capture) -> Call:
         start = time.perf_counter()
         imported = self._import(gm, capture)
         middle = time.perf_counter()
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
-        with _disable_current_modes():
-            geared: list[GearedCall] = []
-            call = by_precision(
-                imported.graph, self.config, partial(self._call_of, capture.kind, geared)
-            )
+        geared: list[GearedCall] = []
+        call_of = partial(self._call_of, capture.kind, geared)
+        call = outside_modes(lambda: by_precision(imported.graph, self.config, call_of))
         end = time.perf_counter()
         call = _with_constants(call, imported.constants)
         if capture.kind == "inference" and self._needs_no_wrapper(gm):
             self.direct = call
         if self.observe is not None:
             whole = in_order(_placeholders(gm), len(self.sources))
-            context = TracingContext.try_get()
-            metadata = None if context is None else context.fw_metadata
             results = [getattr(node, "meta", {}).get("val") for node in _results(gm)]
             made = geared[0] if geared else None
-            self.observe(Traced(capture.kind, imported, made, metadata, whole, results))
+            self.observe(Traced(capture.kind, imported, made, autograd.metadata(), whole, results))
         if capture.kind == "forward":
             report_output_strides(gm, imported.graph)
         self.record(
@@ -258,7 +241,7 @@ class _Compilation:
                 compile_seconds=end - middle,
             )
         )
-        return _boxed(call)
+        return autograd.boxed(call)
 
     def _call_of(self, kind: str, geared: list[GearedCall], graph: Graph) -> Call:
         """The function of a graph, compiled; `geared` gets what it is made of if it has gears."""
@@ -273,7 +256,9 @@ class _Compilation:
 
     def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:
         placeholders = _placeholders(gm)
-        if shared := shared_memory(placeholders):
+        if autograd.has_unknown_effects(gm):
+            raise UnsupportedError("it has effects")
+        if shared := autograd.shared_memory(placeholders):
             if self.gears is not None and any(_varies(node) for node in shared):
                 # Torch traces the sizes of their memory without a way to look at them in a call.
                 raise GearError(
@@ -285,9 +270,8 @@ class _Compilation:
             check_squeezes(gm, self.gears)
         names = argument_names(placeholders, self.sources)
         roles = [InputRole.USER] * len(placeholders)
-        context = TracingContext.try_get()
         # In training the optimiser changes parameters at every step: packing them would not pay.
-        metadata: Any = None if context is None else context.fw_metadata
+        metadata = autograd.metadata()
         saved_from: int | None = None
         if metadata is not None and capture.kind == "inference":
             roles = argument_roles(placeholders, self.sources, metadata.static_input_indices)
@@ -302,8 +286,7 @@ class _Compilation:
         after the call, for a change of grad mode, and to mark the sizes of results as dynamic.
         Grad mode, autocast and version counters are the program's own affair.
         """
-        context = TracingContext.try_get()
-        meta: Any = None if context is None else context.fw_metadata
+        meta = autograd.metadata()
         return (
             is_tested()
             and meta is not None
@@ -316,7 +299,7 @@ class _Compilation:
             and not meta.tokens
             and not meta.act_input_indices
             and len(_results(gm)) == meta.num_outputs
-            and not aot_config.functionalize_rng_ops
+            and not autograd.random_numbers_are_functions()
         )
 
 
@@ -338,13 +321,3 @@ def _with_constants(call: Call, constants: tuple[torch.Tensor, ...]) -> Call:
     if not constants:
         return call
     return lambda *args: call(*args, *constants)
-
-
-def _boxed(call: Call) -> Call:
-    def run(args: list[Any]) -> Any:
-        flat = tuple(args)
-        args.clear()
-        return call(*flat)
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run

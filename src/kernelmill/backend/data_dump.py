@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx
-from torch.utils import _pytree as pytree
 
 from kernelmill.config.tree import DataDump as Options
 from kernelmill.core import knobs
+from kernelmill.torch_internals.export import leaves_of
 
 
 class DataDump:
@@ -64,7 +64,7 @@ class _Dumping(fx.Interpreter):
 
 
 def _save(stem: str, kind: str, tree: Any) -> None:
-    tensors = [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor)]
+    tensors = [leaf for leaf in leaves_of(tree) if isinstance(leaf, Tensor)]
     for number, tensor in enumerate(tensors):
         shown = tensor.detach().resolve_conj().resolve_neg()
         shown = shown.float() if shown.dtype == torch.bfloat16 else shown

@@ -9,8 +9,6 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch._dynamo import config as dynamo_config
-from torch._dynamo.exc import ShortenTraceback
 
 from kernelmill.backend.arguments import readable
 from kernelmill.config import CompilerConfig
@@ -18,18 +16,22 @@ from kernelmill.core.errors import GearError, PaddingError
 from kernelmill.core.log import get_logger
 from kernelmill.gears.declaration import gears_of
 from kernelmill.gears.gear_set import Gear, GearSet, Marked, check_small, combine, graph_options
+from kernelmill.torch_internals.dynamo import is_static, shown_error, source_of
 
 _log = get_logger("backend")
 
 
-class ShownGearError(ShortenTraceback, GearError):  # type: ignore[misc]
+_Shown: Any = shown_error()
+
+
+class ShownGearError(_Shown, GearError):
     """A GearError that Dynamo hands to the caller as it is."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, first_useful_frame=None)
 
 
-class ShownPaddingError(ShortenTraceback, PaddingError):  # type: ignore[misc]
+class ShownPaddingError(_Shown, PaddingError):
     """A PaddingError that Dynamo hands to the caller as it is."""
 
     def __init__(self, message: str) -> None:
@@ -192,7 +194,7 @@ def traced_arguments(gm: fx.GraphModule) -> list[Traced]:
     for node in gm.graph.find_nodes(op="placeholder"):
         graph_argument: Any = node.meta.get("grapharg")
         fake: Any = node.meta.get("example_value")
-        source = getattr(node, "_dynamo_source", None)
+        source = source_of(node)
         text = str(node.target) if source is None else str(source.name)
         example: Any = getattr(graph_argument, "example", None)
         if isinstance(fake, torch.Tensor) and isinstance(example, torch.Tensor):
@@ -255,7 +257,7 @@ def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
             "torch.compile(..., fullgraph=True) tells more; or set "
             "config.inference_config.gears_with_graph_breaks = True"
         )
-    if dynamo_config.assume_static_by_default and not dynamo_config.automatic_dynamic_shapes:
+    if is_static():
         raise ShownGearError(
             "gears and dynamic=False do not go together: gears come from one trace for all sizes; "
             "use torch.compile(..., dynamic=True)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kernelmill.core.log import get_logger
+from kernelmill.torch_internals.dynamo import RECURRENT_BREAK, graph_breaks
 
 _log = get_logger("backend")
 _ADVICE = (
@@ -16,9 +17,9 @@ _ADVICE = (
         "products of int8",
     ),
     (
-        "torch._dynamo.config.allow_rnn",
+        RECURRENT_BREAK,
         "Dynamo breaks the graph at torch.nn.LSTM, GRU and RNN, which run in torch; with "
-        "torch._dynamo.config.allow_rnn = True they are compiled",
+        f"{RECURRENT_BREAK} = True they are compiled",
     ),
 )
 _said: set[str] = set()
@@ -32,9 +33,7 @@ def advice(reasons: Iterable[str]) -> tuple[str, ...]:
 
 def say_breaks() -> None:
     """Log advice for the breaks that Dynamo has counted, each once in a process."""
-    from torch._dynamo.utils import counters
-
-    for text in advice(counters["graph_break"]):
+    for text in advice(graph_breaks()):
         if text not in _said:
             _said.add(text)
             _log.warning(text)

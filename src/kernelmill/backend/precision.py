@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch.utils._python_dispatch import _disable_current_modes
-
 from kernelmill.compiler.precision import depends_on_precision, under_precision
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.ir import Graph
 from kernelmill.runtime.precision import allowed_products
+from kernelmill.torch_internals.dispatch import outside_modes
 
 Call = Callable[..., Any]
 
@@ -33,8 +32,8 @@ def by_precision(graph: Graph, config: CompilerConfig, compile: Callable[[Graph]
         products = allowed_products()
         found = calls.get(products)
         if found is None:
-            with _disable_current_modes():
-                found = calls.setdefault(products, compile(under_precision(graph, products)))
+            made = outside_modes(lambda: compile(under_precision(graph, products)))
+            found = calls.setdefault(products, made)
         return found(*args)
 
     return call

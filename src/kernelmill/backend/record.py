@@ -11,11 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._dynamo import config as dynamo_config
-from torch._dynamo import source as dynamo_source
-from torch._dynamo.symbolic_convert import InstructionTranslator
-from torch._dynamo.variables.base import AttributeMutationExisting, ValueMutationExisting
-from torch._functorch._aot_autograd.schemas import OutputType
 
 from kernelmill.artifact.bind import Target
 from kernelmill.artifact.code import modules_of, names_in, uses_of
@@ -57,6 +52,8 @@ from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols, symbol_sources
 from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import Program
+from kernelmill.torch_internals import dynamo
+from kernelmill.torch_internals.autograd import output_kinds
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -92,7 +89,7 @@ def record(
     trace = _Trace(config, decompositions, target, roots)
     compiled = torch.compile(target.function, backend=trace, fullgraph=True, dynamic=dynamic)
     # Floats are part of the program, not tensors made from them at each call.
-    with torch.no_grad(), dynamo_config.patch(specialize_float=True, guard_nn_modules=True):
+    with torch.no_grad(), dynamo.recording():
         returned = compiled(*args, **kwargs)
     artifact, reason = None, ""
     try:
@@ -102,6 +99,17 @@ def record(
     plain = trace.plain(returned)
     trace.forget()
     return Recording(plain, artifact, reason, compiled)
+
+
+def _unknown() -> str:
+    """Why no trace can be kept with this torch; "" where it can."""
+    if not is_tested():
+        return (
+            f"what torch {torch.__version__} guards is not known: these versions have been "
+            f"tested: {', '.join(sorted(TESTED))}"
+        )
+    missing = dynamo.missing_for_records()
+    return f"torch {torch.__version__} does not show {missing}" if missing else ""
 
 
 class _Integer(int):
@@ -129,15 +137,15 @@ class _Trace:
         self.changed: list[_Change] = []
 
     def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-        tx: Any = InstructionTranslator.current_tx()
-        if self.begun:  # traced anew, by the function that serves in this process
+        tx = dynamo.current_trace()
+        if self.begun or _unknown():  # traced anew, by the function that serves in this process
             return compile_capture(
                 gm, example_inputs, self.config, self.decompositions, self.captures.append
             )
         self.begun, self.output = True, tx.output
         self.globals = str(tx.f_globals.get("__name__", ""))
         placeholders = gm.graph.find_nodes(op="placeholder")
-        self.sources = [getattr(node, "_dynamo_source", None) for node in placeholders]
+        self.sources = [dynamo.source_of(node) for node in placeholders]
         reader = self.reader()
         self.changed = _side_effects(
             tx.output.side_effects, lambda source: follow(reader.path(source), self.roots)
@@ -209,8 +217,8 @@ _NOTHING = object()
 
 def _side_effects(effects: Any, find: Callable[[Any], Any]) -> list[_Change]:
     found: list[_Change] = []
+    existing = dynamo.mutation_classes.require()
     for var in effects.id_to_variable.values():
-        existing = (AttributeMutationExisting, ValueMutationExisting)
         if isinstance(var.mutation_type, existing) and effects.is_modified(var):
             names = effects.store_attr_mutations.get(var)
             before = None
@@ -234,11 +242,8 @@ class _Writer:
 
     def artifact(self) -> Artifact:
         trace = self.trace
-        if not is_tested():
-            raise UnsupportedError(
-                f"what torch {torch.__version__} guards is not known: these versions have been "
-                f"tested: {', '.join(sorted(TESTED))}"
-            )
+        if unknown := _unknown():
+            raise UnsupportedError(unknown)
         if trace.output is None:
             raise UnsupportedError("it computes nothing with tensors")
         traced, isa = self._whole(), target_isa(trace.config.target)
@@ -334,8 +339,9 @@ class _Writer:
 
     def _inputs(self, reader: SourceReader) -> list[Source]:
         found: list[Source] = []
+        kinds: Any = dynamo.source_classes.require()
         for source in self.trace.sources:
-            if isinstance(source, dynamo_source.TensorPropertySource):
+            if isinstance(source, kinds.TensorPropertySource):
                 if source.idx is None or source.prop.name != "SIZE":
                     raise UnsupportedError(f"it reads {source.name}")
                 found.append(Source(reader.path(source.base), source.idx))
@@ -349,14 +355,13 @@ class _Writer:
         plain = [source.path for source in inputs if source.axis < 0]
         tensors = {path: follow(path, self.roots) for path in plain}
         aliases: dict[int, View] = {}
+        kinds = output_kinds.require()
         for number, info in enumerate(traced.metadata.output_info):
-            if info.output_type in (OutputType.alias_of_input, OutputType.is_input):
+            if info.output_type in kinds.of_input:
                 base = inputs[info.base_idx].path
                 made = self.trace.results[number]
                 aliases[number] = _view(tensors, base, traced.results[number], made)
-            elif info.output_type not in (
-                OutputType.non_alias, OutputType.unsafe_view_alias
-            ):  # fmt: skip
+            elif info.output_type not in kinds.fresh:
                 raise UnsupportedError("a result is a view of another")
         shaper = Shaper(self.trace.results, tensors, aliases)
         shape = shaper.describe(self.returned)

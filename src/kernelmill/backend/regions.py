@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo import mark_dynamic
 
 from kernelmill.backend.gears import CaptureGears, symbolic
 from kernelmill.gears.declaration import ATTRIBUTE, DimGears, Link, gears_of
+from kernelmill.torch_internals import dynamo
 
 Call = Callable[..., Any]
 
@@ -69,8 +69,9 @@ def _rows(fake: torch.Tensor, gears: CaptureGears) -> tuple[tuple[int, tuple[int
 
 
 def _mark(results: Sequence[Any], marks: Sequence[DimGears | None]) -> None:
+    functions = dynamo.marks.get()
     for result, mark in zip(results, marks, strict=True):
-        if mark is not None and isinstance(result, torch.Tensor):
+        if mark is not None and functions is not None and isinstance(result, torch.Tensor):
             setattr(result, ATTRIBUTE, mark)
             for dim, _ in mark.dims:
-                mark_dynamic(result, dim)
+                functions.dynamic(result, dim)

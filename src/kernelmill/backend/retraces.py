@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from torch._dynamo.symbolic_convert import InstructionTranslator
-
 from kernelmill.backend.gears import CaptureGears, Traced
+from kernelmill.torch_internals.dynamo import current_trace
 
 _MOST_REMEMBERED = 64
 
@@ -54,10 +53,7 @@ def recall(arguments: Sequence[Traced]) -> CaptureGears | None:
 
 
 def _traced_now() -> tuple[CodeType | None, Any]:
-    try:
-        tx: Any = InstructionTranslator.current_tx()
-    except AttributeError:  # the backend was called by somebody else than Dynamo
-        return None, None
+    tx = current_trace()
     if tx is None:
         return None, None
     # torch.nn's own containers are traced through a function that holds the module as `fn`.

@@ -6,10 +6,9 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
-from torch._dynamo import source as dynamo
-
 from kernelmill.artifact.paths import Path
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals.dynamo import source_classes
 
 _KEYS = (str, int, bool, type(None))
 
@@ -30,14 +29,16 @@ class SourceReader:
     ) -> None:
         self._own, self._parameters = own, parameters
         self._module, self._imports, self._installed = module, imports, installed
+        self._kinds: Any = source_classes.require()
 
     def path(self, source: Any) -> Path:
         """The path of a source. UnsupportedError for one that has none."""
-        if isinstance(source, dynamo.LocalSource):
+        kinds = self._kinds
+        if isinstance(source, kinds.LocalSource):
             return (self._local(source.local_name),)
-        if isinstance(source, dynamo.LocalCellSource):
+        if isinstance(source, kinds.LocalCellSource):
             return (("free", source.local_name),)
-        if isinstance(source, dynamo.GlobalSource):
+        if isinstance(source, kinds.GlobalSource):
             return self._global(source.global_name)
         base = getattr(source, "base", None)
         if base is None:
@@ -62,42 +63,43 @@ class SourceReader:
         return ("argument" if name in self._parameters else "free", name)
 
     def _steps(self, source: Any) -> tuple[tuple[Any, ...], ...]:
-        if isinstance(source, dynamo.NNModuleSource):
+        kinds = self._kinds
+        if isinstance(source, kinds.NNModuleSource):
             return ()
-        if isinstance(source, dynamo.DefaultsSource):
+        if isinstance(source, kinds.DefaultsSource):
             return (("attribute", source.field), self._item(source, source.idx_key))
-        if isinstance(source, dynamo.CellContentsSource):
+        if isinstance(source, kinds.CellContentsSource):
             return (("attribute", "cell_contents"),)
-        if isinstance(source, dynamo.ClosureSource):
+        if isinstance(source, kinds.ClosureSource):
             return (("attribute", "__closure__"),)
-        if isinstance(source, dynamo.CodeSource):
+        if isinstance(source, kinds.CodeSource):
             return (("attribute", "__code__"),)
-        if isinstance(source, (dynamo.AttrSource, dynamo.GenericAttrSource)):
+        if isinstance(source, (kinds.AttrSource, kinds.GenericAttrSource)):
             return (("attribute", source.member),)
-        if isinstance(source, dynamo.ConstDictKeySource):
+        if isinstance(source, kinds.ConstDictKeySource):
             return (("key", source.index),)
-        if isinstance(source, dynamo.TypeSource):
+        if isinstance(source, kinds.TypeSource):
             return (("type",),)
-        if isinstance(source, dynamo.TypeMROSource):
+        if isinstance(source, kinds.TypeMROSource):
             return (("attribute", "__mro__"),)
-        if isinstance(source, dynamo.TypeDictSource):
+        if isinstance(source, kinds.TypeDictSource):
             return (("namespace",),)
-        if isinstance(source, dynamo.GetItemSource) and source.index_is_slice:
+        if isinstance(source, kinds.GetItemSource) and source.index_is_slice:
             part = source.unpack_slice()
             return (("slice", part.start, part.stop, part.step),)
         if isinstance(
             source,
-            (dynamo.GetItemSource, dynamo.DictGetItemSource, dynamo.DictSubclassGetItemSource),
+            (kinds.GetItemSource, kinds.DictGetItemSource, kinds.DictSubclassGetItemSource),
         ):
             return (self._item(source, source.index),)
-        if isinstance(source, (dynamo.SkipGuardSource, dynamo.FloatTensorSource)):
+        if isinstance(source, (kinds.SkipGuardSource, kinds.FloatTensorSource)):
             return ()
         raise UnsupportedError(
             f"it reads {source.name} ({type(source).__name__}), which no other process can find"
         )
 
     def _item(self, source: Any, key: Any) -> tuple[Any, ...]:
-        if isinstance(key, dynamo.ConstDictKeySource):
+        if isinstance(key, self._kinds.ConstDictKeySource):
             return ("nth", key.index)
         if type(key) not in _KEYS:
             raise UnsupportedError(f"it reads {source.name}, whose key is no text or integer")

@@ -6,22 +6,22 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._guards import TracingContext
 
 from kernelmill.frontend import lies_row_major
 from kernelmill.graph.ir import Graph, Value
+from kernelmill.torch_internals.autograd import output_strides
 
 
 def report_output_strides(gm: fx.GraphModule, graph: Graph) -> None:
     """Fill the tracing context's list: strides of a result that is row-major here and was traced
     with gaps (a slice of something larger), None for every other one."""
-    context = TracingContext.try_get()
-    if context is None or context.output_strides is None:
+    asked = output_strides()
+    if asked is None:
         return
     traced: Any = gm.graph.output_node().args[0]
     for node, result in zip(traced, graph.results, strict=True):
         moved = isinstance(result, Value) and _moved(result, node.meta["val"])
-        context.output_strides.append(_row_major(node.meta["val"]) if moved else None)
+        asked.append(_row_major(node.meta["val"]) if moved else None)
 
 
 def _moved(result: Value, traced: torch.Tensor) -> bool:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, cast
 
 import torch
-from torch._dynamo.utils import counters
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelmill.backend.entry import Backend
@@ -21,6 +20,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
 from kernelmill.core.factory import Factory, user_code
 from kernelmill.inference import finish_packing
+from kernelmill.torch_internals.dynamo import graph_breaks
 
 Call = Callable[[], Any]
 
@@ -77,8 +77,8 @@ def race(factory: Factory, seconds: float, config: CompilerConfig, without_induc
 
     UserCodeError where the model raises in eager.
     """
-    torch._dynamo.reset()
-    backend, before = Backend(config), counters["graph_break"].copy()
+    torch.compiler.reset()
+    backend, before = Backend(config), graph_breaks()
     with torch.no_grad(), collect_reports() as reports:
         with user_code(f"the model of {factory.name} failed"):
             expected, operations = _eager(factory)
@@ -92,7 +92,7 @@ def race(factory: Factory, seconds: float, config: CompilerConfig, without_induc
                 standings.append(Standing(name, without_inductor))
         finish_packing()
         _measure(calls, standings, seconds)
-    breaks = counters["graph_break"] - before
+    breaks = graph_breaks() - before
     refused = [capture.refused for capture in backend.captures if capture.refused]
     return Race(
         standings, operations, len(backend.captures), refused, list(breaks), advice(breaks),

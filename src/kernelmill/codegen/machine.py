@@ -2,23 +2,21 @@
 
 llvmlite's own wrappers hold one lock around every call, so that only one thread compiles at a time.
 LLVM needs no lock as long as each thread has its own context and target machine, so the three long
-calls (parse, verify, emit) go to the same shared library through prototypes of ours.
+calls (parse, verify, emit) go to the same shared library (torch_internals/llvm.py).
 """
 
 from __future__ import annotations
 
-import ctypes
 import threading
 from functools import cache
-from importlib.resources import files
 
 import llvmlite
 import llvmlite.binding as llvm
-from llvmlite.utils import get_library_name
 
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.isa import Isa
-from kernelmill.core.llvm_calls import inside_llvm
+from kernelmill.torch_internals.llvm import unlocked_emit
+from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 OPTIMISATION = 2
 """LLVM's level for instruction selection and scheduling."""
@@ -42,32 +40,15 @@ def llvm_version() -> str:
 
 
 @cache
-def _library() -> ctypes.CDLL:
+def _initialise() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    library = ctypes.CDLL(str(files("llvmlite.binding").joinpath(get_library_name())))
-    pointer, text = ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p)
-    prototypes: dict[str, tuple[object, list[object]]] = {
-        "ContextCreate": (pointer, []),
-        "ContextDispose": (None, [pointer]),
-        "ParseAssembly": (pointer, [pointer, ctypes.c_char_p, text]),
-        "VerifyModule": (ctypes.c_int, [pointer, text]),
-        "DisposeModule": (None, [pointer]),
-        "TargetMachineEmitToMemory": (pointer, [pointer, pointer, ctypes.c_int, text]),
-        "GetBufferStart": (pointer, [pointer]),
-        "GetBufferSize": (ctypes.c_size_t, [pointer]),
-        "DisposeMemoryBuffer": (None, [pointer]),
-        "DisposeString": (None, [ctypes.c_char_p]),
-    }
-    for name, (result, arguments) in prototypes.items():
-        function = getattr(library, f"LLVMPY_{name}")
-        function.restype, function.argtypes = result, arguments
-    return library
 
 
 def _machine(isa: Isa) -> llvm.TargetMachine:
     machine = _threads.machines.get(isa)
     if machine is None:
+        _initialise()
         kind = llvm.Target.from_triple(isa.triple)
         machine = kind.create_target_machine(
             cpu=isa.cpu,
@@ -86,45 +67,18 @@ def emit(text: str, isa: Isa, assembly: bool = False) -> bytes:
     Threads compile at the same time. CodegenError when LLVM refuses the text.
     """
     with inside_llvm():
-        library = _library()
-        # llvmlite has no public name for the pointer that its object holds.
-        machine = ctypes.cast(_machine(isa)._ptr, ctypes.c_void_p)  # pyright: ignore
-        context = library.LLVMPY_ContextCreate()
-        try:
-            module = _parsed(library, context, text)
-            try:
-                return _emitted(library, machine, module, assembly)
-            finally:
-                library.LLVMPY_DisposeModule(module)
-        finally:
-            library.LLVMPY_ContextDispose(context)
+        machine = _machine(isa)
+        unlocked = unlocked_emit.get()
+        if unlocked is not None:
+            return unlocked(text, machine, assembly)
+        return _emitted(text, machine, assembly)
 
 
-def _parsed(library: ctypes.CDLL, context: int, text: str) -> int:
-    message = ctypes.c_char_p()
-    module = library.LLVMPY_ParseAssembly(context, text.encode(), ctypes.byref(message))
-    if not module:
-        raise CodegenError(f"LLVM cannot read the generated module: {_taken(library, message)}")
-    return module
-
-
-def _emitted(library: ctypes.CDLL, machine: object, module: int, assembly: bool) -> bytes:
-    message = ctypes.c_char_p()
-    if library.LLVMPY_VerifyModule(module, ctypes.byref(message)):
-        raise CodegenError(f"LLVM refuses the generated module: {_taken(library, message)}")
-    buffer = library.LLVMPY_TargetMachineEmitToMemory(
-        machine, module, 0 if assembly else 1, ctypes.byref(message)
-    )
-    if not buffer:
-        raise CodegenError(f"LLVM cannot emit the generated module: {_taken(library, message)}")
+def _emitted(text: str, machine: llvm.TargetMachine, assembly: bool) -> bytes:
+    """The same through llvmlite's wrappers."""
     try:
-        start, size = library.LLVMPY_GetBufferStart(buffer), library.LLVMPY_GetBufferSize(buffer)
-        return ctypes.string_at(start, size)
-    finally:
-        library.LLVMPY_DisposeMemoryBuffer(buffer)
-
-
-def _taken(library: ctypes.CDLL, message: ctypes.c_char_p) -> str:
-    text = (message.value or b"").decode(errors="replace").strip()
-    library.LLVMPY_DisposeString(message)
-    return text
+        module = llvm.parse_assembly(text, llvm.create_context())
+        module.verify()
+        return machine.emit_assembly(module).encode() if assembly else machine.emit_object(module)
+    except RuntimeError as error:
+        raise CodegenError(f"LLVM refuses the generated module: {error}") from error

@@ -21,6 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelmill.torch_internals.devices import device_context
+
 NAME = "npu"
 CPU = "cpu"
 
@@ -140,10 +142,8 @@ def _is_on_npu(tensor: Tensor) -> bool:
 
 def _map_settings() -> None:
     """Where torch takes a device that is no argument of a factory."""
-    from torch.utils import _device
-
     torch_names: Any = torch
-    original_autocast, original_context = torch.autocast.__init__, _device.DeviceContext.__init__
+    original_autocast, context_class = torch.autocast.__init__, device_context.get()
     original_default, original_generator = torch.set_default_device, torch.Generator
 
     @wraps(original_autocast)
@@ -151,10 +151,6 @@ def _map_settings() -> None:
         if is_npu(device_type):  # whose default this is
             device_type, dtype = CPU, dtype or torch.float16
         original_autocast(self, device_type, dtype, *args, **kwargs)
-
-    @wraps(original_context)
-    def context(self: Any, device: Any) -> None:
-        original_context(self, CPU if is_npu(device) else device)
 
     @wraps(original_default)
     def set_default_device(device: Any) -> None:
@@ -165,9 +161,20 @@ def _map_settings() -> None:
             return original_generator(CPU if is_npu(device) else device)
 
     torch.autocast.__init__ = autocast
-    _device.DeviceContext.__init__ = context
+    if context_class is not None:
+        _map_context(context_class)
     torch_names.set_default_device, torch_names.Generator = set_default_device, Generator
     torch.serialization.register_package(_BEFORE_OTHERS, lambda storage: None, _restored)
+
+
+def _map_context(kind: Any) -> None:
+    original = kind.__init__
+
+    @wraps(original)
+    def context(self: Any, device: Any) -> None:
+        original(self, CPU if is_npu(device) else device)
+
+    kind.__init__ = context
 
 
 def _restored(storage: Any, location: str) -> Any:
@@ -175,6 +182,9 @@ def _restored(storage: Any, location: str) -> Any:
     return storage if is_npu(location) else None
 
 
+_GENERATOR = torch.Generator  # before another takes its place
+
+
 class _GeneratorType(type(torch.Generator)):
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch._C.Generator)
+        return isinstance(instance, _GENERATOR)

@@ -16,8 +16,8 @@ from kernelmill.compat.devices import NAME, map_devices
 from kernelmill.compat.folders import propose_settings
 from kernelmill.compat.modules import install_modules
 from kernelmill.core.errors import InputError
+from kernelmill.torch_internals.devices import UNNAMED, backend_name
 
-_UNNAMED = "privateuseone"
 _STARTED = os.path.join(os.path.dirname(__file__), "started")
 """Modules that Python finds in processes which multiprocessing starts, and which call `install`."""
 
@@ -29,8 +29,8 @@ def install() -> None:
     It changes torch for the whole process and cannot be undone. To be called before a script
     imports them. InputError where the real torch_npu, or another backend, is there already.
     """
-    taken = torch._C._get_privateuse1_backend_name()
-    if taken != _UNNAMED:
+    taken = backend_name()
+    if taken != UNNAMED:
         raise InputError(
             f"torch has the device {taken!r} of another package already: kernelmill runs scripts "
             "for torch_npu in a process that has not imported it"

@@ -18,6 +18,7 @@ from kernelmill.compat.devices import NAME, is_npu
 from kernelmill.compat.warned import warn_once
 from kernelmill.core import knobs
 from kernelmill.core.errors import InputError
+from kernelmill.torch_internals.devices import can_seed
 
 _current = {"device": 0}
 
@@ -240,7 +241,7 @@ def fill(module: ModuleType) -> None:
         setattr(module, function.__name__, function)
     extra: Any = module
     extra.config = _RuntimeConfig()
-    extra._is_in_bad_fork = lambda: False
+    can_seed(module)
 
 
 def fill_amp(module: ModuleType) -> None:

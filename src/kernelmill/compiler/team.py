@@ -15,6 +15,7 @@ from typing import Any
 
 from kernelmill.core import knobs
 from kernelmill.core.errors import ConfigError, KernelmillError
+from kernelmill.torch_internals.groups import default_store
 
 PATIENCE_SECONDS = 120.0
 """Longest wait for another process. Compiling its share takes seconds."""
@@ -88,8 +89,11 @@ def team() -> Team | None:
         )
     if world == 0 or size == 1 or _lost[0]:
         return None
-    from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+    from torch.distributed.distributed_c10d import PrefixStore
 
+    get_store = default_store.get()
+    if get_store is None:
+        return None
     machine, place = divmod(rank, size)
     prefix = f"kernelmill/static/{machine}/{next(_meetings)}"
-    return Team(place, size, PrefixStore(prefix, _get_default_store()))
+    return Team(place, size, PrefixStore(prefix, get_store()))

@@ -89,6 +89,10 @@ def _key(text: str) -> bytes:
     return text.encode(errors="surrogateescape")
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
 def _folders(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(os.pathsep) if part)
 
@@ -228,6 +232,16 @@ PERF_MAP = Knob(
     "1: write the names of kernels to /tmp/perf-PID.map, where `perf` looks for them.",
     "With `perf record`, in a test run: see [explain](explain.md#perf).",
 )
+WITHOUT_INTERNALS = Knob(
+    "KERNELMILL_WITHOUT_INTERNALS",
+    _names,
+    (),
+    "names of private parts, separated by commas; `kernelmill.torch_internals.state()` lists them",
+    "they are used where they are as expected",
+    "Private parts of torch and others not to use, as if this version did not have them.",
+    "When you work on kernelmill, or to see whether one of them is at fault. Calls and compiles "
+    "take the slower way, with the same results.",
+)
 RANK = Knob(
     "RANK",
     _count,
@@ -282,6 +296,7 @@ KNOBS: tuple[_Any, ...] = (
     DEBUG,
     STRICT,
     PERF_MAP,
+    WITHOUT_INTERNALS,
     RANK,
     LOCAL_WORLD_SIZE,
     TORCHAIR_CACHE_HOME,

@@ -42,6 +42,7 @@ ROOMS = (
     "static_kernels",
     "store",
     "superkernel",
+    "torch_internals",
 )
 """The components that KERNELMILL_LOGS may name, besides "all"."""
 

@@ -7,18 +7,16 @@ decomposition of those draws other numbers than eager.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import core_aten_decompositions, get_decompositions
-from torch._decomp import decompositions as torch_decompositions
-from torch._prims_common import suggest_memory_format
 
 import kernelmill.frontend.aten as _translators
 from kernelmill.frontend.registry import translator_of
+from kernelmill.torch_internals.decompositions import max_unpool2d, torch_table
 
 _TRANSLATORS = _translators  # imported for what it registers
 _aten = torch.ops.aten
@@ -51,22 +49,14 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
     return _aten.index.Tensor(x.reshape(-1), [index])
 
 
-def _max_unpool2d(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
-    """Torch's own, whose result is row-major, in the memory format that eager gives it."""
-    result = torch_decompositions.max_unpool2d(x, indices, list(output_size))
-    return result.contiguous(memory_format=suggest_memory_format(x))
-
-
-_CORRECTED: dict[Any, Callable[..., Any]] = {
-    _aten.take.default: _take,
-    _aten.max_unpool2d.default: _max_unpool2d,
-}
-
-
 @cache
 def decomposition_table() -> dict[Any, Callable[..., Any]]:
     """Operator overload -> its decomposition. Treat it as read-only."""
-    table = {**core_aten_decompositions(), **get_decompositions(_BEYOND_CORE), **_CORRECTED}
+    table = {**torch_table(_BEYOND_CORE), _aten.take.default: _take}
+    unpool = max_unpool2d()
+    table.pop(_aten.max_unpool2d.default, None)
+    if unpool is not None:
+        table[_aten.max_unpool2d.default] = unpool
     return {
         operator: decompose
         for operator, decompose in table.items()

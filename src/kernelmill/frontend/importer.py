@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._python_dispatch import _disable_current_modes
 
 from kernelmill.config.super_kernel_marks import Mark, mark_of
 from kernelmill.core.dim import as_sym
@@ -27,6 +26,8 @@ from kernelmill.frontend.results import ResultImporter
 from kernelmill.frontend.waits import WAIT, Waits
 from kernelmill.graph.ir import Graph, Input, TensorType, Value
 from kernelmill.graph.typing import TypingError
+from kernelmill.torch_internals.dispatch import outside_modes
+from kernelmill.torch_internals.operators import OpOverload, overload_named
 
 __all__ = ["ImportedGraph", "import_fx"]
 
@@ -60,8 +61,8 @@ def import_fx(
     becomes an `aten` node instead.
     """
     # AOTAutograd calls compilers under its fake mode, where a constant's contents cannot be read.
-    with _disable_current_modes():
-        return _Importer(gm, name, saved_from).run(input_roles, input_names)
+    importer = _Importer(gm, name, saved_from)
+    return outside_modes(lambda: importer.run(input_roles, input_names))
 
 
 class _Importer:
@@ -146,7 +147,7 @@ class _Importer:
             made = self.builder.input(name, kind.dtype, kind.shape, kind.strides, role)
             self.context.env[node] = made
         elif isinstance(value, (torch.SymInt, int)) and not isinstance(value, bool):
-            if isinstance(value, torch.SymInt) and isinstance(value.node._hint, torch.SymInt):
+            if isinstance(value, torch.SymInt) and isinstance(value.node.hint, torch.SymInt):
                 raise UnsupportedError(f"argument {name} is the ragged size of a nested tensor")
             dim = self.context.env[node] = self.context.symbols.dim(value)
             symbol = as_sym(dim)
@@ -224,7 +225,7 @@ class _Importer:
         traced = node.meta.get("val")
         if isinstance(traced, (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._number(traced)
-        if not isinstance(target, torch._ops.OpOverload):
+        if not isinstance(target, OpOverload):
             raise UnsupportedError(f"the operator {getattr(target, '__name__', target)}")
         return self.operators.run(node)
 
@@ -296,18 +297,22 @@ class _Importer:
         """A check whose outcome tracing has already built on."""
 
 
+_BY_NAME = {
+    "aten._local_scalar_dense.default": _Importer._item,
+    "aten._assert_scalar.default": _Importer._assert,
+    "higher_order.with_effects": _Importer._effect,
+    "prims._make_token.default": _Importer._nothing,
+    "prims._sink_tokens.default": _Importer._nothing,
+    "aten.sym_constrain_range.default": _Importer._checked_in_tracing,
+    "aten.sym_constrain_range_for_size.default": _Importer._checked_in_tracing,
+    "aten._assert_tensor_metadata.default": _Importer._checked_in_tracing,
+}
 _SPECIAL: dict[Any, Any] = {
     _aten.copy_.default: _Importer._update,
     WAIT: _Importer._wait,
-    _aten._local_scalar_dense.default: _Importer._item,
-    _aten._assert_scalar.default: _Importer._assert,
-    torch.ops.higher_order.with_effects: _Importer._effect,
-    torch.ops.prims._make_token.default: _Importer._nothing,
-    torch.ops.prims._sink_tokens.default: _Importer._nothing,
-    _aten.sym_constrain_range.default: _Importer._checked_in_tracing,
-    _aten.sym_constrain_range_for_size.default: _Importer._checked_in_tracing,
-    _aten._assert_tensor_metadata.default: _Importer._checked_in_tracing,
+    **{overload_named(name): method for name, method in _BY_NAME.items()},
 }
+_SPECIAL.pop(None, None)  # for names that this torch does not have
 
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')

@@ -21,12 +21,13 @@ from kernelmill.frontend.registry import NotTranslated, translator_of
 from kernelmill.frontend.tensors import dense_strides, overlaps
 from kernelmill.graph.ir import TensorType, Value
 from kernelmill.graph.typing import TypingError
+from kernelmill.torch_internals.operators import packets_named, schema_of
 
 _TRANSLATORS = _translators  # imported for what it registers
 _log = get_logger("frontend")
 _aten = torch.ops.aten
-_BATCH_NORMS = (_aten._batch_norm_with_update_functional,)
-_EMBEDDING_BAGS = (_aten._embedding_bag, _aten._embedding_bag_forward_only)
+_BATCH_NORMS = packets_named("aten._batch_norm_with_update_functional")
+_EMBEDDING_BAGS = packets_named("aten._embedding_bag", "aten._embedding_bag_forward_only")
 _UNIQUES = (_aten.unique_dim, _aten.unique_consecutive)
 _INTO_VIEWS = (
     _aten.select_scatter, _aten.slice_scatter, _aten.diagonal_scatter
@@ -148,7 +149,7 @@ class OperatorImporter:
         calls stay in program order as it is."""
         target: Any
         _, target, *args = node.args
-        traced = node.meta["val"][1:] if target._schema.returns else ()
+        traced = node.meta["val"][1:] if schema_of(target).returns else ()
         kinds = self._kinds(traced, target)
         return [None, *self._call(target, args, node.kwargs, traced, kinds, "an effect")]
 
@@ -162,10 +163,11 @@ class OperatorImporter:
         reason: str,
         binds: Sequence[tuple[str, int, int]] = (),
     ) -> list[Value | None]:
-        if target._schema.is_mutable:
+        schema = schema_of(target)
+        if schema.is_mutable:
             raise UnsupportedError(f"{target} writes into its arguments")
         _log.debug("%s runs as ATen (%s) at %s", target, reason, self.builder.origin)
-        owned = any(arg.alias_info is not None for arg in target._schema.arguments)
+        owned = any(arg.alias_info is not None for arg in schema.arguments)
         args = [self._aten_argument(arg, owned) for arg in arguments]
         kwargs = {name: self._aten_argument(arg, owned) for name, arg in keywords.items()}
         values = emit_aten(self.builder, aten_name(target), args, kwargs, kinds, binds, reason)

@@ -12,9 +12,10 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch._decomp.decompositions as torch_decompositions
 from torch import Tensor, fx
-from torch._decomp import decomposition_table as torch_decomposition_table
+
+from kernelmill.torch_internals.decompositions import recurrent
+from kernelmill.torch_internals.dispatch import any_autocast
 
 MOST_STEPS = 32
 """So many steps of time, over all layers and directions, are taken apart: each makes kernels."""
@@ -82,15 +83,17 @@ def _settle(node: fx.Node) -> str | None:
     name, args = _LAYERS[node.target], node.args
     if len(args) != 9 or not isinstance(args[3], bool):
         return "of a packed sequence"
-    if torch._C._is_any_autocast_enabled():
+    if any_autocast():
         return "under autocast"
     input: Any = args[0]
     drops, few = _drops(args), _are_few(input.meta["example_value"], args)
     if any(result.requires_grad for result in _results(node)):
         # Torch's own decomposition forgets the dropout between layers.
+        if not recurrent.works:
+            return "in training, which this version of torch takes apart otherwise"
         if drops or not few:
             return "in training, with dropout between layers" if drops else "in training, too long"
-    elif drops or not few:
+    elif drops or not few or not recurrent.works:
         node.target = _WHOLE[name]
         return None
     if name == "lstm":
@@ -119,11 +122,12 @@ def recurrent_decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _inferred(name: str, *args: Any) -> Any:
-    if _drops(args) or not _are_few(args[0], args):
+    parts = recurrent.get()
+    if _drops(args) or not _are_few(args[0], args) or parts is None:
         return _WHOLE[name](*args)
     if name == "lstm":
         return _lstm_by_steps(*args)
-    return torch_decomposition_table[getattr(torch.ops.aten, name).input](*args)
+    return parts.table[getattr(torch.ops.aten, name).input](*args)
 
 
 def _results(node: fx.Node) -> Sequence[Tensor]:
@@ -135,12 +139,11 @@ def _lstm_by_steps(
     num_layers: int, dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> _Sizes:  # fmt: skip
     """torch's decomposition, which would rather call one operator that packs weights each time."""
-    parts: Any = torch_decompositions
-    by_steps: Callable[..., Any] = parts.one_layer_lstm
+    parts = recurrent.require()
     gathered = parts.gather_params(params, has_biases, hx[0].shape[2] != hx[1].shape[2])
-    output, finals = parts._rnn_helper(
+    output, finals = parts.run_layers(
         input, list(zip(*hx, strict=True)), gathered, has_biases, num_layers, 0.0, False,
-        bidirectional, batch_first, by_steps,
+        bidirectional, batch_first, parts.one_layer_lstm,
     )  # fmt: skip
     hidden, cells = zip(*finals, strict=True)
     return output, torch.stack(hidden, 0), torch.stack(cells, 0)

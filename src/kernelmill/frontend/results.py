@@ -188,7 +188,7 @@ def _is_expanded(shape: Dims, strides: Dims) -> bool:
 
 
 def _storage(node: fx.Node) -> Any:
-    return node.meta["val"].untyped_storage()._cdata
+    return node.meta["val"].untyped_storage()
 
 
 def _shared_storages(nodes: Sequence[fx.Node]) -> set[Any]:

@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import sympy
-from torch.utils._sympy import functions as sf
 
 from kernelmill.core.dtype import BOOL, F64, I64
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.graph.ir import Value
+from kernelmill.torch_internals.sizes import functions
 
+sf: Any = functions()
 _SQRT = "OpaqueUnaryFn_sqrt"
 
 

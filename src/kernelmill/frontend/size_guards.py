@@ -14,12 +14,12 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch.utils import _pytree as pytree
-from torch.utils._sympy import functions as sf
 
 from kernelmill.core.dim import Dim, Expr, Op, evaluate, maximum, symbols
 from kernelmill.core.equations import Pair
+from kernelmill.torch_internals.sizes import functions
 
+sf: Any = functions()
 DIVISIONS = (sf.FloorDiv, sf.CeilDiv, sf.Mod, sf.PythonMod, sf.ModularIndexing)
 """torch's functions of integers whose arguments after the first are divisors."""
 
@@ -113,10 +113,17 @@ _FUNCTIONS: dict[str, Any] = {
 }
 
 
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        parts: Any = value
+        return [leaf for part in parts for leaf in _leaves(part)]
+    return [value]
+
+
 def _sizes(node: fx.Node) -> list[torch.SymInt]:
     """The symbolic integers of what a node gives: sizes, strides, numbers."""
     found: list[Any] = []
-    for value in pytree.tree_leaves(node.meta.get("val")):
+    for value in _leaves(node.meta.get("val")):
         strided = isinstance(value, torch.Tensor) and value.layout == torch.strided
         found += (*value.shape, *value.stride()) if strided else (value,)
     return [size for size in found if isinstance(size, torch.SymInt)]

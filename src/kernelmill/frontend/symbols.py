@@ -9,9 +9,6 @@ from typing import Any
 
 import sympy
 import torch
-from torch.utils._sympy import functions as sf
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.symbol import SymT, symbol_is_type
 
 from kernelmill.core.dim import (
     Dim,
@@ -28,7 +25,9 @@ from kernelmill.core.dim import (
 from kernelmill.core.equations import Equations, Pair
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.size_guards import DIVISIONS, SizeGuards
+from kernelmill.torch_internals.sizes import functions, refuse, size_functions
 
+sf: Any = functions()
 _NO_BOUND = 2**62  # torch writes "no upper bound" as int_oo or as a number about 2**63
 
 
@@ -104,6 +103,8 @@ class SymbolTable:
     def _convert(self, expr: Any, shape_env: Any) -> Dim:
         if expr.is_Integer:
             return int(expr)
+        if not size_functions.works:
+            refuse()
         if expr.is_Symbol:
             low, high = _range(expr, shape_env)
             return sym(str(expr), low, high)
@@ -164,11 +165,11 @@ def _range(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
     found = shape_env.var_to_range.get(symbol)
     if found is None:
         return 0, None
-    low = -_NO_BOUND if found.lower in (-int_oo, -sympy.oo) else int(found.lower)
-    if symbol_is_type(symbol, SymT.UNBACKED_INT):
+    low = -_NO_BOUND if found.lower in (-sf.int_oo, -sympy.oo) else int(found.lower)
+    if sf.is_unbacked(symbol):
         # torch takes the most elements a result can have from one operand, where others broadcast.
         return low, None
-    high = None if found.upper in (int_oo, sympy.oo) else int(found.upper)
+    high = None if found.upper in (sf.int_oo, sympy.oo) else int(found.upper)
     return low, None if high is not None and high >= _NO_BOUND else high
 
 

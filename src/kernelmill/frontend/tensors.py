@@ -7,19 +7,19 @@ from math import prod
 
 import numpy as np
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from kernelmill.core.dim import Dim
 from kernelmill.core.dtype import from_torch
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import SymbolTable
 from kernelmill.graph.ir import TensorType, row_major
+from kernelmill.torch_internals.tracing import is_traced
 
 
 def carried_type(tensor: torch.Tensor, symbols: SymbolTable, what: str) -> TensorType:
     """The type of a traced tensor. Raises UnsupportedError for one that no program can hold:
     sparse, quantised, nested, a subclass, or on another device than the CPU."""
-    if type(tensor) not in (FakeTensor, torch.Tensor, torch.nn.Parameter):
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) and not is_traced(tensor):
         raise UnsupportedError(f"{what} is a {type(tensor).__name__}")
     if tensor.layout != torch.strided or tensor.is_quantized:
         raise UnsupportedError(f"{what} has the layout {tensor.layout}, not strided")

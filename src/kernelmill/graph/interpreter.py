@@ -61,7 +61,7 @@ def run_values(
 
 
 def _result(
-    result: Result, values: Mapping[Value, Tensor], sizes: Sizes, taken: set[int]
+    result: Result, values: Mapping[Value, Tensor], sizes: Sizes, taken: set[torch.UntypedStorage]
 ) -> Tensor | int | None:
     """The result, copied where a view of the interpreter's own making lies in memory that an input
     or an earlier result has."""
@@ -76,8 +76,8 @@ def _result(
     return tensor
 
 
-def _storage(tensor: Tensor) -> int:
-    return tensor.untyped_storage()._cdata
+def _storage(tensor: Tensor) -> torch.UntypedStorage:
+    return tensor.untyped_storage()  # one object, as long as there is a tensor over it
 
 
 # ---- inputs ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from kernelmill.graph.ir import Value
+from kernelmill.torch_internals.operators import OpOverload, schema_of
 
 
 def memory_of(value: Value) -> Value:
@@ -30,5 +31,6 @@ def gives_views(target: str) -> bool:
     found: Any = torch.ops
     for part in target.split("."):
         found = getattr(found, part, None)
-    schema = getattr(found, "_schema", None)
-    return schema is not None and any(r.alias_info is not None for r in schema.returns)
+    if not isinstance(found, OpOverload):
+        return False
+    return any(r.alias_info is not None for r in schema_of(found).returns)

@@ -38,6 +38,7 @@ from kernelmill.runtime.packed_files import PackedFiles
 from kernelmill.runtime.quick import REFUSED
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
 from kernelmill.store.store import Store, open_store
+from kernelmill.torch_internals.inventory import counters
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -296,8 +297,9 @@ class CachedMethod:
     def report(self) -> dict[str, int]:
         """Counters of all programs of this process so far, added up: `calls`, `repacks` and others;
         `streamed` calls packed weights as they came to them, and `packing` parts are still to be
-        packed for good."""
-        found: Counter[str] = Counter()
+        packed for good. `without_...` names a private part of torch, or of another package, that
+        is not as expected and that calls do without."""
+        found: Counter[str] = Counter(counters())
         for bound in self._bound:
             found.update(bound.report())
         return dict(found)

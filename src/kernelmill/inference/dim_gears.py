@@ -28,8 +28,8 @@ def set_dim_gears(
     compiler (0 and 1, the number of combinations) is checked at the first call.
     """
     import torch
-    from torch._dynamo import mark_dynamic
-    from torch._dynamo.decorators import mark_unbacked
+
+    from kernelmill.torch_internals.dynamo import marks
 
     if not isinstance(tensor, torch.Tensor):  # type: ignore[reportUnnecessaryIsInstance]
         raise GearTypeError(f"gears are set on tensors, not on {type(tensor).__name__}")
@@ -46,7 +46,10 @@ def set_dim_gears(
             f"cannot be changed to {_shown(gears)}: use another tensor, as tensor.clone()"
         )
     # With 0 or 1 among the sizes nothing may be concluded from the size at the first call.
-    mark = mark_unbacked if gears.smallest < 2 else mark_dynamic
+    functions = marks.get()
+    if functions is None:
+        return
+    mark = functions.unbacked if gears.smallest < 2 else functions.dynamic
     for dim, _ in gears.dims:
         mark(tensor, dim)
     setattr(tensor, ATTRIBUTE, gears)

@@ -27,7 +27,9 @@ def record_shapes(model: nn.Module, path: str | PathLike[str]) -> Generator[None
     """
     import torch
 
-    inner: Any = getattr(model, "_orig_mod", model)
+    from kernelmill.torch_internals.modules import original_module
+
+    inner: Any = original_module(model)
     signature = inspect.signature(inner.forward)
 
     def write(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -143,13 +143,13 @@ def explain(
     `call.error`. torch's random numbers go on as if only the first two calls had been made.
     """
     import torch
-    from torch._dynamo.utils import counters
 
     from kernelmill.compiler import collect_reports
     from kernelmill.compiler.linking import collect_linked
+    from kernelmill.torch_internals.dynamo import graph_breaks
 
     backend = Backend(compiler_config)
-    before = counters["graph_break"].copy()
+    before = graph_breaks()
     with collect_reports() as reports, collect_linked() as linked:
         compiled = torch.compile(model, backend=backend, dynamic=dynamic)
         start = time.perf_counter()
@@ -157,7 +157,7 @@ def explain(
         middle = time.perf_counter()
         compiled(*args, **kwargs)
         end = time.perf_counter()
-    breaks = counters["graph_break"] - before
+    breaks = graph_breaks() - before
     explanation = Explanation(
         tuple(backend.captures),
         tuple(reports),
@@ -188,8 +188,9 @@ class _Calls:
 
     def eager(self) -> object:
         """A call of what was given, or of what that was compiled from."""
-        model = getattr(self.model, "_orig_mod", self.model)
-        return model(*self.args, **self.kwargs)
+        from kernelmill.torch_internals.modules import original_module
+
+        return original_module(self.model)(*self.args, **self.kwargs)
 
 
 def _with_facts(

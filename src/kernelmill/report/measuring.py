@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
-from torch.utils import _pytree as pytree
 
 from kernelmill.compiler.linking import Linked
 from kernelmill.plan.ir import TensorInput
@@ -21,6 +20,7 @@ from kernelmill.report.gather import program_facts
 from kernelmill.report.reasons import reasons_of
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.recorder import Recorder, Span
+from kernelmill.torch_internals.export import leaves_of
 
 MOST_ROUNDS = 25
 LEAST_ROUNDS = 3
@@ -70,7 +70,7 @@ def _enlarged(facts: ProgramFacts, given: Any) -> ProgramFacts:
     """With the part of the arguments that is padding, where the program is one of several gears."""
     if not facts.gear:
         return facts
-    leaves = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
+    leaves = [leaf for leaf in leaves_of(given) if isinstance(leaf, torch.Tensor)]
     elements = sum(leaf.numel() for leaf in leaves)
     return replace(facts, padded=max(0.0, 1 - elements / max(1, facts.argument_elements)))
 
@@ -129,7 +129,7 @@ def preserved(model: object, tensors: Any, programs: Sequence[Program]) -> Gener
         for entry in program.plan.inputs
     ):
         owned = list(model.buffers()) if isinstance(model, torch.nn.Module) else []
-        held = [*owned, *pytree.tree_leaves(tensors)]
+        held = [*owned, *leaves_of(tensors)]
         kept = [(each, each.detach().clone()) for each in held if _is_plain(each)]
     state = torch.get_rng_state()
     try:

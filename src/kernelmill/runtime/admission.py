@@ -16,6 +16,7 @@ from kernelmill.core.dtype import from_torch, to_torch
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import TensorInput
 from kernelmill.runtime.allocation import empty_strided
+from kernelmill.torch_internals.dispatch import plain_memory
 
 PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 """Classes whose instances are nothing but their memory."""
@@ -93,8 +94,10 @@ def _plain(entry: TensorInput, number: int, argument: torch.Tensor) -> torch.Ten
     base: Any = torch.Tensor
     if kind.__torch_dispatch__ is not base.__torch_dispatch__:
         _refuse(entry, number, "a plain torch.Tensor", f"its subclass {kind.__name__}")
-    with torch._C.DisableTorchFunctionSubclass():
-        return argument.detach().as_subclass(torch.Tensor)
+    plain = plain_memory(argument)
+    if plain is None:
+        _refuse(entry, number, "a plain torch.Tensor", f"its subclass {kind.__name__}")
+    return plain
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:

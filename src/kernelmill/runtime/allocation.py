@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import torch
 
-Allocate = Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]
-Alias = Callable[[torch.Tensor, Sequence[int], Sequence[int], int], torch.Tensor]
+from kernelmill.torch_internals import tensors
+from kernelmill.torch_internals.tensors import Alias, Allocate, direct_allocation
+
+_direct = direct_allocation.get()
 
 
-def _allocator() -> Allocate:
-    # The quick one knows no dispatcher: no mode or default device of the user's can get at it.
-    # Part of torch's extension module: importing it does not import torch._dynamo.
-    guards: Any = sys.modules.get("torch._C._dynamo.guards")
-    quick = getattr(guards, "_empty_strided_cpu", None)
-    if quick is not None:
-        return quick
-
-    def plain(shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-
-    return plain
+def _by_dispatcher(
+    shape: Sequence[int], strides: Sequence[int], dtype: torch.dtype
+) -> torch.Tensor:
+    return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
 
 
-empty_strided: Allocate = _allocator()
+empty_strided: Allocate = _direct or _by_dispatcher
 """A new CPU tensor of this shape and strides (in elements), 64-byte aligned, not filled."""
 
-is_direct = empty_strided.__name__ == "_empty_strided_cpu"
+is_direct = _direct is not None
 """Whether no mode or default device of the user's can get at `empty_strided`."""
 
-alias: Alias | None = getattr(
-    sys.modules.get("torch._C._dynamo.guards"), "_reinterpret_tensor", None
-)
+alias: Alias | None = tensors.alias.get()
 """A tensor over another one's memory, so many elements behind its beginning, without a trace; None
 where this torch has no such thing."""
 

@@ -18,6 +18,7 @@ from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.sizes import Output, Sizes
+from kernelmill.torch_internals.operators import OpOverload
 
 _TARGET = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
 
@@ -49,8 +50,8 @@ def find_operator(target: str) -> Callable[..., object]:
         raise KernelmillError(f"ATen step {target!r} does not name an operator overload")
     namespace, name, overload = target.split(".")
     packet = getattr(getattr(torch.ops, namespace), name, None)
-    found = getattr(packet, overload, None)
-    if not isinstance(found, torch._ops.OpOverload):
+    found: Any = getattr(packet, overload, None)
+    if not isinstance(found, OpOverload):
         raise KernelmillError(
             f"this torch ({torch.__version__}) has no operator {target}: compile the model again"
         )

@@ -68,7 +68,7 @@ def _record(keep: list[Any], cell: Cell, places: Mapping[int, int]) -> CellRecor
         data=state.data,
         version=state.version or 0,
         versioned=cell.way is not Way.UNREAD and state.version is not None,
-        inference=state.version is None,
+        inference=state.inference,
         rank=len(state.layout) // 2,
         dtype=state.dtype,
         layout=ctypes.addressof(layout),

@@ -26,6 +26,7 @@ from kernelmill.runtime.contents import (
     way_for,
 )  # fmt: skip
 from kernelmill.runtime.write_watch import Span, Watch, write_watch
+from kernelmill.torch_internals.tensors import handle_of, version_of
 
 Gone = Callable[[object], None]
 """Is called when a storage has died."""
@@ -33,11 +34,13 @@ Gone = Callable[[object], None]
 
 @dataclass(frozen=True)
 class CellState:
-    """What a parameter was like when it was bound. `version` is None where torch counts none."""
+    """What a parameter was like when it was bound. `version` is None where torch counts none, or
+    does not say."""
 
     impl: int
     data: int
     version: int | None
+    inference: bool
     dtype: int
     layout: tuple[int, ...]
     contents: Contents | None
@@ -83,6 +86,7 @@ class Cells:
         packed: Collection[int],
         admit: Callable[[int, object], torch.Tensor],
     ) -> None:
+        handle_of.require()  # now, and not when the first weight is bound
         self._arguments, self._packed, self._admit = arguments, packed, admit
         self.check: CheckWeights = "auto"
         self.copies = 0
@@ -168,19 +172,19 @@ def read_state(tensor: torch.Tensor, way: Way, watch: Watch | None) -> CellState
     """The state of a parameter now."""
     layout = (*tensor.shape, *tensor.stride())
     return CellState(
-        tensor._cdata, tensor.data_ptr(), version_of(tensor), scalar_type(tensor), layout,
-        read_contents(tensor, way, watch),
+        handle_of.require()(tensor), tensor.data_ptr(), _version(tensor), tensor.is_inference(),
+        scalar_type(tensor), layout, read_contents(tensor, way, watch),
     )  # fmt: skip
 
 
-def version_of(tensor: torch.Tensor) -> int | None:
-    """How often torch has seen it written; None for an inference tensor."""
-    return None if tensor.is_inference() else tensor._version
+def _version(tensor: torch.Tensor) -> int | None:
+    count = version_of.get()
+    return None if count is None or tensor.is_inference() else count(tensor)
 
 
 def scalar_type(tensor: torch.Tensor) -> int:
     """The number that torch's C shims give for the dtype."""
-    handle, number = ctypes.c_void_p(tensor._cdata), ctypes.c_int32()
+    handle, number = ctypes.c_void_p(handle_of.require()(tensor)), ctypes.c_int32()
     linker.torch_library().aoti_torch_get_dtype(ctypes.byref(handle), ctypes.byref(number))
     return number.value
 

@@ -18,6 +18,7 @@ from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.samples import NOTHING, Sample, pieces_at, span_of, take_sample
 from kernelmill.runtime.write_watch import Span, Watch, write_watch
+from kernelmill.torch_internals.tensors import version_of
 
 WHOLE_BYTES = 16 << 10
 """Up to here comparing everything is not dearer than asking the system."""
@@ -62,7 +63,8 @@ def way_for(tensor: torch.Tensor, check: CheckWeights, watch: Watch | None) -> W
     if watch is not None:
         return Way.SHARED if tensor.untyped_storage().is_shared() else Way.PAGES
     odd = check == "auto" and write_watch().allowed  # where it is not, no memory can be watched
-    return Way.DIGEST if odd or tensor.is_inference() else Way.PIECES
+    unseen = tensor.is_inference() or not version_of.works  # what torch counts no writes to
+    return Way.DIGEST if odd or unseen else Way.PIECES
 
 
 def read_contents(tensor: torch.Tensor, way: Way, watch: Watch | None) -> Contents | None:

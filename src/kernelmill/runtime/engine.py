@@ -24,6 +24,7 @@ from kernelmill.runtime.packing import Binding, Packs, Parameters
 from kernelmill.runtime.sizes import Output, Sizes, for_prepare, output_of, work_out
 from kernelmill.runtime.straight import Straight, straightened
 from kernelmill.runtime.tables import NativeTables
+from kernelmill.torch_internals.dispatch import version_counter
 
 RELEASE_GIL_NS = 20_000
 """Programs with more work than this let other Python threads run during their launches."""
@@ -72,6 +73,7 @@ class Engine:
         self.pool = pool or FramePool()
         self.free, self.new_frame = self.pool.free, self.pool.new
         self.copies = 0
+        self._increment = version_counter()
         self.updated = tuple(
             i for i, e in enumerate(plan.inputs) if isinstance(e, TensorInput) and e.updated
         )
@@ -152,7 +154,7 @@ class Engine:
 
     def update_versions(self, arguments: Sequence[Any]) -> None:
         """Tell torch that updated arguments change. RuntimeError when one is no tensor."""
-        torch._C._increment_version([arguments[i] for i in self.updated])
+        self._increment([arguments[i] for i in self.updated])
 
     def output(self, buffer: int, sizes: Sizes) -> Output:
         """What the tensor of a buffer looks like now."""

@@ -18,9 +18,9 @@ import tvm_ffi
 
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.llvm_calls import inside_llvm
 from kernelmill.runtime import linker
 from kernelmill.runtime.layout import Changes
+from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _FOR_QUICK = (

@@ -21,8 +21,8 @@ import torch
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.llvm_calls import inside_llvm
 from kernelmill.runtime.placing import place
+from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 
 class LinkedObject:

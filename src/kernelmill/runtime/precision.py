@@ -7,7 +7,7 @@ What decides is oneDNN's setting for matmul: `torch.set_float32_matmul_precision
 
 from __future__ import annotations
 
-import torch
+from kernelmill.torch_internals.dispatch import float32_precision
 
 EXACT = 6
 _PRODUCTS = {"tf32": 3, "bf16": 1}
@@ -16,5 +16,4 @@ _PRODUCTS = {"tf32": 3, "bf16": 1}
 def allowed_products() -> int:
     """How many products of bf16 may take the place of one of f32: `EXACT` for "highest", 3 for
     "high" (two bf16 for each number), 1 for "medium"."""
-    setting: str = torch._C._get_fp32_precision_getter("mkldnn", "matmul")
-    return _PRODUCTS.get(setting, EXACT)
+    return _PRODUCTS.get(float32_precision("matmul"), EXACT)

@@ -20,12 +20,12 @@ from functools import cache
 from typing import Any
 
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.llvm_calls import inside_llvm
 from kernelmill.plan.ir import Launch
 from kernelmill.plan.supers import sub_launches
 from kernelmill.runtime import linker
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.layout import pointer, word
+from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 _SLOTS = 128
 """Probes of one piece of machine code."""

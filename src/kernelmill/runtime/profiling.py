@@ -2,27 +2,20 @@
 
 Nothing looks for a profiler during calls. When one starts, probes (probes.py) are put before the
 kernels of all programs, and they are taken away when it stops. That a profiler starts and stops is
-found out in torch.autograd.profiler, whose two functions for it are called around every session;
-with a torch that has none of them kernels have no ranges.
+found out by torch_internals/profiler.py; with a torch that does not tell kernels have no ranges.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import weakref
-from collections.abc import Callable
-from typing import Any
-
-import torch.autograd.profiler as torch_profiler
 
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.errors import CodegenError
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.probes import Kind, Probes, available, sites_of
-
-_START, _STOP = "_run_on_profiler_start", "_run_on_profiler_stop"
+from kernelmill.torch_internals.profiler import listen
 
 _log = get_logger("runtime")
 _lock = RenewedLock()
@@ -49,22 +42,10 @@ def show(engine: Engine) -> None:
 
 
 def _listen() -> None:
-    start, stop = (getattr(torch_profiler, name, None) for name in (_START, _STOP))
-    if not (callable(start) and callable(stop) and available(Kind.PROFILE)):
-        _log.info("this torch does not tell when its profiler starts: kernels have no ranges in it")
+    if not available(Kind.PROFILE):
+        _log.info("this torch has no ranges for its profiler: kernels are not shown in it")
         return
-    setattr(torch_profiler, _START, _before(start, _started))
-    setattr(torch_profiler, _STOP, _before(stop, _stopped))
-    _State.running = bool(getattr(torch_profiler, "_is_profiler_enabled", False))
-
-
-def _before(function: Callable[..., Any], tell: Callable[[], None]) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def told(*args: Any, **kwargs: Any) -> Any:
-        tell()
-        return function(*args, **kwargs)
-
-    return told
+    _State.running = bool(listen(_started, _stopped))
 
 
 def _started() -> None:

@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
-import torch
-
 from kernelmill.plan.ir import Launch, TensorResult
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.executor import executor
@@ -43,6 +41,7 @@ from kernelmill.runtime.object_layout import (
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.straight import straightened
+from kernelmill.torch_internals.dispatch import version_counter
 
 REFUSED: Any = object()
 """What a quick call gives when something is not as it expects: nothing has been done then."""
@@ -274,7 +273,7 @@ class QuickCall:
         quick, launch, free = executor().quick, engine.entry_launch, engine.free
         address = self.address
         count, held_count = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
-        pick = _updated(self._program)
+        pick, increment = _updated(self._program), version_counter()
 
         def call(values: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
             try:
@@ -290,7 +289,7 @@ class QuickCall:
                 code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
                 if not code:
                     if pick is not None:
-                        _increment_version(pick(held))
+                        increment(pick(held))
                     code = launch(frame.address, 0, count)
             finally:
                 free.append(frame)
@@ -321,9 +320,6 @@ class QuickCall:
             return REFUSED
         engine.copies += len(straight.askew)
         return call(straight.arguments, values)
-
-
-_increment_version: Any = torch._C._increment_version
 
 
 def _updated(program: Program) -> Callable[[Sequence[Any]], Any] | None:

@@ -8,7 +8,7 @@ array or saved variable over it holds one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,6 +16,7 @@ import torch
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.runtime import large_pages
 from kernelmill.runtime.allocation import Alias, alias, elements_of, empty_strided
+from kernelmill.torch_internals.tensors import storage_users
 
 LARGE_BYTES = 1 << 20
 """Results from this size on are worth the look whether there is memory for them."""
@@ -32,13 +33,13 @@ class _Piece:
     base: torch.Tensor
     storage: torch.UntypedStorage
     bytes: int
+    users: Callable[[torch.UntypedStorage], int]
     alone: tuple[int, int, int] = (0, 0, 0)
 
     def state(self) -> tuple[int, int, int]:
         """References to the storage from tensors and from Python, and where its memory is: what
         moved or was resized is another piece."""
-        tensors = torch._C._storage_Use_Count(self.storage._cdata)
-        return tensors, sys.getrefcount(self.storage), self.storage.data_ptr()
+        return self.users(self.storage), sys.getrefcount(self.storage), self.storage.data_ptr()
 
 
 class ResultMemory:
@@ -46,6 +47,7 @@ class ResultMemory:
 
     def __init__(self, alias: Alias, limit: int = KEPT_BYTES) -> None:
         self._alias = alias
+        self._users = storage_users.require()
         self._limit = limit
         self._pieces: list[_Piece] = []
         self._busy = RenewedLock()
@@ -79,12 +81,12 @@ class ResultMemory:
             self._pieces.pop(0)
         base = empty_strided((elements,), (1,), dtype)
         large_pages.ask(base)
-        piece = _Piece(base, base.untyped_storage(), bytes)
+        piece = _Piece(base, base.untyped_storage(), bytes, self._users)
         piece.alone = piece.state()
         return piece
 
 
-memory = None if alias is None else ResultMemory(alias)
+memory = ResultMemory(alias) if storage_users.works and alias is not None else None
 """None where this torch cannot lay a tensor over another one's memory without a trace."""
 
 

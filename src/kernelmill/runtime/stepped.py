@@ -26,6 +26,7 @@ from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.results import result_tensor
 from kernelmill.runtime.sizes import scratch_bytes
 from kernelmill.runtime.straight import Straight
+from kernelmill.torch_internals.dispatch import plain_calls
 
 
 @dataclass(frozen=True)
@@ -134,18 +135,14 @@ def stepped_call(engine: Engine) -> Call:
             for buffer in stage.drops:
                 running.tensors[buffer] = None
 
+    # The plan is what was traced: neither autograd nor autocast has a say in it any more.
+    run_plainly = plain_calls(run)
+
     def call(*args: Any) -> list[ProgramResult]:
         frame = engine.pool.take()
-        grad = torch.is_grad_enabled()
-        # The plan is what was traced: neither autograd nor autocast has a say in it any more.
-        torch._C._set_grad_enabled(False)
         try:
-            if torch._C._is_any_autocast_enabled():
-                with torch._C._DisableAutocast():
-                    return run(args, frame)
-            return run(args, frame)
+            return run_plainly(args, frame)
         finally:
-            torch._C._set_grad_enabled(grad)
             engine.free.append(frame)
 
     return call

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from kernelmill.compiler.operator_documents import Document
@@ -15,6 +14,8 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import decomposition_table, import_fx
 from kernelmill.passes import run_pipeline
+from kernelmill.torch_internals.operators import schema_of
+from kernelmill.torch_internals.tracing import fake_mode
 
 _log = get_logger("static_kernels")
 
@@ -33,6 +34,7 @@ class _CannotRecord(Exception):
 
 def record_session(profiler: Any, path: str) -> tuple[int, int]:
     """See `static_kernels.from_profiler`."""
+    fake_mode.require()
     events = _outermost(profiler.profiler.kineto_results.events())
     if events and not any(event.shapes() for event in events):
         raise ConfigError("the session has no shapes: torch.profiler.profile(record_shapes=True)")
@@ -66,7 +68,7 @@ def _outermost(events: list[Any]) -> list[Any]:
 
 
 def _traced(event: Any) -> list[Document]:
-    with FakeTensorMode():
+    with fake_mode.require()():
         overload, positional, named = _call(event)
         places = [n for n, argument in enumerate(positional) if isinstance(argument, torch.Tensor)]
         tensors = [positional[n] for n in places]
@@ -94,7 +96,7 @@ def _call(event: Any) -> tuple[Any, list[Any], dict[str, Any]]:
     names: list[str] = packet.overloads()
     for name in sorted(names, key=lambda name: name != event.overload_name()):
         overload = getattr(packet, name)
-        schema = overload._schema
+        schema = schema_of(overload)
         if schema.is_mutable or len(arguments) > len(schema.arguments):
             continue
         pairs = list(zip(schema.arguments, arguments, strict=False))

@@ -8,11 +8,12 @@ the calls under way have returned, some tens of milliseconds, and no other begin
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
+
+from kernelmill.torch_internals.llvm import wrapper_lock
 
 PATIENCE_SECONDS = 10.0
 """Longest wait of a fork: a call takes this long only where something is wrong anyway."""
@@ -25,7 +26,7 @@ class _Calls:
         self.changed = threading.Condition(threading.RLock())
         self.inside: set[int] = set()
         self.forks = 0
-        self.wrapped: Any = nullcontext()
+        self.wrapped: AbstractContextManager[Any] = nullcontext()
 
     def before_fork(self) -> None:
         """Wait for the others, and keep them out."""
@@ -34,9 +35,8 @@ class _Calls:
         own = threading.get_ident()
         self.changed.wait_for(lambda: self.inside <= {own}, PATIENCE_SECONDS)
         # All of llvmlite's wrappers take one lock, also those that destructors call in any thread.
-        # It has no public name; without it only those calls can meet a fork.
-        wrappers: Any = getattr(sys.modules.get("llvmlite.binding.ffi"), "lib", None)
-        self.wrapped = getattr(wrappers, "_lock", None) or nullcontext()
+        # Without it only those calls can meet a fork.
+        self.wrapped = wrapper_lock()
         self.wrapped.__enter__()
 
     def in_parent(self) -> None:

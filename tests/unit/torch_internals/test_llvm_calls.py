@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 
-from kernelmill.core import llvm_calls
-from kernelmill.core.llvm_calls import inside_llvm
+from kernelmill.torch_internals import llvm_calls
+from kernelmill.torch_internals.llvm_calls import inside_llvm
 from tests.forking import in_child
 
 

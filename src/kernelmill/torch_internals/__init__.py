@@ -1,0 +1,9 @@
+"""Private parts of torch, CPython, llvmlite and tvm-ffi: the only package that may name them.
+
+Importing it imports none of these; its modules import what they are about.
+"""
+
+from kernelmill.torch_internals.inventory import State, failed, state
+from kernelmill.torch_internals.registry import Internal, forced, internal
+
+__all__ = ["Internal", "State", "failed", "forced", "internal", "state"]

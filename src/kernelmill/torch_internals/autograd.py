@@ -1,0 +1,189 @@
+"""AOTAutograd: what it knows of the graph that it has compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import functorch.compile
+from torch import fx
+
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals.members import check
+from kernelmill.torch_internals.operators import overload_named
+from kernelmill.torch_internals.registry import internal
+
+Call = Callable[..., Any]
+
+_functorch: Any = functorch.compile
+
+
+@internal(
+    "autograd.metadata",
+    reason="calling programs without AOTAutograd's wrapper, and telling parameters from inputs",
+    fallback="calls go through the wrapper, weights are not packed, and methods behind "
+    "cache_compile are compiled in each process",
+)
+def _context() -> Callable[[], Any]:
+    from torch._functorch._aot_autograd.schemas import ViewAndMutationMeta
+    from torch._guards import TracingContext
+
+    check(TracingContext, "fw_metadata", "output_strides")
+    check(
+        ViewAndMutationMeta, "act_input_indices", "dynamic_outputs", "grad_enabled_mutation",
+        "input_info", "mutated_inp_runtime_indices", "num_forward", "num_intermediate_bases",
+        "num_outputs", "num_outputs_aliased", "output_info", "static_input_indices", "tokens",
+    )  # fmt: skip
+    return TracingContext.try_get
+
+
+def metadata() -> Any:
+    """AOTAutograd's ViewAndMutationMeta of the graph under way; None where there is none."""
+    find = _context.get()
+    context = None if find is None else find()
+    return None if context is None else context.fw_metadata
+
+
+def output_strides() -> list[Any] | None:
+    """The list that takes the strides of the forward's results; None where nobody asks."""
+    find = _context.get()
+    context = None if find is None else find()
+    return None if context is None else context.output_strides
+
+
+@dataclass(frozen=True)
+class OutputKinds:
+    """Values of `output_type`: new tensors, inputs and views of them."""
+
+    fresh: tuple[Any, ...]
+    of_input: tuple[Any, ...]
+
+
+@internal(
+    "autograd.output_kinds",
+    reason="telling results of a recorded program that are views of its arguments",
+    fallback="methods behind cache_compile are compiled in each process",
+)
+def output_kinds() -> OutputKinds:
+    """The kinds of results."""
+    from torch._functorch._aot_autograd.schemas import OutputAliasInfo, OutputType
+
+    check(OutputAliasInfo, "output_type", "base_idx")
+    return OutputKinds(
+        (OutputType.non_alias, OutputType.unsafe_view_alias),
+        (OutputType.alias_of_input, OutputType.is_input),
+    )
+
+
+# ---- arguments ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Descriptions:
+    plain: type
+    shared: tuple[type, ...]
+
+
+@internal(
+    "autograd.descriptions",
+    reason="telling which argument of Dynamo's a graph's argument is, or that it is several",
+    fallback="graphs that write to arguments run in torch; calls go through AOTAutograd's wrapper",
+)
+def _descriptions() -> _Descriptions:
+    from torch._functorch._aot_autograd import descriptors
+
+    check(descriptors.PlainAOTInput, "idx")
+    shared = (descriptors.SyntheticBaseAOTInput, descriptors.ViewBaseAOTInput)
+    return _Descriptions(descriptors.PlainAOTInput, shared)
+
+
+def position_of(placeholder: fx.Node) -> int | None:
+    """Which of Dynamo's arguments this is, where it is one as it came, and that is known."""
+    kinds = _descriptions.get()
+    described: Any = placeholder.meta.get("desc")
+    return described.idx if kinds is not None and type(described) is kinds.plain else None
+
+
+def shared_memory(placeholders: Sequence[fx.Node]) -> list[fx.Node]:
+    """The arguments that stand for the memory below several of Dynamo's arguments.
+
+    AOTAutograd makes one where arguments overlap and one of them is written to. How large it is
+    depends on what the caller cut them from, so no size that was traced can be relied on.
+    UnsupportedError where arguments are written to and it cannot be told whether there are such.
+    """
+    kinds = _descriptions.get()
+    if kinds is not None:
+        return [node for node in placeholders if type(node.meta.get("desc")) in kinds.shared]
+    known = metadata()
+    if known is None or any(info.mutates_data for info in known.input_info):
+        raise UnsupportedError("arguments are written to, and may share memory with others")
+    return []
+
+
+# ---- effects --------------------------------------------------------------------------------
+
+
+@internal(
+    "autograd.config",
+    reason="taking effects (assertions inside linear algebra) in the order of our ATen calls",
+    fallback="graphs with effects run in torch",
+)
+def _config() -> Any:
+    settings = _functorch.config
+    with settings.patch(unlift_effect_tokens=True):
+        right = settings.unlift_effect_tokens
+    return settings if right and isinstance(settings.functionalize_rng_ops, bool) else None
+
+
+@contextmanager
+def effects_in_order() -> Generator[None]:
+    """Inside, AOTAutograd gives effects no tokens among arguments and results."""
+    settings = _config.get()
+    if settings is None:
+        yield
+        return
+    with settings.patch(unlift_effect_tokens=True):
+        yield
+
+
+def has_unknown_effects(gm: fx.GraphModule) -> bool:
+    """Whether a graph has effects whose tokens may be among its arguments and results."""
+    marker = overload_named("higher_order.with_effects")
+    return not _config.works and any(node.target is marker for node in gm.graph.nodes)
+
+
+def random_numbers_are_functions() -> bool:
+    """Whether AOTAutograd passes random states as arguments; True where that is not known."""
+    settings = _config.get()
+    return settings is None or settings.functionalize_rng_ops
+
+
+# ---- calling convention ---------------------------------------------------------------------
+
+_BOXED = "_boxed_call"
+
+
+@internal(
+    "autograd.boxed",
+    reason="letting go of arguments during a call",
+    fallback="arguments live until the call returns",
+)
+def _boxed_mark() -> str | None:
+    return _BOXED if getattr(_functorch.make_boxed_func(lambda: None), _BOXED, False) else None
+
+
+def boxed(call: Call) -> Call:
+    """A function of one list of arguments, which it empties (AOTAutograd's convention)."""
+    mark = _boxed_mark.get()
+    if mark is None:
+        return _functorch.make_boxed_func(call)
+
+    def run(args: list[Any]) -> Any:
+        flat = tuple(args)
+        args.clear()
+        return call(*flat)
+
+    setattr(run, mark, True)
+    return run

@@ -1,0 +1,97 @@
+"""What torch makes of its operators: tables of decompositions and parts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernelmill.torch_internals.registry import internal
+
+Table = dict[Any, Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    core: Callable[[], Table]
+    of: Callable[[Sequence[Any]], Table]
+
+
+@internal(
+    "decompositions.tables",
+    reason="taking operators without a lowering apart before they are lowered",
+    fallback="such operators run in ATen",
+)
+def _tables() -> _Tables | None:
+    from torch._decomp import core_aten_decompositions, get_decompositions
+
+    operator = torch.ops.aten.dist
+    return (
+        _Tables(core_aten_decompositions, get_decompositions)
+        if (get_decompositions([operator]))
+        else None
+    )
+
+
+def torch_table(beyond_core: Sequence[Any]) -> Table:
+    """Torch's decompositions: of what is no core operator, and of the operators named."""
+    tables = _tables.get()
+    return {} if tables is None else {**tables.core(), **tables.of(beyond_core)}
+
+
+@internal(
+    "decompositions.max_unpool2d",
+    reason="taking max_unpool2d apart, with the result in eager's memory format",
+    fallback="max_unpool2d runs in ATen",
+)
+def _unpool() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
+    from torch._decomp.decompositions import max_unpool2d as unpool
+    from torch._prims_common import suggest_memory_format
+
+    right = suggest_memory_format(torch.empty(1, 2, 3, 3)) == torch.contiguous_format
+    return (unpool, suggest_memory_format) if right else None
+
+
+def max_unpool2d() -> Callable[[Tensor, Tensor, Sequence[int]], Tensor] | None:
+    """Torch's decomposition, whose result is row-major, in the memory format of eager's."""
+    found = _unpool.get()
+    if found is None:
+        return None
+    unpool, memory_format = found
+
+    def run(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
+        result = unpool(x, indices, list(output_size))
+        return result.contiguous(memory_format=memory_format(x))
+
+    return run
+
+
+@dataclass(frozen=True)
+class Recurrent:
+    """Parts of torch's decompositions of recurrent layers: the table of them by operator, and what
+    an LSTM is made of (see torch/_decomp/decompositions.py)."""
+
+    table: Table
+    one_layer_lstm: Callable[..., Any]
+    gather_params: Callable[..., Any]
+    run_layers: Callable[..., Any]
+
+
+@internal(
+    "decompositions.recurrent",
+    reason="taking the few steps of short recurrent layers apart",
+    fallback="recurrent layers are one call of ATen's operator, and train in torch",
+)
+def recurrent() -> Recurrent | None:
+    from torch._decomp import decomposition_table, decompositions
+
+    parts: Any = decompositions
+    made = Recurrent(
+        decomposition_table, parts.one_layer_lstm, parts.gather_params, parts._rnn_helper
+    )
+    names = ("gru", "rnn_tanh", "rnn_relu")
+    known = all(getattr(torch.ops.aten, name).input in decomposition_table for name in names)
+    return made if known else None

@@ -1,0 +1,51 @@
+"""Devices and backends of torch, for scripts that name another one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from kernelmill.torch_internals.registry import internal
+
+UNNAMED = "privateuseone"
+"""What torch calls the backend of other packages while none of them has named it."""
+
+
+@internal(
+    "devices.context",
+    reason="`with torch.device(...)` under the name of another device",
+    fallback="torch refuses such devices there and as default devices",
+)
+def device_context() -> type | None:
+    """The class of the mode that a default device is."""
+    from torch.utils._device import DeviceContext
+
+    made = DeviceContext(torch.device("cpu"))
+    return DeviceContext if made.device == torch.device("cpu") else None
+
+
+@internal(
+    "devices.backend_name",
+    reason="seeing that another package has given torch a backend already",
+    fallback="torch's own error says so",
+)
+def _backend_name() -> Callable[[], str] | None:
+    function: Any = torch._C._get_privateuse1_backend_name
+    return function if isinstance(function(), str) else None
+
+
+def backend_name() -> str:
+    """The name of the backend that another package has given torch; `UNNAMED` without one, or
+    where that is not known."""
+    function = _backend_name.get()
+    return UNNAMED if function is None else function()
+
+
+def can_seed(module: ModuleType) -> None:
+    """Tell torch of the module of a device that its random numbers can be seeded here: torch asks
+    it by a name that begins with an underscore."""
+    extra: Any = module
+    extra._is_in_bad_fork = lambda: False

@@ -1,0 +1,268 @@
+"""Dynamo: what it knows while it traces, and its settings. Probes import torch._dynamo."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.core.after_fork import after_fork
+from kernelmill.torch_internals.members import check, names_in
+from kernelmill.torch_internals.registry import internal
+
+if TYPE_CHECKING:
+    import torch
+    from torch import fx
+
+RECURRENT_BREAK = "torch._dynamo.config.allow_rnn"
+"""What Dynamo's reason for a graph break at a recurrent layer names: the setting that avoids it."""
+
+
+# ---- the trace under way --------------------------------------------------------------------
+
+
+@internal(
+    "dynamo.trace",
+    reason="what a trace depended on, what it changes, and which frame it is of",
+    fallback="methods behind cache_compile are compiled in each process; a size that is no gear "
+    "and makes Dynamo trace anew is compiled like any other",
+)
+def _current_trace() -> Callable[[], Any]:
+    from torch._dynamo.output_graph import OutputGraph
+    from torch._dynamo.side_effects import SideEffects
+    from torch._dynamo.symbolic_convert import InstructionTranslator
+    from torch._guards import Guard, TracingContext
+
+    check(InstructionTranslator, "f_locals", "f_code", "f_globals", "output")
+    check(
+        OutputGraph, "guards", "side_effects", "tracing_context", "installed_globals",
+        "import_sources", "global_scope",
+    )  # fmt: skip
+    check(SideEffects, "id_to_variable", "store_attr_mutations", "is_modified")
+    check(Guard, "create_fn", "create_fn_name", "name", "originating_source")
+    check(TracingContext, "traced_code")
+    return InstructionTranslator.current_tx
+
+
+def current_trace() -> Any:
+    """Dynamo's translator of the frame that it is tracing; None outside of a trace, or where it is
+    not known."""
+    find = _current_trace.get()
+    try:
+        return None if find is None else find()
+    except AttributeError:  # the backend was called by somebody else than Dynamo
+        return None
+
+
+_SOURCES = (
+    "AttrSource CellContentsSource ClosureSource CodeSource ConstDictKeySource DefaultsSource "
+    "DictGetItemSource DictSubclassGetItemSource FloatTensorSource GenericAttrSource GetItemSource "
+    "GlobalSource LocalCellSource LocalSource NNModuleSource SkipGuardSource TensorPropertySource "
+    "TypeDictSource TypeMROSource TypeSource"
+).split()
+
+
+@internal(
+    "dynamo.sources",
+    reason="finding what a trace has read again in another process",
+    fallback="methods behind cache_compile are compiled in each process",
+)
+def source_classes() -> ModuleType:
+    """Dynamo's module of the classes of sources."""
+    from torch._dynamo import source
+
+    for name in _SOURCES:
+        check(getattr(source, name), "name")
+    check(source.LocalSource, "local_name")
+    check(source.GlobalSource, "global_name")
+    check(source.AttrSource, "member", "base")
+    check(source.GetItemSource, "index", "index_is_slice", "unpack_slice", "base")
+    check(source.TensorPropertySource, "idx", "prop", "base")
+    return source
+
+
+@internal(
+    "dynamo.mutations",
+    reason="seeing what traced code changes besides tensors",
+    fallback="methods behind cache_compile are compiled in each process",
+)
+def mutation_classes() -> tuple[type, ...]:
+    """The classes of `mutation_type` of what was there before the trace."""
+    from torch._dynamo.variables.base import (
+        AttributeMutationExisting,
+        ValueMutationExisting,
+        VariableTracker,
+    )
+
+    check(VariableTracker, "mutation_type", "source")
+    return AttributeMutationExisting, ValueMutationExisting
+
+
+_SOURCE = "_dynamo_source"
+
+
+@internal(
+    "dynamo.placeholder_sources",
+    reason="naming the arguments of graphs as the user does",
+    fallback="arguments have torch's names; methods behind cache_compile are compiled in each "
+    "process",
+)
+def _placeholder_sources() -> str | None:
+    from torch._dynamo.output_graph import OutputGraph
+
+    functions = [f for f in vars(OutputGraph).values() if hasattr(f, "__code__")]
+    return _SOURCE if any(_SOURCE in names_in(function) for function in functions) else None
+
+
+def source_of(placeholder: fx.Node) -> Any:
+    """Dynamo's source of an argument of its graph; None where it gives none."""
+    return getattr(placeholder, _SOURCE, None) if _placeholder_sources.works else None
+
+
+def source_names(gm: fx.GraphModule) -> list[str]:
+    """The source of each placeholder of Dynamo's graph; its own name where Dynamo gives none."""
+    found: list[str] = []
+    for node in gm.graph.find_nodes(op="placeholder"):
+        source = source_of(node)
+        found.append(str(node.target) if source is None else str(source.name))
+    return found
+
+
+# ---- settings -------------------------------------------------------------------------------
+
+
+@internal(
+    "dynamo.config",
+    reason="keeping floats out of recorded programs' arguments, and telling dynamic=False",
+    fallback="methods behind cache_compile are compiled in each process; gears with dynamic=False "
+    "fail with another message",
+)
+def _config() -> Any:
+    from torch._dynamo import config
+
+    settings: Any = config
+    with settings.patch(specialize_float=True, guard_nn_modules=True):
+        right = settings.specialize_float and settings.guard_nn_modules
+    known = {type(settings.assume_static_by_default), type(settings.automatic_dynamic_shapes)}
+    return settings if right and known == {bool} else None
+
+
+@contextmanager
+def recording() -> Generator[None]:
+    """Inside, floats are part of a trace and all that modules hold is guarded."""
+    settings = _config.get()
+    if settings is None:
+        yield
+        return
+    with settings.patch(specialize_float=True, guard_nn_modules=True):
+        yield
+
+
+def is_static() -> bool:
+    """Whether Dynamo takes all sizes for static (torch.compile(dynamic=False)), where known."""
+    settings = _config.get()
+    return settings is not None and (
+        settings.assume_static_by_default and not settings.automatic_dynamic_shapes
+    )
+
+
+_FOR_RECORDS = (_current_trace, source_classes, mutation_classes, _placeholder_sources, _config)
+
+
+def missing_for_records() -> str:
+    """What is not known of Dynamo without which no trace can be kept; "" when all is."""
+    return ", ".join(part.name for part in _FOR_RECORDS if not part.works)
+
+
+# ---- errors, marks, counters, locks ---------------------------------------------------------
+
+
+@internal(
+    "dynamo.shown_errors",
+    reason="errors about gears reaching the caller as they are",
+    fallback="they come inside of Dynamo's BackendCompilerFailed",
+)
+def _shown_errors() -> type[Exception] | None:
+    from torch._dynamo.exc import ShortenTraceback
+
+    made = ShortenTraceback("text", first_useful_frame=None)
+    return ShortenTraceback if str(made) == "text" else None
+
+
+class _Plain(Exception):
+    def __init__(self, message: str, first_useful_frame: None) -> None:
+        super().__init__(message)
+
+
+def shown_error() -> type[Exception]:
+    """The base of errors that Dynamo hands on as they are, made with `first_useful_frame=None`."""
+    return _shown_errors.get() or _Plain
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Dynamo's functions that mark a dim of a tensor: to be traced as a symbol, or also with
+    nothing concluded from its size."""
+
+    dynamic: Callable[[torch.Tensor, int], None]
+    unbacked: Callable[[torch.Tensor, int], None]
+
+
+@internal(
+    "dynamo.marks",
+    reason="tracing dims with gears as symbols",
+    fallback="gears are not used: torch.compile treats their sizes as any others",
+)
+def marks() -> Marks:
+    """The functions that mark dims."""
+    import torch
+    from torch._dynamo import mark_dynamic
+    from torch._dynamo.decorators import mark_unbacked
+
+    for function in (mark_dynamic, mark_unbacked):
+        function(torch.empty(2, 3), 0)
+    return Marks(mark_dynamic, mark_unbacked)
+
+
+@internal(
+    "dynamo.counters",
+    reason="counting graph breaks and saying what to do about them",
+    fallback="no graph break is counted or explained",
+)
+def _counters() -> Any:
+    from torch._dynamo.utils import counters
+
+    found: Any = counters
+    return found if isinstance(found["graph_break"], Counter) else None
+
+
+def graph_breaks() -> Counter[str]:
+    """How often Dynamo has broken a graph, by its reason."""
+    counters = _counters.get()
+    return Counter() if counters is None else counters["graph_break"].copy()
+
+
+@internal(
+    "dynamo.compile_lock",
+    reason="tracing in a child that was forked while another thread compiled",
+    fallback="such a child waits for ever when it compiles",
+)
+def compile_lock() -> Any:
+    """Dynamo's module that has the lock inside of which backends are called."""
+    from torch._dynamo import convert_frame
+
+    return convert_frame if type(convert_frame.compile_lock) is type(threading.RLock()) else None
+
+
+@after_fork
+def _renew_compile_lock() -> None:
+    # Not probed here: a child that has never compiled needs no other lock.
+    import sys
+
+    module: Any = sys.modules.get("torch._dynamo.convert_frame")
+    if module is not None and compile_lock.works:
+        module.compile_lock = threading.RLock()

@@ -1,0 +1,72 @@
+"""What is known of all private parts: for `kernelmill doctor`, reports and tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+
+from kernelmill.torch_internals import registry
+
+SUBJECTS = (
+    "autograd",
+    "decompositions",
+    "devices",
+    "dispatch",
+    "dynamo",
+    "export",
+    "groups",
+    "llvm",
+    "modules",
+    "operators",
+    "profiler",
+    "sizes",
+    "tensors",
+    "tracing",
+)
+"""The modules of this package that have private parts."""
+
+
+@dataclass(frozen=True)
+class State:
+    """A private part in this process: whether it works, and `problem` why not; its reason, what
+    happens without it, and the seconds that its probe took."""
+
+    name: str
+    works: bool
+    problem: str
+    reason: str
+    fallback: str
+    seconds: float
+
+
+def state() -> tuple[State, ...]:
+    """All private parts by name. Runs the probes that have not run yet, for which it imports
+    torch's compiler: a second or two the first time."""
+    register_all()
+    for part in registry.known().values():
+        part.get()
+    return tuple(_state(name) for name in sorted(registry.known()))
+
+
+def failed() -> tuple[State, ...]:
+    """Those whose probe has failed so far in this process, without running another."""
+    names = sorted(name for name, outcome in registry.outcomes().items() if outcome.problem)
+    return tuple(_state(name) for name in names)
+
+
+def counters() -> dict[str, int]:
+    """Those that have failed so far as counters of a report: "without_" and the name, 1 each."""
+    return {f"without_{part.name.replace('.', '_')}": 1 for part in failed()}
+
+
+def register_all() -> None:
+    """Import every module that has private parts; probes do not run."""
+    for subject in SUBJECTS:
+        import_module(f"kernelmill.torch_internals.{subject}")
+
+
+def _state(name: str) -> State:
+    part, outcome = registry.known()[name], registry.outcomes()[name]
+    return State(
+        name, not outcome.problem, outcome.problem, part.reason, part.fallback, outcome.seconds
+    )

@@ -1,0 +1,34 @@
+"""What a class's objects have, without making one."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any
+
+
+def names_in(function: Any) -> frozenset[str]:
+    """Names of globals and attributes that a Python function uses, functions inside it too."""
+    found: set[str] = set()
+    codes: list[CodeType] = [function.__code__]
+    while codes:
+        code = codes.pop()
+        found.update(code.co_names)
+        codes += [value for value in code.co_consts if isinstance(value, CodeType)]
+    return frozenset(found)
+
+
+def lacking(kind: type, *names: str) -> list[str]:
+    """Those of the names that are no attributes of a class, nor set by its `__init__`s."""
+    known = set(dir(kind)) | set(getattr(kind, "__dataclass_fields__", ()))
+    for part in kind.__mro__:
+        for maker in ("__init__", "__post_init__"):
+            function = vars(part).get(maker)
+            if hasattr(function, "__code__"):
+                known |= names_in(function)
+    return [name for name in names if name not in known]
+
+
+def check(kind: type, *names: str) -> None:
+    """AttributeError for the first name that objects of the class do not have."""
+    for name in lacking(kind, *names):
+        raise AttributeError(f"{kind.__name__} has no {name}")

@@ -1,0 +1,54 @@
+"""torch.nn.Module: where it keeps what is found as its attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernelmill.torch_internals.registry import internal
+
+_TABLES = ("_parameters", "_buffers", "_modules")
+_ORIGINAL = "_orig_mod"
+
+
+@internal(
+    "modules.tables",
+    reason="watching the parameters, buffers and modules of a module natively",
+    fallback="each call follows them from the module, in Python",
+)
+def tables_of() -> tuple[str, ...] | None:
+    """The names of the dicts of a module, in which its attributes are looked for in this order."""
+    module = torch.nn.Linear(1, 1, device="meta")
+    module.register_buffer("held", torch.empty(1, device="meta"))
+    module.add_module("inner", torch.nn.Identity())
+    names = ("weight", "held", "inner")
+    found: Any = [vars(module)[table] for table in _TABLES]
+    pairs = zip(found, names, strict=True)
+    right = all(table[name] is getattr(module, name) for table, name in pairs)
+    return _TABLES if right and not any(name in vars(module) for name in names) else None
+
+
+@internal(
+    "modules.original",
+    reason="naming the arguments of a compiled model as its own code does",
+    fallback="record_shapes names the arguments of compiled models args[0], args[1] and so on",
+)
+def _original() -> str | None:
+    from torch._dynamo.eval_frame import OptimizedModule
+
+    set_at_start = OptimizedModule.__init__.__code__.co_consts
+    return _ORIGINAL if _ORIGINAL in set_at_start else None
+
+
+def is_compiled(model: Any) -> bool:
+    """Whether torch.compile made it of a module."""
+    return type(model).__name__ == "OptimizedModule"  # whose own module takes a second to import
+
+
+def original_module(model: Any) -> Any:
+    """The module inside of what torch.compile made of it; any other model is that itself."""
+    if not is_compiled(model):
+        return model
+    name = _original.get()
+    return model if name is None else getattr(model, name)

@@ -1,0 +1,135 @@
+"""Private parts of other packages: each by name, with a probe, a reason and what happens without.
+
+    @internal("dispatch.autocast", reason="...", fallback="...")
+    def autocast() -> Autocast:
+        ...try it, and return it
+
+    found = autocast.get()      # None: take the slower way
+
+A probe returns what it has tried; None or any exception says that it is not there, or not as it is
+expected to be. It runs at the first `get` and never again, except after `forced`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Generic, TypeVar
+
+from kernelmill.core import knobs
+from kernelmill.core.errors import ConfigError, UnsupportedError
+from kernelmill.core.log import get_logger
+
+T = TypeVar("T")
+
+_log = get_logger("torch_internals")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a probe gave: `found` is None where it failed, and `problem` says why."""
+
+    found: Any
+    problem: str
+    seconds: float
+
+
+_known: dict[str, Internal[Any]] = {}
+_outcomes: dict[str, Outcome] = {}
+_forced: set[str] = set()
+
+
+@dataclass(frozen=True)
+class Internal(Generic[T]):
+    """A private part of torch, CPython, llvmlite or tvm-ffi. `reason` says why it is needed,
+    `fallback` what happens without it; both are for people."""
+
+    name: str
+    reason: str
+    fallback: str
+    probe: Callable[[], T | None]
+
+    def get(self) -> T | None:
+        """What the probe found, None where it failed."""
+        outcome = _outcomes.get(self.name)
+        return (outcome or _run(self)).found
+
+    @property
+    def works(self) -> bool:
+        """Whether it is there."""
+        return self.get() is not None
+
+    def require(self) -> T:
+        """What the probe found. UnsupportedError that says which version lacks what."""
+        found = self.get()
+        if found is None:
+            import torch
+
+            raise UnsupportedError(
+                f"torch {torch.__version__} is not supported: {self.name} is not as expected "
+                f"({_outcomes[self.name].problem}), which is needed for {self.reason}; install a "
+                "version of torch that docs/compatibility.md lists"
+            )
+        return found
+
+
+def internal(
+    name: str, *, reason: str, fallback: str
+) -> Callable[[Callable[[], T | None]], Internal[T]]:
+    """Register the decorated function as the probe of the part `name`."""
+
+    def register(probe: Callable[[], T | None]) -> Internal[T]:
+        made = Internal(name, reason, fallback, probe)
+        assert name not in _known, name
+        _known[name] = made
+        return made
+
+    return register
+
+
+def _run(part: Internal[Any]) -> Outcome:
+    start = perf_counter()
+    found, problem = None, ""
+    if part.name in _forced or part.name in knobs.WITHOUT_INTERNALS.get():
+        problem = "it is not to be used"
+    else:
+        try:
+            found = part.probe()
+            problem = "" if found is not None else "it is not there"
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+    outcome = Outcome(found, problem, perf_counter() - start)
+    kept = _outcomes.setdefault(part.name, outcome)
+    if kept is outcome and problem:
+        _log.warning("%s does not work (%s): %s", part.name, problem, part.fallback)
+    return kept
+
+
+def known() -> Mapping[str, Internal[Any]]:
+    """All that are registered, by name; `inventory.state` has them all registered first."""
+    return _known
+
+
+def outcomes() -> Mapping[str, Outcome]:
+    """What the probes gave that have run, by name."""
+    return _outcomes
+
+
+@contextmanager
+def forced(names: Iterable[str]) -> Generator[None]:
+    """Inside, the probes of these fail, for tests. What has been made before keeps what it has.
+    ConfigError for a name that is not known."""
+    wanted = set(names)
+    if unknown := wanted - _known.keys():
+        raise ConfigError(f"no internal {', '.join(sorted(unknown))}; known: {sorted(_known)}")
+    before = {name: _outcomes.pop(name) for name in wanted if name in _outcomes}
+    _forced.update(wanted)
+    try:
+        yield
+    finally:
+        _forced.difference_update(wanted)
+        for name in wanted:
+            _outcomes.pop(name, None)
+        _outcomes.update(before)

@@ -1,0 +1,482 @@
+"""Without a private part the result is the same: one short case for each."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import kernelmill
+from kernelmill import aot, inference
+from kernelmill.backend import Backend
+from kernelmill.codegen.machine import emit
+from kernelmill.compiler import collect_reports, team
+from kernelmill.core.errors import InputError, UnsupportedError
+from kernelmill.core.isa import host_isa
+from kernelmill.frontend import decomposition_table
+from kernelmill.torch_internals import (
+    autograd,
+    devices,
+    dispatch,
+    dynamo,
+    export,
+    forced,
+    inventory,
+    llvm,
+    modules,
+    operators,
+    profiler,
+    registry,
+    tracing,
+)
+from tests.forking import in_child
+
+inventory.register_all()
+
+Case = Callable[[Path, pytest.MonkeyPatch], None]
+CASES: dict[str, Case] = {}
+
+
+def case(*names: str) -> Callable[[Case], Case]:
+    def register(function: Case) -> Case:
+        CASES.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+@pytest.fixture(autouse=True)
+def anew() -> Iterator[None]:
+    """Nothing that was made with the part is used again."""
+    torch._dynamo.reset()
+    decomposition_table.cache_clear()
+    yield
+    torch._dynamo.reset()
+    decomposition_table.cache_clear()
+
+
+@pytest.mark.parametrize("name", sorted(registry.known()))
+def test_without_it_the_result_is_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with forced([name]):
+        CASES[name](tmp_path, monkeypatch)
+
+
+def test_each_private_part_has_a_case() -> None:
+    assert sorted(CASES) == sorted(registry.known())
+
+
+def compiled(function: Callable[..., Any], *args: Any, dynamic: bool = False) -> Backend:
+    """The backend that compiled it, after a call that was as eager's."""
+    backend = Backend()
+    expected = function(*args)
+    with torch.no_grad():
+        found = torch.compile(function, backend=backend, dynamic=dynamic)(*args)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+    return backend
+
+
+def layer(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x @ x.T) + 1
+
+
+X = torch.linspace(-1, 1, 12).reshape(4, 3)
+
+
+# ---- AOTAutograd ----------------------------------------------------------------------------
+
+
+@case("autograd.boxed")
+def boxed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert autograd.boxed(lambda a, b: a - b)([3, 1]) == 2
+    assert not compiled(layer, X).captures[0].refused
+
+
+@case("autograd.config", "autograd.metadata")
+def through_the_wrapper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (capture,) = compiled(layer, X).captures
+    assert not capture.direct and not capture.refused
+
+
+@case("autograd.descriptions")
+def writes_run_in_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (capture,) = compiled(layer, X).captures
+    assert not capture.direct and not capture.refused
+
+    def write(x: torch.Tensor) -> torch.Tensor:
+        return x.clone().add_(1) + x.add_(1)
+
+    expected, given = X.clone(), X.clone()
+    result, backend = write(expected), Backend()
+    with torch.no_grad():
+        assert torch.equal(torch.compile(write, backend=backend)(given), result)
+    assert torch.equal(given, expected)
+    assert "may share memory" in backend.captures[0].refused
+
+
+class Cached(torch.nn.Module):
+    """A module whose forward is kept."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 3)
+        self.kept = inference.cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.inner(x))
+
+
+@case(
+    "autograd.output_kinds", "dynamo.mutations", "dynamo.placeholder_sources", "dynamo.sources",
+    "dynamo.trace",
+)  # fmt: skip
+def methods_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Cached(tmp_path)
+    with torch.no_grad():
+        expected = module.run(X)
+        for _ in range(2):
+            torch.testing.assert_close(module.kept(X), expected)
+    assert not list(tmp_path.rglob("*.kmill"))
+
+
+# ---- decompositions and operators -----------------------------------------------------------
+
+
+@case("decompositions.tables")
+def operators_run_in_aten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with collect_reports() as reports:
+        compiled(lambda x: torch.dist(x, x + 1), X)
+    assert [operator for operator, _, _ in reports[0].fallbacks]
+
+
+@case("decompositions.max_unpool2d")
+def unpooling_runs_in_aten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert torch.ops.aten.max_unpool2d.default not in decomposition_table()
+    x, indices = torch.nn.functional.max_pool2d(torch.rand(1, 1, 4, 4), 2, return_indices=True)
+    compiled(lambda x, i: torch.nn.functional.max_unpool2d(x, i, 2), x, indices)
+
+
+@case("decompositions.recurrent")
+def recurrent_layers_are_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with collect_reports() as reports, torch._dynamo.config.patch(allow_rnn=True):
+        compiled(torch.nn.LSTM(3, 2).eval().requires_grad_(False), X.reshape(2, 2, 3))
+    assert any("lstm" in operator for operator, _, _ in reports[0].fallbacks)
+
+
+@case("operators.schema")
+def schemas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert operators.schema_of(torch.ops.aten.add_.Tensor).is_mutable
+    assert operators.schema_of(torch.ops.aten.view.default).returns[0].alias_info is not None
+    compiled(lambda x: torch.linalg.pinv(x), X)
+
+
+@case("operators.composite")
+def composites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert operators.is_composite(torch.ops.aten.add.Tensor)  # for all that is known
+    exported(tmp_path, lambda x: torch.nn.functional.pixel_shuffle(x.reshape(1, 4, 1, 3), 2))
+
+
+# ---- the dispatcher -------------------------------------------------------------------------
+
+
+@case("dispatch.mode_stacks")
+def modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert dispatch.active_modes() is None
+    module = Cached(tmp_path)
+    with torch.no_grad():
+        expected = module.run(X)
+        torch.testing.assert_close(module.kept(X), expected)
+
+
+@case("dispatch.precision")
+def precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_float32_matmul_precision()
+    found: list[str] = []
+    try:
+        for setting in ("highest", "high", "medium"):
+            torch.set_float32_matmul_precision(setting)
+            found.append(dispatch.float32_precision("matmul"))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    assert found[1:] == ["tf32", "bf16"] and found[0] in ("ieee", "none")
+
+
+@case("dispatch.increment_version")
+def versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(2)
+    before = x._version
+    dispatch.version_counter()([x])
+    assert x._version == before + 1
+
+
+@case("dispatch.grad_and_autocast")
+def plain_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def product(x: torch.Tensor) -> tuple[torch.dtype, bool]:
+        made = x @ x.T
+        return made.dtype, made.requires_grad
+
+    given = X.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert dispatch.any_autocast()
+        assert dispatch.plain_calls(product)(given) == (torch.float32, False)
+    assert not dispatch.any_autocast() and torch.is_grad_enabled()
+
+
+@case("dispatch.disable_modes")
+def outside_modes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch._subclasses.FakeTensorMode():
+        made = dispatch.outside_modes(lambda: torch.ones(2) + 1)
+    assert made.tolist() == [2, 2]
+    with pytest.raises(KeyError):
+        dispatch.outside_modes(lambda: {}["missing"])
+    constant = torch.arange(12.0).reshape(4, 3)
+    assert not compiled(lambda x: x + constant, X).captures[0].refused
+
+
+@case("dispatch.plain_subclass")
+def subclasses_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Sub(torch.Tensor):
+        pass
+
+    program = exported(tmp_path, layer)
+    with pytest.raises(InputError, match="subclass Sub"):
+        program(X.as_subclass(Sub))
+
+
+# ---- Dynamo ---------------------------------------------------------------------------------
+
+
+@case("dynamo.config")
+def static_sizes_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch._dynamo.config.patch(assume_static_by_default=True, automatic_dynamic_shapes=False):
+        assert not dynamo.is_static()
+    methods_are_not_kept(tmp_path, monkeypatch)
+
+
+@case("dynamo.shown_errors")
+def errors_come_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = dynamo.shown_error()("text", first_useful_frame=None)
+    assert str(error) == "text"
+
+
+@case("dynamo.marks")
+def gears_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = Backend()
+    model = torch.compile(layer, backend=backend)
+    with torch.no_grad():
+        for rows in (2, 4, 5):
+            x = torch.rand(rows, 3)
+            if rows == 2:
+                inference.set_dim_gears(x, {0: [2, 4]})
+            torch.testing.assert_close(model(x), layer(x))
+
+
+@case("dynamo.counters")
+def breaks_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return layer(x)
+
+    assert kernelmill.explain(broken, X).graph_breaks == 0
+
+
+@case("dynamo.compile_lock")
+def the_lock_is_let_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from torch._dynamo import convert_frame
+
+    lock = threading.RLock()
+    monkeypatch.setattr(convert_frame, "compile_lock", lock)
+    dynamo._renew_compile_lock()
+    assert convert_frame.compile_lock is lock
+
+
+# ---- export ---------------------------------------------------------------------------------
+
+
+def exported(folder: Path, function: Callable[..., Any], **options: Any) -> Any:
+    """The loaded program of a function, after a call that was as eager's."""
+    program = aot.load(aot.compile(function, (X,), path=folder / "f.kmill", **options))
+    torch.testing.assert_close(program(X), function(X))
+    return program
+
+
+@case("export.trees")
+def functions_are_not_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnsupportedError, match=r"not supported: export\.trees"):
+        exported(tmp_path, layer)
+    assert export.leaves_of([1, {"a": (2, 3)}]) == [1, 2, 3]
+    program = torch.export.export(torch.nn.ReLU(), (X,))
+    loaded = aot.load(aot.compile(program, path=tmp_path / "g.kmill"))
+    assert torch.equal(loaded(X), X.relu())
+
+
+@case("export.oblivious_sizes")
+def sizes_from_two_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.export.Dim("rows")
+    program = exported(tmp_path, layer, dynamic_shapes=({0: rows},))
+    x = torch.rand(7, 3)
+    torch.testing.assert_close(program(x), layer(x))
+    with pytest.raises(InputError):
+        program(torch.rand(1, 3))
+
+
+@case("export.stack_anchor")
+def lines_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    export.keep_lines(layer)
+    exported(tmp_path, layer)
+
+
+# ---- the rest -------------------------------------------------------------------------------
+
+
+@case("groups.default_store")
+def each_builds_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    assert team.team() is None
+
+
+@case("llvm.functions")
+def objects_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "define i32 @f(i32 %x) {\n  %y = mul i32 %x, 3\n  ret i32 %y\n}\n"
+    found = emit(text, host_isa()), emit(text, host_isa(), assembly=True)
+    with pytest.raises(kernelmill.CodegenError, match="LLVM refuses"):
+        emit("define", host_isa())
+    function = registry.known()["llvm.functions"].probe()
+    monkeypatch.setitem(registry._outcomes, "llvm.functions", registry.Outcome(function, "", 0))
+    assert function is not None
+    assert (emit(text, host_isa()), emit(text, host_isa(), assembly=True)) == found
+
+
+@case("llvm.wrapper_lock")
+def forks_hold_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "llvmlite.binding.ffi" in sys.modules
+    assert isinstance(llvm.wrapper_lock(), contextlib.nullcontext)
+    in_child(lambda: emit("define void @f() {\n  ret void\n}\n", host_isa()))
+
+
+@case("modules.original")
+def arguments_are_named_by_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.compile(torch.nn.Linear(3, 2), backend="eager")
+    assert modules.original_module(model) is model
+    with inference.record_shapes(model, tmp_path / "log"):
+        model(X)
+    assert "[4, 3]" in (tmp_path / "log").read_text()
+
+
+@case("sizes.functions")
+def varying_sizes_run_in_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (capture,) = compiled(layer, X, dynamic=True).captures
+    assert "sizes vary" in capture.refused
+    torch._dynamo.reset()
+    assert not compiled(layer, X).captures[0].refused
+
+
+@case("tracing.fake_tensor")
+def fakes_are_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class FakeTensor(torch.Tensor):
+        pass
+
+    with torch._subclasses.FakeTensorMode():
+        assert tracing.is_traced(torch.empty(1))
+    assert not tracing.is_traced(torch.empty(1).as_subclass(FakeTensor))
+    assert not compiled(layer, X).captures[0].refused
+
+
+@case("tracing.fake_mode")
+def sessions_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.profiler.profile(record_shapes=True) as session:
+        layer(X)
+    with pytest.raises(UnsupportedError, match=r"not supported: tracing\.fake_mode"):
+        kernelmill.static_kernels.from_profiler(session, str(tmp_path / "ops"))
+
+
+@case("devices.backend_name", "devices.context")
+def other_devices_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert devices.backend_name() == devices.UNNAMED
+    with torch.device("cpu"):
+        assert torch.empty(1).device.type == "cpu"
+
+
+@case("profiler.hooks")
+def profiles_have_no_ranges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert profiler.listen(lambda: None, lambda: None) is None
+    with torch.profiler.profile() as session:
+        compiled(layer, X)
+    assert "aten::relu" in [event.key for event in session.key_averages()]
+
+
+# ---- tensors and modules --------------------------------------------------------------------
+
+
+@case("tensors.handle")
+def weights_are_not_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Linear(3, 2).requires_grad_(False)
+    (capture,) = compiled(model, X).captures
+    assert "tensors.handle" in capture.refused
+
+
+@case("tensors.version")
+def weights_are_compared_by_what_they_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Linear(3, 2).requires_grad_(False)
+    backend = Backend()
+    found = torch.compile(model, backend=backend)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(found(X), model(X))
+            model.weight.add_(1)
+    assert not backend.captures[0].refused
+
+
+@case("tensors.allocate", "tensors.alias", "tensors.storage_users")
+def large_results_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert apart() == "tensors.alias tensors.allocate tensors.storage_users"
+
+
+@cache
+def apart() -> str:
+    """What has failed in a process that lacks what is asked for at import."""
+    code = (
+        "import torch\n"
+        "from kernelmill.torch_internals import failed\n"
+        "x = torch.rand(600, 600)\n"
+        "with torch.no_grad():\n"
+        "    f = torch.compile(lambda x: torch.relu(x - 0.5), backend='kernelmill')\n"
+        "    held = f(x)\n"
+        "    for _ in range(3):\n"
+        "        assert torch.equal(f(x), torch.relu(x - 0.5))\n"
+        "    assert torch.equal(held, torch.relu(x - 0.5))\n"
+        "from kernelmill.runtime import allocation, results\n"
+        "assert results.memory is None and not allocation.is_direct\n"
+        "print(*[one.name for one in failed()])\n"
+    )
+    names = "tensors.alias,tensors.allocate,tensors.storage_users"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "KERNELMILL_WITHOUT_INTERNALS": names},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@case("modules.tables")
+def modules_are_followed_at_each_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Cached(tmp_path)
+    with torch.no_grad():
+        for number in range(4):
+            torch.testing.assert_close(module.kept(X), module.run(X))
+            if number:  # which no version counter tells
+                module.inner.weight = torch.nn.Parameter(torch.rand(3, 3))
+    assert list(tmp_path.rglob("*.kmill"))
