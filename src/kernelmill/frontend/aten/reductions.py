@@ -180,6 +180,8 @@ def _bounded_mean(e: Emitter, x: Value, dims: Sequence[int]) -> Value:
     # A power of two above the count: exact, but for what is lost of numbers near the smallest.
     scale = 2.0 ** -(count.bit_length() if isinstance(count, int) else _LONGEST_BITS)
     total = e.reduce("reduce_sum", e.mul(x, scale), dims, True)
+    if isinstance(count, int):
+        return e.div(total, e.constant(count * scale, x.dtype, total.shape))
     return e.div(total, e.mul(e.constant(count, x.dtype, total.shape), scale))
 
 
