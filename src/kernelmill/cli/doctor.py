@@ -58,8 +58,10 @@ def _sections(quick: bool, folder: str | None) -> Iterator[Section]:
         system.memory_watch(permitted)
     yield from (isa, cores, storage.environment(), storage.store(folder), permitted)
     if torch is not None:
+        from kernelmill.cli.checks.internals import internals
         from kernelmill.cli.checks.trial import trial
 
+        yield internals()
         yield trial(torch)
 
 

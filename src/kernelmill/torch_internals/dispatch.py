@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any
 
@@ -179,16 +181,16 @@ def outside_modes(function: Callable[[], Any]) -> Any:
     if disable is not None:
         with disable():
             return function()
-    from concurrent.futures import ThreadPoolExecutor
-
     grad = torch.is_grad_enabled()
 
     def apart() -> Any:
         with torch.set_grad_enabled(grad):
             return function()
 
+    # What collects programs and reports is told by context variables.
+    context = copy_context()
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(apart).result()
+        return thread.submit(context.run, apart).result()
 
 
 @internal(

@@ -11,10 +11,12 @@ import torch
 
 from kernelmill.cli.checks import processor, storage, system, threads, versions
 from kernelmill.cli.checks.finding import Section
+from kernelmill.cli.checks.internals import internals
 from kernelmill.cli.checks.trial import trial
 from kernelmill.cli.main import main
 from kernelmill.core.cpus import Cpus
 from kernelmill.store import Store
+from kernelmill.torch_internals import forced
 from tests.unit.store.samples import compiled, key
 
 EIGHT = Cpus(online=16, allowed=16, cores=8, quota=None)
@@ -57,6 +59,14 @@ def test_the_text_has_facts_findings_and_what_to_do(
     assert "wrong: environment variable KERNELMILL_KERNEL_MTEA is not known" in words
     assert "do: write KERNELMILL_KERNEL_META, or unset it" in words
     assert "1 wrong," in words
+
+
+def test_private_parts_of_torch_that_are_not_as_expected() -> None:
+    assert internals().findings == []
+    with forced(["sizes.functions", "dispatch.mode_stacks"]):
+        told = said(internals(), "slow")
+    assert "sizes.functions is not as expected" in told
+    assert "methods behind cache_compile are called as under a mode" in told
 
 
 def test_variables_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
