@@ -190,9 +190,19 @@ class OperatorImporter:
         if value.node is None and argument.op != "placeholder":
             # A copy of an argument was dropped; ATen may count on how the copy lies in memory.
             kind = self.context.type_of(argument.meta["val"], "an operand")
-            if owned or kind.memory_strides != value.type.memory_strides:
+            copied = owned and not self._is_view_of(argument, value)
+            if copied or kind.memory_strides != value.type.memory_strides:
                 return self.context.stored(value, kind.memory_strides)
         return self.context.laid_out(value, argument.meta["val"], exactly=owned)
+
+    def _is_view_of(self, node: fx.Node, argument: Value) -> bool:
+        """Whether a node that has all of an argument has its memory too, and is no copy."""
+        storage = node.meta["val"].untyped_storage()
+        return any(
+            value is argument and other.meta["val"].untyped_storage() == storage
+            for other, value in self.context.env.items()
+            if other.op == "placeholder"
+        )
 
     def _resolved(self, value: Value, traced: torch.Tensor) -> Value:
         """A lazily negated view of a computable dtype, negated in truth: kernels see memory."""

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import kernelmill
 from tests.unit.frontend.tracing import Traced
 
 Function = Callable[[Tensor], Sequence[Tensor]]
@@ -29,6 +30,7 @@ CASES: dict[str, Function] = {
     "two views": lambda x: (lambda y: (y[0], y.flatten()))(x * 2),
     "parts of a result": lambda x: (lambda y: (y, *y.split(2, 2)))(x + 1),
     "parts of an argument": lambda x: (*x.unbind(1), x + 1),
+    "parts of a view of an argument": lambda x: (*x.movedim(-1, -1).unbind(1), x + 1),
     "view of a part": lambda x: (lambda y: (y, y.chunk(2, 2)[1][0]))(x * 1.5),
     "cast to the same type": lambda x: (x.to(torch.float32, copy=True),),
 }
@@ -58,6 +60,30 @@ def test_views_of_an_argument_are_views(dynamic: bool) -> None:
         view, _ = Traced(function, {"dynamic": dynamic})(x)
         x[3, 3] = 7.0
     assert torch.equal(view, x[1:, 2:])
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_parts_of_an_argument_and_of_its_copy_with_gradients(dynamic: bool) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.movedim(-1, -1).unbind(0)[1], x.clone().unbind(0)[1]
+
+    x = torch.randn(4, requires_grad=True)
+    compiled = torch.compile(function, backend=kernelmill.get_backend(), dynamic=dynamic)
+    part, copied = compiled(x)
+    assert part.data_ptr() == x[1].data_ptr()
+    assert copied.untyped_storage().data_ptr() != x.untyped_storage().data_ptr()
+
+
+def test_a_difference_of_bools_in_a_trace_of_torchs_is_an_error() -> None:
+    """What torch makes of a write to an expanded view at sizes known only later."""
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.le(x, y).expand((-1, -1)).logical_not_()
+
+    arguments = torch.tensor(1.0), torch.tensor([[0.0, 2.0]])
+    compiled = torch.compile(function, backend=kernelmill.get_backend(), dynamic=True)
+    with pytest.raises(RuntimeError, match="two bool tensors is not supported"):
+        compiled(*arguments)
 
 
 UPDATES: dict[str, Callable[[Tensor], object]] = {

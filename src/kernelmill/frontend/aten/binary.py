@@ -71,14 +71,22 @@ def add(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
 
 @translates("sub.Tensor", "sub.Scalar")
 def sub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
+    _not_of_bools(e)
     fused = _fused(e, b, alpha, a, -1)
     return fused or _arithmetic(e, "sub", a, _scaled(e, b, alpha, e.dtype.compute))
 
 
 @translates("rsub.Tensor", "rsub.Scalar")
 def rsub(e: Emitter, a: Operand, b: Operand, alpha: Number = 1) -> Value:
+    _not_of_bools(e)
     fused = _fused(e, a, alpha, b, -1)
     return fused or _arithmetic(e, "sub", b, _scaled(e, a, alpha, e.dtype.compute))
+
+
+def _not_of_bools(e: Emitter) -> None:
+    # Torch's traces have such differences: of writes to expanded views, at sizes known only later.
+    if e.dtype == BOOL:
+        raise NotTranslated("torch has no difference of bools")
 
 
 @translates("mul.Tensor", "mul.Scalar")
