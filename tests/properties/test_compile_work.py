@@ -141,7 +141,7 @@ def follows_a_product(n: int, x: Tensor, y: Tensor) -> Any:
 CHAINS: tuple[tuple[Chain, int], ...] = (
     (slice_writes, 60), (row_writes, 60), (shared_operands, 150), (shifted, 40), (rolled, 60),
     (longer, 100), (chosen, 100), (viewed, 60), (flipped, 60), (reduced, 50),
-    (reduced_both_ways, 40), (read_by_many, 60), (joined_from_many, 150), (summed_from_many, 100),
+    (reduced_both_ways, 40), (read_by_many, 60), (joined_from_many, 300), (summed_from_many, 100),
     (products, 120), (follows_a_product, 150),
 )  # fmt: skip
 """With lengths from which on their kernels are as large as they get."""

@@ -202,8 +202,10 @@ def test_ctrl_c_while_a_model_is_made_leaves_nothing_behind(tmp_path):
     }
     command = [sys.executable, "-m", "kernelmill", "bench", str(tmp_path / "slow.py:make")]
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as run:
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # Tests that run in the background of a shell ignore it, and so would their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as run:  # fmt: skip
         assert run.stdout.readline() == "making\n"
         run.send_signal(signal.SIGINT)
         assert run.communicate() == ("", "")
