@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-targets compat check docs bench sweep torture clean
+.PHONY: demo test test-targets compat check docs bench sweep torture installed clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -38,6 +38,9 @@ check: .venv/stamp-dev          ## style, types, architecture, sizes
 docs: .venv/stamp-docs          ## the documents as a site in build/site, readable offline
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs --quiet build --strict
 	$(PY) -m tools.offline_site build/site
+
+installed: .venv/stamp-dev      ## the wheel and the sdist in environments of their own
+	$(PY) -m tools.installed
 
 bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
 	$(PY) -m tools.bench

@@ -10,7 +10,7 @@ import kernelmill
 from kernelmill import aot
 from kernelmill.cli.main import main
 from kernelmill.cli.output import FINE, FOUND
-from kernelmill.compiler import collect_reports
+from kernelmill.compiler import collect_reports, pipeline
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.fleet import Job, LocalPool, RayExecutor, pull
 from kernelmill.inference import set_dim_gears
@@ -105,6 +105,18 @@ def test_files_and_exported_programs_are_jobs_too(tmp_path):
     with collect_reports() as reports:
         aot.compile(exported, path=tmp_path / "v2.kmill", config=config)
     assert [report.compiled for report in reports] == [0]
+
+
+def test_schedules_follow_the_figures_that_the_folder_has(tmp_path, monkeypatch):
+    asked = []
+    plain = pipeline.machine_for
+    monkeypatch.setattr(
+        pipeline, "machine_for",
+        lambda store, *rest, **more: asked.append(store.folder.path) or plain(store, *rest, **more),
+    )  # fmt: skip
+    with threads() as executor:
+        kernelmill.precompile([Job(NET)], executor, folder=tmp_path / "k")
+    assert asked == [str(tmp_path / "k")]
 
 
 def test_a_super_kernels_driver_is_precompiled(tmp_path):

@@ -57,7 +57,7 @@ def trace(job: Job, store: Store, take: Take) -> None:
     what is the job's fault.
     """
     for target in job.targets:
-        config = _config(job, target)
+        config = _config(job, target, store)
 
         def sink(draft: Draft, machine: Machine) -> None:
             take(_collected(draft, machine.isa, store))
@@ -67,8 +67,9 @@ def trace(job: Job, store: Store, take: Take) -> None:
                 compile_graph(graph, config)
 
 
-def _config(job: Job, target: str) -> CompilerConfig:
-    options = dict(job.options)
+def _config(job: Job, target: str, store: Store) -> CompilerConfig:
+    # Schedules follow the figures of the machine that the folder has.
+    options = {**job.options, "experimental_config.kernel_meta_dir": store.folder.path}
     if target != NATIVE:
         options["target"] = target
     config = configured(CompilerConfig(), options=options)
