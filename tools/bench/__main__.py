@@ -80,7 +80,7 @@ def _row(name: str, options: argparse.Namespace) -> None:
         return
     known.note(name)
     record.save(records)
-    DOCUMENT.write_text(report.document(records))
+    DOCUMENT.write_text(report.document(record.load()))  # in the order that is kept
     DOCUMENT.with_name(report.plot_name(kind())).write_text(plot(known.steady))
     print(f"{name}: written to {DOCUMENT}", flush=True)
 

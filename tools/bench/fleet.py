@@ -212,7 +212,7 @@ def main() -> None:
     warm = warm_starts()
     publish(RESULT, "\n\n".join([
         "# Compiling for a fleet",
-        f"{KERNELS} distinct kernels, two workers of each executor, {ROUNDS} rounds in turns, "
+        f"{KERNELS} distinct kernels, two workers of each executor, rounds in turns: {ROUNDS}, "
         "medians. *Task*: what a task without work takes. *Again*: kernels that a second run "
         "compiles.",
         table(["executor", "kernels/s", "of the first", "task", "again", "failed"], rows),
