@@ -13,17 +13,14 @@ machine leaves the store alone from then on and compiles.
 from __future__ import annotations
 
 import heapq
-import subprocess
 import tempfile
 import time
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmill.store import backends
 from kernelmill.store.remote import TIMEOUT_SECONDS
-from tools.bench.fleet import distinct
+from tools.bench.fleet import distinct, redis_server
 from tools.bench.tables import duration, table
 from tools.machine import description
 
@@ -177,7 +174,7 @@ def measure() -> Costs:
     compile_task(wanted.pop().task)  # LLVM's own beginning
     images = [compile_task(one.task) for one in wanted]
     compile = _each(lambda: compile_task(wanted[0].task), 20)
-    with tempfile.TemporaryDirectory() as folder, _redis(folder) as url:
+    with tempfile.TemporaryDirectory() as folder, redis_server(folder) as url:
         store = KernelStore(f"{folder}/k")
         shared = SharedStore(url, b"measured" * 4)
         files = {}
@@ -210,19 +207,6 @@ def _each(call: object, times: int) -> float:
         call()  # type: ignore[operator]
         best = min(best, time.perf_counter() - start)
     return best
-
-
-@contextmanager
-def _redis(folder: str) -> Generator[str]:
-    command = ["redis-server", "--port", "0", "--unixsocket", f"{folder}/socket", "--save", ""]
-    server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
-    assert server.stdout is not None
-    assert any("accept connections" in line for line in server.stdout)
-    try:
-        yield f"unix://{folder}/socket?db=0"
-    finally:
-        server.kill()
-        server.wait()
 
 
 CASES = (

@@ -155,7 +155,8 @@ def fetch(url: str) -> dict[str, float]:
 
 
 @contextmanager
-def _redis(folder: str) -> Generator[str]:
+def redis_server(folder: str) -> Generator[str]:
+    """The URL of a server of our own on a socket file in `folder`."""
     command = ["redis-server", "--port", "0", "--unixsocket", f"{folder}/socket", "--save", ""]
     server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
@@ -175,7 +176,7 @@ def warm_starts() -> dict[str, float]:
     pulls: list[float] = []
     found: dict[str, float] = {}
     first = f"first_call('gears', {list(BATCHES)})"
-    with tempfile.TemporaryDirectory() as folder, _redis(folder) as url:
+    with tempfile.TemporaryDirectory() as folder, redis_server(folder) as url:
         found |= child(f"fill({url!r})", f"{folder}/local", "tools.bench.fleet")
         for number in range(ROUNDS):
             done = child(first, f"{folder}/local", "tools.bench.gears")
