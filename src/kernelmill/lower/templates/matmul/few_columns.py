@@ -13,12 +13,12 @@ from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
 from kernelmill.lower.emit.access import Along, contiguity
-from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import Tile
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.panels import panel_index
 from kernelmill.lower.schedule.tile_cost import tile_ns
+from kernelmill.lower.templates.matmul.along_k import AlongK
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pack_panels
@@ -26,7 +26,6 @@ from kernelmill.lower.templates.matmul.spec import Contraction, loader
 from kernelmill.lower.templates.matmul.store import store_tile
 from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
 from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
-from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 
 _MOST_ROWS = 8
 """Rows of a tile: more would not be read faster."""
@@ -55,44 +54,22 @@ class Columns:
 
 
 @dataclass(frozen=True)
-class FewColumns(TileSchedule):
-    """All columns of C by some rows at a time; no operand is copied.
+class FewColumns(AlongK):
+    """All columns of C by some rows at a time.
 
-    lanes      elements of a vector, along k in the sums and along n in results
-    rows       rows of a tile
     columns    all of n, no more than a vector has
-    use_fma    the processor multiplies and adds in one instruction
-    work       estimated nanoseconds of all tasks on one core
     row_tiles  tiles that one task computes
     """
 
-    lanes: int
-    rows: int
     columns: int
-    use_fma: bool
-    work: Dim
     row_tiles: int = 1
 
     any_rows = True
 
     @property
-    def vectors(self) -> int:
-        """Vectors of columns of a tile."""
-        return 1
-
-    @property
-    def width(self) -> int:
-        """Columns of a tile in scratch."""
-        return self.lanes
-
-    @property
     def column_tiles(self) -> int:
         """A task's tiles along n."""
         return 1
-
-    def scratch_bytes(self, spec: Contraction) -> Dim:
-        """A thread's scratch: one tile of sums."""
-        return part_count(self.rows * self.lanes * spec.accumulate.bytes, LINE_BYTES) * LINE_BYTES
 
     @classmethod
     def plan(
@@ -116,7 +93,7 @@ class FewColumns(TileSchedule):
         row_tiles, _ = choose_tasks(spec, (rows, lanes), task_ns, candidate)
         use_fma = machine.isa.has_fma and spec.accumulate.is_float
         work = estimated_work(spec, lanes, machine)
-        return cls(lanes, rows, columns, use_fma, work, row_tiles)
+        return cls(lanes, rows, use_fma, work, columns, row_tiles)
 
     @classmethod
     def layout(

@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim, minimum
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import Value
-from kernelmill.lower.elements.sizes import Dims, part_count, size_hint
+from kernelmill.lower.elements.sizes import Dims, size_hint
 from kernelmill.lower.emit.access import Along
-from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth, for_each_k
 from kernelmill.lower.emit.microkernel import CHAINS, Tile
 from kernelmill.lower.schedule.tile_cost import tile_ns
+from kernelmill.lower.templates.matmul.along_k import AlongK
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.spec import Contraction, loader
 from kernelmill.lower.templates.matmul.store import store_tile
 from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
 from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
-from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 
 MOST_ROWS = 4
 """Most rows for which summing along k is cheaper than turning B round."""
@@ -28,42 +27,20 @@ _LEAST_DEPTH = 16
 
 
 @dataclass(frozen=True)
-class InnerProduct(TileSchedule):
-    """All rows of C by one vector of columns at a time; no operand is copied.
+class InnerProduct(AlongK):
+    """All rows of C by one vector of columns at a time.
 
-    lanes         elements of a vector, along k in the sums and along n in results
-    rows          all of m
-    use_fma       the processor multiplies and adds in one instruction
-    work          estimated nanoseconds of all tasks on one core
     column_tiles  vectors of columns that one task computes
     """
 
-    known_rows = True
-
-    lanes: int
-    rows: int
-    use_fma: bool
-    work: Dim
     column_tiles: int = 1
 
-    @property
-    def vectors(self) -> int:
-        """Vectors of columns of a tile."""
-        return 1
-
-    @property
-    def width(self) -> int:
-        """Columns of a tile."""
-        return self.lanes
+    known_rows = True
 
     @property
     def row_tiles(self) -> int:
         """A task's tiles along m."""
         return 1
-
-    def scratch_bytes(self, spec: Contraction) -> Dim:
-        """A thread's scratch: one tile of sums."""
-        return part_count(self.rows * self.lanes * spec.accumulate.bytes, LINE_BYTES) * LINE_BYTES
 
     @classmethod
     def plan(
