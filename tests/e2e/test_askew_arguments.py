@@ -41,24 +41,24 @@ ASKEW = [misaligned, negated, negated_and_misaligned]
 class Counts:
     """Calls that looked at everything, and those that the quick way refused."""
 
-    careful = refused = 0
+    slow = refused = 0
 
 
 @pytest.fixture
 def counts(monkeypatch: pytest.MonkeyPatch) -> Counts:
     found = Counts()
-    admit, refuse = Engine.admit, QuickCall._refused
+    validate, refuse = Engine.validate, QuickCall._refused
 
-    def careful(self: Engine, arguments: Any) -> Any:
-        found.careful += 1
-        return admit(self, arguments)
+    def slow(self: Engine, arguments: Any) -> Any:
+        found.slow += 1
+        return validate(self, arguments)
 
     def refused(self: QuickCall, *rest: Any) -> Any:
         result = refuse(self, *rest)
         found.refused += result is REFUSED
         return result
 
-    monkeypatch.setattr(Engine, "admit", careful)
+    monkeypatch.setattr(Engine, "validate", slow)
     monkeypatch.setattr(QuickCall, "_refused", refused)
     return found
 
@@ -114,9 +114,9 @@ def test_one_copy_and_the_fast_path(
         for arguments in ((make(x), y), (x, make(y)), (make(x), make(y)), (x, y)):
             for _ in range(2):
                 call(*arguments)  # Dynamo traces some anew
-            counts.careful = counts.refused = 0
+            counts.slow = counts.refused = 0
             torch.testing.assert_close(call(*arguments), expected)
-            assert (counts.careful, counts.refused) == (0, 0)
+            assert (counts.slow, counts.refused) == (0, 0)
 
 
 @pytest.mark.parametrize("make", ASKEW)
@@ -219,6 +219,6 @@ def test_inference_tensors_as_arguments_take_the_fast_path(
     with torch.no_grad():
         for _ in range(3):
             call(x, y)
-        counts.careful = counts.refused = 0
+        counts.slow = counts.refused = 0
         torch.testing.assert_close(call(x, y), model(x, y))
-    assert (counts.careful, counts.refused) == (0, 0)
+    assert (counts.slow, counts.refused) == (0, 0)

@@ -14,7 +14,7 @@ from kernelmill.artifact.bind import Bound
 from kernelmill.codegen import machine
 from kernelmill.core.isa import host_isa
 from kernelmill.inference import cache_compile, finish_packing
-from kernelmill.runtime import behind, executor, pack_job, streaming
+from kernelmill.runtime import background, executor, pack_job, streaming
 from kernelmill.runtime.packing import Parameters
 from kernelmill.store import Store
 from tests.forking import in_child
@@ -160,13 +160,13 @@ def test_a_fork_by_a_thread_that_holds_packing_leaves_the_childs_alone():
 
     def child():
         outer.close()
-        with behind.held():
-            behind.put(work)
-        behind.wait()
+        with background.paused():
+            background.submit(work)
+        background.wait()
         assert done
 
     with ExitStack() as outer:
-        outer.enter_context(behind.held())
+        outer.enter_context(background.paused())
         in_child(child)
 
 

@@ -13,9 +13,9 @@ SCRIPT = """
 import json, os, signal, sys, torch, kernelmill
 import torch.distributed as distributed
 from torch import nn
-from kernelmill.compiler import choices, team
+from kernelmill.compiler import choices, rank_group
 
-team.PATIENCE_SECONDS = float(os.environ["PATIENCE"])
+rank_group.PATIENCE_SECONDS = float(os.environ["PATIENCE"])
 rank = int(os.environ["RANK"])
 folder = sys.argv[1]
 os.environ["KERNELMILL_KERNEL_META"] = os.path.join(folder, sys.argv[2].format(rank=rank))

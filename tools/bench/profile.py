@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.compiler.linking import Draft, collect_linked
+from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.core.machine import host
@@ -59,7 +59,7 @@ def _without(plan: Plan, kernel: str) -> Plan:
     return replace(plan, steps=steps, supers=())
 
 
-def _program(draft: Draft, plan: Plan) -> Program:
+def _program(draft: LoweredProgram, plan: Plan) -> Program:
     store = open_store()
     kernels = draft.lowered.kernels
     entries = obtain(requests_of(draft.lowered.plan, kernels), store, host().isa)

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 import kernelmill
 from kernelmill import codegen
 from kernelmill.compiler.drivers import obtain_drivers
-from kernelmill.compiler.linking import Draft, collect_linked
+from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.compiler.objects import obtain, requests_of
 from kernelmill.compiler.trial import example_arguments
 from kernelmill.config.super_kernel_marks import Mark, RangeOptions
@@ -147,7 +147,7 @@ class Compiled:
     """A model after lowering, called through the entry of its program: without Dynamo's share,
     which is the same for every way of launching."""
 
-    draft: Draft
+    draft: LoweredProgram
     arguments: Sequence[Tensor]
 
     def program(self, plan: Plan) -> Program:

@@ -18,7 +18,7 @@ from kernelmill.store.entry import Compiled
 from kernelmill.store.store import Store
 
 if TYPE_CHECKING:
-    from kernelmill.compiler.linking import Draft
+    from kernelmill.compiler.linking import LoweredProgram
 
 _PLAN = re.compile(r"^(?=plan \")", re.MULTILINE)
 _GRAPH = re.compile(r"^(?=graph )", re.MULTILINE)
@@ -34,7 +34,9 @@ def graph_texts(artifact: Artifact) -> list[str]:
     return _GRAPH.split(artifact.graphs)[1:]
 
 
-def texts_of(drafts: Sequence[Draft], isa: Isa) -> tuple[str, str, tuple[SavedKernel, ...]]:
+def texts_of(
+    drafts: Sequence[LoweredProgram], isa: Isa
+) -> tuple[str, str, tuple[SavedKernel, ...]]:
     """Plans, graphs and kernels of what the compiler has made for an instruction set."""
     # Imported here: loads do not come this way.
     from kernelmill.graph.printer import print_graph
@@ -47,7 +49,7 @@ def texts_of(drafts: Sequence[Draft], isa: Isa) -> tuple[str, str, tuple[SavedKe
     )
 
 
-def _kernels(drafts: Sequence[Draft], isa: Isa) -> list[SavedKernel]:
+def _kernels(drafts: Sequence[LoweredProgram], isa: Isa) -> list[SavedKernel]:
     from kernelmill.compiler.drivers import driver_text, driver_type
     from kernelmill.kernel.printer import print_kernel
 

@@ -44,7 +44,7 @@ from kernelmill.backend.guards import conditions_from, conditions_of, reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
 from kernelmill.backend.tested_torch import TESTED, is_tested
-from kernelmill.compiler.linking import Draft, collect_linked
+from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
@@ -127,7 +127,7 @@ class _Trace:
         self.target, self.roots = target, roots
         self.traced: list[Traced] = []
         self.captures: list[Capture] = []
-        self.drafts: list[Draft] = []
+        self.drafts: list[LoweredProgram] = []
         self.begun = False
         self.output: Any = None
         self.guards: list[Any] = []

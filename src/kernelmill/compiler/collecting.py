@@ -8,13 +8,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from kernelmill.compiler.linking import Draft, with_super_kernels
+from kernelmill.compiler.linking import LoweredProgram, with_super_kernels
 from kernelmill.core.machine import Machine
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
 from kernelmill.plan.verifier import verify_plan
 
-Sink = Callable[[Draft, Machine], None]
+Sink = Callable[[LoweredProgram, Machine], None]
 """Gets each program after lowering, and what it was lowered for."""
 
 _sink: ContextVar[Sink | None] = ContextVar("sink", default=None)
@@ -47,7 +47,7 @@ class CollectedProgram:
         return run_graph(self.graph, arguments)
 
 
-def collect(drafts: Iterable[Draft], machine: Machine) -> list[CollectedProgram]:
+def collect(drafts: Iterable[LoweredProgram], machine: Machine) -> list[CollectedProgram]:
     """Give each draft, with its super kernels, to the sink. Raises VerificationError for a plan
     that lowering got wrong."""
     sink = _sink.get()

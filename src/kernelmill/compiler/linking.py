@@ -32,7 +32,7 @@ _log = get_logger("compiler")
 
 
 @dataclass(frozen=True)
-class Draft:
+class LoweredProgram:
     """A graph after lowering, with its report so far: all that needs no objects.
 
     `others` are the ISAs of kernels that are not for this machine's, by kernel name.
@@ -46,7 +46,7 @@ class Draft:
     automatic_ranges: RangeOptions | None = None
 
 
-def link(draft: Draft, store: Store, machine: Machine) -> Program:
+def link(draft: LoweredProgram, store: Store, machine: Machine) -> Program:
     """The program, its report filled and published.
 
     Raises VerificationError for a kernel that lowering got wrong, StoreError as the store does.
@@ -60,7 +60,7 @@ def link(draft: Draft, store: Store, machine: Machine) -> Program:
 class Linked:
     """A program, what it was made from, and the machine that it was made for."""
 
-    draft: Draft
+    draft: LoweredProgram
     program: Program
     machine: Machine
 
@@ -81,14 +81,14 @@ def collect_linked() -> Generator[list[Linked]]:
 
 
 def link_all(
-    drafts: Iterable[Draft], store: Store, machine: Machine, builds: KernelBuilds
+    drafts: Iterable[LoweredProgram], store: Store, machine: Machine, builds: KernelBuilds
 ) -> list[Program]:
     """The programs of several drafts, which share the memory of their calls. Raises as `link`.
 
     While `builds` compiles the kernels of one draft the next is taken from `drafts`: lowering
     and LLVM go on side by side.
     """
-    made: list[Draft] = []
+    made: list[LoweredProgram] = []
     for draft in (with_super_kernels(draft, machine) for draft in drafts):
         lowered = draft.lowered
         with draft.report.stage("verify"):
@@ -109,7 +109,7 @@ def link_all(
     return programs
 
 
-def with_super_kernels(draft: Draft, machine: Machine) -> Draft:
+def with_super_kernels(draft: LoweredProgram, machine: Machine) -> LoweredProgram:
     """The draft with the launches of its ranges as super kernels."""
     lowered = draft.lowered
     with draft.report.stage("super kernels"):
@@ -119,7 +119,11 @@ def with_super_kernels(draft: Draft, machine: Machine) -> Draft:
 
 
 def _load(
-    draft: Draft, entries: Mapping[str, Entry], store: Store, machine: Machine, pool: FramePool
+    draft: LoweredProgram,
+    entries: Mapping[str, Entry],
+    store: Store,
+    machine: Machine,
+    pool: FramePool,
 ) -> Program:
     plan = draft.lowered.plan
     objects = {name: entry.object for name, entry in entries.items()}
@@ -133,7 +137,7 @@ def _load(
         return load(plan, objects, pool, verified=True)
 
 
-def _fill(draft: Draft, entries: Mapping[str, Entry], store: Store) -> None:
+def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store) -> None:
     report, graph, lowered = draft.report, draft.graph, draft.lowered
     steps = (*lowered.plan.prepare, *lowered.plan.steps)
     launches = Counter(step.kernel for step in steps if isinstance(step, Launch))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from kernelmill.compiler.choices import Choices
-from kernelmill.compiler.linking import Draft, link
+from kernelmill.compiler.linking import LoweredProgram, link
 from kernelmill.compiler.operators_lowered import Library
 from kernelmill.compiler.recording import note, operators_of
 from kernelmill.compiler.report import CompileReport
@@ -27,7 +27,8 @@ from kernelmill.store.store import Store
 class Operators:
     """Makes such programs. With `build`, static kernels are compiled for what has none yet.
 
-    Static kernels that are installed are used in any case. For `automatic_ranges` see `Draft`.
+    Static kernels that are installed are used in any case. For `automatic_ranges` see
+    `LoweredProgram`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Operators:
             with report.stage("lower"):
                 selection = _Selection(self, extracted)
                 lowered = lower_operators(extracted, selection.chosen, self.machine)
-        draft = Draft(lowered, graph, report, selection.isas, self.automatic_ranges)
+        draft = LoweredProgram(lowered, graph, report, selection.isas, self.automatic_ranges)
         program = link(draft, self.store, self.machine)
         note(program, graph, fused=False)
         return program

@@ -10,7 +10,7 @@ from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.collecting import CollectedProgram, collect, is_collecting
 from kernelmill.compiler.dump import GraphDump
-from kernelmill.compiler.linking import Draft, link_all
+from kernelmill.compiler.linking import LoweredProgram, link_all
 from kernelmill.compiler.objects import KernelBuilds, Request
 from kernelmill.compiler.operators import Operators
 from kernelmill.compiler.recording import note
@@ -69,9 +69,9 @@ def compile_graphs(
         return [_captures(config, operators, *one).program() for one in optimised]
     if is_collecting():
         return collect(_drafts(optimised, config, store, machine), machine)
-    drafts = list[Draft]()
+    drafts = list[LoweredProgram]()
 
-    def lowered() -> Iterator[Draft]:
+    def lowered() -> Iterator[LoweredProgram]:
         for draft in _drafts(optimised, config, store, machine, partial(_begin, builds)):
             drafts.append(draft)
             yield draft
@@ -92,7 +92,7 @@ def _drafts(
     store: Store,
     machine: Machine,
     begin: Callable[[str, NewKernel], None] | None = None,
-) -> Iterator[Draft]:
+) -> Iterator[LoweredProgram]:
     """The graphs lowered, one by one, in the manner that the options say; `begin` is told of each
     kernel as soon as there is one, with the graph's name."""
     separate = not config.experimental_config.pattern_fusion_pass
@@ -110,7 +110,7 @@ def _drafts(
         if tuner is not None:
             tuner.close()
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured
-        yield Draft(lowered, graph, report, automatic_ranges=automatic)
+        yield LoweredProgram(lowered, graph, report, automatic_ranges=automatic)
 
 
 def _begin(builds: KernelBuilds, graph: str, new: NewKernel) -> None:

@@ -26,7 +26,7 @@ from kernelmill.compiler.operator_documents import (
     from_document,
     to_document,
 )
-from kernelmill.compiler.team import Team, TeamLost, team
+from kernelmill.compiler.rank_group import RankGroup, RankLost, rank_group
 from kernelmill.core.errors import ConfigPathError
 from kernelmill.core.log import get_logger
 from kernelmill.lower.driver.operators import Operator
@@ -85,10 +85,10 @@ class StaticBuild:
         everything = [*documents, *aten_documents(plan)]
         write_documents(os.path.join(outputs, f"{pid}_debug"), everything)
         build = _Build(self.choices, f"static_kernel_{now}", outputs)
-        members = team()
+        members = rank_group()
         try:
             path = build.alone(operators) if members is None else build.together(operators, members)
-        except TeamLost as lost:
+        except RankLost as lost:
             _log.warning("static kernels are compiled by this process alone: %s", lost)
             path = build.alone(operators)
         chosen = [document for document in map(self._chosen, operators) if document is not None]
@@ -121,7 +121,7 @@ class _Build:
         self._make(operators)
         return write_run(package_contents(self.name, self.choices, operators), self.outputs)
 
-    def together(self, operators: Iterable[Operator], members: Team) -> str:
+    def together(self, operators: Iterable[Operator], members: RankGroup) -> str:
         """Compile the operators of all members, each a share, and use what the first installs.
 
         The members may have folders of kernels of their own: the installed package is for all.

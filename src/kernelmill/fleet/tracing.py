@@ -19,7 +19,7 @@ from kernelmill.compiler import compile_graph
 from kernelmill.compiler.collecting import collecting
 from kernelmill.compiler.drivers import driver_info, driver_text, driver_type
 from kernelmill.compiler.kernel_info import Use, describe
-from kernelmill.compiler.linking import Draft
+from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.compiler.objects import Request, kernel_key, obtain_dims, requests_of
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
@@ -59,7 +59,7 @@ def trace(job: Job, store: Store, take: Take) -> None:
     for target in job.targets:
         config = _config(job, target, store)
 
-        def sink(draft: Draft, machine: Machine) -> None:
+        def sink(draft: LoweredProgram, machine: Machine) -> None:
             take(_collected(draft, machine.isa, store))
 
         with collecting(sink), torch.no_grad():
@@ -134,7 +134,7 @@ def _names(model: Any) -> Sequence[str]:
         return ()
 
 
-def _collected(draft: Draft, isa: Isa, store: Store) -> Collected:
+def _collected(draft: LoweredProgram, isa: Isa, store: Store) -> Collected:
     plan = draft.lowered.plan
     wanted = [
         _kernel(request, draft.others.get(request.kernel.name, isa))

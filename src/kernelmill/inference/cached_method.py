@@ -215,7 +215,7 @@ class CachedMethod:
             return result
         with ExitStack() as turn:
             with suppress(OSError):
-                waited = turn.enter_context(folder.turn("trace", PATIENCE_SECONDS))
+                waited = turn.enter_context(folder.lock("trace", PATIENCE_SECONDS))
                 if waited:
                     found, result = self._from_folder(folder, target, values)
             return result if found else self._trace(folder, target, args, kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmill.runtime import behind
+from kernelmill.runtime import background
 
 
 def finish_packing() -> None:
@@ -12,4 +12,4 @@ def finish_packing() -> None:
     a thread packs them for the calls that follow. A server that warms up, or a measurement, can
     wait for it here.
     """
-    behind.wait()
+    background.wait()

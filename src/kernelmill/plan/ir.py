@@ -125,7 +125,7 @@ TEAM_PARTS = 64
 WHOLE_TEAM: Part = (0, TEAM_PARTS)
 
 
-def team_part(part: Part, threads: int) -> range:
+def thread_range(part: Part, threads: int) -> range:
     """The threads of a part, at least one, in a team of so many. The driver of a super kernel does
     the same arithmetic."""
     first = part[0] * threads // TEAM_PARTS

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from kernelmill.plan.ir import BufferKind, DimResult, Result, TensorInput, TensorResult
-from kernelmill.runtime.engine import Admitted, Engine
+from kernelmill.runtime.engine import Engine, Validated
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.object_checks import ObjectChecks, can_check, output_maker
@@ -92,7 +92,7 @@ Finish = Callable[[int, list[Any], tuple[Any, ...], Sizes], list[ProgramResult]]
 def native_call(engine: Engine) -> Call:
     """The call of a plan whose steps are all launches."""
     pick, finish = argument_picker(engine.tables.tensor_arguments), _finisher(engine)
-    quickly, careful = _quick_call(engine, pick, finish), _careful_call(engine, pick, finish)
+    quickly, slow = _quick_call(engine, pick, finish), _slow_call(engine, pick, finish)
 
     def call(*args: Any) -> list[ProgramResult]:
         results = quickly(args)
@@ -100,10 +100,10 @@ def native_call(engine: Engine) -> Call:
             return results
         straight = engine.straightened(args)
         if straight is None:
-            return careful(args)
+            return slow(args)
         args = straight.arguments
         results = quickly(args)
-        return straight.finish(careful(args) if results is None else results)
+        return straight.finish(slow(args) if results is None else results)
 
     return call
 
@@ -188,7 +188,7 @@ def _quick_call(
             outs = make(sizes)
             code = enter(frame, bound, args, outs)
         except Exception:
-            # An argument that cannot even be handed over; which one is found out carefully.
+            # An argument that cannot even be handed over; the slow path finds out which one.
             code, outs = -1, []
         finally:
             free.append(frame)
@@ -215,19 +215,19 @@ def _finisher(engine: Engine) -> Finish:
     return finish
 
 
-def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple[Any, ...]], Any]:
+def _slow_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple[Any, ...]], Any]:
     """The call after the quick way has met with something it does not know."""
 
-    def careful(args: tuple[Any, ...]) -> list[ProgramResult]:
+    def slow(args: tuple[Any, ...]) -> list[ProgramResult]:
         frame = engine.pool.take()
         outs: list[Any] = []
 
-        def enter(admitted: Admitted) -> int:
-            tensors, sizes, binding = admitted
+        def enter(validated: Validated) -> int:
+            tensors, sizes, binding = validated
             frame.adopt(sizes)
             outs[:] = starmap(sizes.allocate, sizes.outputs.values())
             bound = 0 if binding is None else binding.address
-            if binding is None or not binding.coming:
+            if binding is None or not binding.pending:
                 return engine.entry_call(frame.address, bound, id(args), *pick(tensors), *outs)
             code = engine.entry_admit(frame.address, bound, id(args), *pick(tensors))
             return code or stream(binding)
@@ -239,9 +239,9 @@ def _careful_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple
                 return engine.launch(frame, 0, engine.tables.first_prepare, binding)
 
         try:
-            (_, sizes, _), code = engine.carefully(args, enter)
+            (_, sizes, _), code = engine.on_slow_path(args, enter)
         finally:
             engine.free.append(frame)
         return finish(code, outs, args, sizes)
 
-    return careful
+    return slow

@@ -77,17 +77,17 @@ class Cell:
 
 class Cells:
     """Makes the cells of a program. `packed` are the arguments that something is packed from;
-    `admit(argument number, value)` gives the tensor that kernels may read for an argument, itself
-    or a copy, or raises InputError."""
+    `validate(argument number, value)` gives the tensor that kernels may read for an argument,
+    itself or a copy, or raises InputError."""
 
     def __init__(
         self,
         arguments: Collection[int],
         packed: Collection[int],
-        admit: Callable[[int, object], torch.Tensor],
+        validate: Callable[[int, object], torch.Tensor],
     ) -> None:
         handle_of.require()  # now, and not when the first weight is bound
-        self._arguments, self._packed, self._admit = arguments, packed, admit
+        self._arguments, self._packed, self._validate = arguments, packed, validate
         self.check: CheckWeights = "auto"
         self.copies = 0
 
@@ -99,7 +99,7 @@ class Cells:
         if self.check == "auto":
             write_watch().look()
         found = {i: old[i] for i in self._arguments if i in old and _same(old[i], arguments[i])}
-        fitting = {i: self._admit(i, arguments[i]) for i in self._arguments if i not in found}
+        fitting = {i: self._validate(i, arguments[i]) for i in self._arguments if i not in found}
         tensors = {i: t for i in fitting if isinstance(t := arguments[i], torch.Tensor)}
         watches = self._watches(tensors, fitting)
         for i, tensor in tensors.items():

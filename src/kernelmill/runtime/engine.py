@@ -1,7 +1,7 @@
-"""What all calls of one loaded plan share: tables, frames, sizes, parameters, and the careful way.
+"""What all calls of one loaded plan share: tables, frames, sizes, parameters, and the slow path.
 
 A call looks at its arguments just enough that the native entry can take them; the entry checks
-all of them. When it refuses one, or Python has a doubt, the *careful* way begins: each argument is
+all of them. When it refuses one, or Python has a doubt, the *slow path* begins: each argument is
 looked at in Python and put right or refused by name, and parameters are bound anew.
 """
 
@@ -15,7 +15,7 @@ import torch
 
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, Launch, Plan, SymbolInput, TensorInput
-from kernelmill.runtime import admission
+from kernelmill.runtime import argument_validation
 from kernelmill.runtime.dims import DimsFunction, DimTable, symbol_sources
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame, FramePool
@@ -34,7 +34,7 @@ _MOST_SIZES = 256
 
 _MOST_ATTEMPTS = 1000
 
-Admitted = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
+Validated = tuple[tuple[Any, ...], Sizes, Union[Binding, None]]
 """Arguments that the entry takes, their sizes, the binding of the long-lived ones."""
 
 CheckSizes = Callable[[Mapping[str, int]], None]
@@ -88,7 +88,7 @@ class Engine:
         self.pool.reserve(self.tables.slots, native.threaded)
         places = {i: self.tables.place(i) for i in self.tables.cell_arguments}
         self.parameters = (
-            Parameters(plan, kernels, places, self._admit_cell, self._preparer, packs)
+            Parameters(plan, kernels, places, self._validated_parameter, self._preparer, packs)
             if places
             else None
         )
@@ -113,8 +113,8 @@ class Engine:
                 values[source.name] = argument
             else:
                 entry = self._tensor_input(source.argument)
-                admission.check_kind(entry, source.argument, argument)
-                admission.check_rank(entry, source.argument, argument)
+                argument_validation.check_kind(entry, source.argument, argument)
+                argument_validation.check_rank(entry, source.argument, argument)
                 values[source.name] = argument.shape[source.axis]
         key = tuple(values.values())
         return self.sizes.get(key) or self.new_sizes(key)
@@ -135,7 +135,7 @@ class Engine:
 
     def straightened(self, arguments: Sequence[Any]) -> Straight | None:
         """These arguments with copies of those that lie askew; None when none does, or they are to
-        be looked at carefully."""
+        be validated."""
         if len(arguments) != len(self.plan.inputs):
             return None
         among = self.tables.tensor_arguments
@@ -175,31 +175,31 @@ class Engine:
             f"program {self.plan.name}: argument number {places[-1 - code]} changed during the call"
         )
 
-    # ---- the careful way --------------------------------------------------------------------
+    # ---- the slow path ---------------------------------------------------------------------
 
-    def carefully(
-        self, arguments: tuple[Any, ...], enter: Callable[[Admitted], int]
-    ) -> tuple[Admitted, int]:
-        """Admit arguments and hand them to the entry, which gives its code; once more when another
-        thread has changed an argument in between."""
+    def on_slow_path(
+        self, arguments: tuple[Any, ...], enter: Callable[[Validated], int]
+    ) -> tuple[Validated, int]:
+        """Validate arguments and hand them to the entry, which gives its code; once more when
+        another thread has changed an argument in between."""
         attempts = 0
         while True:
             attempts += 1
-            admitted = self.admit(arguments)
-            code = enter(admitted)
+            validated = self.validate(arguments)
+            code = enter(validated)
             if code >= 0 or attempts == _MOST_ATTEMPTS:
-                return admitted, code
+                return validated, code
 
-    def admit(self, arguments: tuple[Any, ...]) -> Admitted:
+    def validate(self, arguments: tuple[Any, ...]) -> Validated:
         """Arguments that the entry will take, their sizes, and a fresh binding of parameters.
 
         InputError names the argument that cannot be taken. Nothing is written.
         """
         sizes = self.sizes_of(arguments)
-        admitted = list(arguments)
+        validated = list(arguments)
         for i in self.tables.tensor_arguments:
-            admitted[i] = self._admit(i, arguments[i], sizes)
-            self.copies += admitted[i] is not arguments[i]
+            validated[i] = self._validated(i, arguments[i], sizes)
+            self.copies += validated[i] is not arguments[i]
         for i, entry in enumerate(self.plan.inputs):
             if isinstance(entry, SymbolInput) and sizes.symbols[entry.symbol] != arguments[i]:
                 raise InputError(
@@ -207,25 +207,27 @@ class Engine:
                     f"elsewhere, got {arguments[i]}"
                 )
         for i in self.updated:
-            admission.check_kind(self._tensor_input(i), i, arguments[i])
+            argument_validation.check_kind(self._tensor_input(i), i, arguments[i])
         self.update_versions(arguments)
         binding = self.parameters.bind(arguments) if self.parameters is not None else None
-        return tuple(admitted), sizes, binding
+        return tuple(validated), sizes, binding
 
     def _tensor_input(self, number: int) -> TensorInput:
         entry = self.plan.inputs[number]
         assert isinstance(entry, TensorInput)
         return entry
 
-    def _admit(self, number: int, argument: object, sizes: Sizes) -> torch.Tensor:
+    def _validated(self, number: int, argument: object, sizes: Sizes) -> torch.Tensor:
         entry = self._tensor_input(number)
-        return admission.admit(entry, number, argument, *self.dims.layout(entry, sizes.values))
+        return argument_validation.validated(
+            entry, number, argument, *self.dims.layout(entry, sizes.values)
+        )
 
-    def _admit_cell(self, number: int, argument: object) -> torch.Tensor:
+    def _validated_parameter(self, number: int, argument: object) -> torch.Tensor:
         entry = self._tensor_input(number)
         shape = tuple(dim for dim in entry.shape if isinstance(dim, int))
         strides = tuple(dim for dim in entry.strides if isinstance(dim, int))
-        return admission.admit(entry, number, argument, shape, strides)
+        return argument_validation.validated(entry, number, argument, shape, strides)
 
     # ---- launches ---------------------------------------------------------------------------
 
@@ -237,7 +239,7 @@ class Engine:
         job, memory = binding.job, binding.memory(binding.job)
         at, status = first, 0
         for launch, number in job.stream.order:
-            if not first <= launch < last or number not in binding.coming:
+            if not first <= launch < last or number not in binding.pending:
                 continue
             if at < launch:
                 status = self.entry_launch(frame.address, at, launch)

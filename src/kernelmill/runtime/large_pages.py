@@ -7,7 +7,7 @@ and can put them under memory in use.
 
 The first writing of a large page can take long: it has to be found, and on a virtual machine the
 host seldom has the memory at hand. So packed weights that a call waits for are written on small
-pages, and moved to large ones behind its back (runtime/behind.py).
+pages, and moved to large ones behind its back (runtime/background.py).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from kernelmill.plan.arena import ALIGNMENT
-from kernelmill.runtime import behind
+from kernelmill.runtime import background
 from kernelmill.runtime.allocation import alias, elements_of, empty_strided
 
 PAGE_BYTES = 2 << 20
@@ -80,7 +80,7 @@ def room(count: int, dtype: torch.dtype, asking: bool = True) -> tuple[torch.Ten
     return tensor, -tensor.data_ptr() % PAGE_BYTES // dtype.itemsize
 
 
-class Shelf:
+class HugePageArena:
     """Room for tensors of these layouts, those of a dtype one behind the other. It is taken when
     the first of them is made, and given back with the last. Where somebody is `waiting` for them
     they are on small pages, and `close` has them moved to large ones once all are filled."""
@@ -108,7 +108,7 @@ class Shelf:
         """What was handed out is filled. Returns at once."""
         for base, _ in self._free.values():
             if base.nbytes >= PAGE_BYTES and self._waiting:
-                behind.put(partial(move, base))
+                background.submit(partial(move, base))
         self._free.clear()
 
 

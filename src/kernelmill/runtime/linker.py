@@ -1,4 +1,4 @@
-"""Links objects into this process, the same bytes only once: by itself (placing.py), or with one
+"""Links objects into this process, the same bytes only once: by itself (elf_loader.py), or with one
 LLJIT for all that ask for more.
 
 An object may use the C library, libm and what libtorch_cpu exports (SLEEF among it); all of that is
@@ -21,7 +21,7 @@ import torch
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError
-from kernelmill.runtime.placing import place
+from kernelmill.runtime.elf_loader import place
 from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 

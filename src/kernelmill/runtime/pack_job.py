@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from kernelmill.runtime import behind
+from kernelmill.runtime import background
 from kernelmill.runtime.cells import Cell
 from kernelmill.runtime.contents import copy_holds
-from kernelmill.runtime.large_pages import Layout, Shelf, room
+from kernelmill.runtime.large_pages import HugePageArena, Layout, room
 from kernelmill.runtime.samples import span_of
 from kernelmill.runtime.streaming import Stream
 from kernelmill.runtime.write_watch import write_watch
@@ -110,16 +110,18 @@ class PackJob:
         """Have it done, if that was not asked before."""
         if not self._begun:
             self._begun = True
-            behind.put(self._run)
+            background.submit(self._run)
 
     def _run(self) -> Iterator[None]:
         try:
             prepare = self._prepare()
-            shelf = Shelf((layout for t in self._tasks for _, layout in t.buffers), waiting=False)
+            arena = HugePageArena(
+                (layout for t in self._tasks for _, layout in t.buffers), waiting=False
+            )
             most = max(sum(source.room for source in task.sources) for task in self._tasks)
             with closing(_Copies(most)) as copies:
                 for task in self._tasks:
-                    part = task.find() or self._packed(task, prepare, shelf, copies)
+                    part = task.find() or self._packed(task, prepare, arena, copies)
                     if part is not None:
                         self.parts[task.number] = part
                     yield
@@ -127,7 +129,7 @@ class PackJob:
             self._done, self._tasks = True, ()
 
     def _packed(
-        self, task: Task, prepare: Prepare, shelf: Shelf, copies: _Copies
+        self, task: Task, prepare: Prepare, arena: HugePageArena, copies: _Copies
     ) -> PackedPart | None:
         addresses: dict[int, int] = {}
         place = 0
@@ -136,7 +138,7 @@ class PackJob:
                 return None
             addresses[source.number] = copies.address + place
             place += source.room
-        part = PackedPart(tuple(shelf.tensor(layout) for _, layout in task.buffers))
+        part = PackedPart(tuple(arena.tensor(layout) for _, layout in task.buffers))
         for (buffer, _), tensor in zip(task.buffers, part.tensors, strict=True):
             addresses[buffer] = tensor.data_ptr()
         prepare(addresses, task.launches)

@@ -29,12 +29,12 @@ from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dim import evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
-from kernelmill.runtime import behind
+from kernelmill.runtime import background
 from kernelmill.runtime.binding_table import write_table
 from kernelmill.runtime.cells import Cell, Cells, impl_offset
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.contents import CheckWeights, Way
-from kernelmill.runtime.large_pages import Layout, Shelf
+from kernelmill.runtime.large_pages import HugePageArena, Layout
 from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
 from kernelmill.runtime.streaming import stream_of
 
@@ -83,13 +83,13 @@ class Packs:
 class Binding:
     """A set of parameters ready for calls; never changes. `address` is its native table.
 
-    One whose `job` has yet to pack the components `coming` serves one call only, which streams.
+    One whose `job` has yet to pack the components `pending` serves one call only, which streams.
     """
 
     cells: Mapping[int, Cell]
     parts: tuple[PackedPart | None, ...]
     packed: Mapping[int, torch.Tensor]
-    coming: frozenset[int] = frozenset()
+    pending: frozenset[int] = frozenset()
     job: PackJob | None = None
     address: int = 0
     keep: list[Any] = field(default_factory=list[Any])
@@ -100,7 +100,7 @@ class Binding:
         return sum(tensor.nbytes for tensor in self.packed.values())
 
     def memory(self, job: PackJob) -> int:
-        """The address of the memory into which its call packs what is coming."""
+        """The address of the memory into which its call packs what is pending."""
         if self._room is None:
             self._room = job.take_room()
         base, first = self._room
@@ -108,10 +108,10 @@ class Binding:
 
     @contextmanager
     def streaming(self) -> Generator[None]:
-        """Around the launches of its call, when something is coming. What is may be packed behind
+        """Around the launches of its call, when something is pending. What is may be packed behind
         afterwards."""
         try:
-            with behind.held():
+            with background.paused():
                 yield
         finally:
             if self.job is not None:
@@ -123,8 +123,8 @@ class Binding:
 class Parameters:
     """The long-lived arguments of a program, and their bindings.
 
-    `admit` is that of `Cells`. `preparer(threaded)` gives a function that runs prepare launches for
-    one caller at a time, on all threads or on its own.
+    `validate` is that of `Cells`. `preparer(threaded)` gives a function that runs prepare launches
+    for one caller at a time, on all threads or on its own.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Parameters:
         plan: Plan,
         kernels: Mapping[str, int],
         places: Mapping[int, int],
-        admit: Callable[[int, object], torch.Tensor],
+        validate: Callable[[int, object], torch.Tensor],
         preparer: Callable[[bool], Prepare],
         packs: Packs | None = None,
     ) -> None:
@@ -145,14 +145,14 @@ class Parameters:
             for part in self.components
         ]
         packed_from = frozenset[int]().union(*(part.sources for part in self.components))
-        self._cells = Cells(tuple(places), packed_from, admit)
+        self._cells = Cells(tuple(places), packed_from, validate)
         # A weight says best which layer this is: what is packed is seldom shared between layers.
         self.key_argument = min(packed_from or places)
         self.bindings: dict[int, Binding] = {}
-        self._passing: dict[int, Binding] = {}
+        self._transient: dict[int, Binding] = {}
         self._key_at: dict[int, int] = {}
         self._busy = RenewedLock()
-        self._repacks = self._repacks_behind = 0
+        self._repacks = self._background_repacks = 0
         self.streamed = 0
 
     def check_weights(self, check: CheckWeights) -> None:
@@ -160,31 +160,31 @@ class Parameters:
         with self._busy.lock:
             self._cells.check = check
             self.bindings.clear()
-            self._passing.clear()
+            self._transient.clear()
 
     def bind(self, arguments: Sequence[object]) -> Binding:
         """A binding for these arguments as they are now. InputError names one that cannot be."""
-        with self._busy.lock, behind.held():
+        with self._busy.lock, background.paused():
             key = id(arguments[self.key_argument])
-            known = self.bindings.get(key) or self._passing.get(key)
+            known = self.bindings.get(key) or self._transient.get(key)
             old = known.cells if known is not None else {}
-            cells = self._cells.read(arguments, old, _Forgetter(self, key))
+            cells = self._cells.read(arguments, old, _BindingFinalizer(self, key))
             tensors = {i: _read_as(cell, arguments[i]) for i, cell in cells.items()}
             parts, job = self._pack(cells, tensors, known)
-            coming = frozenset(number for number, part in enumerate(parts) if part is None)
-            binding = self._binding(cells, parts, coming, job if coming else None)
-            self.streamed += bool(coming)
+            pending = frozenset(number for number, part in enumerate(parts) if part is None)
+            binding = self._binding(cells, parts, pending, job if pending else None)
+            self.streamed += bool(pending)
             write_table(binding, self._places)
             self._forget(key)
             self._settle(key, cells[self.key_argument])
-            (self.bindings if impl_offset() and not coming else self._passing)[key] = binding
+            (self.bindings if impl_offset() and not pending else self._transient)[key] = binding
             return binding
 
     def _binding(
         self,
         cells: Mapping[int, Cell],
         parts: Sequence[PackedPart | None],
-        coming: frozenset[int],
+        pending: frozenset[int],
         job: PackJob | None,
     ) -> Binding:
         packed = {
@@ -193,7 +193,7 @@ class Parameters:
             if part is not None
             for buffer, tensor in zip(component.buffers, part.tensors, strict=True)
         }
-        return Binding(cells, tuple(parts), packed, coming, job)
+        return Binding(cells, tuple(parts), packed, pending, job)
 
     def _settle(self, key: int, cell: Cell) -> None:
         """This is the one binding for the memory of this cell: an object that had it before may be
@@ -212,7 +212,7 @@ class Parameters:
         """How many parameters are watched, compared whole, and compared in pieces."""
         ways = [
             cell.way
-            for binding in (*self.bindings.values(), *self._passing.values())
+            for binding in (*self.bindings.values(), *self._transient.values())
             for cell in binding.cells.values()
         ]
         return {name: sum(way in among for way in ways) for name, among in COUNTS.items()}
@@ -220,30 +220,30 @@ class Parameters:
     @property
     def repacks(self) -> int:
         """Components packed so far where they stay."""
-        return self._repacks + self._repacks_behind
+        return self._repacks + self._background_repacks
 
     @property
     def packing(self) -> int:
         """Components that calls stream for the time being."""
         return sum(
-            len(binding.coming - binding.job.parts.keys())
-            for binding in list(self._passing.values())
+            len(binding.pending - binding.job.parts.keys())
+            for binding in list(self._transient.values())
             if binding.job is not None
         )
 
     @property
     def packed_bytes(self) -> int:
         """Bytes of the packed buffers that coming calls may use."""
-        return sum(b.packed_bytes for b in (*self.bindings.values(), *self._passing.values()))
+        return sum(b.packed_bytes for b in (*self.bindings.values(), *self._transient.values()))
 
     def _forget(self, key: int) -> None:
         self.bindings.pop(key, None)
-        self._passing.pop(key, None)
+        self._transient.pop(key, None)
 
     def forget_dead(self, key: int) -> None:
         """Let go of what a binding has packed from memory that is not there any more, and of the
         binding when nothing is left. It serves no further call."""
-        known = self.bindings.get(key) or self._passing.get(key)
+        known = self.bindings.get(key) or self._transient.get(key)
         self._forget(key)
         if known is None:
             return
@@ -254,8 +254,8 @@ class Parameters:
             part if component.sources <= alive.keys() else None
             for component, part in zip(self.components, known.parts, strict=True)
         ]
-        if any(parts) or (known.coming and alive):
-            self._passing[key] = self._binding(alive, parts, known.coming, known.job)
+        if any(parts) or (known.pending and alive):
+            self._transient[key] = self._binding(alive, parts, known.pending, known.job)
 
     def _pack(
         self, cells: Mapping[int, Cell], tensors: Tensors, known: Binding | None
@@ -265,18 +265,18 @@ class Parameters:
         if not missing:
             return parts, None
         job = self._new_job(missing, cells, tensors) if known is None else known.job
-        coming = {n for n in missing if _will_come(n, job)}
+        pending = {n for n in missing if _will_come(n, job)}
         if known is not None and job is not None:
-            coming = {n for n in coming if self._kept(n, cells, known)}
-            coming -= set(job.stream.share(coming))
-        at_once = [n for n in missing if n not in coming]
-        shelf = Shelf(self._layout(b) for n in at_once for b in self.components[n].buffers)
+            pending = {n for n in pending if self._kept(n, cells, known)}
+            pending -= set(job.stream.share(pending))
+        at_once = [n for n in missing if n not in pending]
+        arena = HugePageArena(self._layout(b) for n in at_once for b in self.components[n].buffers)
         for number in at_once:
             # What changes later in the process is packed in its own memory.
             place = self._place if known is None else None
-            made = self._packed(number, tensors, place, shelf)
+            made = self._packed(number, tensors, place, arena)
             parts[number] = _parts[self._key(number, cells, place)] = made
-        shelf.close()
+        arena.close()
         return parts, job
 
     def _kept(self, number: int, cells: Mapping[int, Cell], known: Binding) -> bool:
@@ -325,21 +325,21 @@ class Parameters:
 
         def keep(part: PackedPart) -> None:
             _parts[key] = part
-            self._repacks_behind += 1
+            self._background_repacks += 1
 
         find = partial(_parts.get, key)
         return Task(number, component.launches, sources, buffers, find, keep)
 
     def _packed(
-        self, number: int, tensors: Tensors, place: PackPlace | None, shelf: Shelf
+        self, number: int, tensors: Tensors, place: PackPlace | None, arena: HugePageArena
     ) -> PackedPart:
         component = self.components[number]
         if place is None:
-            return self._run(component, tensors, shelf)
+            return self._run(component, tensors, arena)
         sources = [tensors[i] for i in sorted(component.sources)]
         found = place.find(self._lasting[number], sources)
         if found is None:
-            made = self._run(component, tensors, shelf)
+            made = self._run(component, tensors, arena)
             found = place.keep(self._lasting[number], sources, made.tensors) or made.tensors
         return PackedPart(tuple(found))
 
@@ -347,8 +347,8 @@ class Parameters:
     def _prepare(self) -> Prepare:
         return self._preparer(True)
 
-    def _run(self, component: Component, tensors: Tensors, shelf: Shelf) -> PackedPart:
-        part = PackedPart(tuple(shelf.tensor(self._layout(b)) for b in component.buffers))
+    def _run(self, component: Component, tensors: Tensors, arena: HugePageArena) -> PackedPart:
+        part = PackedPart(tuple(arena.tensor(self._layout(b)) for b in component.buffers))
         addresses = {self._places[i]: tensors[i].data_ptr() for i in component.sources}
         for buffer, tensor in zip(component.buffers, part.tensors, strict=True):
             addresses[buffer] = tensor.data_ptr()
@@ -373,7 +373,7 @@ def _read_as(cell: Cell, argument: object) -> torch.Tensor:
     return argument if cell.copy is None else cell.copy
 
 
-class _Forgetter:
+class _BindingFinalizer:
     """Is told when a storage of a binding has died. Does not keep the binding's owner alive."""
 
     def __init__(self, owner: Parameters, key: int) -> None:

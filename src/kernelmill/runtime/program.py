@@ -19,8 +19,8 @@ from kernelmill.runtime.dims import DimsFunction, SymbolSource
 from kernelmill.runtime.engine import CheckSizes, Engine
 from kernelmill.runtime.executor import executor, give_executor
 from kernelmill.runtime.memory import FramePool
+from kernelmill.runtime.mixed_executor import mixed_call
 from kernelmill.runtime.packing import COUNTS, PackPlace, Packs
-from kernelmill.runtime.stepped import stepped_call
 
 DIMS_OBJECT = "dims"
 """Name in `objects` of the function that computes `dims_needed(plan)`, and of its symbol."""
@@ -151,7 +151,7 @@ def load(
         packs = Packs(place, {kernel.name: sha256(objects[kernel.name]) for kernel in plan.kernels})
     engine = Engine(plan, kernels, dims_function, keep, pool, check_sizes, packs, drivers)
     only_launches = all(isinstance(step, Launch) for step in plan.steps)
-    call = native_call(engine) if only_launches else stepped_call(engine)
+    call = native_call(engine) if only_launches else mixed_call(engine)
     profiling.show(engine)
     return Program(engine, call)
 

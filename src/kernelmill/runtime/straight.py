@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from kernelmill.runtime.admission import PLAIN_TENSORS, alignment
 from kernelmill.runtime.allocation import empty_strided
+from kernelmill.runtime.argument_validation import PLAIN_TENSORS, alignment
 
 
 @dataclass(frozen=True)

@@ -93,12 +93,12 @@ class Stream:
     offsets: Mapping[int, int]
     bytes: int
 
-    def share(self, coming: Collection[int]) -> list[int]:
+    def share(self, pending: Collection[int]) -> list[int]:
         """What a call packs for good of the components that are still to come."""
         found: list[int] = []
         left = SHARE_BYTES
         for _, number in self.order:
-            if number in coming and left > 0:
+            if number in pending and left > 0:
                 found.append(number)
                 left -= self.sizes[number]
         return found

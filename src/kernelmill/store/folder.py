@@ -22,7 +22,7 @@ from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
 from kernelmill.core.errors import StoreError
 from kernelmill.store.entry import NAME, SUFFIXES, BadEntry, Entry, decode
-from kernelmill.store.lock import file_turn
+from kernelmill.store.lock import file_lock
 
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Not blocking: opening a named pipe that somebody put there must not hang.
@@ -150,15 +150,15 @@ class Folder:
             return False
 
     @contextmanager
-    def turn(self, name: str, patience: float) -> Generator[bool, None, None]:
+    def lock(self, name: str, patience: float) -> Generator[bool, None, None]:
         """Hold the entry's lock, True when it had to be waited for. Makes the folder.
 
         OSError when the folder cannot be written or has no locks.
         """
-        with file_turn(self._made(), f"{name}.lock", patience) as turn:
-            if turn.litter:
+        with file_lock(self._made(), f"{name}.lock", patience) as got:
+            if got.stale:
                 self._remove_temporaries(name)
-            yield turn.waited
+            yield got.waited
 
     # ---- reading ----------------------------------------------------------------------------
 

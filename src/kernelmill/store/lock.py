@@ -23,16 +23,16 @@ from kernelmill.core.after_fork import after_fork, track
 _POLL_SECONDS = 0.002
 
 
-class ThreadTurns:
-    """One turn at a time for each name, among the threads of this process."""
+class ThreadLocks:
+    """A lock for each name, among the threads of this process."""
 
     def __init__(self) -> None:
         self._locks: dict[str, threading.Lock] = {}
         track(self)
 
     @contextmanager
-    def turn(self, name: str, patience: float) -> Generator[bool, None, None]:
-        """Hold the name's turn, or go on without it after `patience` seconds; True: had to wait."""
+    def lock(self, name: str, patience: float) -> Generator[bool, None, None]:
+        """Hold the name's lock, or go on without it after `patience` seconds; True: had to wait."""
         lock = self._locks.setdefault(name, threading.Lock())
         held = lock.acquire(blocking=False)
         waited = not held
@@ -49,31 +49,31 @@ class ThreadTurns:
         self._locks = {}
 
 
-class FileTurn(NamedTuple):
-    """How a lock file was got. `waited`: somebody else had it first. `litter`: the file was there
+class FileLock(NamedTuple):
+    """How a lock file was got. `waited`: somebody else had it first. `stale`: the file was there
     already, so its maker may have died and left other files behind."""
 
     waited: bool
-    litter: bool
+    stale: bool
 
 
 @contextmanager
-def file_turn(folder: int, filename: str, patience: float) -> Generator[FileTurn, None, None]:
+def file_lock(folder: int, filename: str, patience: float) -> Generator[FileLock, None, None]:
     """Hold the lock file `filename` of the open folder `folder`; see the module's text.
 
     OSError when the folder cannot be written or the file system has no locks.
     """
     deadline = time.monotonic() + patience
-    waited = litter = False
+    waited = stale = False
     file: io.FileIO | None = None
     while file is None and (not waited or time.monotonic() < deadline):
         file, existed = _try_lock(folder, filename)
-        litter |= existed
+        stale |= existed
         if file is None:
             waited = True
             time.sleep(_POLL_SECONDS)
     try:
-        yield FileTurn(waited, litter)
+        yield FileLock(waited, stale)
     finally:
         if file is not None and not file.closed:
             # While the lock is held: who waits on this file finds that the name is gone, and starts

@@ -30,7 +30,7 @@ from kernelmill.store.entry import (
     key_of,
 )
 from kernelmill.store.folder import Folder, OnUntrusted, when_untrusted
-from kernelmill.store.lock import ThreadTurns
+from kernelmill.store.lock import ThreadLocks
 from kernelmill.store.packages import Package, installed
 from kernelmill.store.remote import Remote, default_remote
 from kernelmill.store.uses import Uses
@@ -100,7 +100,7 @@ class Store:
         self.counts = Counts()
         self._uses = Uses(self.folder)
         self._memory: dict[str, Entry] = {}
-        self._turns = ThreadTurns()
+        self._thread_locks = ThreadLocks()
         self._counting = RenewedLock()
         self._warned: set[str] = set()
         for missing in (f.path for f in self.read_only if not os.path.isdir(f.path)):
@@ -286,9 +286,9 @@ class Store:
 
         Where the folder cannot be written or has no locks, only among this process' threads.
         """
-        with self._turns.turn(name, self.patience) as waited, ExitStack() as stack:
+        with self._thread_locks.lock(name, self.patience) as waited, ExitStack() as stack:
             with suppress(OSError):
-                waited |= stack.enter_context(self.folder.turn(name, self.patience))
+                waited |= stack.enter_context(self.folder.lock(name, self.patience))
             yield waited
 
     # ---- telling --------------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def _leftovers(folder: Folder) -> Iterator[tuple[str, os.stat_result]]:
 
 def _remove_unused(folder: Folder, name: str) -> bool:
     """Whether the entry was removed. A process that began to use it meanwhile keeps it."""
-    with folder.turn(name, _PATIENCE_SECONDS):
+    with folder.lock(name, _PATIENCE_SECONDS):
         if name in names_in_use(folder):
             return False
         folder.remove(name)
@@ -193,7 +193,7 @@ def import_archive(path: str, archive: str) -> Imported:
         except BadEntry as bad:
             refused.append(str(bad))
             continue
-        with folder.turn(name, _PATIENCE_SECONDS):
+        with folder.lock(name, _PATIENCE_SECONDS):
             if _good_files(folder, name):
                 present += 1
             else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kernelmill.plan.ir import Part, team_part
+from kernelmill.plan.ir import Part, thread_range
 from kernelmill.superkernel.footprint import Footprint, Memory
 
 Access = tuple[Memory, bool, int, int]
@@ -28,7 +28,7 @@ def uncovered(
     published: list[dict[int, list[int]]] = []
     history: list[list[tuple[int, Access]]] = [[] for _ in range(threads)]
     for number, count in enumerate(tasks):
-        members = team_part(parts[number], threads)
+        members = thread_range(parts[number], threads)
         arrived: dict[int, list[int]] = {}
         for thread in members:
             for awaited in waits[number]:

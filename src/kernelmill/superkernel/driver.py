@@ -131,7 +131,7 @@ class _Driver:
         ]
 
     def _bound(self, part: Part) -> None:
-        """The threads of a part, as `plan.ir.team_part` has them."""
+        """The threads of a part, as `plan.ir.thread_range` has them."""
         n = self.bounds[part] = len(self.bounds)
         self.lines += [
             f"%p{n}.scaled = mul i64 %threads, {part[0]}",

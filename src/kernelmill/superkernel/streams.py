@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kernelmill.core.machine import Machine
-from kernelmill.plan.ir import TEAM_PARTS, WHOLE_TEAM, Part, team_part
+from kernelmill.plan.ir import TEAM_PARTS, WHOLE_TEAM, Part, thread_range
 
 Depends = Sequence[frozenset[int]]
 """For each launch the earlier ones that it needs, directly."""
@@ -144,7 +144,7 @@ def saves(
         apart += cost if alone else cost / min(count, threads) + machine.region_ns
     times: dict[Part, float] = {}
     for count, cost, part in zip(tasks, work, parts, strict=True):
-        size = len(team_part(part, threads))
+        size = len(thread_range(part, threads))
         times[part] = times.get(part, 0.0) + _nanoseconds(count, cost, size, machine)
     trunk = sum(t for part, t in times.items() if part in (WHOLE_TEAM, (0, 0)))
     beside = max((t for part, t in times.items() if part not in (WHOLE_TEAM, (0, 0))), default=0.0)

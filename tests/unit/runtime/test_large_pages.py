@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from kernelmill.runtime import behind, large_pages
-from kernelmill.runtime.large_pages import PAGE_BYTES, Shelf, room
+from kernelmill.runtime import background, large_pages
+from kernelmill.runtime.large_pages import PAGE_BYTES, HugePageArena, room
 
 LAYOUTS = [
     ((3, 5), (5, 1), torch.float32),
@@ -32,8 +32,8 @@ def test_what_fills_a_page_begins_with_one() -> None:
 
 
 def test_tensors_of_a_shelf_are_apart_and_aligned() -> None:
-    shelf = Shelf(LAYOUTS)
-    made = [shelf.tensor(layout) for layout in LAYOUTS]
+    arena = HugePageArena(LAYOUTS)
+    made = [arena.tensor(layout) for layout in LAYOUTS]
     for number, tensor in enumerate(made):
         tensor.fill_(number)
     for number, (tensor, (shape, strides, dtype)) in enumerate(zip(made, LAYOUTS, strict=True)):
@@ -51,16 +51,16 @@ def test_what_is_moved_to_large_pages_stays_as_it_is() -> None:
 
 
 def test_a_shelf_is_moved_once_its_tensors_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    moves: list[behind.Work] = []
-    monkeypatch.setattr(behind, "put", moves.append)
-    shelf = Shelf(LAYOUTS)
-    made = [shelf.tensor(layout).fill_(3) for layout in LAYOUTS]
+    moves: list[background.Work] = []
+    monkeypatch.setattr(background, "submit", moves.append)
+    arena = HugePageArena(LAYOUTS)
+    made = [arena.tensor(layout).fill_(3) for layout in LAYOUTS]
     assert not moves
-    shelf.close()
+    arena.close()
     (move,) = moves
     assert list(move())
     assert all((tensor == 3).all() for tensor in made)
-    nobody_waits = Shelf(LAYOUTS, waiting=False)
+    nobody_waits = HugePageArena(LAYOUTS, waiting=False)
     made = [nobody_waits.tensor(layout) for layout in LAYOUTS]
     nobody_waits.close()
     assert len(moves) == 1
@@ -76,6 +76,6 @@ def test_a_system_without_large_pages_is_none_the_worse(monkeypatch: pytest.Monk
 
 def test_a_torch_that_lays_no_tensor_over_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_pages, "alias", None)
-    shelf = Shelf(LAYOUTS)
-    first, second = (shelf.tensor(layout) for layout in LAYOUTS[:2])
+    arena = HugePageArena(LAYOUTS)
+    first, second = (arena.tensor(layout) for layout in LAYOUTS[:2])
     assert first.storage_offset() == second.storage_offset() == 0

@@ -12,7 +12,7 @@ import torch
 from torch.nn import Parameter
 
 from kernelmill.plan.ir import AtenCall, Plan, SuperKernel, TensorResult
-from kernelmill.runtime import Program, behind, load, pack_job, streaming
+from kernelmill.runtime import Program, background, load, pack_job, streaming
 from kernelmill.runtime.components import components
 from kernelmill.runtime.streaming import Readers, readers, stream_of
 from tests.unit.runtime.kernels import add, buffer, double, each_task, launch, ref
@@ -41,8 +41,8 @@ def always(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     """Nothing is packed behind before this is called."""
-    waiting: list[behind.Work] = []
-    monkeypatch.setattr(behind, "put", waiting.append)
+    waiting: list[background.Work] = []
+    monkeypatch.setattr(background, "submit", waiting.append)
 
     def now() -> None:
         for work in waiting:
@@ -80,7 +80,7 @@ def test_calls_stream_until_the_weights_are_packed(program: Program, run: Run) -
 def test_the_thread_does_it_by_itself(program: Program) -> None:
     p = params()
     check(program, p)
-    behind.wait()
+    background.wait()
     check(program, p)
     assert counts(program) == (1, 0, 2)
 
@@ -88,8 +88,8 @@ def test_the_thread_does_it_by_itself(program: Program) -> None:
 def test_parts_are_used_from_when_they_are_there(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waiting: list[behind.Work] = []
-    monkeypatch.setattr(behind, "put", waiting.append)
+    waiting: list[background.Work] = []
+    monkeypatch.setattr(background, "submit", waiting.append)
     p = params()
     check(program, p)
     pieces: Iterator[None] = waiting[0]()
@@ -122,12 +122,12 @@ def test_nothing_begins_behind_a_caller_who_holds_it() -> None:
         seen.append("begun")
         yield
 
-    with behind.held():
-        with behind.held():
+    with background.paused():
+        with background.paused():
             pass
-        behind.put(work)
+        background.submit(work)
         assert not seen
-    behind.wait()
+    background.wait()
     assert seen == ["begun"]
 
 
@@ -238,7 +238,7 @@ def test_threads_at_once(program: Program) -> None:
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(check, program, p) for _ in range(200)]:
             done.result()
-    behind.wait()
+    background.wait()
     check(program, p)
     assert counts(program)[1:] == (0, 2)
 
@@ -282,8 +282,8 @@ def test_work_that_fails_does_not_end_the_thread(caplog: pytest.LogCaptureFixtur
         yield
         raise ValueError("spilled")
 
-    behind.put(work)
-    behind.wait()
+    background.submit(work)
+    background.wait()
     assert "spilled" in caplog.text
 
 

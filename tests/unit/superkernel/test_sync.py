@@ -1,6 +1,6 @@
 """Waits stand where data crosses threads, and nowhere else; the checker knows both."""
 
-from kernelmill.plan.ir import WHOLE_TEAM, Part, team_part
+from kernelmill.plan.ir import WHOLE_TEAM, Part, thread_range
 from kernelmill.superkernel.checker import uncovered
 from kernelmill.superkernel.footprint import Footprint
 from kernelmill.superkernel.sync import SubKernel, conflicting, waits_of
@@ -77,9 +77,9 @@ def test_branches_meet_where_they_join() -> None:
 
 def test_parts_are_never_empty_and_cover_the_team() -> None:
     for threads in range(1, 20):
-        assert list(team_part(WHOLE_TEAM, threads)) == list(range(threads))
+        assert list(thread_range(WHOLE_TEAM, threads)) == list(range(threads))
         for part in (*HALVES, ONE, (63, 64), (10, 20)):
-            members = team_part(part, threads)
+            members = thread_range(part, threads)
             assert members and members[0] >= 0 and members[-1] < threads
 
 

@@ -19,7 +19,7 @@ import kernelmill
 from kernelmill import aot, inference
 from kernelmill.backend import Backend
 from kernelmill.codegen.machine import emit
-from kernelmill.compiler import collect_reports, team
+from kernelmill.compiler import collect_reports, rank_group
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.isa import host_isa
 from kernelmill.frontend import decomposition_table
@@ -347,7 +347,7 @@ def each_builds_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
-    assert team.team() is None
+    assert rank_group.rank_group() is None
 
 
 @case("llvm.functions")

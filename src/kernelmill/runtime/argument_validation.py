@@ -1,4 +1,4 @@
-"""The careful look at an argument, after the native entry has refused one or Python has doubts.
+"""Argument validation, the slow path: the native entry has refused one, or Python cannot tell.
 
 What can be put right is: a tensor of the right type and shape with other strides, a misaligned or a
 lazily negated one is copied, one of a harmless subclass is taken as the tensor that it is. Anything
@@ -22,7 +22,7 @@ PLAIN_TENSORS = frozenset({torch.Tensor, torch.nn.Parameter})
 """Classes whose instances are nothing but their memory."""
 
 
-def admit(
+def validated(
     entry: TensorInput, number: int, argument: object, shape: Sequence[int], strides: Sequence[int]
 ) -> torch.Tensor:
     """The argument itself when it fits, or a copy that does. InputError when it cannot.

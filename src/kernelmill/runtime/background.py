@@ -1,6 +1,6 @@
-"""Work behind the callers' backs: one thread of low priority, which ends with the process.
+"""Background work: one thread of low priority, which ends with the process.
 
-Work comes in pieces of some milliseconds. No piece begins while a caller has the thread `held`:
+Work comes in pieces of some milliseconds. No piece begins while a caller has the worker `paused`:
 they would be in each other's way. When Python ends, the piece under way is waited for: it
 may run machine code and read weights that are about to go. A process that was forked begins without
 work; who waits for some has to see to it (`os.getpid`).
@@ -26,33 +26,33 @@ _NICENESS = 5
 _log = get_logger("runtime")
 
 
-def put(work: Work) -> None:
-    """Have this done, after what was put before."""
+def submit(work: Work) -> None:
+    """Have this done, after what was submitted before."""
     _worker().queue.put(work)
 
 
 @contextmanager
-def held() -> Generator[None]:
+def paused() -> Generator[None]:
     """Inside, no piece of work begins. Uses may nest and overlap."""
     with _callers.use():
         yield
 
 
 def wait() -> None:
-    """Return when all that was put so far is done, or Python ends."""
+    """Return when all that was submitted so far is done, or Python ends."""
     done = threading.Event()
 
     def work() -> Iterator[None]:
         done.set()
         yield
 
-    put(work)
+    submit(work)
     if not _worker().stopped:
         done.wait()
 
 
 class _Gate:
-    """Open while nobody has the thread held."""
+    """Open while nobody has the worker paused."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -85,7 +85,7 @@ class _Worker:
         self._piece = threading.Lock()
         self.stopped = False
         self._process = os.getpid()
-        threading.Thread(target=self._run, name="kernelmill behind", daemon=True).start()
+        threading.Thread(target=self._run, name="kernelmill background", daemon=True).start()
         atexit.register(self._stop)
 
     def _run(self) -> None:

@@ -5,8 +5,8 @@ import threading
 import pytest
 import torch.distributed as distributed
 
-from kernelmill.compiler import team as module
-from kernelmill.compiler.team import Team, TeamLost, team
+from kernelmill.compiler import rank_group as module
+from kernelmill.compiler.rank_group import RankGroup, RankLost, rank_group
 from kernelmill.core.errors import ConfigError
 
 
@@ -20,26 +20,26 @@ def world(monkeypatch, size, rank=0):
 def test_a_bad_value_is_an_error(value, monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", value)
     with pytest.raises(ConfigError, match=r"LOCAL_WORLD_SIZE.*above 0"):
-        team()
+        rank_group()
 
 
 def test_a_value_that_does_not_divide_the_world_is_an_error(monkeypatch):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     world(monkeypatch, 4)
     with pytest.raises(ConfigError, match="does not divide the 4 processes"):
-        team()
+        rank_group()
 
 
-def test_without_the_value_or_without_a_job_there_is_no_team(monkeypatch):
+def test_without_the_value_or_without_a_job_there_is_no_group(monkeypatch):
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    assert team() is None
+    assert rank_group() is None
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
-    assert team() is None
+    assert rank_group() is None
 
 
 def members(size):
     store = distributed.HashStore()
-    return [Team(place, size, store) for place in range(size)]
+    return [RankGroup(place, size, store) for place in range(size)]
 
 
 def test_everybody_gets_what_all_have_in_one_order():
@@ -59,8 +59,8 @@ def test_everybody_gets_what_all_have_in_one_order():
 def test_who_does_not_answer_is_lost_and_not_waited_for_again(monkeypatch):
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(module, "_lost", [False])
-    with pytest.raises(TeamLost, match="numbers"):
+    with pytest.raises(RankLost, match="numbers"):
         members(2)[0].gather("numbers", [])
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     world(monkeypatch, 2)
-    assert team() is None
+    assert rank_group() is None

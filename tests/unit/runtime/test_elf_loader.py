@@ -7,7 +7,7 @@ import pytest
 
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime import linker
-from kernelmill.runtime.placing import place
+from kernelmill.runtime.elf_loader import place
 from tests.unit.runtime.kernels import compile_text
 
 CALLS = """

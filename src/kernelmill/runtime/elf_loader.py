@@ -34,7 +34,7 @@ _ADDRESS_AT = 8
 """Where in a stub its slot is."""
 
 
-class _TooMuch(Exception):
+class _UnsupportedRelocation(Exception):
     """The object asks for what is not done here."""
 
 
@@ -63,7 +63,7 @@ def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> P
         return None
     try:
         contents, offsets = _Object(image, imports).laid_out(symbols)
-    except _TooMuch:
+    except _UnsupportedRelocation:
         return None
     except (struct.error, IndexError) as error:
         raise ValueError(f"is damaged: {error}") from error
@@ -109,7 +109,7 @@ class _Object:
     def _lay(self, number: int, section: tuple[int, ...]) -> None:
         _, kind, flags, _, offset, size, _, _, alignment, _ = section
         if flags & (_WRITE | _THREAD_LOCAL) or alignment > mmap.PAGESIZE:
-            raise _TooMuch
+            raise _UnsupportedRelocation
         self._contents += bytes(-len(self._contents) % max(alignment, 1))
         self._bases[number] = len(self._contents)
         data = bytes(size) if kind == _NOBITS else self._image[offset : offset + size]
@@ -142,12 +142,12 @@ class _Object:
             offset, info, addend = struct.unpack_from(_RELOCATION, self._image, at)
             kind, (name, place, value) = info & 0xFFFFFFFF, self._symbols[info >> 32]
             if kind not in (_PC32, _PLT32, *_GOT) or (place and kind in _GOT):
-                raise _TooMuch
+                raise _UnsupportedRelocation
             target = self._at(place, value)
             if not place and kind == _PLT32:
                 target = self._slots[name]
             elif kind in _GOT:
                 target = self._slots[name] + _ADDRESS_AT
             if target < 0:
-                raise _TooMuch
+                raise _UnsupportedRelocation
             struct.pack_into("<i", self._contents, base + offset, target + addend - base - offset)

@@ -24,12 +24,12 @@ _meetings = itertools.count()
 _lost = [False]
 
 
-class TeamLost(KernelmillError):
+class RankLost(KernelmillError):
     """Another process did not answer in time."""
 
 
 @dataclass(frozen=True)
-class Team:
+class RankGroup:
     """Process `place` of `size` on one machine; 0 leads. `store` holds what they say."""
 
     place: int
@@ -56,19 +56,19 @@ class Team:
             raise self._loss(what, error) from None
 
     def hear(self, what: str) -> Any:
-        """What one of them told, or will tell. TeamLost when that does not come."""
+        """What one of them told, or will tell. RankLost when that does not come."""
         try:
             self.store.wait([what], timedelta(seconds=PATIENCE_SECONDS))
             return json.loads(self.store.get(what))
         except RuntimeError as error:
             raise self._loss(what, error) from None
 
-    def _loss(self, what: str, error: Exception) -> TeamLost:
+    def _loss(self, what: str, error: Exception) -> RankLost:
         _lost[0] = True  # once is enough: the others would be waited for again and again
-        return TeamLost(f"{what}: {str(error).splitlines()[0]}")
+        return RankLost(f"{what}: {str(error).splitlines()[0]}")
 
 
-def team() -> Team | None:
+def rank_group() -> RankGroup | None:
     """The processes of this machine, for one more build; None when this one works alone.
 
     LOCAL_WORLD_SIZE says how many they are; without it, and without torch.distributed, nothing is
@@ -96,4 +96,4 @@ def team() -> Team | None:
         return None
     machine, place = divmod(rank, size)
     prefix = f"kernelmill/static/{machine}/{next(_meetings)}"
-    return Team(place, size, PrefixStore(prefix, get_store()))
+    return RankGroup(place, size, PrefixStore(prefix, get_store()))

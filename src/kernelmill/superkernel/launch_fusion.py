@@ -79,7 +79,7 @@ def form(
         return Formed(plan, ())
     team = _Team(machine or host(), threads or len(os.sched_getaffinity(0)))
     drafts = [
-        _Draft(plan, kernels, segment, one, team)
+        _FusedLaunch(plan, kernels, segment, one, team)
         for one in ranges
         for segment in one.segments
         if segment.last - segment.first > 1
@@ -118,7 +118,7 @@ class _Team:
     threads: int
 
 
-class _Draft:
+class _FusedLaunch:
     """A super kernel in the making."""
 
     def __init__(

@@ -11,7 +11,7 @@ import torch
 
 from kernelmill.plan.ir import AtenCall, BufferKind, Launch, Plan, TensorResult
 from kernelmill.plan.literals import buffers_in
-from kernelmill.runtime.admission import PLAIN_TENSORS
+from kernelmill.runtime.argument_validation import PLAIN_TENSORS
 from kernelmill.runtime.aten import AtenStep, Running
 from kernelmill.runtime.calls import (
     Call,
@@ -21,7 +21,7 @@ from kernelmill.runtime.calls import (
     result_readers,
     sizes_finder,
 )  # fmt: skip
-from kernelmill.runtime.engine import Admitted, Engine
+from kernelmill.runtime.engine import Engine, Validated
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.results import result_tensor
 from kernelmill.runtime.sizes import scratch_bytes
@@ -103,7 +103,7 @@ def _touched(plan: Plan, group: list[Launch] | AtenCall) -> set[int]:
     return {n for n in numbers if n >= 0 and plan.buffers[n].kind == BufferKind.TENSOR}
 
 
-def stepped_call(engine: Engine) -> Call:
+def mixed_call(engine: Engine) -> Call:
     """The call of a plan with ATen steps."""
     stages = stages_of(engine)
     readers = result_readers(engine, range(len(engine.plan.buffers)))
@@ -115,7 +115,7 @@ def stepped_call(engine: Engine) -> Call:
             straight, args = running, running.arguments
             running = begin(args, frame)
             assert not isinstance(running, Straight)
-        if running.binding is not None and running.binding.coming:
+        if running.binding is not None and running.binding.pending:
             with running.binding.streaming():
                 go_through(running, frame)
         else:
@@ -159,8 +159,8 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running | St
     late, count = engine.late, len(plan.buffers)
 
     def begin(args: tuple[Any, ...], frame: Frame) -> Running | Straight:
-        def enter(admitted: Admitted) -> int:
-            tensors, sizes, binding = admitted
+        def enter(validated: Validated) -> int:
+            tensors, sizes, binding = validated
             if frame.sizes is not sizes:
                 frame.adopt(sizes)
             bound = 0 if binding is None else binding.address
@@ -176,17 +176,17 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running | St
             straight = engine.straightened(args)
             if straight is not None:
                 return straight
-            found, code = engine.carefully(args, enter)
+            found, code = engine.on_slow_path(args, enter)
         if code:
             raise engine.error(code)
-        admitted, sizes, binding = found
+        validated, sizes, binding = found
         if late:
             # Operators will put the sizes that they find into it.
             sizes = replace(sizes, values=type(sizes.values).from_buffer_copy(sizes.values))
             frame.adopt(sizes)
         tensors: list[torch.Tensor | None] = [None] * count
         for buffer, argument in inputs:
-            tensors[buffer] = admitted[argument]
+            tensors[buffer] = validated[argument]
         for buffer in unwritten:
             tensors[buffer] = result_tensor(*engine.output(buffer, sizes))
         if binding is not None:
@@ -197,7 +197,7 @@ def _beginner(engine: Engine) -> Callable[[tuple[Any, ...], Frame], Running | St
     return begin
 
 
-def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Admitted, None]]:
+def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Validated, None]]:
     """What `native_call` looks at before the entry checks arguments; None when in doubt."""
     count = len(engine.plan.inputs)
     pick_checked = argument_picker(kernel_arguments(engine))
@@ -205,7 +205,7 @@ def _quick_look(engine: Engine) -> Callable[[tuple[Any, ...]], Union[Admitted, N
     find_sizes = sizes_finder(engine)
     parameters = engine.parameters
 
-    def look(args: tuple[Any, ...]) -> Admitted | None:
+    def look(args: tuple[Any, ...]) -> Validated | None:
         if len(args) != count:
             raise engine.wrong_count(len(args))
         for tensor in pick_checked(args):
