@@ -11,7 +11,7 @@ from kernelmill.plan.arena import ArenaBuffer, assign
 from kernelmill.plan.ir import BufferSpec, Launch, Plan, SymbolInput, TensorResult
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
-from kernelmill.runtime import load
+from kernelmill.runtime.program import load
 from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 
 OBJECTS = {"add": add(), "double": double()}

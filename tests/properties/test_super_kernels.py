@@ -22,7 +22,7 @@ from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
 from kernelmill.plan.supers import sub_launches
 from kernelmill.plan.verifier import verify_plan
-from kernelmill.runtime import load
+from kernelmill.runtime.program import load
 from kernelmill.superkernel import driver_ir, form
 from kernelmill.superkernel.checker import uncovered
 from kernelmill.superkernel.footprint import footprints

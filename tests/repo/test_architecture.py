@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -84,3 +86,28 @@ def test_no_option_is_accepted_and_ignored():
     # To read debug.graph_dump.type takes a ".graph_dump" and a ".type" somewhere.
     unread = [name for name in effective if not set(name.split(".")[-2:]) <= read]
     assert unread == [], "nothing reads these: mark them as pending"
+
+
+TORCH_FREE = ("core", "kernel", "plan", "superkernel", "codegen")
+LOADING = ("elf_loader", "layout", "linker")
+NO_TORCH = """
+import sys
+from importlib import import_module
+sys.modules["torch"] = None
+for name in sys.argv[1:]:
+    import_module(name)
+"""
+
+
+def test_kernels_are_compiled_and_placed_where_there_is_no_torch():
+    # What runs under an emulator of another processor cannot have it: tools/reach.
+    modules = [
+        ".".join(("kernelmill", *path.relative_to(PACKAGE).with_suffix("").parts))
+        for room in TORCH_FREE
+        for path in sorted((PACKAGE / room).rglob("*.py"))
+    ]
+    assert len(modules) > 60
+    loading = [f"kernelmill.runtime.{name}" for name in LOADING]
+    command = [sys.executable, "-c", NO_TORCH, *modules, *loading]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

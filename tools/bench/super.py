@@ -27,8 +27,7 @@ from kernelmill.inference import cache_compile
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.plan.ir import KernelRef, Launch, Plan, TensorResult
 from kernelmill.plan.supers import sub_launches
-from kernelmill.runtime import load
-from kernelmill.runtime.program import Program
+from kernelmill.runtime.program import Program, load
 from kernelmill.store.store import open_store
 from kernelmill.superkernel import driver_ir, form
 from tests import zoo

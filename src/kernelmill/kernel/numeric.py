@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 from kernelmill.core.dtype import BF16, BOOL, F16, F32, I32, I64, DType
 from kernelmill.core.isa import DOT_UNITS
@@ -147,6 +146,9 @@ _ELEMENTWISE: dict[str, Callable[..., Array]] = {
 def _math(op: str, args: Sequence[Array]) -> Array:
     if op == "nextafter":
         return np.nextafter(*args)
+    # Imported here: kernels can be read and compiled where there is no torch.
+    import torch
+
     lanes = np.broadcast_arrays(*args)
     wide = [torch.from_numpy(lane.astype(np.float64)) for lane in lanes]
     return getattr(torch, op)(*wide).numpy()

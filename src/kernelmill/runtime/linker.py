@@ -16,8 +16,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError
@@ -117,6 +115,9 @@ def address_of(name: str) -> int | None:
 @cache
 def torch_library() -> ctypes.CDLL:
     """libtorch_cpu, as torch has loaded it."""
+    # Imported here: objects can be linked where there is no torch, as under an emulator.
+    import torch
+
     # dlsym on this handle looks in what libtorch_cpu is linked to as well: libgomp, libm, libc.
     return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
 

@@ -11,7 +11,7 @@ from kernelmill.core.dim import Sym, of_atom
 from kernelmill.core.dtype import BOOL, BY_NAME, F32, I64, DType
 from kernelmill.core.errors import InputError, KernelmillError
 from kernelmill.plan.ir import AtenCall, BufferSpec, DimResult, Plan, TensorInput, TensorResult
-from kernelmill.runtime import Program, load
+from kernelmill.runtime.program import Program, load
 from tests.unit.runtime.kernels import (
     add,
     buffer,

@@ -15,7 +15,8 @@ from kernelmill.plan.ir import DimResult, Plan, SymbolInput, TensorResult
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
 from kernelmill.plan.verifier import verify_plan
-from kernelmill.runtime import DIMS_OBJECT, Program, dims_needed, load
+from kernelmill.runtime.dims import dims_needed
+from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from tests.unit.runtime.kernels import (
     add,
     buffer,

@@ -12,7 +12,7 @@ from torch.nn import Parameter
 
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import Plan, TensorResult
-from kernelmill.runtime import Program, load
+from kernelmill.runtime.program import Program, load
 from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 
 

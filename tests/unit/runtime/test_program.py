@@ -12,7 +12,7 @@ import torch
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.machine import host
 from kernelmill.plan.ir import DimResult, Plan, TensorResult
-from kernelmill.runtime import load
+from kernelmill.runtime.program import load
 from tests.unit.runtime.kernels import (
     add,
     buffer,

@@ -12,8 +12,9 @@ import torch
 from torch.nn import Parameter
 
 from kernelmill.plan.ir import AtenCall, Plan, SuperKernel, TensorResult
-from kernelmill.runtime import Program, background, load, pack_job, streaming
+from kernelmill.runtime import background, pack_job, streaming
 from kernelmill.runtime.components import components
+from kernelmill.runtime.program import Program, load
 from kernelmill.runtime.streaming import Readers, readers, stream_of
 from tests.unit.runtime.kernels import add, buffer, double, each_task, launch, ref
 from tests.unit.runtime.test_aten import CHECK as POSITIVE
