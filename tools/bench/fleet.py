@@ -25,8 +25,8 @@ from tools.machine import description
 
 RESULT = Path("docs/performance-fleet.md")
 KERNELS = 2000
-NOTHINGS = 500
-"""Tasks that do nothing, for what a task costs beyond its work."""
+OBJECT_BYTES = 4096
+"""Of an object that takes no time, for what a kernel costs beyond its compile."""
 
 ROUNDS = 3
 KEY = "measured" * 4
@@ -92,23 +92,28 @@ def _ray() -> Generator[Executor]:
 EXECUTORS = {"processes here": _pool, "Dask": _dask, "Ray": _ray}
 
 
-def nothing(_: int) -> None:
-    """A task without work."""
+def nothing(batch: Sequence[Any]) -> Any:
+    """A batch without work, with results as large as real ones."""
+    from kernelmill.fleet.task import BatchOutcome, Outcome
+
+    return BatchOutcome("", tuple(Outcome(bytes(OBJECT_BYTES), 0.0) for _ in batch))
 
 
 def rates(name: str, kernels: int = KERNELS) -> dict[str, float]:
-    """Kernels a second with two workers of an executor, seconds of a task beyond its work, and what
-    a second run compiles. The workers are warm."""
+    """Kernels a second with two workers of an executor, seconds that sending a kernel and getting
+    its object take, kernels in a batch, and what a second run compiles. The workers are warm."""
+    from kernelmill.fleet.batches import Costs, batches
     from kernelmill.fleet.dispatch import Dispatch
     from kernelmill.store import Store
 
     wanted = distinct(kernels)
     with EXECUTORS[name]() as executor, tempfile.TemporaryDirectory() as folder:
-        _through(executor, Store(f"{folder}/warm"), distinct(4))
+        _through(executor, Store(f"{folder}/warm"), distinct(8))
+        sent = list(batches([one.task for one in wanted], Costs(), 2))
         start = time.perf_counter()
-        for future in [executor.submit(nothing, n) for n in range(NOTHINGS)]:
+        for future in [executor.submit(nothing, batch) for batch in sent]:
             future.result()
-        task = (time.perf_counter() - start) / NOTHINGS
+        task = (time.perf_counter() - start) / kernels
         store = Store(f"{folder}/k")
         start = time.perf_counter()
         with Dispatch(executor, store, None, lambda _: None) as dispatch:
@@ -119,6 +124,7 @@ def rates(name: str, kernels: int = KERNELS) -> dict[str, float]:
     return {
         "rate": dispatch.progress.compiled / seconds,
         "task": task,
+        "batch": kernels / len(sent),
         "again": float(again),
         "failed": float(len(dispatch.failures)),
     }
@@ -154,6 +160,18 @@ def fetch(url: str) -> dict[str, float]:
     return {"seconds": spent, "fetched": float(done.fetched), "bytes": float(done.bytes)}
 
 
+def start(url: str = "") -> dict[str, float]:
+    """Seconds from the first import until BERT-base was called in all gears; with a URL the process
+    pulls its kernels before, and `pull` are the seconds of that."""
+    begun = time.perf_counter()
+    import kernelmill.inference  # noqa: F401  what both need
+    from tools.bench.gears import first_call
+
+    spent = fetch(url)["seconds"] if url else 0.0
+    done = first_call("gears", BATCHES)
+    return {"seconds": time.perf_counter() - begun, "pull": spent, "kernels": done["kernels"]}
+
+
 @contextmanager
 def redis_server(folder: str) -> Generator[str]:
     """The URL of a server of our own on a socket file in `folder`."""
@@ -169,29 +187,23 @@ def redis_server(folder: str) -> Generator[str]:
 
 
 def warm_starts() -> dict[str, float]:
-    """Seconds to the last of the gears' first calls with kernels in the folder, without any and a
-    pull before, and of the pull alone: medians of rounds that take turns."""
-    local: list[float] = []
-    fresh: list[float] = []
-    pulls: list[float] = []
+    """Medians of rounds that take turns. Seconds of a process with kernels in its folder, `local`,
+    and of one that pulls them first, `fresh`, with its `pull`; and of a pull by itself, `alone`."""
+    rows: dict[str, list[float]] = {"local": [], "fresh": [], "pull": [], "alone": []}
     found: dict[str, float] = {}
-    first = f"first_call('gears', {list(BATCHES)})"
     with tempfile.TemporaryDirectory() as folder, redis_server(folder) as url:
         found |= child(f"fill({url!r})", f"{folder}/local", "tools.bench.fleet")
         for number in range(ROUNDS):
-            done = child(first, f"{folder}/local", "tools.bench.gears")
-            local.append(done["seconds"])
-            pulled = child(f"fetch({url!r})", f"{folder}/{number}", "tools.bench.fleet")
-            done = child(first, f"{folder}/{number}", "tools.bench.gears")
-            assert done["kernels"] == 0, "a pulled model compiles nothing"
-            pulls.append(pulled["seconds"])
-            fresh.append(pulled["seconds"] + done["seconds"])
-            found |= {"fetched": pulled["fetched"], "bytes": pulled["bytes"]}
-    return found | {
-        "local": statistics.median(local),
-        "fresh": statistics.median(fresh),
-        "pull": statistics.median(pulls),
-    }
+            local = child("start()", f"{folder}/local", "tools.bench.fleet")
+            fresh = child(f"start({url!r})", f"{folder}/{number}", "tools.bench.fleet")
+            alone = child(f"fetch({url!r})", f"{folder}/{number}-alone", "tools.bench.fleet")
+            assert local["kernels"] == fresh["kernels"] == 0, "a pulled model compiles nothing"
+            rows["local"].append(local["seconds"])
+            rows["fresh"].append(fresh["seconds"])
+            rows["pull"].append(fresh["pull"])
+            rows["alone"].append(alone["seconds"])
+            found |= {"fetched": alone["fetched"], "bytes": alone["bytes"]}
+    return found | {name: statistics.median(seconds) for name, seconds in rows.items()}
 
 
 def main() -> None:
@@ -214,14 +226,16 @@ def main() -> None:
     publish(RESULT, "\n\n".join([
         "# Compiling for a fleet",
         f"{KERNELS} distinct kernels, two workers of each executor, rounds in turns: {ROUNDS}, "
-        "medians. *Task*: what a task without work takes. *Again*: kernels that a second run "
-        "compiles.",
-        table(["executor", "kernels/s", "of the first", "task", "again", "failed"], rows),
+        "medians. *Overhead*: what a kernel takes there and back in its batch, of "
+        f"{median['processes here']['batch']:.1f} on average, without its compile. *Again*: "
+        "kernels that a second run compiles.",
+        table(["executor", "kernels/s", "of the first", "overhead", "again", "failed"], rows),
         f"BERT-base with {len(BATCHES)} batch sizes as gears, called once in each, by a fresh "
-        f"process: {duration(warm['local'])} with all kernels in its folder, "
-        f"{duration(warm['fresh'])} on a fresh machine that pulls them from Redis before "
-        f"({warm['fetched']:.0f} kernels, {warm['bytes'] / 1e6:.1f} MB, "
-        f"{duration(warm['pull'])} with imports).",
+        f"process, from its first import: {duration(warm['local'])} with all kernels in its "
+        f"folder, {duration(warm['fresh'])} on a fresh machine where it pulls them from Redis "
+        f"first ({warm['fetched']:.0f} kernels, {warm['bytes'] / 1e6:.1f} MB), of which the pull "
+        f"takes {duration(warm['pull'])}. `kernelmill.fleet.pull` by itself, in a process of its "
+        f"own, takes {duration(warm['alone'])} with its imports.",
         description(),
     ]))  # fmt: skip
 

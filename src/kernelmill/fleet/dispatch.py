@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from kernelmill.core.after_fork import track
-from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
-from kernelmill.fleet.task import Refusal, Wanted, compile_task
-from kernelmill.store.entry import Entry
+from kernelmill.fleet.batches import Costs, batches
+from kernelmill.fleet.sharing import Sharing
+from kernelmill.fleet.task import (
+    BatchOutcome,
+    CompileTask,
+    Refusal,
+    Wanted,
+    compile_batch,
+    compile_task,
+)
+from kernelmill.store.entry import Entry, decode, encode
 from kernelmill.store.shared import SharedStore
 from kernelmill.store.store import Store
 
 ATTEMPTS = 3
-"""For a task whose worker dies."""
+"""For a kernel whose worker dies with it alone."""
 
-_WRITERS = 4
+_LOST_AT_FIRST = 8
+"""Batches that may be lost as long as no worker has answered: then none will."""
+
+_TOGETHER = 64
+"""Objects that are written to the folder together."""
+
 _log = get_logger("fleet")
+Batch = tuple[CompileTask, ...]
 
 
 @dataclass(frozen=True)
@@ -55,6 +70,9 @@ class Progress:
 class Dispatch:
     """The tasks of a run: equal ones are one.
 
+    Workers get them in batches. One whose worker dies is tried again in two halves, and so on, so
+    that a kernel that kills its worker is found and all others are compiled.
+
     To be used in `with`: leaving it after an error or Ctrl-C cancels what has not begun and keeps
     what is done. `tell` is called after each change.
     """
@@ -67,14 +85,17 @@ class Dispatch:
         tell: Callable[[Progress], None],
     ) -> None:
         self._executor, self._store = executor, store
-        self._sharing = _Sharing(shared)
+        self._sharing = Sharing(shared)
         self._tell = tell
         self._begun = time.monotonic()
         self._known: set[str] = set()
         self._pending: dict[str, Wanted] = {}
         self._attempts: dict[str, int] = {}
-        self._settled: SimpleQueue[tuple[str, Future[bytes | Refusal]]] = SimpleQueue()
-        self._futures: set[Future[bytes | Refusal]] = set()
+        self._settled: SimpleQueue[tuple[Batch, Future[BatchOutcome]]] = SimpleQueue()
+        self._futures: set[Future[BatchOutcome]] = set()
+        self._costs = Costs()
+        self._workers: set[str] = set()
+        self._lost_at_first = 0
         self._told_elsewhere = False
         self.progress = Progress()
         self.failures: dict[str, Failure] = {}
@@ -109,16 +130,15 @@ class Dispatch:
             if entry is not None:
                 found[name] = entry
         good = self._sharing.good(list(new))
-        for name, (entry, files) in good.items():
-            if name not in found:
-                self._store.adopt(entry, files)
+        self._store.adopt(good[name] for name in good if name not in found)
         for name in found.keys() - good.keys():
-            self._sharing.keep(name, self._store.files(found[name]))
+            self._sharing.keep(name, self._files(found[name]))
         self.progress.found += len(found.keys() | good.keys())
-        for name, one in new.items():
-            if name not in found and name not in good:
-                self._pending[name] = one
-                self._submit(name)
+        missing = {name: new[name] for name in new if name not in found and name not in good}
+        self._pending |= missing
+        workers = len(self._workers) or len(os.sched_getaffinity(0))
+        for batch in batches([one.task for one in missing.values()], self._costs, workers):
+            self._submit(batch)
         self.settle()
 
     def share(self, names: Iterable[str]) -> None:
@@ -129,18 +149,26 @@ class Dispatch:
         for name in wanted:
             entry = None if name in good else self._store.folder.load(name)
             if entry is not None:
-                self._sharing.keep(name, self._store.files(entry))
+                self._sharing.keep(name, self._files(entry))
+
+    def _files(self, entry: Entry) -> dict[str, bytes]:
+        named = self._store.files(entry)
+        return {f".{name.rpartition('.')[2]}": data for name, data in named.items()}
 
     def settle(self, wait: bool = False) -> None:
         """Keep what has come back; with `wait`, all that is to come."""
         while self._pending:
             self._count()
+            images: dict[str, bytes] = {}
             try:
-                name, future = self._settled.get(wait)
+                self._take_outcome(*self._settled.get(wait), images)
+                while len(images) < _TOGETHER:
+                    self._take_outcome(*self._settled.get_nowait(), images)
             except Empty:
+                pass
+            if not images and not wait:
                 break
-            self._futures.discard(future)
-            self._take_result(name, future)
+            self._keep(images)
         self._count()
         if wait:
             self._sharing.flush()
@@ -151,93 +179,88 @@ class Dispatch:
         self.progress.seconds = time.monotonic() - self._begun
         self._tell(self.progress)
 
-    def _submit(self, name: str) -> None:
-        self._attempts[name] = self._attempts.get(name, 0) + 1
-        future = self._executor.submit(compile_task, self._pending[name].task)
+    def _submit(self, batch: Batch) -> None:
+        if len(batch) == 1:
+            self._attempts[batch[0].name] = self._attempts.get(batch[0].name, 0) + 1
+        try:
+            future = self._executor.submit(compile_batch, batch)
+        except Exception as error:  # a pool of processes takes nothing after one of them died
+            for task in batch:
+                self._fail(task, f"the executor takes no more work ({_shown(error)})")
+            return
         self._futures.add(future)
-        future.add_done_callback(lambda done: self._settled.put((name, done)))
+        future.add_done_callback(lambda done: self._settled.put((batch, done)))
 
-    def _take_result(self, name: str, future: Future[bytes | Refusal]) -> None:
+    def _take_outcome(
+        self, batch: Batch, future: Future[BatchOutcome], images: dict[str, bytes]
+    ) -> None:
+        """Add the objects that came back to `images`; send again what has to be."""
+        self._futures.discard(future)
         try:
-            result = future.result()
+            done = future.result()
+        except (ImportError, AttributeError) as error:  # it does not know what it is asked for
+            self._take_results(
+                batch, [Refusal(f"no such kernelmill ({_shown(error)})", True)] * len(batch), images
+            )
+            return
         except Exception as error:  # not of the compile: the worker, or the way to it
-            reason = f"{type(error).__name__}: {error}"
-            if self._attempts[name] < ATTEMPTS:
-                _log.info("%s: %s; tried again", name, reason)
-                self._submit(name)
+            self._again(batch, _shown(error))
+            return
+        self._workers.add(done.worker)
+        for task, outcome in zip(batch, done.outcomes, strict=True):
+            self._costs.learn(task, outcome.seconds)
+        self._take_results(batch, [outcome.result for outcome in done.outcomes], images)
+
+    def _again(self, batch: Batch, reason: str) -> None:
+        first = batch[0]
+        self._lost_at_first += not self._workers
+        if self._lost_at_first >= _LOST_AT_FIRST and not self._workers:
+            for future in list(self._futures):
+                future.cancel()
+            for task in batch:
+                self._fail(task, f"no worker has ever answered ({reason})")
+        elif len(batch) > 1:
+            _log.info("%d kernels: %s; tried again in halves", len(batch), reason)
+            half = len(batch) // 2
+            self._submit(batch[:half])
+            self._submit(batch[half:])
+        elif self._attempts[first.name] < ATTEMPTS:
+            _log.info("%s: %s; tried again", first.name, reason)
+            self._submit(batch)
+        else:
+            self._fail(first, f"its worker was lost {ATTEMPTS} times ({reason})")
+
+    def _take_results(
+        self, batch: Batch, results: Sequence[bytes | Refusal], images: dict[str, bytes]
+    ) -> None:
+        for task, result in zip(batch, results, strict=True):
+            if isinstance(result, Refusal) and result.elsewhere:
+                if not self._told_elsewhere:
+                    self._told_elsewhere = True
+                    _log.warning("a worker has %s; its kernels are compiled here", result.reason)
+                result = compile_task(task)
+            if isinstance(result, Refusal):
+                self._fail(task, result.reason)
             else:
-                self._fail(name, f"its worker was lost {ATTEMPTS} times ({reason})")
-            return
-        if isinstance(result, Refusal) and result.elsewhere:
-            if not self._told_elsewhere:
-                self._told_elsewhere = True
-                _log.warning("a worker has %s; what it is given is compiled here", result.reason)
-            result = compile_task(self._pending[name].task)
-        if isinstance(result, Refusal):
-            self._fail(name, result.reason)
-            return
-        one = self._pending.pop(name)
-        entry = self._store.put(one.task.key, one.task.type, one.compiled(result))
-        self._sharing.keep(name, self._store.files(entry))
-        self.progress.compiled += 1
+                images[task.name] = result
 
-    def _fail(self, name: str, reason: str) -> None:
-        origin = self._pending.pop(name).info.get("op_info", {}).get("attrs", {}).get("origin", "")
-        what = f"{name} ({origin})" if origin else name
-        self.failures[name] = Failure(what, reason)
+    def _keep(self, images: dict[str, bytes]) -> None:
+        made: dict[str, tuple[Entry, dict[str, bytes]]] = {}
+        for name, image in images.items():
+            one = self._pending.pop(name)
+            files = encode(name, one.task.key, one.compiled(image))
+            made[name] = decode(name, files, "compiled"), files
+        self._store.adopt(made.values())
+        for name, (_, files) in made.items():
+            self._sharing.keep(name, files)
+        self.progress.compiled += len(made)
 
-
-class _Sharing:
-    """The shared store as a run uses it: when it does not serve, it is left alone from then on."""
-
-    def __init__(self, shared: SharedStore | None) -> None:
-        self._shared = shared
-        self._writers = ThreadPoolExecutor(_WRITERS, "kernelmill-share")
-        self._writes: list[Future[None]] = []
-        self._was_lost = False
-        self.missed = 0
-
-    def good(self, names: list[str]) -> dict[str, tuple[Entry, dict[str, bytes]]]:
-        """The entries of these that are there and good."""
-        if self._shared is None or not names:
-            return {}
-        try:
-            return {entry.name: (entry, files) for entry, files in self._shared.fetch(names)}
-        except StoreError as error:
-            self._lost(error)
-            return {}
-
-    def keep(self, name: str, files: dict[str, bytes]) -> None:
-        """Have an entry written."""
-        if self._shared is not None:
-            self._writes.append(self._writers.submit(self._shared.keep, name, _by_suffix(files)))
-        elif self._was_lost:
-            self.missed += 1
-
-    def flush(self) -> None:
-        """Wait for all writes, or, when one fails, for those that have begun."""
-        writes, self._writes = self._writes, []
-        for write in writes:
-            try:
-                if self._was_lost:
-                    write.cancel()
-                write.result()
-            except CancelledError:
-                self.missed += 1
-            except StoreError as error:
-                self.missed += 1
-                self._lost(error)
-
-    def close(self) -> None:
-        """What is being written is, nothing else."""
-        self._writers.shutdown(wait=True, cancel_futures=True)
-
-    def _lost(self, error: StoreError) -> None:
-        if not self._was_lost:
-            self._was_lost = True
-            _log.warning("%s; what is compiled stays in the folder of this machine", error)
-        self._shared = None
+    def _fail(self, task: CompileTask, reason: str) -> None:
+        info = self._pending.pop(task.name).info
+        origin = info.get("op_info", {}).get("attrs", {}).get("origin", "")
+        what = f"{task.name} ({origin})" if origin else task.name
+        self.failures[task.name] = Failure(what, reason)
 
 
-def _by_suffix(files: dict[str, bytes]) -> dict[str, bytes]:
-    return {f".{name.rpartition('.')[2]}": data for name, data in files.items()}
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

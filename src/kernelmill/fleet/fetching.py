@@ -62,17 +62,15 @@ def pull(
     names = needed(manifest, _isa(target))
     kernels = Store(os.fspath(folder) if folder is not None else default_folders()[-1])
     wanted = [name for name in names if not _is_good(kernels.folder, name)]
-    fetched = size = 0
-    for entry, files in shared.fetch(wanted):
-        kernels.adopt(entry, files)
-        fetched += 1
-        size += sum(map(len, files.values()))
+    fetched = list(shared.fetch(wanted))
+    kernels.adopt(fetched)
+    size = sum(len(data) for _, files in fetched for data in files.values())
     if kernels.counts.unwritten:
         raise OSError(f"{kernels.folder.path} cannot be written; pull into another folder")
     keep_manifest(kernels.folder, manifest)
     there = {name for name in wanted if _is_good(kernels.folder, name)}
     missing = tuple(name for name in wanted if name not in there)
-    return Pulled(len(names) - len(wanted), fetched, size, missing)
+    return Pulled(len(names) - len(wanted), len(fetched), size, missing)
 
 
 def pack(

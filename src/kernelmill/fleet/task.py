@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +59,34 @@ class Refusal:
 
     reason: str
     elsewhere: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What has come of a task: its ELF object, or why there is none; and how long that took."""
+
+    result: bytes | Refusal
+    seconds: float
+
+
+@dataclass(frozen=True)
+class BatchOutcome:
+    """What has come of the tasks of a batch, in their order. `worker` tells threads of processes
+    of machines apart."""
+
+    worker: str
+    outcomes: tuple[Outcome, ...]
+
+
+def compile_batch(tasks: Sequence[CompileTask]) -> BatchOutcome:
+    """One task after the other: what an executor is given."""
+    worker = f"{socket.gethostname()} {os.getpid()} {threading.get_ident()}"
+    return BatchOutcome(worker, tuple(map(_timed, tasks)))
+
+
+def _timed(task: CompileTask) -> Outcome:
+    start = time.perf_counter()
+    return Outcome(compile_task(task), time.perf_counter() - start)
 
 
 def compile_task(task: CompileTask) -> bytes | Refusal:

@@ -8,7 +8,8 @@ key nothing can be checked, and the remote is not used. A process writes only wh
 KERNELMILL_REMOTE_ACCESS says so.
 
 Every call runs in a thread of this module and is waited for 200 ms at most. A remote that fails or
-is slow costs one warning, and is left alone for a minute.
+is slow costs one warning, and is asked again after 0.1 s, after twice that, and so on up to a
+minute (store/backoff.py).
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from kernelmill.core.after_fork import track
 from kernelmill.core.log import get_logger
 from kernelmill.store import backends
 from kernelmill.store.backends import Backend
+from kernelmill.store.backoff import BackOff
 from kernelmill.store.entry import SUFFIXES, BadEntry
 from kernelmill.store.signature import sign, verified
 
 TIMEOUT_SECONDS = 0.2
-REST_SECONDS = 60.0
-"""How long a remote that failed is left alone."""
 
 _WAITING = 256
 """Writes waiting for the thread; more are dropped, the next process offers them again."""
@@ -58,14 +58,14 @@ class Remote:
         self.writes = writes
         self._key = key
         self._connect = connect
-        self._rested = 0.0
+        self._backoff = BackOff()
         self._warned: set[str] = set()
         self._begin()
         track(self)
         try:  # here, since it takes longer than an answer may
             backends.import_library(url)
         except ImportError as error:
-            self._rest(error)
+            self._failed(error, self._backoff.now())
 
     def _begin(self) -> None:
         self._backend: Backend | None = None
@@ -80,8 +80,9 @@ class Remote:
     def read(self, name: str) -> dict[str, bytes] | None:
         """The files of an entry, with a good signature but else unchecked; None when they are not
         there, not there in time or not signed."""
-        if time.monotonic() < self._rested:
+        if not self._backoff.may_ask():
             return None
+        asked = self._backoff.now()
         answers: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
 
         def ask() -> None:
@@ -96,8 +97,9 @@ class Remote:
         except queue.Empty:
             answer = TimeoutError(f"no answer within {TIMEOUT_SECONDS * 1e3:.0f} ms")
         if isinstance(answer, Exception):
-            self._rest(answer)
+            self._failed(answer, asked)
             return None
+        self._backoff.served()
         try:
             return None if answer is None else unpack(verified(self._key, name, answer))
         except BadEntry as bad:
@@ -107,7 +109,7 @@ class Remote:
     def write(self, name: str, files: Mapping[str, bytes]) -> None:
         """Have the entry signed and written when there is time, if this process writes; returns at
         once."""
-        if not self.writes or time.monotonic() < self._rested:
+        if not self.writes or self._backoff.is_resting:
             return
         if self._writer is None or not self._writer.is_alive():
             self._writer = threading.Thread(
@@ -129,11 +131,13 @@ class Remote:
     def _write_behind(self) -> None:
         while True:
             name, value = self._writes.get()
+            asked = self._backoff.now()
             try:
-                if time.monotonic() >= self._rested:
+                if self._backoff.may_ask():
                     self._connected().write(name, value)
+                    self._backoff.served()
             except Exception as error:
-                self._rest(error)
+                self._failed(error, asked)
             finally:
                 self._writes.task_done()
 
@@ -143,13 +147,13 @@ class Remote:
                 self._backend = self._connect(self.url)
             return self._backend
 
-    def _rest(self, error: Exception) -> None:
-        self._rested = time.monotonic() + REST_SECONDS
+    def _failed(self, error: Exception, asked: float) -> None:
+        self._backoff.failed(asked)
         hint = ": pip install 'kernelmill[remote]'" if isinstance(error, ImportError) else ""
         self._tell(
             "failed",
             f"remote store of KERNELMILL_REMOTE does not serve ({type(error).__name__}: {error})"
-            f"{hint}; left alone for {REST_SECONDS:.0f} s",
+            f"{hint}; kernels are compiled here until it does",
         )
 
     def _tell(self, kind: str, message: str) -> None:

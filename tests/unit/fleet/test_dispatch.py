@@ -10,8 +10,16 @@ from kernelmill.codegen import key_of
 from kernelmill.core.digest import Key
 from kernelmill.core.errors import StoreError
 from kernelmill.core.isa import host_isa
+from kernelmill.fleet import dispatch
 from kernelmill.fleet.dispatch import ATTEMPTS, Dispatch
-from kernelmill.fleet.task import CompileTask, Refusal, Wanted, compile_task
+from kernelmill.fleet.task import (
+    BatchOutcome,
+    CompileTask,
+    Outcome,
+    Refusal,
+    Wanted,
+    compile_task,
+)
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store import Store
 from kernelmill.store.shared import SharedStore
@@ -37,14 +45,19 @@ class Here(Executor):
     """Runs tasks in this thread; `before` may raise in place of a worker that is lost."""
 
     def __init__(self, before=lambda task: None):
-        self.before, self.tasks = before, []
+        self.before, self.batches = before, []
 
-    def submit(self, fn, /, *args, **kwargs):
+    @property
+    def tasks(self):
+        return [task for batch in self.batches for task in batch]
+
+    def submit(self, fn, batch, /):
         future = Future()
-        self.tasks.append(args[0])
+        self.batches.append(batch)
         try:
-            self.before(args[0])
-            future.set_result(fn(*args, **kwargs))
+            for task in batch:
+                self.before(task)
+            future.set_result(fn(batch))
         except Exception as error:
             future.set_exception(error)
         return future
@@ -52,12 +65,12 @@ class Here(Executor):
 
 def run(folder, tasks, executor, shared=None):
     told = []
-    with Dispatch(executor, Store(folder), shared, lambda p: told.append(p.left)) as dispatch:
-        for batch in tasks:
-            dispatch.take(batch)
-        dispatch.settle(wait=True)
+    with Dispatch(executor, Store(folder), shared, lambda p: told.append(p.left)) as running:
+        for some in tasks:
+            running.take(some)
+        running.settle(wait=True)
     assert told[-1] == 0
-    return dispatch
+    return running
 
 
 @pytest.fixture
@@ -82,6 +95,12 @@ def test_a_driver_is_compiled_from_its_llvm_ir():
 def test_a_text_that_cannot_be_compiled_is_refused(text):
     result = compile_task(CompileTask("Copy", key_of(host_isa(), kernel=text), "k"))
     assert isinstance(result, Refusal) and not result.elsewhere
+
+
+@pytest.fixture
+def one_batch(monkeypatch):
+    """All that comes at once is one batch."""
+    monkeypatch.setattr(dispatch, "batches", lambda tasks, costs, workers: [tuple(tasks)])
 
 
 @pytest.mark.usefixtures("no_llvm")
@@ -118,24 +137,81 @@ def test_a_task_that_kills_every_worker_fails_alone(tmp_path):
 
     executor = Here(before)
     done = run(tmp_path / "k", [[wanted(1), wanted(2), wanted(3)]], executor)
-    assert len(executor.tasks) == 2 + ATTEMPTS
+    assert [len(b) for b in executor.batches if wanted(2).task in b][-ATTEMPTS:] == [1] * ATTEMPTS
     (failure,) = done.failures.values()
     assert "model.py:2" in failure.what and "lost 3 times" in failure.reason
     assert (done.progress.compiled, done.progress.failed) == (2, 1)
 
 
 @pytest.mark.usefixtures("no_llvm")
+def test_a_kernel_that_kills_workers_is_found_in_its_batch(tmp_path, one_batch):
+    def before(task):
+        if task.symbol == "k5":
+            raise BrokenExecutor("gone")
+
+    executor = Here(before)
+    done = run(tmp_path / "k", [[wanted(n) for n in range(1, 9)]], executor)
+    (failure,) = done.failures.values()
+    assert "model.py:5" in failure.what
+    assert (done.progress.compiled, done.progress.failed) == (7, 1)
+    lost = [len(batch) for batch in executor.batches if wanted(5).task in batch]
+    assert lost == [8, 4, 2] + [1] * ATTEMPTS
+
+
+@pytest.mark.usefixtures("no_llvm")
 def test_what_a_worker_with_another_compiler_is_given_is_compiled_here(tmp_path, caplog):
     class Older(Here):
-        def submit(self, fn, /, *args, **kwargs):
-            return super().submit(
-                lambda task: Refusal("llvm 14 where 22 is asked for", True), *args
-            )
+        def submit(self, fn, batch, /):
+            refusal = Refusal("llvm 14 where 22 is asked for", True)
+            outcomes = tuple(Outcome(refusal, 0.0) for _ in batch)
+            return super().submit(lambda _: BatchOutcome("older", outcomes), batch)
 
     done = run(tmp_path / "k", [[wanted(1), wanted(2)]], Older())
     assert (done.progress.compiled, done.failures) == (2, {})
     (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert "llvm 14" in warning.getMessage()
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_workers_that_never_answer_are_given_up_soon(tmp_path):
+    def before(task):
+        raise BrokenExecutor("it never began")
+
+    executor = Here(before)
+    done = run(tmp_path / "k", [[wanted(n) for n in range(1, 40)]], executor)
+    assert len(done.failures) == 39
+    assert any("no worker has ever answered" in f.reason for f in done.failures.values())
+    assert len(executor.tasks) < 3 * 39
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_what_a_worker_without_kernelmill_is_given_is_compiled_here(tmp_path, caplog):
+    def before(task):
+        raise ModuleNotFoundError("No module named 'kernelmill'")
+
+    executor = Here(before)
+    done = run(tmp_path / "k", [[wanted(1), wanted(2)]], executor)
+    assert (done.progress.compiled, done.failures) == (2, {})
+    assert len(executor.tasks) == 2
+    (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "No module named 'kernelmill'" in warning.getMessage()
+
+
+@pytest.mark.usefixtures("no_llvm")
+def test_an_executor_that_takes_no_more_work_fails_what_is_left_by_name(tmp_path):
+    class Broken(Here):
+        """As a ProcessPoolExecutor of which a process died."""
+
+        def submit(self, fn, batch, /):
+            if self.batches:
+                raise BrokenExecutor("a process died")
+            return super().submit(fn, batch)
+
+    tasks = [wanted(1), wanted(2)]
+    done = run(tmp_path / "k", [[tasks[0]], [tasks[1]]], Broken())
+    assert done.progress.compiled == 1
+    (failure,) = done.failures.values()
+    assert "model.py:2" in failure.what and "takes no more work" in failure.reason
 
 
 def test_a_worker_knows_that_its_compiler_is_another():
@@ -195,17 +271,18 @@ def test_ctrl_c_keeps_what_is_done_and_cancels_the_rest(tmp_path):
     class Waiting(Here):
         """Has done the first task when it is interrupted, and not begun with the others."""
 
-        def submit(self, fn, /, *args, **kwargs):
-            future = super().submit(fn, *args, **kwargs) if not self.tasks else Future()
+        def submit(self, fn, batch, /):
+            future = super().submit(fn, batch) if not waiting else Future()
             waiting.append(future)
             return future
 
     waiting = []
     running = Dispatch(Waiting(), Store(tmp_path / "k"), None, lambda _: None)
-    with pytest.raises(KeyboardInterrupt), running as dispatch:
-        dispatch.take([wanted(1), wanted(2), wanted(3)])
+    with pytest.raises(KeyboardInterrupt), running:
+        for n in (1, 2, 3):
+            running.take([wanted(n)])
         raise KeyboardInterrupt
     assert [future.cancelled() for future in waiting] == [False, True, True]
     executor = Here()
     run(tmp_path / "k", [[wanted(1), wanted(2), wanted(3)]], executor)
-    assert [task.symbol for task in executor.tasks] == ["k2", "k3"]
+    assert {task.symbol for task in executor.tasks} == {"k2", "k3"}

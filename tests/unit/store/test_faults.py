@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kernelmill.cli.main import main
 from kernelmill.store import Key, Store
+from kernelmill.store.entry import decode, encode
 from kernelmill.store.survey import survey
 from tests.unit.store.samples import compiled, key
 
@@ -74,6 +75,20 @@ def test_a_disk_that_fills_up(small_disk, child, capsys):
     assert 0 < survey(str(folder)).count("ok") < 30
     assert survey(str(folder)).leftovers == ()
     assert verify(folder) == 0
+
+
+def test_of_entries_that_come_together_a_full_disk_takes_what_it_can(small_disk):
+    folder = small_disk / "kernel_meta"
+    store, wanted = Store(folder), {}
+    for n in range(30):
+        name = f"Square_{key(n).digest}"
+        files = encode(name, key(n), compiled(n))
+        wanted[name] = decode(name, files), files
+    store.adopt(wanted.values())
+    good = survey(str(folder)).count("ok")
+    assert 0 < good < 30 and store.counts.unwritten == 30 - good
+    assert survey(str(folder)).leftovers == ()
+    assert all(store.get(key(n), "Square") is not None for n in range(30))
 
 
 INGREDIENTS = st.dictionaries(st.text(max_size=20), st.text(max_size=50), max_size=5)

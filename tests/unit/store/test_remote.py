@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from kernelmill.core.errors import ConfigError
-from kernelmill.store import BadEntry, Store, open_store
+from kernelmill.store import BadEntry, Store, backoff, open_store
 from kernelmill.store.entry import encode
 from kernelmill.store.remote import Remote, default_remote, pack, unpack
 from kernelmill.store.signature import sign, verified
@@ -83,7 +83,9 @@ def test_an_unreachable_remote_costs_one_warning(folder, caplog):
     assert "does not serve" in warning.getMessage()
 
 
-def test_a_remote_that_hangs_is_asked_once(folder, caplog):
+def test_a_remote_that_hangs_is_asked_once(folder, caplog, monkeypatch):
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 1200.0)
+    monkeypatch.setattr(backoff, "LONGEST_SECONDS", 1200.0)
     asked, release = [], threading.Event()
 
     class Hanging:
@@ -102,6 +104,25 @@ def test_a_remote_that_hangs_is_asked_once(folder, caplog):
     assert asked == [name(0)]
     (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert "no answer within 200 ms" in warning.getMessage()
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_remote_that_serves_again_is_used_again(folder, monkeypatch, caplog):
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
+    values, down = filled(), [True]
+
+    class Restarted(Kept):
+        def read(self, name):
+            if down:
+                raise ConnectionError("it starts")
+            return super().read(name)
+
+    remote = Remote("file:///nowhere", KEY, False, lambda url: Restarted(values))
+    store = Store(folder, remote=remote)
+    assert [get(store, n) for n in (1, 2)] == ["compiled"] * 2
+    down.clear()
+    assert get(store, 3) == "remote"
+    assert len(warnings_in(caplog)) == 1
 
 
 @pytest.mark.usefixtures("patient")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelmill.store import Store
+from kernelmill.store.entry import decode, encode
 from tests.unit.store.samples import compiled, key
 
 
@@ -129,6 +130,22 @@ def test_put_replaces_what_is_there(folder):
     check(Store(folder), source="folder")
 
 
+def fetched(*numbers):
+    for n in numbers:
+        name = f"Square_{key(n).digest}"
+        files = encode(name, key(n), compiled(n))
+        yield decode(name, files, "remote"), files
+
+
+def test_entries_that_come_together_are_all_kept(folder):
+    Store(folder).adopt(fetched(*range(150)))
+    store = Store(folder)
+    for n in range(150):
+        check(store, n, source="folder")
+    assert len(list(folder.glob("*.o"))) == 150
+    assert not list(folder.glob("*.lock")) + list(folder.glob("*.tmp-*"))
+
+
 @pytest.fixture
 def unwritable():
     """A folder, outside of pytest's private one, that this process may read but not write."""
@@ -159,6 +176,14 @@ def test_a_folder_that_cannot_be_written_serves_and_the_rest_stays_in_memory(unw
     assert (store.counts.unwritten, store.counts.compiled) == (2, 2)
     assert len(warnings_of(caplog)) == 1
     assert "cannot be written" in warnings_of(caplog)[0]
+
+
+def test_entries_that_come_together_stay_in_memory_where_the_folder_cannot_be_written(unwritable):
+    store = Store(unwritable)
+    store.adopt(fetched(2, 3))
+    assert store.counts.unwritten == 2
+    check(store, 2, source="memory")
+    check(store, 3, source="memory")
 
 
 def test_damage_in_a_folder_that_cannot_be_written_is_survived(unwritable, caplog):

@@ -1,0 +1,73 @@
+"""The shared store as a run uses it: filled behind the compiles, left alone once it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+
+from kernelmill.core.errors import StoreError
+from kernelmill.core.log import get_logger
+from kernelmill.store.entry import Entry
+from kernelmill.store.shared import SharedStore
+
+_WRITERS = 4
+_log = get_logger("fleet")
+
+
+class Sharing:
+    """When the store does not serve, it is left alone from then on, and one warning says so.
+    `missed` counts the entries that it was not given."""
+
+    def __init__(self, shared: SharedStore | None) -> None:
+        self._shared = shared
+        self._serves = shared is not None
+        self._writers = ThreadPoolExecutor(_WRITERS, "kernelmill-share")
+        self._writes: list[Future[None]] = []
+        self._told = False
+        self.missed = 0
+
+    def good(self, names: list[str]) -> dict[str, tuple[Entry, dict[str, bytes]]]:
+        """The entries of these that are there and good."""
+        if self._shared is None or not self._serves or not names:
+            return {}
+        try:
+            return {entry.name: (entry, files) for entry, files in self._shared.fetch(names)}
+        except StoreError as error:
+            self._lost(error)
+            return {}
+
+    def keep(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Have an entry written, whose files these are by suffix."""
+        if self._shared is not None:
+            self._writes.append(self._writers.submit(self._write, self._shared, name, files))
+
+    def flush(self) -> None:
+        """Wait for all writes."""
+        writes, self._writes = self._writes, []
+        for write in writes:
+            try:
+                write.result()
+            except CancelledError:
+                self.missed += 1
+            except StoreError as error:
+                self.missed += 1
+                self._lost(error)
+
+    def close(self) -> None:
+        """What is being written is, nothing else."""
+        self._writers.shutdown(wait=True, cancel_futures=True)
+
+    def _write(self, shared: SharedStore, name: str, files: Mapping[str, bytes]) -> None:
+        if not self._serves:
+            raise CancelledError
+        try:
+            shared.keep(name, files)
+        except StoreError:
+            self._serves = False
+            raise
+
+    def _lost(self, error: StoreError) -> None:
+        self._serves = False
+        if not self._told:
+            self._told = True
+            _log.warning("%s; what is compiled stays in the folder of this machine", error)
