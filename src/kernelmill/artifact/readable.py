@@ -1,9 +1,11 @@
-"""An artifact as text for people; needs no torch."""
+"""An artifact as text for people and as data for programs; needs no torch."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
+from typing import Any
 
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.manifest import Guards, Manifest
@@ -37,6 +39,33 @@ def readable(artifact: Artifact, everything: bool = True) -> str:
         parts["kernels"] = (f"{k.name} ({k.type})" for k in kernels)
     texts = {name: "\n".join(lines) for name, lines in parts.items()}
     return "\n".join(f"==== {name} ====\n{text}\n" for name, text in texts.items())
+
+
+def data_of(artifact: Artifact, everything: bool = True) -> dict[str, Any]:
+    """The same facts as `readable`, of JSON's types. Sizes and offsets are in bytes."""
+    manifest, guards = artifact.manifest, artifact.manifest.guards
+    file, kernels = artifact.file, [{"name": k.name, "type": k.type} for k in artifact.kernels]
+    found: dict[str, Any] = {
+        "name": manifest.spec.name,
+        "signature": list(_signature(manifest)),
+        "key": dict(manifest.ingredients),
+        "this_machine": _here(manifest),
+        "settings": dict(guards.settings),
+        "packages": dict(guards.packages),
+        "code": [asdict(use) for use in guards.code],
+        "read": [{"what": r.text(), "kind": r.kind, "found": r.found} for r in guards.reads],
+        "tensors": [
+            {"name": t.name, "role": t.role, "dtype": t.dtype, "shape": t.shape, "offset": t.offset}
+            for t in manifest.tensors
+        ],
+        "sections": {} if file is None else {n: size for n, (_, size, _) in file.sections.items()},
+        "kernels": kernels,
+    }  # fmt: skip
+    if everything:
+        for kernel, saved in zip(kernels, artifact.kernels, strict=True):
+            kernel["text"] = saved.text
+        found |= {"graph": artifact.graphs, "plan": artifact.plans}
+    return found
 
 
 def _named(values: Mapping[str, str]) -> Iterator[str]:

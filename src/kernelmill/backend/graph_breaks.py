@@ -31,6 +31,14 @@ def advice(reasons: Iterable[str]) -> tuple[str, ...]:
     return tuple(text for mark, text in _ADVICE if any(mark in reason for reason in reasons))
 
 
+def in_short(reason: str) -> str:
+    """Dynamo's reason for a graph break on one line: what it met, and its first hint."""
+    lines = [line.strip() for line in reason.strip().splitlines()]
+    hint = next((line for line in lines if line.startswith("Hint: ")), "")
+    what = lines[0] if lines else "no reason is known"
+    return f"{what} ({hint})" if hint else what
+
+
 def say_breaks() -> None:
     """Log advice for the breaks that Dynamo has counted, each once in a process."""
     for text in advice(graph_breaks()):

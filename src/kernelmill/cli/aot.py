@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.output import FINE, examples
+from kernelmill.cli.output import FINE, Json, examples, print_json
 
 
 def add(app: typer.Typer) -> None:
@@ -20,11 +20,16 @@ def add(app: typer.Typer) -> None:
 def info(
     path: Annotated[str, typer.Argument(metavar="FILE", help="A file of kernelmill.aot.compile.")],
     all: Annotated[bool, typer.Option("--all", help="Graph, kernels and plan too.")] = False,
+    json: Json = False,
 ) -> int:
     """Check a file, and show what is in it."""
     from kernelmill.artifact.container import KMILL, read_artifact
-    from kernelmill.artifact.readable import readable
+    from kernelmill.artifact.readable import data_of, readable
     from kernelmill.store.sealed import SealedFile
 
-    print(readable(read_artifact(SealedFile(path, KMILL)), all), end="")
+    artifact = read_artifact(SealedFile(path, KMILL))
+    if json:
+        print_json({"file": path, **data_of(artifact, all)})
+    else:
+        print(readable(artifact, all), end="")
     return FINE

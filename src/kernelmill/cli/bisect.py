@@ -9,7 +9,7 @@ import typer
 
 from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
-from kernelmill.core.errors import UnsupportedError
+from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import load, user_code
 
 
@@ -34,11 +34,15 @@ def bisect(
     ] = 1.0,
     json: Json = False,
 ) -> int:
-    """Find the first kernel whose result differs from eager; exit code 1 when there is one.
+    """Find the first kernel whose result differs from eager.
+
+    Exit code 1 when there is one, or when nothing of the model was compiled.
 
     The model runs in torch operator by operator, and each compiled launch beside it on the same
     values: a kernel that differs is at fault itself, and not what came before it.
     """
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file; --folder names a folder")
     made = load(factory)
     from kernelmill.backend.bisect import bisect as search
     from kernelmill.compiler.bisect_case import describe, write_case
@@ -56,11 +60,12 @@ def bisect(
             "graphs": result.graphs, "torch": list(result.torch),
             "folder": str(folder) if folder is not None and case is not None else None,
         })  # fmt: skip
-        return FINE if first is None else FOUND
+        return FINE if first is None and result.graphs else FOUND
     for line in result.torch:
         print(f"not looked at, it runs in torch: {line}")
     if first is None and not result.graphs:
-        raise UnsupportedError(f"{factory}: no graph was compiled, there is no kernel to look at")
+        print("nothing of the model was compiled: there is no kernel to look at")
+        return FOUND
     if first is None:
         print(f"no kernel differs from eager ({result.graphs} graphs)")
         return FINE

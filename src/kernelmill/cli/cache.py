@@ -152,10 +152,18 @@ def import_kernels(file: Archive, folder: Folder = None, json: Json = False) -> 
     return FOUND if done.refused else FINE
 
 
-def why(first: Name, second: Name, folder: Folder = None) -> int:
+def why(first: Name, second: Name, folder: Folder = None, json: Json = False) -> int:
     """Say why two kernels are two: the ingredients that differ, and lines only one has."""
-    lines = explain_difference(_read_from(folder)[-1], first, second)
-    print("\n".join(lines) if lines else "the same in every ingredient")
+    differences = explain_difference(_read_from(folder)[-1], first, second)
+    if json:
+        print_json({"first": first, "second": second, "differs": differences})
+        return FINE
+    for each in differences:
+        print(f"{each.ingredient} differs:")
+        for mark, lines in (("-", each.first), ("+", each.second)):
+            print("".join(f"  {mark} {line}\n" for line in lines), end="")
+    if not differences:
+        print("the same in every ingredient")
     return FINE
 
 
@@ -166,9 +174,16 @@ def show(
             metavar="PATH", help="An entry's .kmill, the folder of a method, or one above."
         ),
     ],
+    json: Json = False,
 ) -> int:
     """Show what cache_compile has kept, as text."""
-    from kernelmill.inference import readable_cache
+    from kernelmill.artifact.readable import data_of, readable
+    from kernelmill.inference.cached_text import cached_artifacts
 
-    readable_cache(path)
+    found = cached_artifacts(path)
+    if json:
+        print_json([{"file": file, **data_of(artifact)} for file, artifact in found])
+        return FINE
+    for file, artifact in found:
+        print(f"# {file}\n\n{readable(artifact)}")
     return FINE

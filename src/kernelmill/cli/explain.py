@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json as json_module
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kernelmill.cli.factory import FactoryName
+from kernelmill.cli.files import check_writable
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.factory import load, user_code
@@ -51,7 +53,12 @@ def explain(
     gradients: _Gradients = False,
     json: Json = False,
 ) -> int:
-    """Compile a model and say what became of it, and where the time of a call goes."""
+    """Compile a model and say what became of it, and where the time of a call goes.
+
+    Exit code 1 when nothing of it was compiled, or a call fails while it is measured.
+    """
+    if output is not None:
+        check_writable(output)
     found = _explained(factory, gradients, measure)
     if output is not None:
         found.save(output)
@@ -59,7 +66,7 @@ def explain(
         print_json(found.as_dict())
     else:
         _show(found)
-    return FOUND if found.call.error else FINE
+    return FOUND if found.call.error or not found.is_compiled else FINE
 
 
 def _show(found: Explanation) -> None:
@@ -81,14 +88,24 @@ def trace(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where to write it.")
     ] = Path("trace.json"),
     gradients: _Gradients = False,
+    json: Json = False,
 ) -> int:
-    """Write a call's kernels as a trace for ui.perfetto.dev and chrome://tracing."""
+    """Write a call's kernels as a trace for ui.perfetto.dev and chrome://tracing.
+
+    Exit code 1, and no file, when nothing of the model was compiled or a call fails.
+    """
+    check_writable(output)
     found = _explained(factory, gradients, measure=True)
-    if found.call.error:
-        print(f"not measured: {found.call.error}")
+    why = found.call.error or ("" if found.is_compiled else "nothing of the model was compiled")
+    if why:
+        print(f"no trace: {why}", file=sys.stderr)
         return FOUND
     output.write_text(json_module.dumps(found.trace()))
     threads = len(found.call.threads)
+    if json:
+        parts = len(found.call.timeline)
+        print_json({"file": str(output), "threads": threads, "parts": parts})
+        return FINE
     print(
         f"{output}: a call on {threads} thread{'s' * (threads != 1)}, "
         f"{len(found.call.timeline)} parts"

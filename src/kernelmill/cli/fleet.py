@@ -185,11 +185,15 @@ def pack(
     store: Url = None,
     target: Target = "native",
     folder: Folder = None,
+    json: Json = False,
 ) -> int:
     """Write all that a model needs into one file for `kernelmill cache import`."""
     from kernelmill import fleet
 
     count = fleet.pack(model, archive, store, target=target, folder=folder)
+    if json:
+        print_json({"model": model, "packed": count, "file": archive})
+        return FINE
     print(f"packed {count} kernels of {model} into {archive}")
     return FINE
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from kernelmill.cli.files import text_of
 from kernelmill.cli.output import FINE, Json, examples, print_json
 from kernelmill.gears.shape_log import read_shapes
 
@@ -37,8 +38,7 @@ def suggest(
     # Imports numpy, which the other commands do without.
     from kernelmill.gears import suggest as suggestions
 
-    with open(log, encoding="utf-8") as opened:
-        calls = read_shapes(opened)
+    calls = read_shapes(text_of(log).splitlines())
     found = suggestions.suggest(calls, max, policy, 0 if small else 2)
     if json:
         print_json({"summary": found.summary(), "code": found.code()})

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from kernelmill.cli.files import text_of
 from kernelmill.cli.output import FINE, Json, examples, print_json
 from kernelmill.core.errors import ConfigError
 
@@ -60,7 +61,8 @@ def lower(
     if unknown:
         raise ConfigError(f"--print {unknown[0]}: the stages are {', '.join(STAGES)}")
     machine, chosen = lowering.machine_named(target), lowering.passes_named(passes)
-    printed = lowering.texts(file.read_text(), chosen, machine, separate, wanted)
+    graph = lowering.graph_of(text_of(file), file.name)
+    printed = lowering.texts(graph, chosen, machine, separate, wanted)
     if json:
         print_json([{"title": title, "text": text} for title, text in printed])
         return FINE

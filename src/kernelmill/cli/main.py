@@ -57,8 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UserCodeError as error:
         print(f"kernelmill: {error}", file=sys.stderr)
         return USER_CODE
-    except (KernelmillError, OSError) as error:
+    except KernelmillError as error:
         return _refused(error)
+    except OSError as error:
+        return _refused(_in_words(error))
     return FINE
 
 
@@ -101,6 +103,13 @@ def _end(code: int | None, version: bool) -> None:
     still be told. `version` is the option of `_kernelmill`, which typer hands over."""
     sys.stdout.flush()
     raise typer.Exit(code or FINE)
+
+
+def _in_words(error: OSError) -> str:
+    """ "report.html: No such file or directory", without the number that Python puts in front."""
+    if error.strerror and error.filename is not None:
+        return f"{os.fspath(error.filename)}: {error.strerror}"
+    return str(error)
 
 
 def _refused(error: object) -> int:

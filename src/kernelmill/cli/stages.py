@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from kernelmill.codegen import assembly, llvm_ir
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.machine import Machine, profile
+from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
@@ -36,17 +37,25 @@ def passes_named(names: str) -> Sequence[Pass]:
     return [each for each in DEFAULT if each.name in wanted]
 
 
-def texts(
-    text: str, passes: Sequence[Pass], machine: Machine, separate: bool, stages: Sequence[str]
-) -> Iterator[tuple[str, str]]:
-    """A title and a text for each of the `stages` (graph, kernels, plan, llvm, asm) that a graph's
-    text goes through; passes that change nothing have none.
+def graph_of(text: str, file: str) -> Graph:
+    """The graph in a file's text. ConfigError for no graph, VerificationError for a wrong one."""
+    try:
+        graph = parse_graph(text)
+    except ValueError as error:
+        raise ConfigError(f"{file} is no graph: {error}") from None
+    verify_graph(graph, file)
+    return graph
 
-    Raises ParseError for what is no graph, VerificationError for one that is wrong or that a pass
-    breaks, UnsupportedError for what has no lowering.
+
+def texts(
+    graph: Graph, passes: Sequence[Pass], machine: Machine, separate: bool, stages: Sequence[str]
+) -> Iterator[tuple[str, str]]:
+    """A title and a text for each of the `stages` (graph, kernels, plan, llvm, asm) that a graph
+    goes through; passes that change nothing have none.
+
+    Raises VerificationError for a graph that a pass breaks, UnsupportedError for what has no
+    lowering.
     """
-    graph = parse_graph(text)
-    verify_graph(graph, "the file")
     if "graph" in stages:
         yield "graph", print_graph(graph)
     for one in passes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TextIO
 
-from kernelmill.artifact.container import SUFFIX, load, names
+from kernelmill.artifact.container import SUFFIX, Artifact, load, names
 from kernelmill.artifact.readable import readable
 from kernelmill.core.errors import StoreError
 from kernelmill.store.folder import Folder
@@ -22,14 +22,8 @@ def readable_cache(
     and written to `file` (a name or an open file) if that is given. Raises StoreError when there is
     no entry, a damaged one, or files that others can write to.
     """
-    parts: list[str] = []
-    for folder, name in _entries(os.fspath(path)):
-        artifact = load(Folder(folder), name)
-        if artifact is not None:
-            parts.append(f"# {os.path.join(folder, name)}\n\n{readable(artifact)}")
-    if not parts:
-        raise StoreError(f"{path} has no entry of a compile cache")
-    text = "\n".join(parts)
+    found = cached_artifacts(path)
+    text = "\n".join(f"# {file}\n\n{readable(artifact)}" for file, artifact in found)
     if print_output:
         print(text)
     if isinstance(file, (str, os.PathLike)):
@@ -38,6 +32,18 @@ def readable_cache(
     elif file is not None:
         file.write(text)
     return text
+
+
+def cached_artifacts(path: str | os.PathLike[str]) -> list[tuple[str, Artifact]]:
+    """The entries under `path`, each with its file's name. Raises what `readable_cache` raises."""
+    found: list[tuple[str, Artifact]] = []
+    for folder, name in _entries(os.fspath(path)):
+        artifact = load(Folder(folder), name)
+        if artifact is not None:
+            found.append((os.path.join(folder, name + SUFFIX), artifact))
+    if not found:
+        raise StoreError(f"{path} has no entry of a compile cache")
+    return found
 
 
 def _entries(path: str) -> list[tuple[str, str]]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.backend.entry import Backend
-from kernelmill.backend.graph_breaks import advice
+from kernelmill.backend.graph_breaks import advice, in_short
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
-from kernelmill.report.facts import CallFacts, MachineFacts, ProgramFacts
+from kernelmill.report.facts import CallFacts, GraphCounts, MachineFacts, ProgramFacts
 
 if TYPE_CHECKING:
     import os
@@ -29,6 +29,7 @@ class Explanation:
     captures        graphs that Dynamo and AOTAutograd made of the model
     reports         what the compiler made of each of them
     graph_breaks    places where Dynamo gave up and went on in Python
+    break_reasons   why it did, each reason once
     advice          what to do about some of them
     first_call      seconds of the first call: capture, compile, link, run
     later_call      seconds of the second call
@@ -43,10 +44,16 @@ class Explanation:
     first_call: float
     later_call: float
     advice: tuple[str, ...] = ()
+    break_reasons: tuple[str, ...] = ()
     machine: MachineFacts | None = None
     programs: tuple[ProgramFacts, ...] = ()
     call: CallFacts = field(default_factory=CallFacts)
     name: str = ""
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether a graph of the model was compiled."""
+        return any(not capture.refused for capture in self.captures)
 
     @property
     def capture_seconds(self) -> float:
@@ -68,6 +75,7 @@ class Explanation:
             "captures": [asdict(capture) for capture in self.captures],
             "isa": [report.isa for report in self.reports],
             "graph_breaks": self.graph_breaks,
+            "break_reasons": list(self.break_reasons),
             "advice": list(self.advice),
             "graph_nodes_before": sum(report.nodes_before for report in self.reports),
             "graph_nodes_after": sum(report.nodes_after for report in self.reports),
@@ -165,6 +173,7 @@ def explain(
         middle - start,
         end - middle,
         advice(breaks),
+        tuple(map(in_short, breaks)),
         name=type(model).__name__ if isinstance(model, torch.nn.Module) else _name(model),
     )
     return _with_facts(explanation, linked, _Calls(model, compiled, args, kwargs), measure)
@@ -204,5 +213,9 @@ def _with_facts(
     if not measure:
         return replace(explanation, machine=machine, programs=before)
     given = (calls.args, dict(calls.kwargs))
-    call, programs = measured(calls.call, calls.eager, calls.model, given, linked, before, machine)
+    refused = sum(bool(capture.refused) for capture in explanation.captures)
+    graphs = GraphCounts(len(explanation.captures), refused, explanation.graph_breaks)
+    call, programs = measured(
+        calls.call, calls.eager, calls.model, given, linked, before, machine, graphs
+    )
     return replace(explanation, machine=machine, programs=programs, call=call)

@@ -29,6 +29,16 @@ class MachineFacts:
 
 
 @dataclass(frozen=True)
+class GraphCounts:
+    """Graphs that Dynamo and AOTAutograd made of a model, how many of them run in torch as a whole,
+    and how often Dynamo broke a graph."""
+
+    captured: int
+    refused: int
+    breaks: int
+
+
+@dataclass(frozen=True)
 class Use:
     """A tensor that a step reads or writes. `what` says which: "x", "weight fc.weight", "step 3"
     (made by that step), "result", "packed weights"."""

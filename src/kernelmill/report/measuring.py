@@ -15,7 +15,7 @@ import torch
 
 from kernelmill.compiler.linking import Linked
 from kernelmill.plan.ir import TensorInput
-from kernelmill.report.facts import Bar, CallFacts, MachineFacts, ProgramFacts, Step
+from kernelmill.report.facts import Bar, CallFacts, GraphCounts, MachineFacts, ProgramFacts, Step
 from kernelmill.report.gather import program_facts
 from kernelmill.report.reasons import reasons_of
 from kernelmill.runtime.program import Program
@@ -50,6 +50,7 @@ def measured(
     linked: Sequence[Linked],
     before: Sequence[ProgramFacts],
     machine: MachineFacts | None,
+    graphs: GraphCounts,
 ) -> tuple[CallFacts, tuple[ProgramFacts, ...]]:
     """The facts of a call, and of the programs with their times. `before` are those of the programs
     until now, and `given` the arguments of the calls. An error of a call is one of the facts."""
@@ -61,9 +62,7 @@ def measured(
         return CallFacts(error=f"{type(error).__name__}: {error}"), tuple(before)
     now = [_enlarged(program_facts(each), given) for each in linked]
     call, timed = with_times(call, recorded, now)
-    if machine is None:
-        return call, timed
-    return replace(call, reasons=reasons_of(call, timed, machine, before)), timed
+    return replace(call, reasons=reasons_of(call, timed, machine, before, graphs)), timed
 
 
 def _enlarged(facts: ProgramFacts, given: Any) -> ProgramFacts:

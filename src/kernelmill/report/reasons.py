@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelmill.report.facts import CallFacts, MachineFacts, ProgramFacts, Reason, Step
+from kernelmill.report.facts import CallFacts, GraphCounts, MachineFacts, ProgramFacts, Reason, Step
 
 _SMALL_NS = 5_000
 """A step shorter than this costs about as much to begin as to do."""
@@ -19,8 +19,9 @@ _NEAR = 0.5
 def reasons_of(
     call: CallFacts,
     programs: Sequence[ProgramFacts],
-    machine: MachineFacts,
+    machine: MachineFacts | None,
     before: Sequence[ProgramFacts],
+    graphs: GraphCounts,
 ) -> tuple[Reason, ...]:
     """The reasons that matter, the longest first. `before` are the facts of the programs before
     calls were measured, so that counters that grew since are seen."""
@@ -28,7 +29,7 @@ def reasons_of(
         return ()
     found = [
         _fallbacks(call, programs),
-        _outside(call),
+        _outside(call, graphs),
         _launch_bound(call, programs),
         _memory_bound(programs),
         _threads(call, programs, machine),
@@ -60,7 +61,17 @@ def _fallbacks(call: CallFacts, programs: Sequence[ProgramFacts]) -> Reason | No
     return Reason("fallbacks", call.aten, f"fallbacks: in ATen {_run(aten, 'operator')}: {names}")
 
 
-def _outside(call: CallFacts) -> Reason:
+def _outside(call: CallFacts, graphs: GraphCounts) -> Reason:
+    if graphs.captured == graphs.refused:
+        text = "not compiled: all of the model runs in torch, behind Dynamo's guards"
+        return Reason("not compiled", call.outside, text)
+    if graphs.breaks or graphs.refused:
+        text = (
+            f"not compiled: what is between the parts of a graph that Dynamo broke ({graphs.breaks}"
+            f" times), and graphs that run in torch as a whole ({graphs.refused}); and Dynamo's "
+            "guards for each part"
+        )
+        return Reason("not compiled", call.outside, text)
     return Reason(
         "call overhead", call.outside,
         "call overhead: Dynamo's guards, checks of arguments, allocating results, Python "
@@ -94,9 +105,9 @@ def _memory_bound(programs: Sequence[ProgramFacts]) -> Reason | None:
 
 
 def _threads(
-    call: CallFacts, programs: Sequence[ProgramFacts], machine: MachineFacts
+    call: CallFacts, programs: Sequence[ProgramFacts], machine: MachineFacts | None
 ) -> Reason | None:
-    if machine.threads == 1:
+    if machine is None or machine.threads == 1:
         return None
     few = [s for s in _all_steps(programs) if s.kind == "kernel" and s.threads == 1]
     if not few:

@@ -20,6 +20,11 @@ def text_of(explanation: Explanation) -> str:
         f"{told.first_call * 1e3:.0f} ms: capture {told.capture_seconds * 1e3:.0f} ms, compile "
         f"{told.compile_seconds * 1e3:.0f} ms; then {told.later_call * 1e3:.2f} ms a call"
     ]
+    if not told.is_compiled:
+        lines.append("nothing of the model was compiled")
+    lines += [f"graph break: {reason}" for reason in told.break_reasons]
+    if told.break_reasons:
+        lines.append("TORCH_LOGS=graph_breaks shows the lines of your code that break graphs")
     lines += told.advice
     lines += call_lines(told.call)
     for capture in told.captures:

@@ -42,7 +42,10 @@ def known_operators(path: str, target: str, folder: str | None) -> int | None:
 def documents(path: str) -> Iterator[dict[str, Any]]:
     """The documents of a log, or of all .json files in a folder. Raises KernelmillError."""
     if os.path.isdir(path):
-        for file in sorted(Path(path).rglob("*.json")):
+        files = sorted(Path(path).rglob("*.json"))
+        if not files:
+            raise KernelmillError(f"{path} has no documents of operators: no .json file is in it")
+        for file in files:
             yield _document(file.read_bytes(), str(file))
         return
     try:

@@ -224,23 +224,32 @@ def _members(archive: str, refused: list[str]) -> Iterator[tuple[str, dict[str, 
         yield name, files
 
 
-def explain_difference(path: str, first: str, second: str) -> list[str]:
-    """Why two entries are two: each ingredient that differs, with both values or their lines.
+@dataclass(frozen=True)
+class Difference:
+    """An ingredient in which two keys differ, and the lines of it that only one of them has."""
+
+    ingredient: str
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+
+
+def explain_difference(path: str, first: str, second: str) -> list[Difference]:
+    """Why two entries are two: each ingredient that differs.
 
     `first` and `second` are names, or the beginnings of their digests. StoreError when one is not
     there or stands for several.
     """
     folder = Folder(path)
     one, two = (dict(_entry(folder, wanted).key.ingredients) for wanted in (first, second))
-    lines: list[str] = []
+    found: list[Difference] = []
     for ingredient in sorted(one | two):
         mine, other = one.get(ingredient, ""), two.get(ingredient, "")
         if mine != other:
-            lines.append(f"{ingredient} differs:")
-            theirs, ours = other.splitlines(), mine.splitlines()
-            lines += [f"  - {line}" for line in ours if line not in theirs]
-            lines += [f"  + {line}" for line in theirs if line not in ours]
-    return lines
+            ours, theirs = mine.splitlines(), other.splitlines()
+            only_ours = tuple(line for line in ours if line not in theirs)
+            only_theirs = tuple(line for line in theirs if line not in ours)
+            found.append(Difference(ingredient, only_ours, only_theirs))
+    return found
 
 
 def _entry(folder: Folder, wanted: str) -> Entry:

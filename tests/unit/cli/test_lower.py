@@ -64,6 +64,27 @@ def test_code_for_a_processor_that_this_machine_need_not_be(
 
 
 @pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"\xf8\x00", "is no text file"),
+        (b"import torch.nn\n@", "is no graph: line 2: unexpected character '@'"),
+        (b"graph g(\n  %x: f32[8]\n) {\n  return %y\n}\n", "is no graph: line 4"),
+    ],
+)
+def test_a_file_that_is_no_graph_is_named(
+    text: bytes, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "other.txt"
+    path.write_bytes(text)
+    assert main(["lower", str(path)]) == 2
+    assert f"other.txt {said}" in capsys.readouterr().err
+    assert main(["lower", str(tmp_path / "none")]) == 2
+    assert (
+        capsys.readouterr().err == f"kernelmill: {tmp_path / 'none'}: No such file or directory\n"
+    )
+
+
+@pytest.mark.parametrize(
     ("options", "said"),
     [
         (("--passes", "nope"), "the passes are fold-constants"),

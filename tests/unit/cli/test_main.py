@@ -152,6 +152,30 @@ def test_json_has_the_facts_of_the_text(folder, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["left_bytes"] == 0
     assert main(["cache", "import", archive, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["added"] == 2
+    assert main(["cache", "why", key(1).digest, key(2).digest, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["differs"] == [
+        {"ingredient": "kernel", "first": ["kernel number 1"], "second": ["kernel number 2"]}
+    ]
+
+
+AS_TEXT_ALONE = {("run",)}
+"""The script's own output is all that it prints."""
+
+
+def test_every_command_prints_json_too():
+    lacking = {
+        path for path in COMMANDS
+        if not hasattr(_command(path), "commands")
+        and not any("--json" in option.opts for option in _command(path).params)
+    }  # fmt: skip
+    assert lacking == AS_TEXT_ALONE
+
+
+def _command(path):
+    found = typer.main.get_command(build_app())
+    for name in path:
+        found = found.commands[name]
+    return found
 
 
 def test_colours_are_for_terminals_and_not_where_NO_COLOR_says_so(tmp_path):

@@ -1,5 +1,6 @@
 """`kernelmill cache show` and `kernelmill aot info`."""
 
+import json
 import subprocess
 import sys
 
@@ -25,6 +26,20 @@ def test_a_compiled_file_is_shown(file, capsys):
     assert main(["aot", "info", file, "--all"]) == 0
     text = capsys.readouterr().out
     assert "==== plan ====\nplan " in text and "==== graph ====\ngraph " in text
+
+
+def test_a_compiled_file_as_json_has_the_facts_of_the_text(file, capsys):
+    assert main(["aot", "info", file, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["file"] == file and found["name"] == "Linear" and "plan" not in found
+    assert found["tensors"][0] == {
+        "name": "weight", "role": "parameter", "dtype": "float32", "shape": [4, 4], "offset": 0
+    }  # fmt: skip
+    assert main(["aot", "info", file, "--all", "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["plan"].startswith("plan ") and whole["graph"].startswith("graph ")
+    assert [k["name"] for k in whole["kernels"]] == [k["name"] for k in found["kernels"]]
+    assert all(kernel["text"].startswith("kernel ") for kernel in whole["kernels"])
 
 
 def test_showing_a_file_needs_no_torch(file):
@@ -55,4 +70,8 @@ def test_a_compile_cache_is_shown(tmp_path, capsys):
         cache_compile(model.run, cache_dir=str(tmp_path))(torch.ones(2))
     assert main(["cache", "show", str(tmp_path)]) == 0
     assert "==== signature ====" in capsys.readouterr().out
+    assert main(["cache", "show", str(tmp_path), "--json"]) == 0
+    (entry,) = json.loads(capsys.readouterr().out)
+    assert entry["name"].endswith("Model.run") and entry["file"].endswith(".kmill")
+    assert entry["plan"].startswith("plan ")
     assert main(["cache", "show", str(tmp_path / "nothing")]) == 2

@@ -9,6 +9,7 @@ import pytest
 
 from kernelmill.report.facts import (
     CallFacts,
+    GraphCounts,
     MachineFacts,
     Memory,
     ProgramFacts,
@@ -25,10 +26,30 @@ PROGRAM = ProgramFacts(
 )
 
 
+GRAPHS = GraphCounts(1, 0, 0)
+
+
 def kinds(call: CallFacts = CALL, grown: int = 0, **changes: Any) -> list[str]:
     program = replace(PROGRAM, **changes)
     before = replace(program, repacks=program.repacks - grown)
-    return [reason.kind for reason in reasons_of(call, [program], MACHINE, [before])]
+    return [reason.kind for reason in reasons_of(call, [program], MACHINE, [before], GRAPHS)]
+
+
+@pytest.mark.parametrize(
+    ("graphs", "kind", "text"),
+    [
+        (GraphCounts(0, 0, 1), "not compiled", "all of the model runs in torch"),
+        (GraphCounts(1, 1, 0), "not compiled", "all of the model runs in torch"),
+        (GraphCounts(3, 1, 2), "not compiled", "Dynamo broke (2 times)"),
+        (GraphCounts(1, 0, 0), "call overhead", "Dynamo's guards"),
+    ],
+)
+def test_time_outside_of_programs_is_named_by_what_it_is(
+    graphs: GraphCounts, kind: str, text: str
+) -> None:
+    call = replace(CALL, kernels=0.0, outside=120_000.0)
+    (reason,) = reasons_of(call, [], None, [], graphs)
+    assert reason.kind == kind and text in reason.text
 
 
 def step(**changes: Any) -> tuple[Step, ...]:

@@ -1,0 +1,26 @@
+"""Files that commands read and write: what is wrong with one is said before the work."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from kernelmill.core.errors import ConfigError
+
+
+def text_of(file: str | os.PathLike[str]) -> str:
+    """What is in a text file. OSError when it cannot be read, ConfigError when it is no text."""
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{os.fspath(file)} is no text file") from None
+
+
+def check_writable(file: Path) -> None:
+    """Refuse, before the work, a file that could not be written after it. ConfigError."""
+    if file.is_dir():
+        raise ConfigError(f"{file} is a folder; name a file in it")
+    if not file.parent.is_dir():
+        raise ConfigError(f"{file}: there is no folder {file.parent}; make it first")
+    if not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise ConfigError(f"{file} cannot be written here")
