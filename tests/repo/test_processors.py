@@ -1,5 +1,5 @@
-"""What a processor can do stands in core/isa.py and its instructions in codegen/targets: no other
-file may name a feature or ask for one."""
+"""What processors can do stands in core/isa.py, core/families.py and core/dot_units.py, and their
+instructions in codegen/targets: no other file may name a feature or ask for one."""
 
 import ast
 import re
@@ -9,8 +9,11 @@ import pytest
 from kernelmill.core.isa import NAMED
 from tests.repo.source import PACKAGE, SOURCES, relative, tree
 
-FEATURE = re.compile(r"avx|amx|sse\d|vnni|pmadd|vpdp|dpbf|neon|sve\b", re.IGNORECASE)
-HOME = (PACKAGE / "core" / "isa.py", *(PACKAGE / "codegen" / "targets").glob("*.py"))
+FEATURE = re.compile(
+    r"avx|amx|sse\d|vnni|pmadd|vpdp|dpbf|neon|sve\b|asimd|dotprod|i8mm|sdot", re.IGNORECASE
+)
+CORE = (PACKAGE / "core" / f"{name}.py" for name in ("isa", "families", "dot_units"))
+HOME = (*CORE, *(PACKAGE / "codegen" / "targets").glob("*.py"))
 OTHERS = [path for path in SOURCES if path not in HOME]
 
 

@@ -18,8 +18,9 @@ from functools import cache
 import torch
 
 from kernelmill import codegen
+from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import BF16, I8, U8
-from kernelmill.core.isa import DotUnit, Isa, host_isa
+from kernelmill.core.isa import Isa, host_isa
 from kernelmill.runtime.linker import link_once
 
 FLOATS, HALVES, BYTES = "float32", "bfloat16", "int8"

@@ -163,7 +163,7 @@ class Module:
         width = self.isa.vector_bits
         attributes = (
             f'nounwind "prefer-vector-width"="{width}" "min-legal-vector-width"="{width}" '
-            f'"target-cpu"="{self.isa.cpu}" '
+            f'"target-cpu"="{self.isa.llvm_cpu}" '
             f'"target-features"="{self.isa.llvm_features}"'
         )
         parts = [f'target triple = "{self.isa.triple}"', *self._declared.values()]

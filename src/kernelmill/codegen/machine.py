@@ -51,7 +51,7 @@ def _machine(isa: Isa) -> llvm.TargetMachine:
         _initialise()
         kind = llvm.Target.from_triple(isa.triple)
         machine = kind.create_target_machine(
-            cpu=isa.cpu,
+            cpu=isa.llvm_cpu,
             features=isa.llvm_features,
             opt=OPTIMISATION,
             reloc="pic",

@@ -13,9 +13,9 @@ from kernelmill.codegen.memory import Access
 from kernelmill.codegen.nontemporal import fills_vectors
 from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym, provably_less
+from kernelmill.core.dot_units import DOT_UNITS, DotUnit
 from kernelmill.core.dtype import BOOL, F64, I32, I64, DType
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.isa import DOT_UNITS, DotUnit
 from kernelmill.kernel.ir import (
     SCRATCH,
     STATUS,

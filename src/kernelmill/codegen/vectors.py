@@ -120,3 +120,17 @@ def _reduce_bits(name: str, value: Reg) -> Reg:
     full = f"llvm.vector.reduce.{name}.v{value.lanes}i1"
     value.code.module.declare(full, "i1", [llvm_type(value.type)])
     return value.code.call(full, VType(BOOL), value)
+
+
+def in_pieces(instruction: Callable[..., Reg], lanes: int, *arguments: Reg) -> Reg:
+    """An instruction on so many lanes, applied to arguments that have a multiple of them."""
+    if arguments[0].lanes == lanes:
+        return instruction(*arguments)
+    parts = [
+        instruction(*(slice_lanes(each, start, lanes) for each in arguments))
+        for start in range(0, arguments[0].lanes, lanes)
+    ]
+    while len(parts) > 1:
+        pairs = [concat(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
+        parts = pairs + parts[len(pairs) * 2 :]
+    return parts[0]

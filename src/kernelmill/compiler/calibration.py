@@ -24,8 +24,9 @@ import torch
 from kernelmill import codegen
 from kernelmill.codegen import key_of
 from kernelmill.core.digest import Key
+from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
-from kernelmill.core.isa import DotUnit, processor_name
+from kernelmill.core.isa import processor_name
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import LEVELS, Level, Machine, Rates, host, is_own, target_machine
 from kernelmill.kernel.builder import KernelBuilder

@@ -7,13 +7,13 @@ arithmetic  add sub mul div neg abs min max fma sqrt floor ceil trunc round copy
             Integers wrap; div and rem truncate; shl and shr by the width or more give 0 (or the
             sign); division by zero and INT_MIN / -1 give 0 and never trap.
 dot         dot(a, b, sum){unit}: in each lane sum plus the products of the numbers that are packed
-            in the words (i32) a and b; `unit` names one of core/isa.py's that works on vectors,
-            which says of what type the numbers are and how the products are added. Units that mean
-            the same are interchangeable: a target takes the best instruction that it has.
+            in the words (i32) a and b; `unit` names one of core/dot_units.py's that works on
+            vectors, which says of what type the numbers are and how the products are added. Units
+            that mean the same are interchangeable: a target takes the best instruction it has.
 tiles       tile_zero(): zeros, or +0.0; tile_dot(a, b, sum){unit}: each sum[i, j] plus the
-            products of row i of a and column j of b, as a unit of core/isa.py that works on tiles
-            adds them: a[i, k] with b[k div group, j * group + k mod group]. Any shape goes up to
-            the unit's own.
+            products of row i of a and column j of b, as a unit of core/dot_units.py that works on
+            tiles adds them: a[i, k] with b[k div group, j * group + k mod group]. Any shape goes up
+            to the unit's own.
 bits        and or xor not shl shr        (bool too for the first four)
 compare     eq ne lt le gt ge -> bool     (ordered: false with NaN, except ne: true)
 select      select(cond, a, b)

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelmill.core.dim import Dim, evaluate
-from kernelmill.core.isa import DOT_UNITS, Isa
+from kernelmill.core.dot_units import DOT_UNITS
+from kernelmill.core.isa import Isa
 from kernelmill.core.machine import Machine
 from kernelmill.graph.definition import Cost
 from kernelmill.kernel.ir import (

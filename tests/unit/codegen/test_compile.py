@@ -67,8 +67,8 @@ def test_every_target_that_runs_here_runs(level: int) -> None:
 
 
 def test_other_architectures_compile() -> None:
-    target = Isa("aarch64-unknown-linux-gnu", "generic")
-    assert codegen.compile_kernel(scaled(2), target).startswith(b"\x7fELF")
+    for target in (NAMED["aarch64-neon"], Isa("riscv64-unknown-linux-gnu", "generic")):
+        assert codegen.compile_kernel(scaled(2), target).startswith(b"\x7fELF")
 
 
 def test_llvm_s_refusal_is_an_error_with_its_words() -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen.compile import assembly
+from kernelmill.core.dot_units import BF16_PAIRS
 from kernelmill.core.dtype import F32, I32
-from kernelmill.core.isa import BF16_PAIRS, NAMED, Isa, host_isa
+from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.dots import dot
 from tests.unit.codegen.native import TARGETS, run_map

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from kernelmill.codegen.compile import assembly
-from kernelmill.core import isa
+from kernelmill.core import dot_units
 from kernelmill.core.dtype import I32, U8
 from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
@@ -26,11 +27,13 @@ def words(seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "unit", [isa.VNNI, isa.PAIRS_OF_16, isa.VNNI_SIGNED], ids=lambda unit: unit.name
+    "unit",
+    [unit for unit in dot_units.DOT_UNITS.values() if unit.group == 4 and unit.rows == 1],
+    ids=lambda unit: unit.name,
 )
 @pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
 @pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
-def test_it_is_exact(target: Isa, lanes: int, unit: isa.DotUnit) -> None:
+def test_it_is_exact(target: Isa, lanes: int, unit: dot_units.DotUnit) -> None:
     a, b, c = words(1), words(2)[::-1].copy(), words(3)
     got = run_map(
         lambda builder, *args: builder.dot(unit, *args), [a, b, c], [I32] * 3, I32, lanes,
@@ -42,7 +45,7 @@ def test_it_is_exact(target: Isa, lanes: int, unit: isa.DotUnit) -> None:
     np.testing.assert_array_equal(got, expected.astype(np.int32))
 
 
-def instructions(target: Isa, lanes: int, unit: isa.DotUnit = isa.PAIRS_OF_16) -> str:
+def instructions(target: Isa, lanes: int, unit: dot_units.DotUnit = dot_units.PAIRS_OF_16) -> str:
     builder = KernelBuilder("k", "Dot")
     builder.buffer("x", I32, lanes, "inout")
     value: Value = builder.load("x", 0, I32, lanes)
@@ -59,6 +62,14 @@ def test_it_is_one_instruction_where_there_is_one() -> None:
 
 def test_signed_bytes_have_an_instruction_of_their_own() -> None:
     target = NAMED["x86-64-v3-vnni-int8"]
-    assert instructions(target, 8, isa.VNNI_SIGNED).count("vpdpbssd") == 1
-    assert instructions(target, 8, isa.VNNI).count("vpdpbusd") == 1
-    assert "vpdp" not in instructions(NAMED["x86-64-v3"], 8, isa.VNNI_SIGNED)
+    assert instructions(target, 8, dot_units.VNNI_SIGNED).count("vpdpbssd") == 1
+    assert instructions(target, 8, dot_units.VNNI).count("vpdpbusd") == 1
+    assert "vpdp" not in instructions(NAMED["x86-64-v3"], 8, dot_units.VNNI_SIGNED)
+
+
+@pytest.mark.parametrize(("unit", "name"), [(dot_units.SDOT, "sdot"), (dot_units.USDOT, "usdot")])
+def test_aarch64_has_both_where_its_extensions_are(unit: dot_units.DotUnit, name: str) -> None:
+    found = instructions(NAMED["aarch64-v8.6"], 16, unit)
+    assert re.findall(r"\t(u?sdot)\t", found) == [name] * 4
+    assert "dot" not in instructions(NAMED["aarch64-v8.2"], 16, unit).replace("Dot", "")
+    assert f"\t{name}\t" not in instructions(NAMED["aarch64-v8.6"], 3, unit)

@@ -10,7 +10,7 @@ from kernelmill import codegen
 from kernelmill.codegen.nontemporal import MARK
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.isa import NAMED, Isa
+from kernelmill.core.isa import NAMED
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.parser import parse_kernel
 from tests.compiled import graph, lowered, program
@@ -46,7 +46,7 @@ def test_the_mark_decides_and_not_the_size(count, access, marked):
     [
         (Machine.shared_bytes, NAMED["x86-64-v3"], True),
         (Machine.shared_bytes - 4096, NAMED["x86-64-v3"], False),
-        (Machine.shared_bytes, Isa("aarch64-unknown-linux-gnu", "generic"), False),
+        (Machine.shared_bytes, NAMED["aarch64-neon"], False),
     ],
     ids=str,
 )

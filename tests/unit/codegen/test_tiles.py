@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen.compile import assembly
+from kernelmill.core.dot_units import TILE_BF16, TILE_BYTES, DotUnit
 from kernelmill.core.dtype import F32
-from kernelmill.core.isa import NAMED, TILE_BF16, TILE_BYTES, DotUnit, Isa, host_isa
+from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, VType

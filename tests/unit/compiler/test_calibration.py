@@ -14,16 +14,9 @@ from kernelmill.cli.main import main
 from kernelmill.codegen.compile import assembly
 from kernelmill.compiler import calibration
 from kernelmill.compiler.calibration import calibration_key, figures, machine_for, recalibrate
+from kernelmill.core.dot_units import BF16_PAIRS, MULTIPLY_ADD, TILE_BF16, TILE_BYTES, DotUnit
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.isa import (
-    BF16_PAIRS,
-    MULTIPLY_ADD,
-    NAMED,
-    TILE_BF16,
-    TILE_BYTES,
-    DotUnit,
-    withheld,
-)
+from kernelmill.core.isa import NAMED, withheld
 from kernelmill.core.machine import PROFILES, Machine, Rates, host
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.store.entry import Compiled

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from kernelmill.core import isa
-from kernelmill.core.dtype import BF16, F16, F32, F64, I8, U8
-from kernelmill.core.errors import ConfigError
-from kernelmill.core.isa import (
+from kernelmill.core import dot_units, isa
+from kernelmill.core.dot_units import (
     BF16_PAIRS,
     MULTIPLY_ADD,
     MULTIPLY_ADD_F64,
-    NAMED,
     PAIRS_OF_16,
+    SDOT,
     VNNI,
+)
+from kernelmill.core.dtype import BF16, F16, F32, F64, I8, U8
+from kernelmill.core.errors import ConfigError
+from kernelmill.core.isa import (
+    NAMED,
     Isa,
     cpuinfo_flags,
     host_isa,
@@ -23,7 +28,7 @@ from kernelmill.core.isa import (
     target_isa,
 )
 
-ARM = Isa("aarch64-unknown-linux-gnu", "generic")
+ARM = NAMED["aarch64-neon"]
 
 
 def test_text_form_is_stable() -> None:
@@ -88,6 +93,45 @@ def test_the_machine_is_the_highest_level_its_flags_complete(
     assert (found.cpu, found.features) == (cpu, features)
 
 
+@pytest.mark.parametrize(
+    ("flags", "name"),
+    [
+        ("fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid", "aarch64-neon"),
+        ("fp asimd crc32 atomics fphp asimdhp asimdrdm dcpop", "aarch64-v8.2"),
+        ("fp asimd crc32 atomics asimdrdm dcpop asimddp", "aarch64-v8.2-dotprod"),
+        ("fp asimd crc32 atomics asimdrdm dcpop asimddp sve i8mm bf16 svebf16", "aarch64-v8.6"),
+    ],
+)
+def test_an_arm_machine_by_its_flags(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: str, name: str
+) -> None:
+    text = (
+        f"processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: {flags}\nCPU implementer\t: 0x41\n"
+        "CPU architecture: 8\nCPU variant\t: 0x3\nCPU part\t: 0xd0c\n"
+    )
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(isa.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(isa, "Path", lambda _: tmp_path / "cpuinfo")
+    found = machine_isa.__wrapped__()
+    assert found == NAMED[name] and isa.processor_name() == "implementer 0x41, part 0xd0c"
+    assert set(found.cpu_flags) <= cpuinfo_flags() and not isa.why_not_here(found)
+    assert isa.why_not_here(NAMED["x86-64-v2"]) == "this machine is aarch64"
+
+
+def test_arm_has_vectors_of_128_bits_and_products_of_bytes() -> None:
+    most = NAMED["aarch64-v8.6"]
+    assert (most.vector_bits, most.vector_registers, most.outside) == (128, 32, "nearest")
+    assert most.has_fma and most.has_half and not most.has_nontemporal
+    assert (most.dot_unit(I8), NAMED["aarch64-v8.2"].dot_unit(I8)) == (SDOT, MULTIPLY_ADD)
+    assert most.llvm_cpu == "generic" and most.llvm_features == "+v8.2a,+bf16,+dotprod,+i8mm"
+    assert most.runs(NAMED["aarch64-neon"]) and not NAMED["aarch64-v8.2"].runs(most)
+
+
+def test_a_level_that_its_family_lacks_is_refused() -> None:
+    with pytest.raises(ValueError, match="'x86-64-v5' is no level of x86_64"):
+        parse_isa("x86_64-unknown-linux-gnu x86-64-v5 -")
+
+
 def test_unknown_machine_gets_its_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isa.platform, "machine", lambda: "riscv64")
     found = machine_isa.__wrapped__()
@@ -97,9 +141,9 @@ def test_unknown_machine_gets_its_baseline(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_tiles_are_there_where_all_of_their_units_are() -> None:
     amx = NAMED["x86-64-v4-amx"]
-    assert amx.tile_unit(BF16, BF16) == isa.TILE_BF16
+    assert amx.tile_unit(BF16, BF16) == dot_units.TILE_BF16
     found = {amx.tile_unit(a, b) for a in (I8, U8) for b in (I8, U8)}
-    assert found == set(isa.TILE_BYTES)
+    assert found == set(dot_units.TILE_BYTES)
     assert amx.tile_unit(F32, F32) is None
     assert NAMED["x86-64-v4-bf16"].tile_unit(BF16, BF16) is None
     some = Isa(amx.triple, amx.cpu, ("amx-bf16", "amx-tile"))
@@ -117,9 +161,9 @@ def test_emulated_tiles_are_no_feature_of_a_processor() -> None:
 
 
 def test_dot_units_have_names_of_their_own() -> None:
-    assert all(unit.name == name for name, unit in isa.DOT_UNITS.items())
+    assert all(unit.name == name for name, unit in dot_units.DOT_UNITS.items())
     for described in NAMED.values():
-        assert set(described.dot_units) <= set(isa.DOT_UNITS.values())
+        assert set(described.dot_units) <= set(dot_units.DOT_UNITS.values())
         assert all(unit.rows == 1 for unit in described.dot_units)
 
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from kernelmill.core.dot_units import BF16_PAIRS, MULTIPLY_ADD, VNNI
 from kernelmill.core.dtype import BF16, F32, I8
-from kernelmill.core.isa import BF16_PAIRS, MULTIPLY_ADD, NAMED, VNNI
+from kernelmill.core.isa import NAMED
 from kernelmill.core.machine import (
     PROFILES,
     Machine,

@@ -11,18 +11,10 @@ from dataclasses import replace
 import pytest
 
 from kernelmill.core import isa, tile_permission
+from kernelmill.core.dot_units import BF16_PAIRS, MULTIPLY_ADD
 from kernelmill.core.dtype import BF16
 from kernelmill.core.errors import ConfigError
-from kernelmill.core.isa import (
-    BF16_PAIRS,
-    MULTIPLY_ADD,
-    NAMED,
-    host_isa,
-    machine_isa,
-    target_isa,
-    why_not_here,
-    withheld,
-)
+from kernelmill.core.isa import NAMED, host_isa, machine_isa, target_isa, why_not_here, withheld
 from kernelmill.core.machine import PROFILES, host, profile
 from tests.tile_unit import AMX, GET_PERMITTED, REAL, REQUEST, TILE_DATA, System, machine_with_tiles
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernelmill.core.dot_units import BF16_PAIRS, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.core.dtype import (
     BF16,
     BOOL,
@@ -21,7 +22,6 @@ from kernelmill.core.dtype import (
     DType,
     to_torch,
 )
-from kernelmill.core.isa import BF16_PAIRS, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.kernel.dots import dot, tile_dot
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Instr, Value, VType

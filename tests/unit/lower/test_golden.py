@@ -20,7 +20,10 @@ from kernelmill.plan.printer import print_plan
 
 FOLDER = Path(__file__).parents[2] / "golden" / "lower"
 GRAPHS = sorted(path.stem for path in FOLDER.glob("*.graph"))
-TARGETS = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "x86-64-v4-amx")
+TARGETS = (
+    "x86-64-v2", "x86-64-v3", "x86-64-v4", "x86-64-v4-bf16", "x86-64-v4-amx",
+    "aarch64-neon", "aarch64-v8.6",
+)  # fmt: skip
 
 
 def test_every_template_is_there() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kernelmill.core.errors import StoreError
-from kernelmill.core.isa import Isa
+from kernelmill.core.isa import NAMED
 from kernelmill.core.machine import Machine, host, profile
 from kernelmill.store import Store, installer, packages
 from kernelmill.store.entry import encode, entry_name
@@ -96,7 +96,7 @@ def test_several_stand_side_by_side_the_newest_first(package, folder, tmp_path):
 
 
 def test_another_target_is_refused_with_the_reason(tmp_path, folder):
-    arm = Machine(Isa("aarch64-unknown-linux-gnu", "generic"))
+    arm = Machine(NAMED["aarch64-neon"])
     package = packages.write_run(contents(target=arm), tmp_path)
     assert "aarch64" in run(package, "--install", "--path", folder, code=2)
     assert not folder.exists()

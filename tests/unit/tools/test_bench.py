@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelmill.core.isa import NAMED, TILE_BF16, Isa, host_isa
+from kernelmill.core.dot_units import TILE_BF16
+from kernelmill.core.isa import NAMED, Isa, host_isa
 from tests.repo.source import ROOT
 from tools import machine
 from tools.bench import __main__ as command

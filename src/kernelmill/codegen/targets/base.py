@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from kernelmill.codegen.code import Code, Reg
+from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import DType
-from kernelmill.core.isa import DotUnit
 from kernelmill.kernel.ir import VType
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from functools import cache
 
+from kernelmill.codegen.targets.aarch64 import AArch64
 from kernelmill.codegen.targets.base import Answers
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.targets.x86 import X86
 from kernelmill.core.isa import Isa
 
-_FAMILIES = {"x86_64": X86}
+_FAMILIES = {"x86_64": X86, "aarch64": AArch64}
 
 
 @cache

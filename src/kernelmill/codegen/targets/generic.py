@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.targets import tiles, words
+from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import DType
-from kernelmill.core.isa import DotUnit, Isa
+from kernelmill.core.isa import Isa
 from kernelmill.kernel.ir import VType
 
 

@@ -1,11 +1,11 @@
-"""Dot units in plain vectors: what core/isa.py says of each, number by number."""
+"""Dot units in plain vectors: what core/dot_units.py says of each, number by number."""
 
 from __future__ import annotations
 
 from kernelmill.codegen import arithmetic
 from kernelmill.codegen.code import Reg
+from kernelmill.core.dot_units import DotUnit, Sums
 from kernelmill.core.dtype import F32, I8, DType
-from kernelmill.core.isa import DotUnit, Sums
 
 _LEAST = 2.0**-126
 _SCALE = 2.0**24

@@ -5,16 +5,14 @@ Source of names and semantics: Intel Intrinsics Guide; LLVM's IntrinsicsX86.td.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from kernelmill.codegen import convert
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.llvm_types import llvm_type, vector
 from kernelmill.codegen.targets import x86_amx
 from kernelmill.codegen.targets.generic import Generic
-from kernelmill.codegen.vectors import concat, slice_lanes
+from kernelmill.codegen.vectors import in_pieces
+from kernelmill.core.dot_units import PAIRS_OF_16, VNNI, VNNI_SIGNED, DotUnit
 from kernelmill.core.dtype import BF16, F32, I8, I16, I32, DType
-from kernelmill.core.isa import PAIRS_OF_16, VNNI, VNNI_SIGNED, DotUnit
 from kernelmill.kernel.ir import VType
 
 _PAIRS = {
@@ -72,7 +70,10 @@ class X86(Generic):
         name = "llvm.x86.avx512.mask.scalef.ps.512"
         code.module.declare(name, kind, [kind, kind, kind, "i16", "i32 immarg"])
         whole, mode = _whole_and_mode(code)
-        return _in_pieces(lambda a, power: code.call(name, _SCALED, a, power, a, whole, mode), p, k)
+        return in_pieces(
+            lambda a, power: code.call(name, _SCALED, a, power, a, whole, mode),
+            _SCALED_LANES, p, k,
+        )  # fmt: skip
 
     def above_floor(self, x: Reg) -> Reg | None:
         if not self._scales(x.lanes):
@@ -82,7 +83,9 @@ class X86(Generic):
         code.module.declare(name, kind, [kind, "i32 immarg", kind, "i16", "i32 immarg"])
         whole, mode = _whole_and_mode(code)
         down = code.const(VType(I32), _TO_FLOOR)
-        return _in_pieces(lambda a: code.call(name, _SCALED, a, down, a, whole, mode), x)
+        return in_pieces(
+            lambda a: code.call(name, _SCALED, a, down, a, whole, mode), _SCALED_LANES, x
+        )
 
     def _scales(self, lanes: int) -> bool:
         return self.isa.has_scale and lanes % _SCALED_LANES == 0
@@ -132,18 +135,3 @@ def _call(name: str, *arguments: Reg, result: VType | None = None) -> Reg:
 def _whole_and_mode(code: Code) -> tuple[Reg, Reg]:
     """The mask of all lanes, and the rounding that is set."""
     return code.const(VType(I16), -1), code.const(VType(I32), 4)
-
-
-def _in_pieces(instruction: Callable[..., Reg], *arguments: Reg) -> Reg:
-    """An instruction on 16 lanes, applied to a multiple of them."""
-    lanes = arguments[0].lanes
-    if lanes == _SCALED_LANES:
-        return instruction(*arguments)
-    parts = [
-        instruction(*(slice_lanes(each, start, _SCALED_LANES) for each in arguments))
-        for start in range(0, lanes, _SCALED_LANES)
-    ]
-    while len(parts) > 1:
-        pairs = [concat(a, b) for a, b in zip(parts[::2], parts[1::2], strict=False)]
-        parts = pairs + parts[len(pairs) * 2 :]
-    return parts[0]

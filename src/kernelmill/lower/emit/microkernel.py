@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim, bounds, floordiv, minimum, mod
+from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import DType
-from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, size_hint

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmill.core.isa import MULTIPLY_ADD
+from kernelmill.core.dot_units import MULTIPLY_ADD
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
 

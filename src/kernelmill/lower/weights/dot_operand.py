@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Union
 
 from kernelmill.core.dim import Dim, ceildiv, linear_part, minimum, mod, symbols
+from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import BF16, I8, I16, I32, U8, DType
-from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value

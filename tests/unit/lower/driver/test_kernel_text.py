@@ -20,7 +20,7 @@ def text_of(made) -> str:
 
 @pytest.mark.parametrize(
     ("isa", "outside"),
-    [(NAMED["x86-64-v3"], "lowest"), (Isa("aarch64-unknown-linux-gnu", "generic"), "nearest")],
+    [(NAMED["x86-64-v3"], "lowest"), (NAMED["aarch64-neon"], "nearest")],
     ids=str,
 )
 def test_floats_that_no_integer_holds_become_what_the_isa_makes_of_them(

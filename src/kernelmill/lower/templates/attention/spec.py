@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from kernelmill.core.dim import Dim
+from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import F32, DType
-from kernelmill.core.isa import DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.lane import Lane

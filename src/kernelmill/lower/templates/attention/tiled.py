@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum, mod
+from kernelmill.core.dot_units import TILE_ROWS
 from kernelmill.core.dtype import BF16
-from kernelmill.core.isa import TILE_ROWS
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import SCRATCH, Value, VType

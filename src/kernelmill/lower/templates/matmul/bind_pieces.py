@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelmill.core.dim import Dim, ceildiv
+from kernelmill.core.dot_units import MULTIPLY_ADD, TILE_BF16, DotUnit
 from kernelmill.core.dtype import BF16, F32
-from kernelmill.core.isa import MULTIPLY_ADD, TILE_BF16, DotUnit
 from kernelmill.core.machine import Machine
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node

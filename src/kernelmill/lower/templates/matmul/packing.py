@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernelmill.core.dim import Dim
+from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import DType
-from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.emit.access import ElementAt

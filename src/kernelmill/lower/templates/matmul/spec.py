@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kernelmill.core.dim import Dim, product
+from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import I32, U8, DType
-from kernelmill.core.isa import MULTIPLY_ADD, DotUnit
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along

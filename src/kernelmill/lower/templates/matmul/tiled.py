@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, minimum, mod, product
-from kernelmill.core.isa import TILE_BF16, TILE_ROWS
+from kernelmill.core.dot_units import TILE_BF16, TILE_ROWS
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.ir import SCRATCH, VType
 from kernelmill.lower.elements.sizes import part_count, size_hint

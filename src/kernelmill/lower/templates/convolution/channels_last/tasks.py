@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import product as pairs
 
-from kernelmill.core.isa import MULTIPLY_ADD
+from kernelmill.core.dot_units import MULTIPLY_ADD
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.schedule.teams import THREADS

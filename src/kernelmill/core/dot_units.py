@@ -1,0 +1,110 @@
+"""Dot units: instructions that multiply numbers and add the products to a sum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
+
+
+class Sums(Enum):
+    """In which order and with which roundings a dot unit adds products to a sum.
+
+    Of bf16 every number that is denormal, operand or result, counts as a zero of its sign. A result
+    is denormal where, rounded to 24 bits without a least exponent, it is below 2^-126.
+
+    FUSED         one product, one rounding (where the ISA has FMA)
+    WRAPPING      integers: exact, and the sum wraps
+    UPPER_FIRST   bf16: fma(a0, b0, fma(a1, b1, sum)), where a1 is the upper half of a word of a
+    EVEN_AND_ODD  bf16: from zero, in the order of k, one chain of fma for the lower halves and one
+                  for the upper; the sum of both, lower first, is added to the sum
+    """
+
+    FUSED = 1
+    WRAPPING = 2
+    UPPER_FIRST = 3
+    EVEN_AND_ODD = 4
+
+
+@dataclass(frozen=True)
+class DotUnit:
+    """Instructions that add products of `a` and `b`, neighbours along k, to a `sum`.
+
+    group     neighbours along k that lie in one word of 32 bits, the first in its lowest bits;
+              1: no words
+    sums      how the products are added
+    rows      rows of sums that one instruction computes at most; 1: it works on vectors
+    columns   columns of sums at most; 0: as many as a vector has lanes
+    depth     groups along k that one instruction takes at most
+    requires  LLVM's names of features any of which brings it; none: the ISA's level does
+    narrow    those of them that bring it for vectors of at most 256 bits
+
+    One of several rows works on tiles: a has a row of groups for each row of sums, b a row of
+    words, one for each column of sums, for each group (neighbours along k are interleaved).
+    """
+
+    name: str
+    a: DType
+    b: DType
+    sum: DType
+    group: int = 1
+    sums: Sums = Sums.FUSED
+    rows: int = 1
+    columns: int = 0
+    depth: int = 1
+    requires: tuple[str, ...] = ()
+    narrow: tuple[str, ...] = ()
+
+    def there(self, features: tuple[str, ...], bits: int) -> bool:
+        """Whether these features bring it for vectors of so many bits."""
+        names = self.requires + (self.narrow if bits <= 256 else ())
+        own_level = not self.requires and not self.narrow
+        return own_level or any(name in features for name in names)
+
+
+MULTIPLY_ADD = DotUnit("multiply_add", F32, F32, F32)
+"""One product and one sum a lane."""
+
+MULTIPLY_ADD_F64 = DotUnit("multiply_add_f64", F64, F64, F64)
+
+PAIRS_OF_16 = DotUnit("pairs_of_16", U8, I8, I32, 4, Sums.WRAPPING)
+"""pmaddwd: bytes widened to 16 bits, neighbours' products added. In every x86-64."""
+
+VNNI = DotUnit("vnni", U8, I8, I32, 4, Sums.WRAPPING, requires=("avx512vnni",), narrow=("avxvnni",))
+"""vpdpbusd: four products of bytes a lane."""
+
+VNNI_SIGNED = DotUnit("vnni_signed", I8, I8, I32, 4, Sums.WRAPPING, narrow=("avxvnniint8",))
+"""vpdpbssd: the same of signed bytes alone, in vectors of at most 256 bits."""
+
+BF16_PAIRS = DotUnit("bf16_pairs", BF16, BF16, F32, 2, Sums.UPPER_FIRST, requires=("avx512bf16",))
+"""vdpbf16ps: two products of bf16 a lane."""
+
+TILE_ROWS = 16
+TILE_ROW_BYTES = 64
+"""What a tile has at most; a row is whole words."""
+
+TILE_BF16 = DotUnit("tile_bf16", BF16, BF16, F32, 2, Sums.EVEN_AND_ODD, 16, 16, 16, ("amx-bf16",))
+"""tdpbf16ps. Source: Intel SDM volume 2, "TDPBF16PS", as for the sums of vdpbf16ps."""
+
+TILE_BYTES = tuple(
+    DotUnit(f"tile_{a}{b}", a, b, I32, 4, Sums.WRAPPING, 16, 16, 16, ("amx-int8",))
+    for a in (I8, U8)
+    for b in (I8, U8)
+)
+"""tdpbssd, tdpbsud, tdpbusd and tdpbuud."""
+
+SDOT = DotUnit("sdot", I8, I8, I32, 4, Sums.WRAPPING, requires=("dotprod",))
+"""sdot of AArch64: four products of signed bytes a lane."""
+
+USDOT = DotUnit("usdot", U8, I8, I32, 4, Sums.WRAPPING, requires=("i8mm",))
+"""usdot of AArch64: the same, of unsigned bytes by signed ones."""
+
+DOT_UNITS = {
+    unit.name: unit
+    for unit in (
+        MULTIPLY_ADD, MULTIPLY_ADD_F64, PAIRS_OF_16, VNNI, VNNI_SIGNED, BF16_PAIRS, TILE_BF16,
+        *TILE_BYTES, SDOT, USDOT,
+    )
+}  # fmt: skip
+"""All that there are, by name."""
