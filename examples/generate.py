@@ -12,6 +12,7 @@ tokens a second of eager and compiled code, in turns, and whether their tokens a
 from __future__ import annotations
 
 import argparse
+import datetime
 import os
 import statistics
 import time
@@ -128,7 +129,12 @@ def main() -> None:
     options = parser.parse_args()
     model = make_model(options.hidden, options.layers)
     count = sum(parameter.numel() for parameter in model.parameters())
-    print(f"{count / 1e6:.0f} million parameters; {processor()}, {torch.get_num_threads()} threads")
+    print(
+        f"{count / 1e6:.0f} million parameters, batch {options.batch}, {options.tokens} tokens, "
+        f"{options.rounds} rounds; {datetime.date.today()}, {processor()}, "
+        f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}, torch "
+        f"{torch.__version__}, transformers {transformers.__version__}"
+    )
     prompts = make_prompts(model.config.vocab_size, options.batch)
     forwards = {"eager": model.forward, "compiled": compiled(model)}
     print(

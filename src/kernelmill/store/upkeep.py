@@ -256,7 +256,7 @@ def _entry(folder: Folder, wanted: str) -> Entry:
     found = [n for n in folder.names() if wanted == n or n.rpartition("_")[2].startswith(wanted)]
     if len(found) != 1:
         what = f"{len(found)} kernels begin" if found else "no kernel begins"
-        raise StoreError(f"{folder.path}: {what} with {wanted!r}; `kernelmill cache ls` lists them")
+        raise StoreError(f"{folder.path}: {what} with {wanted!r}; 'kernelmill cache ls' lists them")
     try:
         entry = folder.load(found[0])
     except BadEntry as bad:
