@@ -13,11 +13,7 @@ import torch
 from tests.repo.source import PACKAGE, SOURCES, relative, tree
 
 ROOM = PACKAGE / "torch_internals"
-NATIVE_ENTRY = {PACKAGE / "runtime" / name for name in (
-    "cells.py", "changes.py", "executor.py", "object_layout.py", "quick.py"
-)}  # fmt: skip
-"""What the native entry is linked with, and where it reads fields of objects."""
-OUTSIDE = [path for path in SOURCES if ROOM not in path.parents and path not in NATIVE_ENTRY]
+OUTSIDE = [path for path in SOURCES if ROOM not in path.parents]
 
 OF_TORCH = {
     name

@@ -29,7 +29,7 @@ from kernelmill.artifact.results import Builder
 from kernelmill.artifact.settings import SettingsCheck, difference
 from kernelmill.artifact.watch import Place, Watch
 from kernelmill.core.errors import InputError
-from kernelmill.runtime.object_layout import supported
+from kernelmill.runtime.object_checks import supported
 from kernelmill.runtime.quick import REFUSED, NativeWatch
 from kernelmill.runtime.samples import span_of
 

@@ -16,7 +16,7 @@ import torch
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.runtime import quick
 from kernelmill.runtime.layout import SettingBits
-from kernelmill.runtime.object_layout import supported
+from kernelmill.runtime.object_checks import supported
 from kernelmill.torch_internals.dispatch import active_modes, float32_precision
 
 _TINY, _ONE = 5e-324, 1.0  # the smallest denormal

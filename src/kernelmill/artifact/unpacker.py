@@ -17,9 +17,10 @@ import torch
 from kernelmill.artifact.fingerprint import is_atom
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
-from kernelmill.runtime import object_layout, quick
+from kernelmill.runtime import quick
 from kernelmill.runtime.layout import StepKind, StepRecord, WatchKind, words
 from kernelmill.runtime.quick import Row
+from kernelmill.torch_internals import objects
 
 _LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
 _UNPACKING: dict[type, int] = {tuple: StepKind.TUPLE, list: StepKind.LIST, dict: StepKind.DICT}
@@ -201,12 +202,12 @@ class ArgumentUnpacker:
         kind, step = type(value), None
         if kind is int and abs(value) <= _LARGEST_INTEGER:
             step = StepRecord(StepKind.EQUAL, register, None, 0, value)
-        elif kind is float and object_layout.has_plain_fields():
-            field = object_layout.field_of(value)
+        elif kind is float and objects.plain_fields.works:
+            field = objects.field_of(value)
             step = StepRecord(StepKind.FIELD, register, _WHOLE_WORD, 0, field)
-        elif kind is torch.device and object_layout.has_plain_fields():
-            field = object_layout.field_of(value) & object_layout.DEVICE
-            step = StepRecord(StepKind.FIELD, register, object_layout.DEVICE, 0, field)
+        elif kind is torch.device and objects.plain_fields.works:
+            field = objects.field_of(value) & objects.DEVICE
+            step = StepRecord(StepKind.FIELD, register, objects.DEVICE, 0, field)
         if step is None:
             self._expect(StepKind.IDENTITY, register, value)
             return
@@ -275,7 +276,7 @@ class _Classes:
     def are_plain(self, kind: type) -> bool:
         """Whether objects of a class have their attributes in a __dict__, found as usual."""
         return (
-            object_layout.resolution_offset() > 0
+            objects.resolution_at.works
             and kind.__dictoffset__ != 0
             and isinstance(self.find(kind, "__dict__"), types.GetSetDescriptorType)
             and self.find(kind, "__getattribute__") is object.__getattribute__
@@ -284,7 +285,7 @@ class _Classes:
     def step(self, value: Any, step: Sequence[Any]) -> Any:
         """A step from a class, or from what was found below it; MISSING if it cannot be watched."""
         kind, *names = step
-        if isinstance(value, type) and object_layout.resolution_offset():
+        if isinstance(value, type) and objects.resolution_at.works:
             if kind == "namespace":
                 return vars(value)
             if (kind, names) == ("attribute", ["__mro__"]):
@@ -304,7 +305,7 @@ class _Classes:
         return found
 
     def _entry(self, proxy: types.MappingProxyType[str, Any], name: str) -> Any:
-        space = object_layout.dict_of(proxy)
+        space = objects.dict_of(proxy)
         if space is None:
             return MISSING
         found = space.get(name, MISSING)

@@ -19,7 +19,6 @@ from kernelmill.artifact.manifest import CodeUse, Guard
 from kernelmill.artifact.paths import MISSING, Roots, Tree
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.object_layout import dict_of, has_versions, version_of
 from kernelmill.runtime.quick import (
     Row,
     class_row,
@@ -30,6 +29,7 @@ from kernelmill.runtime.quick import (
     version_row,
 )  # fmt: skip
 from kernelmill.torch_internals.modules import tables_of
+from kernelmill.torch_internals.objects import dict_of, dict_version
 
 Place = tuple[Any, Any]
 """A dict or list, and the key or index in it."""
@@ -184,7 +184,7 @@ class Watch:
         whole: dict[int, dict[Any, Any]] = {}
         found: list[Row] = []
         log = change_log()
-        as_whole = has_versions() or log is not None
+        as_whole = dict_version.works or log is not None
         tensors = ((owner, key, id(owner[key])) for owner, key in self._tensors)
         placed = zip(*self._places[:2], map(id, self._places[2]), strict=True)
         absent = ((space, name, 0) for space, name in self._absent.values())
@@ -227,7 +227,7 @@ class Watch:
         log = change_log()
         counted = None if log is None else log.place[0]
         for kind, owner, _, _, expected in rows:
-            if kind == WatchKind.VERSION and version_of(owner) != expected:
+            if kind == WatchKind.VERSION and dict_version.require()(owner) != expected:
                 self._busy.add(id(owner))
             elif log is not None and owner is counted:
                 self._busy |= self._told & (log.since(expected) or set())

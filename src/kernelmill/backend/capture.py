@@ -297,7 +297,7 @@ class _Compilation:
             and meta.grad_enabled_mutation is None
             and (not meta.dynamic_outputs or self.gears is not None)
             and not meta.tokens
-            and not meta.act_input_indices
+            and not autograd.waits_for_collectives(meta)
             and len(_results(gm)) == meta.num_outputs
             and not autograd.random_numbers_are_functions()
         )

@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.runtime.cells import Cell, impl_offset
+from kernelmill.runtime.cells import Cell
 from kernelmill.runtime.contents import Contents, Way
 from kernelmill.runtime.layout import (
     BindingTable,
@@ -19,6 +19,7 @@ from kernelmill.runtime.layout import (
 )  # fmt: skip
 from kernelmill.runtime.page_scan import merged
 from kernelmill.runtime.write_watch import write_watch
+from kernelmill.torch_internals.tensors import impl_at
 
 if TYPE_CHECKING:
     from kernelmill.runtime.packing import Binding
@@ -39,7 +40,8 @@ def write_table(binding: Binding, places: Mapping[int, int]) -> None:
     edge_rows = records(EdgeRecord, edges)
     state = write_watch().state
     table = BindingTable(
-        len(rows), ctypes.addressof(rows), len(packed), ctypes.addressof(packed), impl_offset(),
+        len(rows), ctypes.addressof(rows), len(packed), ctypes.addressof(packed),
+        impl_at.get() or 0,
         ctypes.addressof(state), len(page_rows), ctypes.addressof(page_rows),
         len(edge_rows), ctypes.addressof(edge_rows),
     )  # fmt: skip

@@ -11,11 +11,9 @@ import ctypes
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 
-from kernelmill.runtime import linker
 from kernelmill.runtime.contents import (
     WHOLE_BYTES,
     CheckWeights,
@@ -26,6 +24,7 @@ from kernelmill.runtime.contents import (
     way_for,
 )  # fmt: skip
 from kernelmill.runtime.write_watch import Span, Watch, write_watch
+from kernelmill.torch_internals.libraries import torch_library
 from kernelmill.torch_internals.tensors import handle_of, version_of
 
 Gone = Callable[[object], None]
@@ -185,16 +184,5 @@ def _version(tensor: torch.Tensor) -> int | None:
 def scalar_type(tensor: torch.Tensor) -> int:
     """The number that torch's C shims give for the dtype."""
     handle, number = ctypes.c_void_p(handle_of.require()(tensor)), ctypes.c_int32()
-    linker.torch_library().aoti_torch_get_dtype(ctypes.byref(handle), ctypes.byref(number))
+    torch_library().aoti_torch_get_dtype(ctypes.byref(handle), ctypes.byref(number))
     return number.value
-
-
-@cache
-def impl_offset() -> int:
-    """Where a tensor's object has the address of its TensorImpl; 0 when it is not found."""
-    samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(3, 2).t())
-    word = ctypes.c_int64
-    for offset in (16, 24):
-        if all(word.from_address(id(t) + offset).value == t._cdata for t in samples):
-            return offset
-    return 0

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -21,46 +20,41 @@ from typing import Any
 from kernelmill.core.log import get_logger
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import Changes, words
+from kernelmill.torch_internals.native import Watchers, watchers
+from kernelmill.torch_internals.objects import distance_to
 
 _log = get_logger("runtime")
 
-_api = ctypes.pythonapi
 _LAST = 64
 """Of so many changes it is known of which objects they were."""
-
-
-def _watching(name: str) -> Callable[[int, object], int]:
-    """A function of CPython that takes a watcher's number and an object."""
-    kind = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.py_object)
-    return kind((name, _api))
 
 
 class ChangeLog:
     """The changes of watched objects in this process, counted. `place` is (object, offset): the
     count is a word so many bytes into it."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: Changes, watchers: Watchers) -> None:
+        self._api = watchers
         self._last = words([0] * _LAST)
         self._changes = changes
         changes.last, changes.last_count = ctypes.addressof(self._last), _LAST
-        self.place = changes, ctypes.addressof(changes) + Changes.count.offset - id(changes)
+        count_at = ctypes.addressof(changes) + Changes.count.offset
+        self.place = changes, distance_to(count_at, changes)
         self.is_open = False
-        self._watch_dict = _watching("PyDict_Watch")
-        self._watch_class = _watching("PyType_Watch")
 
     @property
     def count(self) -> int:
         """How many there were so far."""
         return self._changes.count
 
-    def open(self, watchers: tuple[int, int]) -> None:
+    def open(self, callbacks: tuple[int, int]) -> None:
         """Have CPython tell of changes. RuntimeError when it has no place for more watchers."""
-        for_dicts, for_classes = watchers
-        self._changes.dict_watcher = _api.PyDict_AddWatcher(ctypes.c_void_p(for_dicts))
+        for_dicts, for_classes = callbacks
+        self._changes.dict_watcher = self._api.add_dict(for_dicts)
         try:
-            self._changes.type_watcher = _api.PyType_AddWatcher(ctypes.c_void_p(for_classes))
+            self._changes.type_watcher = self._api.add_type(for_classes)
         except RuntimeError:
-            _api.PyDict_ClearWatcher(self._changes.dict_watcher)
+            self._api.clear_dict(self._changes.dict_watcher)
             raise
         self.is_open = True
 
@@ -68,12 +62,12 @@ class ChangeLog:
         """Count no more. What has been read of the count does not hold any longer."""
         self.is_open = False
         self._changes.count += 1
-        _api.PyDict_ClearWatcher(self._changes.dict_watcher)
-        _api.PyType_ClearWatcher(self._changes.type_watcher)
+        self._api.clear_dict(self._changes.dict_watcher)
+        self._api.clear_type(self._changes.type_watcher)
 
     def watch_dict(self, owner: dict[Any, Any]) -> None:
         """Count the next change of a dict: of its keys, or of what it has under them."""
-        self._watch_dict(self._changes.dict_watcher, owner)
+        self._api.watch_dict(self._changes.dict_watcher, owner)
 
     def watch_class(self, kind: type) -> bool:
         """Count the next change of a class or one of its bases: of an attribute, or of the bases.
@@ -81,9 +75,9 @@ class ChangeLog:
         # A metaclass may find the order of bases by itself, and change its mind unseen.
         if type(kind) is not type:
             return False
-        self._watch_class(self._changes.type_watcher, kind)
+        self._api.watch_type(self._changes.type_watcher, kind)
         # Only what has a tag is told of, and a class gets a limited number of them.
-        return bool(_api.PyUnstable_Type_AssignVersionTag(ctypes.py_object(kind)))
+        return self._api.assign_tag(kind)
 
     def since(self, count: int) -> set[int] | None:
         """The ids of objects that have changed since there were so many changes; None where there
@@ -98,15 +92,15 @@ def change_log() -> ChangeLog | None:
     """That of this process; None before Python 3.12, where CPython has no watchers left, where it
     does not tell of every change that we try, and when Python ends."""
     log = _change_log()
-    return log if log is not None and log.is_open else None
+    return log if log is not None and log.is_open and watchers.works else None
 
 
 @cache
 def _change_log() -> ChangeLog | None:
-    made = executor()
-    if sys.version_info < (3, 12) or not all(made.watchers):
+    made, api = executor(), watchers.get()
+    if api is None or not all(made.watchers):
         return None
-    log = ChangeLog(made.changes)
+    log = ChangeLog(made.changes, api)
     try:
         log.open(made.watchers)
     except RuntimeError as error:

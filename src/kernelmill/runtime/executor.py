@@ -14,40 +14,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import tvm_ffi
-
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime import linker
 from kernelmill.runtime.layout import Changes
+from kernelmill.torch_internals import native
 from kernelmill.torch_internals.llvm_calls import inside_llvm
 
-_OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-_FOR_QUICK = (
-    "aoti_torch_get_device_type",
-    "aoti_torch_get_layout",
-    "_ZN2at6native6is_negERKNS_6TensorE",
-    "_ZNK3c1010TensorImpl13requires_gradEv",
-    "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
-    "_ZN2at13globalContextEv",
-    "_ZNK2at7Context23deterministicAlgorithmsEv",
-    "_ZN3c1031get_default_dtype_as_scalartypeEv",
-    "_ZN3c108GradMode10is_enabledEv",
-    "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",
-    "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv",
-    "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv",
-    "_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE",
-    "fegetmode",
-)
-_PYTHON_FOR_QUICK = (
-    "PyDict_Next",
-    "_PyDict_GetItem_KnownHash",
-    "_PyObject_GetDictPtr",
-    "PyLong_AsLongLongAndOverflow",
-    "PyList_SetItem",
-    "Py_IncRef",
-)
-_PYTHON_FOR_WATCHERS = ("PyDict_Unwatch", "PyType_Unwatch")
 _WATCHERS = ("km_dict_changed", "km_type_changed")
 _ENTRIES = (
     "km_call",
@@ -90,40 +63,23 @@ class Executor:
 
 @cache
 def executor() -> Executor:
-    """Assemble and link it. CodegenError when torch lacks a function that it needs."""
-    addresses = {name: linker.address_of(name) for name in _OPENMP}
-    threaded = all(addresses.values())
-    python: dict[str, int | None] = {n: _python_function(n) for n in _PYTHON_FOR_QUICK}
-    quickly = {**python, **{name: linker.address_of(name) for name in _FOR_QUICK}}
-    provided = {name: address or 0 for name, address in quickly.items()}
-    provided["PyTuple_GetItem"] = _python_function("PyTuple_GetItem") or 0
-    if not threaded:
-        # Never called: frames then allow one thread only.
-        provided.update(dict.fromkeys(_OPENMP, 0))
-    watching = {name: _python_function(name) or 0 for name in _PYTHON_FOR_WATCHERS}
+    """Assemble and link it. CodegenError when torch lacks a function that it needs, and
+    UnsupportedError when tvm-ffi cannot call it."""
     changes = Changes()
-    provided.update(watching, km_changes=ctypes.addressof(changes))
-    code = linker.link((*_ENTRIES, *_WATCHERS), _image(), provided)
-    watchers = (code["km_dict_changed"], code["km_type_changed"])
+    given = {**native.provided(), "km_changes": ctypes.addressof(changes)}
+    code = linker.link((*_ENTRIES, *_WATCHERS), _image(), given)
+    callbacks = (code["km_dict_changed"], code["km_type_changed"])
     call, admit, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
     return Executor(
         call, admit, launch, repeat, digest, *(keeping for keeping, _ in quickest),
-        has_quick=all(quickly.values()), threaded=threaded,
-        watchers=watchers if all(watching.values()) else (0, 0), changes=changes,
+        has_quick=native.for_checks.works, threaded=native.openmp.works,
+        watchers=callbacks if native.watchers.works else (0, 0), changes=changes,
     )  # fmt: skip
 
 
 def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:
-    keeping = tvm_ffi.Function.__from_extern_c__(code[name], keep_alive_object=code)
-    keeping.release_gil = False
-    releasing = tvm_ffi.Function.__from_extern_c__(code[name], keep_alive_object=code)
-    releasing.release_gil = True
-    return keeping, releasing
-
-
-def _python_function(name: str) -> int | None:
-    function = getattr(ctypes.pythonapi, name, None)
-    return None if function is None else ctypes.cast(function, ctypes.c_void_p).value
+    keeping = native.packed_function(code[name], code, release_gil=False)
+    return keeping, native.packed_function(code[name], code, release_gil=True)
 
 
 class _Given:

@@ -7,19 +7,18 @@ already loaded by torch, and found through its handle.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import itertools
 import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime.elf_loader import place
+from kernelmill.torch_internals.libraries import address_of
 from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 
@@ -102,24 +101,6 @@ def _link_with_llvm(
         except RuntimeError as error:
             raise CodegenError(f"object of {symbols[0]} does not link: {error}") from error
         return LinkedObject({symbol: tracker[symbol] for symbol in symbols}, tracker)
-
-
-def address_of(name: str) -> int | None:
-    """Where torch, the C library or libm has this function; None when none of them does."""
-    try:
-        return ctypes.cast(torch_library()[name], ctypes.c_void_p).value
-    except AttributeError:
-        return None
-
-
-@cache
-def torch_library() -> ctypes.CDLL:
-    """libtorch_cpu, as torch has loaded it."""
-    # Imported here: objects can be linked where there is no torch, as under an emulator.
-    import torch
-
-    # dlsym on this handle looks in what libtorch_cpu is linked to as well: libgomp, libm, libc.
-    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
 
 
 @cache

@@ -11,14 +11,30 @@ import torch
 
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import TensorInput
-from kernelmill.runtime.cells import impl_offset, scalar_type
+from kernelmill.runtime.allocation import is_direct
+from kernelmill.runtime.cells import scalar_type
 from kernelmill.runtime.engine import Engine
+from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import ArgumentBits, QuickTable, words
-from kernelmill.runtime.object_layout import storage_offset, supported, tuple_items
 from kernelmill.runtime.sizes import Sizes
+from kernelmill.torch_internals.native import for_checks
+from kernelmill.torch_internals.objects import tuple_items
+from kernelmill.torch_internals.tensors import impl_at, storage_at
 
 REFUSES = -1
 """Settings that no call has."""
+
+
+def supported() -> bool:
+    """Whether the native entry can look at Python's objects and at torch's settings."""
+    return (
+        tuple_items.works
+        and impl_at.works
+        and storage_at.works
+        and for_checks.works
+        and executor().has_quick
+        and is_direct  # other tensors might be a mode's, and have no memory
+    )
 
 
 class ObjectChecks:
@@ -45,12 +61,12 @@ class ObjectChecks:
             scalars=ctypes.addressof(self._scalars),
             tensor_type=id(torch.Tensor),
             parameter_type=id(torch.nn.Parameter),
-            impl_offset=impl_offset(),
-            tuple_items=tuple_items(),
+            impl_offset=impl_at.require(),
+            tuple_items=tuple_items.require(),
             writes=bool(engine.updated),
             own=ctypes.addressof(self._own),
             storages=ctypes.addressof(self._storages),
-            storage_offset=storage_offset(),
+            storage_offset=storage_at.require(),
         )
         self.address = ctypes.addressof(self.table)
 

@@ -31,12 +31,13 @@ from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import background
 from kernelmill.runtime.binding_table import write_table
-from kernelmill.runtime.cells import Cell, Cells, impl_offset
+from kernelmill.runtime.cells import Cell, Cells
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.contents import CheckWeights, Way
 from kernelmill.runtime.large_pages import HugePageArena, Layout
 from kernelmill.runtime.pack_job import PackedPart, PackJob, Prepare, Source, Task, can_copy
 from kernelmill.runtime.streaming import stream_of
+from kernelmill.torch_internals.tensors import impl_at
 
 _parts: weakref.WeakValueDictionary[Hashable, PackedPart] = weakref.WeakValueDictionary()
 """What the bindings of this process hold, by how it was packed and from what."""
@@ -177,7 +178,7 @@ class Parameters:
             write_table(binding, self._places)
             self._forget(key)
             self._settle(key, cells[self.key_argument])
-            (self.bindings if impl_offset() and not pending else self._transient)[key] = binding
+            (self.bindings if impl_at.works and not pending else self._transient)[key] = binding
             return binding
 
     def _binding(

@@ -25,6 +25,7 @@ from kernelmill.plan.supers import sub_launches
 from kernelmill.runtime import linker
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.layout import pointer, word
+from kernelmill.torch_internals.libraries import address_of
 from kernelmill.torch_internals.llvm_calls import inside_llvm
 
 _SLOTS = 128
@@ -40,7 +41,7 @@ class Kind(Enum):
 
 def available(kind: Kind) -> bool:
     """Whether this torch and this C library have what such probes call."""
-    return all(linker.address_of(name) for name in kind.value)
+    return all(address_of(name) for name in kind.value)
 
 
 class Slot(ctypes.Structure):
@@ -120,7 +121,7 @@ class Probes:
         for start in range(0, len(rows), _SLOTS):
             part = rows[start : start + _SLOTS]
             slots = (Slot * _SLOTS)(*(Slot(*row) for row in part))
-            imports = {name: linker.address_of(name) or 0 for name in kind.value}
+            imports = {name: address_of(name) or 0 for name in kind.value}
             imports["slots"] = ctypes.addressof(slots)
             names = [f"probe_{number}" for number in range(len(part))]
             code = linker.link(names, _image(kind), imports)

@@ -2,8 +2,8 @@
 
 `km_quick` (native/executor.c) takes the values of a call apart, looks at tensors, long-lived
 arguments and at what is watched besides, all without running Python. For that it reads objects
-where CPython and torch keep their fields (object_layout.py); where they are not found, programs are
-called as always.
+where CPython and torch keep their fields (torch_internals/objects.py); where they are not found,
+programs are called as always.
 """
 
 from __future__ import annotations
@@ -28,20 +28,18 @@ from kernelmill.runtime.layout import (
     words,
 )  # fmt: skip
 from kernelmill.runtime.object_checks import REFUSES, ObjectChecks, can_check, output_maker
-from kernelmill.runtime.object_layout import (
-    INNER_AT,
-    MANAGED_AT,
-    MANAGED_DICT,
-    SIZE_AT,
-    TYPE_AT,
-    resolution_offset,
-    version_of,
-    word_at,
-)  # fmt: skip
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.program import Program
 from kernelmill.runtime.straight import straightened
 from kernelmill.torch_internals.dispatch import version_counter
+from kernelmill.torch_internals.objects import (
+    INNER_AT,
+    SIZE_AT,
+    TYPE_AT,
+    dict_version,
+    resolution_at,
+    space_at,
+)  # fmt: skip
 
 REFUSED: Any = object()
 """What a quick call gives when something is not as it expects: nothing has been done then."""
@@ -57,8 +55,8 @@ Build = Callable[[list[Any], tuple[Any, ...]], Any]
 
 
 def version_row(owner: dict[Any, Any]) -> Row:
-    """Watches everything in a dict, where `has_versions`."""
-    return WatchKind.VERSION, owner, None, INNER_AT, version_of(owner)
+    """Watches everything in a dict, where dicts have versions."""
+    return WatchKind.VERSION, owner, None, INNER_AT, dict_version.require()(owner)
 
 
 def count_row(log: ChangeLog, told: Collection[int]) -> Row:
@@ -75,7 +73,7 @@ def size_row(owner: Any) -> Row:
 
 def order_row(owner: type) -> Row:
     """Watches the classes that a class looks for attributes in, where they can be found."""
-    offset = resolution_offset()
+    offset = resolution_at.get()
     return (
         WatchKind.WORD,
         owner,
@@ -92,11 +90,9 @@ def class_row(owner: object) -> Row:
 
 def space_row(owner: object) -> Row | None:
     """Watches which dict is an object's __dict__; None where that is not found."""
-    kind, space = type(owner), id(vars(owner))
-    offset = MANAGED_AT if kind.__flags__ & MANAGED_DICT else max(kind.__dictoffset__, 0)
-    if not offset or word_at(id(owner) + offset) != space:
-        return None
-    return WatchKind.WORD, owner, None, offset, space
+    find = space_at.get()
+    offset = 0 if find is None else find(owner)
+    return (WatchKind.WORD, owner, None, offset, id(vars(owner))) if offset else None
 
 
 def settings() -> int:

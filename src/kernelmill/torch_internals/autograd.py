@@ -32,9 +32,9 @@ def _context() -> Callable[[], Any]:
 
     check(TracingContext, "fw_metadata", "output_strides")
     check(
-        ViewAndMutationMeta, "act_input_indices", "dynamic_outputs", "grad_enabled_mutation",
-        "input_info", "mutated_inp_runtime_indices", "num_forward", "num_intermediate_bases",
-        "num_outputs", "num_outputs_aliased", "output_info", "static_input_indices", "tokens",
+        ViewAndMutationMeta, "dynamic_outputs", "grad_enabled_mutation", "input_info",
+        "mutated_inp_runtime_indices", "num_forward", "num_intermediate_bases", "num_outputs",
+        "num_outputs_aliased", "output_info", "static_input_indices", "tokens",
     )  # fmt: skip
     return TracingContext.try_get
 
@@ -44,6 +44,14 @@ def metadata() -> Any:
     find = _context.get()
     context = None if find is None else find()
     return None if context is None else context.fw_metadata
+
+
+def waits_for_collectives(known: Any) -> bool:
+    """Whether the wrapper waits for arguments that are results of collectives under way. `known`
+    is the metadata: torch 2.12 and 2.13 list the numbers of these arguments, later ones where in
+    them such results are; earlier ones do not wait."""
+    lists = ("act_input_indices", "act_input_paths")
+    return any(getattr(known, name, None) for name in lists)
 
 
 def output_strides() -> list[Any] | None:

@@ -17,6 +17,8 @@ SUBJECTS = (
     "groups",
     "llvm",
     "modules",
+    "native",
+    "objects",
     "operators",
     "profiler",
     "sizes",

@@ -52,7 +52,9 @@ class Internal(Generic[T]):
     probe: Callable[[], T | None]
 
     def get(self) -> T | None:
-        """What the probe found, None where it failed."""
+        """What the probe found, None where it failed or does not apply."""
+        if self.name not in _known:
+            return None
         outcome = _outcomes.get(self.name)
         return (outcome or _run(self)).found
 
@@ -76,14 +78,16 @@ class Internal(Generic[T]):
 
 
 def internal(
-    name: str, *, reason: str, fallback: str
+    name: str, *, reason: str, fallback: str, applies: bool = True
 ) -> Callable[[Callable[[], T | None]], Internal[T]]:
-    """Register the decorated function as the probe of the part `name`."""
+    """Register the decorated function as the probe of the part `name`. One that does not apply to
+    this version of Python is not there, and is no failure."""
 
     def register(probe: Callable[[], T | None]) -> Internal[T]:
         made = Internal(name, reason, fallback, probe)
         assert name not in _known, name
-        _known[name] = made
+        if applies:
+            _known[name] = made
         return made
 
     return register

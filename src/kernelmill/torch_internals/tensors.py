@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from kernelmill.torch_internals.objects import word_at
 from kernelmill.torch_internals.registry import internal
 
 Allocate = Callable[[Sequence[int], Sequence[int], torch.dtype], torch.Tensor]
@@ -103,3 +104,28 @@ def version_of() -> Callable[[torch.Tensor], int] | None:
     before = version(sample)
     sample[:1].add_(1)
     return version if version(sample) == before + 1 else None
+
+
+@internal(
+    "tensors.impl_place",
+    reason="finding tensors' TensorImpls in the objects of a call without running Python",
+    fallback="calls are checked in Python",
+)
+def impl_at() -> int | None:
+    """Where a tensor's object has the address of its TensorImpl."""
+    samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(3, 2).t())
+    return next((n for n in (16, 24) if all(word_at(id(t) + n) == t._cdata for t in samples)), None)
+
+
+@internal(
+    "tensors.storage_place",
+    reason="seeing natively that arguments do not share memory",
+    fallback="calls are checked in Python",
+)
+def storage_at() -> int | None:
+    """Where a TensorImpl has the address of its storage."""
+    samples = (torch.empty(2), torch.nn.Parameter(torch.empty(1)), torch.empty(4)[1:])
+    places = [(sample._cdata, sample.untyped_storage()._cdata) for sample in samples]
+    offsets = range(8, 64, 8)
+    found = (n for n in offsets if all(word_at(at + n) == storage for at, storage in places))
+    return next(found, None)

@@ -6,7 +6,7 @@ from torch import nn
 
 import kernelmill
 from kernelmill.core.errors import InputError
-from kernelmill.runtime.object_layout import supported
+from kernelmill.runtime.object_checks import supported
 
 pytestmark = pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
 

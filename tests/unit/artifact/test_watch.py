@@ -3,7 +3,7 @@
 import sys
 import types
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,8 +13,10 @@ from kernelmill.artifact.paths import Roots, Tree
 from kernelmill.artifact.watch import Watch, place_of
 from kernelmill.runtime.changes import change_log
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.object_layout import has_versions, supported
+from kernelmill.runtime.object_checks import supported
 from kernelmill.runtime.quick import NativeWatch
+from kernelmill.torch_internals import forced, registry
+from kernelmill.torch_internals.objects import dict_version
 
 MODULE = types.ModuleType("kernelmill_watched_sample")
 MODULE_NAME = MODULE.__name__
@@ -73,11 +75,14 @@ READS = (
 
 
 @pytest.fixture(params=["whole", "one by one"])
-def watched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Watched:
+def watched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched]:
     """Dicts are watched as a whole, and where this Python cannot, by what they have."""
-    if request.param == "one by one":
-        monkeypatch.setattr("kernelmill.artifact.watch.has_versions", lambda: False)
-        monkeypatch.setattr("kernelmill.artifact.watch.change_log", lambda: None)
+    whole = {"objects.versions", "native.watchers"} & registry.known().keys()
+    with forced(whole if request.param == "one by one" else ()):
+        yield made(monkeypatch)
+
+
+def made(monkeypatch: pytest.MonkeyPatch) -> Watched:
     thing = fresh()
     MODULE.flag = True  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, MODULE_NAME, MODULE)
@@ -165,7 +170,7 @@ def test_everything_has_a_native_row(watched: Watched) -> None:
     log = change_log()
     one_by_one = sum(row[0] == WatchKind.DICT_ITEM for row in native.rows) > 1
     counted = log is not None and not one_by_one
-    assert (WatchKind.VERSION in kinds) == (has_versions() and not one_by_one)
+    assert (WatchKind.VERSION in kinds) == (dict_version.works and not one_by_one)
     owners = [row[1] for row in native.rows]
     assert any(log is not None and log.place[0] is one for one in owners) == counted
     for owner in (vars(thing), thing.options):

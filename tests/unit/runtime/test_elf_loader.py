@@ -8,6 +8,7 @@ import pytest
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime import linker
 from kernelmill.runtime.elf_loader import place
+from kernelmill.torch_internals.libraries import address_of
 from tests.unit.runtime.kernels import compile_text
 
 CALLS = """
@@ -45,7 +46,7 @@ def call(address: int, number: int) -> float:
 
 
 def test_code_constants_and_calls_elsewhere() -> None:
-    cos = linker.address_of("cos")
+    cos = address_of("cos")
     assert cos is not None
     placed = place(compile_text(CALLS), ["first", "second"], {"cos": cos})
     assert placed is not None

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from kernelmill.runtime.layout import WatchKind
-from kernelmill.runtime.object_layout import has_versions, supported
+from kernelmill.runtime.object_checks import supported
 from kernelmill.runtime.quick import NativeWatch, Row, size_row, version_row
+from kernelmill.torch_internals.objects import dict_version
 
 pytestmark = pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
 ONE, TWO = object(), object()
@@ -53,7 +54,7 @@ def test_a_change_is_seen(
     assert not watch.unmoved()
 
 
-@pytest.mark.skipif(not has_versions(), reason="dicts have no versions")
+@pytest.mark.skipif(not dict_version.works, reason="dicts have no versions")
 def test_versions_of_dicts() -> None:
     owner, watch = {"key": ONE}, NativeWatch()
     watch.watch([version_row(owner)])

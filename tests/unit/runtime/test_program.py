@@ -288,7 +288,7 @@ def test_libm_and_sleef_are_found() -> None:
     x = torch.randn(4)
     (result,) = load(plan, {"uses_libm": kernel})(x)
     torch.testing.assert_close(result, x.exp())
-    from kernelmill.runtime.linker import address_of
+    from kernelmill.torch_internals.libraries import address_of
 
     assert address_of("Sleef_expf8_u10") and address_of("no_such_function") is None
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from kernelmill.compiler import collect_reports, rank_group
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.isa import host_isa
 from kernelmill.frontend import decomposition_table
+from kernelmill.runtime.executor import executor
 from kernelmill.torch_internals import (
     autograd,
     devices,
@@ -33,6 +35,7 @@ from kernelmill.torch_internals import (
     inventory,
     llvm,
     modules,
+    native,
     operators,
     profiler,
     registry,
@@ -46,9 +49,15 @@ Case = Callable[[Path, pytest.MonkeyPatch], None]
 CASES: dict[str, Case] = {}
 
 
+ONLY_ELSEWHERE = {"objects.versions" if sys.version_info >= (3, 12) else "native.watchers"}
+"""What does not apply to this version of Python."""
+
+
 def case(*names: str) -> Callable[[Case], Case]:
     def register(function: Case) -> Case:
         CASES.update(dict.fromkeys(names, function))
+        for name in ONLY_ELSEWHERE & CASES.keys():
+            del CASES[name]
         return function
 
     return register
@@ -305,10 +314,13 @@ def the_lock_is_let_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 # ---- export ---------------------------------------------------------------------------------
 
 
-def exported(folder: Path, function: Callable[..., Any], **options: Any) -> Any:
+def exported(
+    folder: Path, function: Callable[..., Any], arguments: tuple[Any, ...] = (X,), **options: Any
+) -> Any:
     """The loaded program of a function, after a call that was as eager's."""
-    program = aot.load(aot.compile(function, (X,), path=folder / "f.kmill", **options))
-    torch.testing.assert_close(program(X), function(X))
+    path = folder / f"{len(list(folder.iterdir()))}.kmill"
+    program = aot.load(aot.compile(function, arguments, path=path, **options))
+    torch.testing.assert_close(program(*deepcopy(arguments)), function(*deepcopy(arguments)))
     return program
 
 
@@ -483,3 +495,51 @@ def modules_are_followed_at_each_call(tmp_path: Path, monkeypatch: pytest.Monkey
             if number:  # which no version counter tells
                 module.inner.weight = torch.nn.Parameter(torch.rand(3, 3))
     assert list(tmp_path.rglob("*.kmill"))
+
+
+# ---- the native entry -----------------------------------------------------------------------
+
+
+@case(
+    "native.checks",
+    "objects.fields",
+    "objects.plain_fields",
+    "objects.resolution",
+    "objects.spaces",
+    "objects.versions",
+    "native.watchers",
+    "tensors.impl_place",
+    "tensors.storage_place",
+)
+def calls_are_checked_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Cached(tmp_path)
+    with torch.no_grad():
+        for number in range(4):
+            torch.testing.assert_close(module.kept(X), module.run(X))
+            module.inner.bias.add_(number)  # type: ignore[union-attr]  # it has one
+        module.kept = inference.cache_compile(module.run, cache_dir=str(tmp_path))
+        torch.testing.assert_close(module.kept(X), module.run(X))
+    program = exported(tmp_path, lambda x, factor: x * factor + 1, arguments=(X, 2.5))
+    with pytest.raises(InputError):
+        program(X, 3.5)
+    written = exported(tmp_path, lambda x, y: (x.mul_(2), x + y)[1], arguments=(X.clone(), X))
+    shared = X.clone()
+    with pytest.raises(InputError):
+        written(shared, shared)
+
+
+@case("native.packed")
+def the_entry_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UnsupportedError, match=r"not supported: native\.packed"):
+        native.packed_function(0, None, release_gil=True)
+    monkeypatch.setattr("kernelmill.runtime.engine.executor", executor.__wrapped__)
+    (capture,) = compiled(layer, X).captures
+    assert "native.packed" in capture.refused
+
+
+@case("native.threads")
+def one_thread_runs_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = executor.__wrapped__()
+    assert not made.threaded and executor().threaded
+    monkeypatch.setattr("kernelmill.runtime.engine.executor", lambda: made)
+    assert not compiled(layer, X).captures[0].refused

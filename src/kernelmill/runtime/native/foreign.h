@@ -1,8 +1,9 @@
 /* What the native entry uses of others: the C library, OpenMP, torch and CPython.
 
    Of CPython's structures only what stands below is read, which is the same in 3.11 to 3.14;
-   Python.h has those of one version. quick.py tries on objects of its own whether fields are there,
-   and brings the places of those that move: the items of a tuple, a tensor's TensorImpl. */
+   Python.h has those of one version. torch_internals tries on objects of its own whether fields are
+   there (objects.py) and functions tell what they should (native.py), and brings the places of what
+   moves: the items of a tuple, a tensor's TensorImpl. */
 
 #pragma once
 #include <linux/fs.h>

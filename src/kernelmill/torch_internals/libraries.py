@@ -1,0 +1,25 @@
+"""Functions of torch's library and of those that it is linked with, by their symbols."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def torch_library() -> ctypes.CDLL:
+    """libtorch_cpu, as torch has loaded it."""
+    # Imported here: objects can be linked where there is no torch, as under an emulator.
+    import torch
+
+    # dlsym on this handle looks in what libtorch_cpu is linked to as well: libgomp, libm, libc.
+    return ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+
+
+def address_of(name: str) -> int | None:
+    """Where torch, the C library or libm has this function; None when none of them does."""
+    try:
+        return ctypes.cast(torch_library()[name], ctypes.c_void_p).value
+    except AttributeError:
+        return None
