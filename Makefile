@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-targets compat check docs bench sweep torture installed clean
+.PHONY: demo test test-targets test-without compat check docs bench sweep torture installed clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -24,6 +24,10 @@ test-on-%: .venv/stamp-dev
 		grep 'this machine is'; then echo "nothing is tested on $*"; else \
 		echo "$(SHARE) of the tests on $*"; KERNELMILL_TARGET=$* $(PY) -m pytest -n $(WORKERS) \
 		--dist worksteal --share $(SHARE) tests/differential tests/e2e tests/properties; fi
+
+test-without: .venv/stamp-dev   ## cached and aot without each private part; SHARE=1/50: so much of it
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --without-internal each --share $(SHARE) \
+		tests/e2e/cached tests/e2e/aot tests/e2e/test_cache_compile.py tests/e2e/test_cached_*.py
 
 compat: .venv/stamp-dev         ## other Pythons, of PYTHONS or PATH; docs/compatibility.md
 	$(PY) -m tools.compat

@@ -11,7 +11,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from pathlib import Path
 
@@ -38,6 +38,9 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "needs_internal(*names): asserts what is so only with these private parts"
+    )
     _leave_out(config.getoption("--without-internal"))
     if config.getoption("--hypothesis-profile") == "long":
         # Torch's test modules load profiles of their own, so the current one says nothing.
@@ -48,18 +51,63 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XDG_CACHE_HOME"] = os.path.join(os.environ[_FOLDER], "cache_home")
 
 
+EACH = "each"
+"""In the place of a private part's name: every test once for each of them."""
+
+ASKED_AT_IMPORT = {"tensors.alias", "tensors.allocate", "tensors.storage_users"}
+"""Parts that nothing asks for again: leaving one out needs a process of its own."""
+
+
 def _leave_out(names: list[str]) -> None:
     """Have the probes of these fail in this process and those that it starts."""
     if not names:
         return
     from kernelmill.torch_internals import inventory, registry
 
+    if EACH in names:
+        if len(names) > 1:
+            raise pytest.UsageError(f"--without-internal {EACH}: no other names beside it")
+        inventory.register_all()
+        return
     # The variable first: some modules ask for what they need as they are imported.
     os.environ["KERNELMILL_WITHOUT_INTERNALS"] = ",".join(names)
     inventory.register_all()
     if unknown := set(names) - registry.known().keys():
         known = ", ".join(sorted(registry.known()))
         raise pytest.UsageError(f"--without-internal {', '.join(unknown)}: there are {known}")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if EACH in metafunc.config.getoption("--without-internal"):
+        from kernelmill.torch_internals import registry
+
+        metafunc.fixturenames.insert(0, "left_out")
+        names = sorted(registry.known().keys() - ASKED_AT_IMPORT)
+        metafunc.parametrize("left_out", names, indirect=True)
+
+
+@pytest.fixture
+def left_out(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A private part that is not there for the time of a test, nor in processes that it starts."""
+    import torch
+
+    from kernelmill.torch_internals import forced
+
+    monkeypatch.setenv("KERNELMILL_WITHOUT_INTERNALS", request.param)
+    torch._dynamo.reset()
+    with forced([request.param]):
+        yield request.param
+    torch._dynamo.reset()
+
+
+def _skip_what_needs_it(config: pytest.Config, item: pytest.Item) -> None:
+    """Skip a test that says that a part is needed which is left out."""
+    left_out = set(config.getoption("--without-internal"))
+    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        left_out.add(str(item.callspec.params.get("left_out")))
+    needed = {name for mark in item.iter_markers("needs_internal") for name in mark.args}
+    if missing := sorted(needed & left_out):
+        item.add_marker(pytest.mark.skip(reason=f"what it asserts needs {', '.join(missing)}"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,7 +119,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     parser.addoption(
         "--without-internal", action="append", default=[], metavar="NAME",
-        help="run as if the probe of this private part failed; see kernelmill.torch_internals",
+        help="run as if the probe of this private part failed, or each test once for each of them "
+        '("each"); see kernelmill.torch_internals',
     )  # fmt: skip
 
 
@@ -82,6 +131,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(str(error)) from None
     config.hook.pytest_deselected(items=[i for i in items if not shares.is_in(i.nodeid, share)])
     items[:] = [item for item in items if shares.is_in(item.nodeid, share)]
+    for item in items:
+        _skip_what_needs_it(config, item)
 
 
 @pytest.fixture(autouse=True)

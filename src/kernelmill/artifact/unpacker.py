@@ -52,7 +52,7 @@ class ArgumentUnpacker:
         self._outside = self._take(StepKind.TUPLE, quick.ARGUMENTS, None, [None] * count)
         self._registers = {name: first + number for number, name in enumerate(manifest.spec.names)}
         self._places: dict[int, int] = {}
-        self._of_class: dict[int, Any] = {}
+        self._known: dict[int, Any] = {}
         self.right = (
             self.registers <= MOST_REGISTERS
             and all(map(self._place, range(len(self._tree.rows))))
@@ -116,16 +116,20 @@ class ArgumentUnpacker:
             if kind == "argument":
                 self._places[number] = self._registers[names[0]]
             return True
-        if before in self._of_class:
-            value = self._classes.step(self._of_class[before], step)
-            self._of_class[number] = value
+        if before in self._known:
+            value = self._classes.step(self._known[before], step)
+            self._known[number] = value
             return value is not MISSING
         if before not in self._places:
             return True
         register = self._places[before]
         owner = self._objects[register]
         if kind == "type":
-            self._of_class[number] = self._expect_type(register)
+            self._known[number] = self._expect_type(register)
+            return True
+        if kind == "attribute" and type(owner) is torch.device:  # which never changes
+            self._expect_value(register, owner)
+            self._known[number] = getattr(owner, names[0])
             return True
         if kind in ("attribute", "field"):
             found = self._attribute(register, names[0])
@@ -177,8 +181,8 @@ class ArgumentUnpacker:
         """Add what a read of an argument asks for; False when no step can."""
         if not guard.of_argument:
             return not guard.other or guard.other[0][0] != "argument"
-        if guard.place in self._of_class:  # the same object, as the steps and rows are
-            value = self._of_class[guard.place]
+        if guard.place in self._known:  # the same object, as the steps and rows are
+            value = self._known[guard.place]
             lasting = is_atom(value) or isinstance(value, _LASTING)
             return guard.kind in ("class", "type") or (guard.kind == "value" and lasting)
         register = self._places[guard.place]

@@ -8,7 +8,12 @@ import kernelmill
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.object_checks import supported
 
-pytestmark = pytest.mark.skipif(not supported(), reason="objects are laid out otherwise")
+pytestmark = [
+    pytest.mark.skipif(not supported(), reason="objects are laid out otherwise"),
+    pytest.mark.needs_internal(
+        "native.checks", "objects.fields", "tensors.impl_place", "tensors.storage_place"
+    ),
+]
 
 
 class Nested(nn.Module):
