@@ -11,7 +11,7 @@ import torch
 
 from kernelmill.core.version import minor_of
 
-TESTED = frozenset({"2.11", "2.12", "2.13", "2.14", "2.15"})
+TESTED = frozenset({"2.13"})
 """Versions with which the tests have passed."""
 
 
