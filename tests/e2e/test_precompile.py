@@ -19,6 +19,7 @@ from tests.e2e import fleet_models
 from tests.e2e.fleet_models import SIZES, marked, net
 
 NET = "tests.e2e.fleet_models:net"
+STATIC = "experimental_config.aclgraph._aclnn_static_shape_kernel"
 GEARED = Job(NET, "geared", gears={"x": {0: SIZES}})
 
 
@@ -41,10 +42,11 @@ def threads():
     return ThreadPoolExecutor(2)
 
 
-def call(folder, gears=()):
+def call(folder, gears=(), mode="max-autotune"):
     """Call the model compiled with this kernel folder; returns what was compiled for it."""
     config = kernelmill.CompilerConfig()
     config.experimental_config.kernel_meta_dir = str(folder)
+    config.mode = mode
     model, (x,) = net()
     if gears:
         set_dim_gears(x, {0: list(gears)})
@@ -133,6 +135,21 @@ def test_a_super_kernels_driver_is_precompiled(tmp_path):
     assert [row.name for row in survey(str(tmp_path / "k")).rows] == names
 
 
+@pytest.mark.parametrize("gears", [(), SIZES])
+def test_captures_of_mode_reduce_overhead_are_precompiled(tmp_path, gears):
+    job = Job(NET, gears={"x": {0: gears}} if gears else {}, options={"mode": "reduce-overhead"})
+    with threads() as executor:
+        done = kernelmill.precompile([job], executor, folder=tmp_path / "k")
+    assert done.failures == () and done.compiled > 0
+    assert call(tmp_path / "k", gears, mode="reduce-overhead") == 0
+
+
+def exported():
+    """The model with any number of rows."""
+    model, args = net()
+    return torch.export.export(model, args, dynamic_shapes=({0: torch.export.Dim.DYNAMIC},))
+
+
 def test_a_job_that_fails_stops_no_other(tmp_path):
     jobs = [
         Job("tests.e2e.fleet_models:broken"),
@@ -141,7 +158,8 @@ def test_a_job_that_fails_stops_no_other(tmp_path):
         Job("tests.e2e.fleet_models:absent"),
         Job(NET, "no-such-argument", gears={"y": {0: [2, 4]}}),
         Job(NET, "bad-option", options={"no.such": 1}),
-        Job(NET, "captured", options={"mode": "reduce-overhead"}),
+        Job(NET, "measured", options={STATIC: True}),
+        Job(exported(), "captured", options={"mode": "reduce-overhead"}),
         Job(str(tmp_path / "gone.kmill"), "gone"),
         Job(NET),
     ]
@@ -156,7 +174,8 @@ def test_a_job_that_fails_stops_no_other(tmp_path):
     assert "has no 'absent'" in reasons["absent"]
     assert "no argument 'y' for gears; 0, x" in reasons["no-such-argument"]
     assert "no group 'no'" in reasons["bad-option"]
-    assert "reduce-overhead" in reasons["captured"]
+    assert "kernelmill static" in reasons["measured"]
+    assert "declare them as gears" in reasons["captured"]
     assert call(tmp_path / "k") == 0
 
 

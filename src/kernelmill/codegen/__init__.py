@@ -13,7 +13,7 @@ from kernelmill.codegen.compile import (
 from kernelmill.codegen.keys import key_of
 from kernelmill.codegen.machine import emit, llvm_version
 from kernelmill.codegen.targets import spin_hint
-from kernelmill.codegen.version import GENERATOR_VERSION
+from kernelmill.core.generator import GENERATOR_VERSION
 
 __all__ = [
     "GENERATOR_VERSION",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelmill.codegen.machine import llvm_version
-from kernelmill.codegen.version import GENERATOR_VERSION
 from kernelmill.core.digest import Key
+from kernelmill.core.generator import GENERATOR_VERSION
 from kernelmill.core.isa import Isa
 from kernelmill.core.version import ABI_VERSION
 

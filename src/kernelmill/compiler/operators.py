@@ -16,7 +16,7 @@ from kernelmill.core.isa import Isa
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
-from kernelmill.lower.driver.lowered import LoweredOperator
+from kernelmill.lower.driver.lowered import Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Extracted, Operator
 from kernelmill.lower.driver.placement import Work
 from kernelmill.lower.driver.program import extract_operators, lower_operators
@@ -52,8 +52,7 @@ class Operators:
         """
         with report.stage("lower"):
             extracted = extract_operators(graph, self.machine)
-            selection = _Selection(self, extracted)
-            lowered = lower_operators(extracted, selection.chosen, self.machine)
+            selection, lowered = self._lower(extracted)
         static = {**selection.static}
         if self.build is not None and static:
             with report.stage("static"):
@@ -62,12 +61,21 @@ class Operators:
                     static.setdefault(_text(operator), operator)
                 self.build.run(graph.name, list(static.values()), lowered.plan)
             with report.stage("lower"):
-                selection = _Selection(self, extracted)
-                lowered = lower_operators(extracted, selection.chosen, self.machine)
+                selection, lowered = self._lower(extracted)
         draft = LoweredProgram(lowered, graph, report, selection.isas, self.automatic_ranges)
         program = link(draft, self.store, self.machine)
         note(program, graph, fused=False)
         return program
+
+    def lowered(self, graph: Graph, report: CompileReport) -> LoweredProgram:
+        """What `program` would compile, with no static kernels built. Raises as that does."""
+        with report.stage("lower"):
+            selection, lowered = self._lower(extract_operators(graph, self.machine))
+        return LoweredProgram(lowered, graph, report, selection.isas, self.automatic_ranges)
+
+    def _lower(self, extracted: Extracted) -> tuple[_Selection, Lowered]:
+        selection = _Selection(self, extracted)
+        return selection, lower_operators(extracted, selection.chosen, self.machine)
 
 
 class _Selection:

@@ -66,6 +66,8 @@ def compile_graphs(
     optimised = (optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
         operators = _operators(config, store, machine)
+        if is_collecting():
+            return collect((operators.lowered(*one) for one in optimised), machine)
         return [_captures(config, operators, *one).program() for one in optimised]
     if is_collecting():
         return collect(_drafts(optimised, config, store, machine), machine)

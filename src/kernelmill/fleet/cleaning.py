@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
-from kernelmill.core.errors import StoreError
 from kernelmill.core.log import get_logger
 from kernelmill.fleet.manifest import PREFIX
-from kernelmill.fleet.manifests import shared_manifest
+from kernelmill.fleet.manifests import SharedManifests
+from kernelmill.store.backends import Stored
 from kernelmill.store.shared import SharedStore
 
 _log = get_logger("fleet")
@@ -29,26 +30,23 @@ def clean(
     """Remove entries that no manifest names and that are older than `seconds`: since their last use
     on a Redis server, since they were written elsewhere.
 
-    Manifests older than `manifest_seconds` are removed first, if that is given. With `dry` nothing
-    is removed, only counted. StoreError when the store does not serve, or a manifest cannot be
-    read: then nothing is known of what it names.
+    Manifests written more than `manifest_seconds` ago are removed first, if that is given. With
+    `dry` nothing is removed, only counted. StoreError when the store does not serve, or a manifest
+    cannot be read: then nothing is known of what it names.
     """
     stored = shared.listing()
-    doomed = [
-        one
-        for one in stored
-        if one.name.startswith(PREFIX)
-        and manifest_seconds is not None
-        and one.age > manifest_seconds
-    ]
-    gone = {one.name for one in doomed}
+    now, longest = time.time(), float("inf") if manifest_seconds is None else manifest_seconds
+    doomed: list[Stored] = []
     named: set[str] = set()
     for one in stored:
-        if one.name.startswith(PREFIX) and one.name not in gone:
-            manifest = shared_manifest(shared, one.name.removeprefix(PREFIX))
-            if manifest is None:
-                raise StoreError(f"{shared.shown}: {one.name} went while it was looked at")
-            named.update(name for names in manifest.entries.values() for name in names)
+        if not one.name.startswith(PREFIX):
+            continue
+        manifest = None if one.age > longest else SharedManifests(shared).read(one.name)
+        # Asking a Redis server for a value makes it a used one, so the age of that says little.
+        if manifest is None or now - manifest.written > longest:
+            doomed.append(one)
+        else:
+            named.update(manifest.entries)
     entries = [one for one in stored if not one.name.startswith(PREFIX)]
     unused = [one for one in entries if one.name not in named and one.age > seconds]
     if not dry:

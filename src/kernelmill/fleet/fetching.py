@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.core.isa import Isa, named_isa
 from kernelmill.core.log import get_logger
-from kernelmill.fleet.manifest import PREFIX
-from kernelmill.fleet.manifests import (
-    keep_manifest,
-    needed,
-    no_manifest,
-    own_manifest,
-    shared_manifest,
-)
+from kernelmill.fleet.manifests import FolderManifests, SharedManifests
 from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 from kernelmill.store.shared import SharedStore, open_shared
@@ -56,21 +49,18 @@ def pull(
     without a store or its key; OSError when the folder cannot be written.
     """
     shared = _shared(store)
-    manifest = shared_manifest(shared, model)
-    if manifest is None:
-        raise no_manifest(model, _models(shared), shared.shown)
-    names = needed(manifest, _isa(target))
+    manifest = SharedManifests(shared).needed(model, _isa(target))
     kernels = Store(os.fspath(folder) if folder is not None else default_folders()[-1])
-    wanted = [name for name in names if not _is_good(kernels.folder, name)]
+    wanted = [name for name in manifest.entries if not _is_good(kernels.folder, name)]
     fetched = list(shared.fetch(wanted))
     kernels.adopt(fetched)
     size = sum(len(data) for _, files in fetched for data in files.values())
     if kernels.counts.unwritten:
         raise OSError(f"{kernels.folder.path} cannot be written; pull into another folder")
-    keep_manifest(kernels.folder, manifest)
+    FolderManifests(kernels.folder).keep(manifest)
     there = {name for name in wanted if _is_good(kernels.folder, name)}
     missing = tuple(name for name in wanted if name not in there)
-    return Pulled(len(names) - len(wanted), len(fetched), size, missing)
+    return Pulled(len(manifest.entries) - len(wanted), len(fetched), size, missing)
 
 
 def pack(
@@ -98,10 +88,7 @@ def pack(
                 f"{pulled.missing[0]} for one; precompile it again"
             )
     kernels = Folder(path)
-    manifest = own_manifest(kernels, model)
-    if manifest is None:
-        raise no_manifest(model, _own_models(kernels), kernels.path)
-    names = needed(manifest, _isa(target))
+    names = FolderManifests(kernels).needed(model, _isa(target)).entries
     missing = [name for name in names if not _is_good(kernels, name)]
     if missing:
         raise StoreError(
@@ -130,13 +117,3 @@ def _is_good(folder: Folder, name: str) -> bool:
         return folder.load(name) is not None
     except BadEntry:
         return False
-
-
-def _models(shared: SharedStore) -> list[str]:
-    names = (stored.name for stored in shared.listing())
-    return sorted(name.removeprefix(PREFIX) for name in names if name.startswith(PREFIX))
-
-
-def _own_models(folder: Folder) -> list[str]:
-    names = (name for name in folder.files() if name.startswith(PREFIX))
-    return sorted(name.removeprefix(PREFIX).removesuffix(".list") for name in names)

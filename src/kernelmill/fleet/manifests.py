@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 
 from kernelmill.core.errors import StoreError
 from kernelmill.core.isa import Isa
-from kernelmill.fleet.manifest import PREFIX, Manifest, read_manifest
+from kernelmill.fleet.manifest import (
+    PREFIX,
+    Manifest,
+    manifest_name,
+    model_of,
+    own_compiler,
+    read_manifest,
+)
 from kernelmill.store.entry import BadEntry
 from kernelmill.store.folder import Folder
 from kernelmill.store.shared import SharedStore
@@ -14,42 +22,88 @@ from kernelmill.store.shared import SharedStore
 _SUFFIX = ".list"
 
 
-def keep_manifest(folder: Folder, manifest: Manifest) -> None:
-    """Beside the kernels of a folder. OSError when that cannot be written."""
-    folder.save(f"{PREFIX}{manifest.model}", {_SUFFIX: manifest.text()})
+class FolderManifests:
+    """Those beside the kernels of a folder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def keep(self, manifest: Manifest) -> None:
+        """OSError when it cannot be written."""
+        self._folder.save(manifest.name, {_SUFFIX: manifest.text()})
+
+    def needed(self, model: str, isa: Isa) -> Manifest:
+        """What a model needs. StoreError when it was not compiled for this ISA by this version."""
+        return _needed(self._read, self._names, model, isa, self._folder.path)
+
+    def _read(self, name: str) -> Manifest | None:
+        try:
+            text = self._folder.read(f"{name}{_SUFFIX}")
+        except BadEntry as bad:
+            raise StoreError(f"{self._folder.path}: {bad}") from None
+        where = f"{self._folder.path}/{name}{_SUFFIX}"
+        return None if text is None else read_manifest(text, where)
+
+    def _names(self) -> list[str]:
+        files = self._folder.files()
+        return [f.removesuffix(_SUFFIX) for f in files if f.startswith(PREFIX)]
 
 
-def own_manifest(folder: Folder, model: str) -> Manifest | None:
-    """The manifest beside the kernels of a folder; None when there is none that is whole."""
-    name = f"{PREFIX}{model}{_SUFFIX}"
-    try:
-        text = folder.read(name)
-        return None if text is None else read_manifest(text, f"{folder.path}/{name}")
-    except (BadEntry, StoreError):
-        return None
+class SharedManifests:
+    """Those in a shared store. All methods raise StoreError when it does not serve."""
+
+    def __init__(self, shared: SharedStore) -> None:
+        self._shared = shared
+
+    def keep(self, manifest: Manifest) -> None:
+        """In place of what may be there."""
+        self._shared.keep_document(manifest.name, manifest.text())
+
+    def needed(self, model: str, isa: Isa) -> Manifest:
+        """As that of `FolderManifests`; StoreError too for one that is not signed or damaged."""
+        return _needed(self.read, self._names, model, isa, self._shared.shown)
+
+    def read(self, name: str) -> Manifest | None:
+        """The manifest of this name; None when it is not there."""
+        text = self._shared.document(name)
+        return None if text is None else read_manifest(text, f"{self._shared.shown}: {name}")
+
+    def _names(self) -> list[str]:
+        return [one.name for one in self._shared.listing() if one.name.startswith(PREFIX)]
 
 
-def shared_manifest(shared: SharedStore, model: str) -> Manifest | None:
-    """The manifest in a shared store; None when there is none. StoreError for one that is not
-    signed or damaged."""
-    text = shared.document(f"{PREFIX}{model}")
-    return None if text is None else read_manifest(text, f"{shared.shown}: {PREFIX}{model}")
-
-
-def needed(manifest: Manifest, isa: Isa) -> tuple[str, ...]:
-    """The names of the entries for an ISA. StoreError when the model was not compiled for it."""
-    names = manifest.entries.get(str(isa))
-    if names is None:
-        have = "; ".join(sorted(manifest.entries))
-        raise StoreError(
-            f"{manifest.model} was not precompiled for {isa}, but for: {have}. Add this target to "
-            "its job, or pull for one of those with --target"
+def _needed(
+    read: Callable[[str], Manifest | None],
+    names: Callable[[], Sequence[str]],
+    model: str,
+    isa: Isa,
+    where: str,
+) -> Manifest:
+    found = read(manifest_name(model, own_compiler(), str(isa)))
+    if found is not None:
+        return found
+    there = names()
+    others = [name for name in there if model_of(name) == model]
+    if not others:
+        models = sorted(set(map(model_of, there)))
+        near = get_close_matches(model, models, 1)
+        known = (
+            f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(models) or 'none'}"
         )
-    return names
+        raise StoreError(f"{where} has no manifest of {model!r}{known}")
+    known = sorted({_shown(read, name) for name in others})
+    raise StoreError(
+        f"{model} was not precompiled for {isa} by {own_compiler()}, but for: {'; '.join(known)}. "
+        "Add this target to its job, pull for one of those with --target, or precompile it with "
+        "the version that runs here"
+    )
 
 
-def no_manifest(model: str, there: list[str], where: str) -> StoreError:
-    """The error for a model that a store knows nothing of."""
-    near = get_close_matches(model, there, 1)
-    known = f"; did you mean {near[0]!r}?" if near else f"; it has {', '.join(there) or 'none'}"
-    return StoreError(f"{where} has no manifest of {model!r}{known}")
+def _shown(read: Callable[[str], Manifest | None], name: str) -> str:
+    try:
+        one = read(name)
+    except StoreError as error:
+        return str(error)
+    if one is None:
+        return name
+    return one.isa if one.compiler == own_compiler() else f"{one.isa} by {one.compiler}"

@@ -11,12 +11,11 @@ from functools import partial
 
 from kernelmill.core.errors import KernelmillError, StoreError
 from kernelmill.core.log import get_logger
-from kernelmill.core.version import VERSION
 from kernelmill.fleet.dispatch import Dispatch, Failure, Progress
 from kernelmill.fleet.jobs import Job
 from kernelmill.fleet.local import LocalPool
-from kernelmill.fleet.manifest import PREFIX, Manifest
-from kernelmill.fleet.manifests import keep_manifest, own_manifest, shared_manifest
+from kernelmill.fleet.manifest import Manifest, own_compiler
+from kernelmill.fleet.manifests import FolderManifests, SharedManifests
 from kernelmill.fleet.tracing import Collected, trace
 from kernelmill.store.shared import SharedStore, open_shared
 from kernelmill.store.store import Store, default_folders
@@ -79,7 +78,7 @@ def precompile(
         for run in runs:
             if not run.names() & dispatch.failures.keys():
                 done.append(run.job.name)
-                unshared += not _finish(run, kernels, shared if not unshared else None)
+                unshared += _finish(run, kernels, shared if not unshared else None)
     made = dispatch.progress
     failures += dispatch.failures.values()
     return Summary(tuple(done), made.found, made.compiled, tuple(failures), unshared, made.seconds)
@@ -102,9 +101,11 @@ class _Run:
     def names(self) -> set[str]:
         return {name for names in self.entries.values() for name in names}
 
-    def manifest(self) -> Manifest:
-        entries = {isa: tuple(sorted(names)) for isa, names in self.entries.items()}
-        return Manifest(self.job.name, VERSION, entries)
+    def manifests(self) -> list[Manifest]:
+        return [
+            Manifest(self.job.name, own_compiler(), isa, tuple(sorted(names)))
+            for isa, names in self.entries.items()
+        ]
 
 
 def _trace(job: Job, kernels: Store, dispatch: Dispatch, failures: list[Failure]) -> _Run | None:
@@ -126,21 +127,19 @@ def _name(error: Exception) -> str:
     return type(error).__name__
 
 
-def _finish(run: _Run, kernels: Store, shared: SharedStore | None) -> bool:
-    """Keep the manifest; whether the shared store has it, if there is one."""
-    manifest = run.manifest()
-    known = own_manifest(kernels.folder, manifest.model)
-    keep_manifest(kernels.folder, manifest if known is None else known.merged(manifest))
-    if shared is None:
-        return True
-    try:
-        known = shared_manifest(shared, manifest.model)
-        merged = manifest if known is None else known.merged(manifest)
-        shared.keep_document(f"{PREFIX}{manifest.model}", merged.text())
-    except StoreError as error:
-        _log.warning("%s: the manifest is in the kernel folder only: %s", manifest.model, error)
-        return False
-    return True
+def _finish(run: _Run, kernels: Store, shared: SharedStore | None) -> int:
+    """Keep the manifests; how many the shared store could not be given, if there is one."""
+    own = FolderManifests(kernels.folder)
+    unshared = 0
+    for manifest in run.manifests():
+        own.keep(manifest)
+        try:
+            if shared is not None and not unshared:
+                SharedManifests(shared).keep(manifest)
+        except StoreError as error:
+            unshared += 1
+            _log.warning("%s: its manifest is in the kernel folder only: %s", run.job.name, error)
+    return unshared
 
 
 def _open(folder: str | os.PathLike[str] | None) -> Store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -58,13 +59,21 @@ def trace(job: Job, store: Store, take: Take) -> None:
     """
     for target in job.targets:
         config = _config(job, target, store)
-
-        def sink(draft: LoweredProgram, machine: Machine) -> None:
-            take(_collected(draft, machine.isa, store))
-
-        with collecting(sink), torch.no_grad():
+        with collecting(partial(_sink, job, config, store, take)), torch.no_grad():
             for graph in _lowered(job, config):
                 compile_graph(graph, config)
+
+
+def _sink(
+    job: Job, config: CompilerConfig, store: Store, take: Take, draft: LoweredProgram,
+    machine: Machine,
+) -> None:  # fmt: skip
+    if config.mode == REDUCE_OVERHEAD and draft.lowered.plan.symbols:
+        raise ConfigError(
+            f"job {job.name}: mode {REDUCE_OVERHEAD!r} captures each set of sizes when it comes, "
+            "and nobody knows these before; declare them as gears of a function"
+        )
+    take(_collected(draft, machine.isa, store))
 
 
 def _config(job: Job, target: str, store: Store) -> CompilerConfig:
@@ -73,10 +82,10 @@ def _config(job: Job, target: str, store: Store) -> CompilerConfig:
     if target != NATIVE:
         options["target"] = target
     config = configured(CompilerConfig(), options=options)
-    if config.mode == REDUCE_OVERHEAD:
+    if config.experimental_config.aclgraph._aclnn_static_shape_kernel:
         raise ConfigError(
-            f"job {job.name}: mode {REDUCE_OVERHEAD!r} captures each set of sizes when it is "
-            "called; precompile the default mode, or static kernels by `kernelmill static`"
+            f"job {job.name}: _aclnn_static_shape_kernel chooses kernels by measuring, which only "
+            "the machine that runs them can do; build a package there with `kernelmill static`"
         )
     if config.aoe_config.aoe_mode is not None:
         raise ConfigError(

@@ -8,7 +8,8 @@ import pytest
 from kernelmill.core.errors import ConfigError, StoreError
 from kernelmill.core.isa import NAMED
 from kernelmill.fleet import clean, pack, pull
-from kernelmill.fleet.manifest import Manifest, read_manifest
+from kernelmill.fleet.manifest import Manifest, own_compiler, read_manifest
+from kernelmill.fleet.manifests import SharedManifests
 from kernelmill.store import Store
 from kernelmill.store.entry import encode
 from kernelmill.store.shared import SharedStore
@@ -22,8 +23,13 @@ def name(n):
     return f"Square_{key(n).digest}"
 
 
-def manifest(model, *numbers):
-    return Manifest(model, "1", {V3: tuple(name(n) for n in numbers)})
+def manifest(model, *numbers, compiler=None, isa=V3):
+    return Manifest(model, compiler or own_compiler(), isa, tuple(name(n) for n in numbers))
+
+
+def keep(shared, manifest):
+    SharedManifests(shared).keep(manifest)
+    return manifest.name
 
 
 @pytest.fixture
@@ -35,7 +41,7 @@ def url(tmp_path, monkeypatch):
     shared = SharedStore(url, b"k" * 32)
     for n in range(5):
         shared.keep(name(n), encode(name(n), key(n), compiled(n)))
-    shared.keep_document("manifest.model", manifest("model", 0, 1, 2).text())
+    keep(shared, manifest("model", 0, 1, 2))
     return url
 
 
@@ -81,7 +87,9 @@ def test_errors_name_what_there_is(tmp_path, url):
     folder = tmp_path / "k"
     with pytest.raises(StoreError, match="no manifest of 'modle'; did you mean 'model'"):
         pull("modle", url, target="x86-64-v3", folder=folder)
-    with pytest.raises(StoreError, match=r"not precompiled for .*x86-64-v4 -, but for: .*-v3 -"):
+    with pytest.raises(
+        StoreError, match=r"not precompiled for .*x86-64-v4 - by .*but for: .*-v3 -"
+    ):
         pull("model", url, target="x86-64-v4", folder=folder)
     with pytest.raises(ConfigError, match="no instruction set 'v9'"):
         pull("model", url, target="v9", folder=folder)
@@ -93,19 +101,41 @@ def test_errors_name_what_there_is(tmp_path, url):
 
 @pytest.mark.parametrize(
     "text",
-    [b"", b"[]", b'{"format": 1}', b'{"format": 2, "model": "a", "version": "1", "entries": {}}',
-     b'{"format": 1, "model": "a", "version": "1", "entries": {"x": ["../../etc/passwd"]}}'],
+    [b"", b"[]", b'{"format": 2}', b'{"format": 99, "entries": []}',
+     b'{"format": 2, "model": "a", "compiler": "1", "isa": "x", "written": 1,'
+     b' "entries": ["../../etc/passwd"]}'],
 )  # fmt: skip
 def test_a_damaged_manifest_is_refused(text):
     with pytest.raises(StoreError, match=r"manifest\.a"):
         read_manifest(text, "manifest.a")
 
 
-def test_a_newer_manifest_keeps_the_isas_that_it_does_not_have():
-    older = Manifest("model", "1", {V3: (name(1),), V4: (name(2),)})
-    merged = older.merged(Manifest("model", "2", {V3: (name(3),)}))
-    assert merged == Manifest("model", "2", {V3: (name(3),), V4: (name(2),)})
-    assert read_manifest(merged.text(), "") == merged
+def test_a_manifest_of_a_newer_format_is_refused_by_name(url):
+    shared = SharedStore(url, b"k" * 32)
+    one = manifest("model", 0)
+    shared.keep_document(one.name, one.text().replace(b'"format": 2', b'"format": 99'))
+    with pytest.raises(StoreError, match=rf"{one.name} has format 99, and this .* reads 2"):
+        pull("model", url, target="x86-64-v3")
+    with pytest.raises(StoreError, match=rf"{one.name} has format 99"):
+        clean(shared, 0)
+
+
+def test_manifests_of_other_isas_and_versions_are_kept_beside(tmp_path, url):
+    shared = SharedStore(url, b"k" * 32)
+    others = manifest("model", 3, isa=V4), manifest("model", 4, compiler="kernelmill 9")
+    names = {keep(shared, other) for other in others}
+    for other in others:
+        assert SharedManifests(shared).read(other.name) == other
+    done = pull("model", url, target="x86-64-v3", folder=tmp_path / "k")
+    assert (done.fetched, done.missing) == (3, ())
+    assert clean(shared, -1).removed == 0
+    assert names <= {one.name for one in shared.listing()}
+
+
+def test_a_model_of_another_version_only_is_refused_by_that(tmp_path, url):
+    keep(SharedStore(url, b"k" * 32), manifest("theirs", 4, compiler="kernelmill 9"))
+    with pytest.raises(StoreError, match=r"by kernelmill 0.*but for: .*-v3 .* by kernelmill 9"):
+        pull("theirs", url, target="x86-64-v3", folder=tmp_path / "k")
 
 
 def test_cleaning_removes_what_is_old_and_in_no_manifest(tmp_path, url):
@@ -118,9 +148,17 @@ def test_cleaning_removes_what_is_old_and_in_no_manifest(tmp_path, url):
     done = clean(shared, 500)
     assert (done.removed, done.manifests, done.left) == (1, 0, 4)
     assert shared.present([name(n) for n in range(5)]) == {name(n) for n in (0, 1, 2, 4)}
-    os.utime(tmp_path / "shared" / "manifest.model", (old, old))
+    os.utime(tmp_path / "shared" / manifest("model").name, (old, old))
     done = clean(shared, 500, manifest_seconds=500)
     assert (done.removed, done.manifests, done.left) == (1, 1, 3)
+
+
+def test_a_manifest_that_was_looked_at_since_is_as_old_as_it_was(url):
+    shared = SharedStore(url, b"k" * 32)
+    old = Manifest("old", own_compiler(), V3, (name(3),), time.time() - 1000)
+    keep(shared, old)
+    done = clean(shared, -1, manifest_seconds=500)
+    assert (done.manifests, done.removed, done.left) == (1, 2, 3)
 
 
 def test_nothing_is_cleaned_when_a_manifest_cannot_be_read(tmp_path, url):

@@ -18,7 +18,8 @@ _BESIDE = (
 def sources() -> list[Path]:
     """The generator, and what it asks of other layers: the ranges of dims that it decides by, and
     what types and processors have."""
-    return sorted([*Path(__file__).parent.rglob("*.py"), *(_PACKAGE / name for name in _BESIDE)])
+    generator = (_PACKAGE / "codegen").rglob("*.py")
+    return sorted([*generator, *(_PACKAGE / name for name in _BESIDE)])
 
 
 def _digest() -> str:
