@@ -47,8 +47,17 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_explain_prints_the_report_and_writes_the_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "model.py:make", "-o", "report.html"]) == 0
     out = capsys.readouterr().out
-    assert "1 graphs, 0 graph breaks" in out and "medians of" in out
+    assert "1 graph, 0 graph breaks" in out and "medians of" in out
     assert "<h1>Model</h1>" in Path("report.html").read_text()
+
+
+def test_explain_is_read_on_60_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert main(["explain", "model.py:make", "--no-measure"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 60 and any("capture" in line for line in lines)
 
 
 def test_explain_prints_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -67,7 +67,7 @@ def bisect(
         print("nothing of the model was compiled: there is no kernel to look at")
         return FOUND
     if first is None:
-        print(f"no kernel differs from eager ({result.graphs} graphs)")
+        print(f"no kernel differs from eager ({result.graphs} graph{'s' * (result.graphs != 1)})")
         return FINE
     print(describe(first))
     if folder is not None and case is not None:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 from kernelmill.cli.folder import Folder
-from kernelmill.cli.output import FINE, Json, examples, print_json
+from kernelmill.cli.output import (
+    FINE,
+    Json,
+    examples,
+    print_indented,
+    print_json,
+    wide_console,
+)
 
 
 def add(app: typer.Typer) -> None:
@@ -41,12 +49,22 @@ def calibrate(
             "figures": figures, "units": dict(calibration.UNITS),
         })  # fmt: skip
         return FINE
-    print(f"{processor_name()}: {machine}")
-    if withheld():
-        print(f"  {withheld()}")
-    for name, value in figures.items():
-        print(f"  {name:10} {calibration.UNITS[name]:38} {_text(value)}")
+    _show(f"{processor_name()}: {machine}", withheld(), figures, calibration.UNITS)
     return FINE
+
+
+def _show(title: str, withheld: str, figures: Mapping[str, Any], units: Mapping[str, str]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    console = wide_console()
+    print_indented(console, Text(title))
+    if withheld:
+        print_indented(console, Text(f"  {withheld}"))
+    table = Table(box=None, show_header=False)
+    for name, value in figures.items():
+        table.add_row(name, units[name], _text(value))
+    console.print(table)
 
 
 def _text(value: Any) -> str:

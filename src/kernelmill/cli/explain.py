@@ -11,7 +11,15 @@ import typer
 
 from kernelmill.cli.factory import FactoryName
 from kernelmill.cli.files import check_writable
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
+from kernelmill.cli.output import (
+    FINE,
+    FOUND,
+    Json,
+    examples,
+    print_indented,
+    print_json,
+    wide_console,
+)
 from kernelmill.core.errors import KernelmillError
 from kernelmill.core.factory import load, user_code
 
@@ -79,7 +87,7 @@ def _show(found: Explanation) -> None:
     verdict, *_ = call_lines(found.call) or [""]
     colour = {"faster": "bold green", "slower": "bold red"}.get(found.call.outcome, "")
     for line in str(found).split("\n"):
-        console.print(Text(line, colour if line == verdict else ""), soft_wrap=True)
+        print_indented(console, Text(line, colour if line == verdict else ""))
 
 
 def trace(

@@ -11,6 +11,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 FINE = 0
 FOUND = 1
@@ -55,6 +56,14 @@ def examples(*commands: str) -> str:
     terminal of 60."""
     escaped = [command.replace("[", r"\[") for command in commands]
     return "\n".join(["Examples:", *(f"  {command}" for command in escaped)])
+
+
+def print_indented(console: Console, text: Text) -> None:
+    """Print a line; what does not fit on the terminal goes on below it with the same indent."""
+    from rich.padding import Padding
+
+    indent = len(text.plain) - len(text.plain.lstrip(" "))
+    console.print(Padding(text[indent:], (0, 0, 0, indent), expand=False))
 
 
 def wide_console() -> Console:

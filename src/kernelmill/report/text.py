@@ -16,7 +16,8 @@ def text_of(explanation: Explanation) -> str:
     """The whole report."""
     told = explanation
     lines = [
-        f"{len(told.captures)} graphs, {told.graph_breaks} graph breaks; first call "
+        f"{_counted(len(told.captures), 'graph')}, {_counted(told.graph_breaks, 'graph break')}; "
+        "first call "
         f"{told.first_call * 1e3:.0f} ms: capture {told.capture_seconds * 1e3:.0f} ms, compile "
         f"{told.compile_seconds * 1e3:.0f} ms; then {told.later_call * 1e3:.2f} ms a call"
     ]
@@ -35,6 +36,10 @@ def text_of(explanation: Explanation) -> str:
         if number < len(told.programs):
             lines += _steps(told.programs[number])
     return "\n".join(lines)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def call_lines(call: CallFacts) -> list[str]:

@@ -122,7 +122,7 @@ def test_a_rewrite_that_changes_results_is_told_from_a_kernel(monkeypatch) -> No
 
 def test_the_command_finds_nothing(capsys) -> None:
     assert main(["bisect", FACTORY]) == 0
-    assert capsys.readouterr().out == "no kernel differs from eager (1 graphs)\n"
+    assert capsys.readouterr().out == "no kernel differs from eager (1 graph)\n"
 
 
 def test_the_command_with_a_fault(fault, tmp_path, capsys) -> None:
