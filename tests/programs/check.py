@@ -129,7 +129,7 @@ class Checker:
                 self._leeways[call_of] = _Leeway(self.program, *call_of)
             leeway = self._leeways[call_of]
             traces = partial(leeway.traces, mode.varies, mode.one_trace)
-            rules = Rules(leeway.is_exact, leeway.slack, traces, mode.aliases)
+            rules = Rules(leeway.is_exact, leeway.slack, traces)
             found = difference(_known(mine, expected), expected, rules)
             if found is not None and not found.traced:
                 return found
@@ -197,24 +197,26 @@ class _Leeway:
 
     def __init__(self, program: Program, size: int, seed: int) -> None:
         self.program, self.size, self.seed = program, size, seed
+        self._known_strides: dict[tuple[bool, bool], Mapping[str, tuple[int, ...]]] = {}
 
     def traces(self, symbolic: bool, first: bool) -> Sequence[Mapping[str, tuple[int, ...]]]:
-        """The strides of results that torch traces: those for numbers, for symbols too where sizes
-        may vary, and those of the first call's trace where that serves them all."""
-        found = [self._traced]
+        """The strides of results that torch traces, with writes in place and without: those for
+        numbers, for symbols too where sizes may vary, and those of the first call's trace where
+        that serves them all."""
+        found = [self._traced(False, functional) for functional in (False, True)]
         if symbolic:
-            found.append(self._traced_symbolically)
+            found += [self._traced(True, functional) for functional in (False, True)]
         if first:
             found.append(self._traced_first)
         return found
 
-    @cached_property
-    def _traced(self) -> Mapping[str, tuple[int, ...]]:
-        return traced_strides(self.program, self.size, self.seed, symbolic=False)
-
-    @cached_property
-    def _traced_symbolically(self) -> Mapping[str, tuple[int, ...]]:
-        return traced_strides(self.program, self.size, self.seed, symbolic=True)
+    def _traced(self, symbolic: bool, functional: bool) -> Mapping[str, tuple[int, ...]]:
+        key = symbolic, functional
+        if key not in self._known_strides:
+            self._known_strides[key] = traced_strides(
+                self.program, self.size, self.seed, symbolic, functional=functional
+            )
+        return self._known_strides[key]
 
     @cached_property
     def _traced_first(self) -> Mapping[str, tuple[int, ...]]:

@@ -75,7 +75,6 @@ class Mode:
     needs_sizes   takes only such programs
     gradients     takes programs that want gradients
     one_trace     calls with other sizes are served by the trace of the first
-    aliases       results share memory where eager's do
     finite        for finite arguments that nothing overflows of: padding is proved for no others
     """
 
@@ -86,7 +85,6 @@ class Mode:
     gradients: bool = True
     needs_sizes: bool = False
     threads: int = 1
-    aliases: bool = True
     finite: bool = False
     one_trace: bool = False
 
@@ -312,7 +310,7 @@ MODES: Sequence[Mode] = (
     ),
     Mode("cache-trace", _traced_by_cache, _EAGER_WHOLE, varies=True, gradients=False),
     Mode("cache-load", _cached, _EAGER_WHOLE, varies=True, gradients=False),
-    Mode("aot", _aot, _exported, varies=True, gradients=False, aliases=False),
+    Mode("aot", _aot, _exported, varies=True, gradients=False),
 )
 """All modes."""
 

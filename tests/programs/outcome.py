@@ -122,7 +122,6 @@ class Rules:
     exact: Callable[[str], bool]
     slack: Callable[[str], Tensor | None]
     traced: Callable[[], Sequence[Mapping[str, tuple[int, ...]]]]
-    aliases: bool = True
 
 
 def difference(mine: Outcome, theirs: Outcome, rules: Rules) -> Difference | None:
@@ -153,7 +152,7 @@ def difference(mine: Outcome, theirs: Outcome, rules: Rules) -> Difference | Non
         wrong = _gradients_differ(mine.gradients[name], expected, name, rules)
         if wrong:
             return Difference("gradient", name, wrong)
-    return (_aliases_differ(mine, theirs) if rules.aliases else None) or traced
+    return _aliases_differ(mine, theirs) or traced
 
 
 def numbers_differ(actual: Tensor, expected: Tensor, name: str, rules: Rules) -> str | None:

@@ -18,6 +18,9 @@ from tests.programs.program import Ref, Step, run_step
 SUMS = frozenset(("torch.sum", "torch.mean", "torch.nansum"))
 PRODUCTS = frozenset(("torch.matmul", "F.linear", "F.conv2d"))
 
+ATTENTION = "F.scaled_dot_product_attention"
+POOLS = frozenset(f"F.{name}_pool{rank}d" for name in ("avg", "adaptive_avg") for rank in (1, 2, 3))
+
 WAYS = 3
 """Of making another one of a result."""
 
@@ -31,6 +34,10 @@ def otherwise(step: Step, found: Mapping[str, Any], way: int) -> list[Tensor] | 
     """
     if way == 2:
         return _flushed(step, found)
+    if step.function == ATTENTION:
+        return [_attended(step, found)]
+    if step.function in POOLS:
+        return [_pooled(step, found, 1 if way == 0 else -1)]
     read = found[step.args[0].name] if step.function in SUMS | PRODUCTS else None
     if read is None or not read.is_floating_point():
         return None
@@ -42,6 +49,41 @@ def otherwise(step: Step, found: Mapping[str, Any], way: int) -> list[Tensor] | 
         operands = [found[arg.name] for arg in step.args[:3] if isinstance(arg, Ref)]
         made = _Product.apply(made, step, found, infinity, *operands)
     return [made]
+
+
+def _attended(step: Step, found: Mapping[str, Any]) -> Tensor:
+    """Attention as eager has it, but for rows in which the sum of products of a score overflows in
+    some order of its terms: where it does, it is an infinity or NaN, and so the whole row is NaN.
+    Gradients go through these rows too. That some of eager's ways scale the operands and some the
+    sum is such an order as well: `scale` is at most 1 here."""
+    made = {**found}
+    run_step(step, made)
+    result: Tensor = made[step.names[0]]
+    query, key = (found[arg.name].detach() for arg in step.args[:2] if isinstance(arg, Ref))
+    if key.dim() > 2 and key.shape[-3] not in (1, query.shape[-3]):
+        key = key.repeat_interleave(query.shape[-3] // key.shape[-3], -3)
+    dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
+    turned = key.transpose(-1, -2)
+    above = _above(query) @ _above(turned) + _below(query) @ _below(turned)
+    below = _above(query) @ _below(turned) + _below(query) @ _above(turned)
+    open_rows = (torch.maximum(above, -below) > torch.finfo(dtype).max).any(-1, keepdim=True)
+    return result.double() * torch.where(open_rows, math.nan, 1.0)
+
+
+def _pooled(step: Step, found: Mapping[str, Any], sign: int) -> Tensor:
+    """Averages of windows as far off as some order of their n terms makes them: by n - 1 roundings
+    of the sum of the terms' magnitudes (Higham, Accuracy and Stability, 4.2), or by overflow."""
+    read: Tensor = found[step.args[0].name].detach()
+    rank = int(step.function[-2])
+    count = math.prod(read.shape[-rank:])
+    if "adaptive" not in step.function:
+        count = step.args[1] ** rank
+    dtype = torch.float64 if read.dtype == torch.float64 else torch.float32
+    exact, size = (
+        _run(step, {**found, step.args[0].name: x}) for x in (_double(read), _double(read).abs())
+    )
+    off = exact + sign * (count - 1) * torch.finfo(dtype).eps / 2 * size
+    return torch.where(size * count > torch.finfo(dtype).max, sign * math.inf, off)
 
 
 def _run(step: Step, found: Mapping[str, Any]) -> Tensor:

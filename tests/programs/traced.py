@@ -18,11 +18,18 @@ from tests.programs.program import SEED, SIZE, Program, run
 
 
 def traced_strides(
-    program: Program, size: int, seed: int, symbolic: bool, called_with: int | None = None
+    program: Program,
+    size: int,
+    seed: int,
+    symbolic: bool,
+    called_with: int | None = None,
+    functional: bool = False,
 ) -> Mapping[str, tuple[int, ...]]:
     """By a result's name in an outcome; nothing where torch cannot trace the program so.
     `symbolic`: sizes other than 0 and 1 are traced as symbols. `called_with`: the size of a call
-    that the trace for `size` serves, for which its symbols are what the arguments say."""
+    that the trace for `size` serves, for which its symbols are what the arguments say.
+    `functional`: writes are traced as new tensors, as AOTAutograd does (`index_put` gives a dim of
+    size 1 another stride than `index_put_`)."""
     found: dict[str, Any] = {SIZE: size, SEED: seed}
     with torch.no_grad():
         run(program.inputs, found)
@@ -33,13 +40,24 @@ def traced_strides(
         found.update(fakes)
         try:
             with enable_python_dispatcher(), mode:
-                run(program.steps, found)
-            strides = [
-                tuple(_number(s, values) for s in found[name].stride()) for name in program.results
-            ]
+                results = _run(program, found, functional)
+            strides = [tuple(_number(s, values) for s in result.stride()) for result in results]
         except Exception:  # a size that depends on values, for one
             return {}
     return {f"result {n}": known for n, known in enumerate(strides)}
+
+
+def _run(program: Program, found: dict[str, Any], functional: bool) -> list[torch.Tensor]:
+    """The results of the program's steps."""
+    names = [name for name, value in found.items() if isinstance(value, torch.Tensor)]
+
+    def steps(*tensors: torch.Tensor) -> list[torch.Tensor]:
+        made = {**found, **dict(zip(names, tensors, strict=True))}
+        run(program.steps, made)
+        return [made[name] for name in program.results]
+
+    traced = torch.func.functionalize(steps) if functional else steps
+    return traced(*(found[name] for name in names))
 
 
 def _values(program: Program, fakes: Mapping[str, Any], size: int, seed: int) -> dict[Any, int]:

@@ -405,10 +405,72 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             "v w",
         ),
     ),
+    "views of an argument whose strides are others than those of the first": (
+        (*DYNAMO, "cache-trace", "aot"),
+        replace(
+            program(
+                [made("a", 2, N), step("b", "torch.select", A, 1, -2)],
+                [
+                    step("v", "Tensor.unfold", B, 0, 1, 1),
+                    step("w", "operator.getitem", B, (Slice(1, None),)),
+                    step("x", "torch.unsqueeze", W, 0),
+                    step("y", "torch.neg", B),
+                ],
+                "v w x y",
+            ),
+            arguments=("b",),
+        ),
+    ),
+    "an argument's bits in another dtype": (
+        (*DYNAMO, *SAVED),
+        program([made("a", 3)], [step("v", "Tensor.view", A, I32)]),
+    ),
+    "an argument that is written to and returned, with views of it": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 3, 3)],
+            [
+                step("b", "torch.transpose", A, 0, 1),
+                step("v", "Tensor.add_", B, 1),
+                step("w", "operator.getitem", V, (1,)),
+                step("x y z", "torch.unbind", B, 0),
+                step("u", "torch.clone", A),
+            ],
+            "v w x z a u",
+        ),
+    ),
+    "views of a copy of what an argument is updated with": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", 1), made("bb", dtype=I64, fill="below 1")],
+            [
+                step("b", "Tensor.scatter_", A, -1, Ref("bb"), 0),
+                step("x", "Tensor.repeat", B, (1,)),
+                step("v", "torch.reshape", Ref("x"), (-1, 1)),
+                step("w", "torch.unsqueeze", Ref("x"), 0),
+            ],
+            "v w",
+        ),
+    ),
 }
 
 
 REFUSED: dict[str, tuple[str, Program]] = {
+    "a part of an argument whose elements lie in one place, written to": (
+        "aot",
+        replace(
+            program(
+                [made("a", 1, 2), step("b", "Tensor.expand", A, (2, -1, -1))],
+                [
+                    step("w", "torch.diagonal", B, -1, 0, 1),
+                    step("x", "Tensor.mul_", W, W),
+                    step("v", "torch.neg", B),
+                ],
+                "v",
+            ),
+            arguments=("b",),
+        ),
+    ),
     "an argument whose strides do not follow from its sizes": (
         "gears-padded",
         program(
@@ -469,9 +531,15 @@ REFUSED: dict[str, tuple[str, Program]] = {
 }
 
 UNCAPTURED: dict[str, tuple[str, Program]] = {
-    "an argument's bits in another dtype": (
+    "strides of an argument that vary": (
         "cache-load",
-        program([made("a", 3)], [step("v", "Tensor.view", A, I32)]),
+        replace(
+            program(
+                [made("a", 2, N), step("b", "torch.select", A, 1, -2)],
+                [step("v", "Tensor.unfold", B, 0, 1, 1)],
+            ),
+            arguments=("b",),
+        ),
     ),
 }
 

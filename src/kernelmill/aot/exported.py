@@ -7,6 +7,7 @@ these are updates of the arguments, as the compiler has them.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,7 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
+from torch.fx.node import map_arg
 
 from kernelmill.artifact.fingerprint import fingerprint
 from kernelmill.artifact.guards import found_in
@@ -29,9 +31,14 @@ from kernelmill.artifact.manifest import Guard, Parameter
 from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.frontend import decomposition_table, keep_strides, recurrent_decompositions
+from kernelmill.frontend import (
+    decomposition_table,
+    keep_strides,
+    overlaps,
+    recurrent_decompositions,
+)
 from kernelmill.runtime.samples import span_of
-from kernelmill.torch_internals.operators import is_composite, make_token
+from kernelmill.torch_internals.operators import gives_views, is_composite, make_token
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -45,6 +52,9 @@ _WRITES = {
     OutputKind.USER_INPUT_MUTATION,
     OutputKind.PARAMETER_MUTATION,
 }
+
+_aten = torch.ops.aten
+_FILLS = {_aten.fill, _aten.full, _aten.full_like, _aten.zero, _aten.zeros_like}
 
 _BY_PLACE = {
     torch.ops.aten.as_strided.default,
@@ -221,10 +231,51 @@ class _Reader:
             next(iter(graph.nodes)).prepend(node)
         output = graph.output_node()
         with graph.inserting_before(output):
+            written: dict[Any, fx.Node] = {}
             for node, value in writes.items():
-                written = graph.call_function(torch.ops.aten.copy_.default, (node, value))
-                written.meta["val"] = node.meta["val"]
-        output.args = (tuple(results),)
+                _check_places_apart(node, value)
+                copied = graph.call_function(torch.ops.aten.copy_.default, (node, value))
+                copied.meta["val"] = node.meta["val"]
+                written.setdefault(value, copied)
+            output.args = (tuple(_of_written(value, written, graph) for value in results),)
+
+
+def _check_places_apart(node: fx.Node, value: Any) -> None:
+    """UnsupportedError where several elements of what is written to lie in one place, unless all
+    are filled alike: what is traced has a value for each of them, and no last word."""
+    written: torch.Tensor = node.meta["val"]
+    filled = isinstance(value, fx.Node) and getattr(value.target, "overloadpacket", None) in _FILLS
+    if not filled and overlaps(written.shape, written.stride()):
+        raise UnsupportedError(
+            f"{node.name} is written to, and several of its elements lie in one place: clone it"
+        )
+
+
+def _of_written(result: Any, written: dict[Any, fx.Node], graph: fx.Graph) -> Any:
+    """A result that is what an argument is updated with, or a view of it, as the argument or the
+    same view of it: in eager they share memory. `written` has what is found already; views are
+    added to the graph."""
+    source = _viewed(result)
+    if result in written or source is None:
+        return written.get(result, result)
+    base = _of_written(source, written, graph)
+    if base is source:
+        return result
+    view = graph.node_copy(result, lambda node: base if node is source else node)
+    found: Any = map_arg((view.args, view.kwargs), lambda node: node.meta["val"])
+    args, kwargs = found
+    function: Any = view.target
+    view.meta = {**result.meta, "val": function(*args, **kwargs)}
+    written[result] = view
+    return view
+
+
+def _viewed(value: Any) -> fx.Node | None:
+    """What a node is a view of, as its operator's schema says."""
+    if not isinstance(value, fx.Node) or not value.args or not isinstance(value.args[0], fx.Node):
+        return None
+    is_part = value.target is operator.getitem
+    return value.args[0] if is_part or gives_views(str(value.target)) else None
 
 
 class _Arguments:

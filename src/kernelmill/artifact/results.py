@@ -3,7 +3,7 @@
 A shape is a JSON value:
 
     {"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something passed
-    {"alias": [SIZE, STRIDE, OFFSET], "base": PATH}       in, data; a view of something passed in
+    {"alias": [SIZE, STRIDE, DISTANCE], "base": PATH}     in, data; a view of something passed in
     {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
     {"named": NAME, "names": [...], "items": [...]}       a named tuple, by its "module:Class"
     {"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
@@ -31,7 +31,7 @@ Build = Callable[[Sequence[Any], Sequence[Any]], Any]
 """Gives what is returned from the program's results and from values that paths lead to."""
 
 View = tuple[Path, Sequence[int], Sequence[int], int]
-"""The tensor that a result is a view of; size, strides and offset in elements."""
+"""The tensor that a result is a view of; size, strides and distance from it in elements."""
 
 _DATA = (type(None), bool, int, float, str)
 
@@ -43,7 +43,7 @@ class NoClass(StoreError):
 class Shaper:
     """Describes what a call returned. `results` are those of the program and `inputs` tensors by
     their paths; `aliases` are results that are views of an input: number -> (path, size, stride,
-    offset).
+    distance).
 
     `integers` are those among the data that was returned: they may have come from sizes.
     """
@@ -165,7 +165,13 @@ class Builder:
         return len(self.paths) - 1
 
     def _alias(self, layout: Sequence[Any], place: int) -> Build:
-        return lambda results, inputs: inputs[place].as_strided(*layout)
+        size, stride, distance = layout
+
+        def view(results: Sequence[Any], inputs: Sequence[Any]) -> Any:
+            base = inputs[place]
+            return base.as_strided(size, stride, base.storage_offset() + distance)
+
+        return view
 
     def _container(self, shape: Shape) -> Build:
         if "dict" in shape:

@@ -48,6 +48,7 @@ from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
+from kernelmill.graph.ir import Graph
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols, symbol_sources
 from kernelmill.runtime.executor import executor_object
@@ -358,9 +359,13 @@ class _Writer:
         kinds = output_kinds.require()
         for number, info in enumerate(traced.metadata.output_info):
             if info.output_type in kinds.of_input:
-                base = inputs[info.base_idx].path
-                made = self.trace.results[number]
-                aliases[number] = _view(tensors, base, traced.results[number], made)
+                # The program itself returns views of what it does not write to.
+                if traced.metadata.input_info[info.base_idx].mutates_data:
+                    source = inputs[info.base_idx]
+                    if source.own:
+                        _check_no_places(traced.imported.graph)
+                    made = self.trace.results[number]
+                    aliases[number] = _view(tensors, source.path, traced.results[number], made)
             elif info.output_type not in kinds.fresh:
                 raise UnsupportedError("a result is a view of another")
         shaper = Shaper(self.trace.results, tensors, aliases)
@@ -458,13 +463,23 @@ def _whole(end: Any) -> int | None:
     return int(end) if end.is_Integer else None
 
 
+def _check_no_places(graph: Graph) -> None:
+    """UnsupportedError where operators count places from the beginning of a storage: a view may be
+    at such a place, and not at the same distance from each argument that comes."""
+    for node in graph.nodes:
+        if node.op == "aten" and str(node.attrs["target"]).startswith("aten.as_strided"):
+            raise UnsupportedError("a result is a view of an updated argument, in as_strided's way")
+
+
 def _view(tensors: Mapping[Path, Any], base: Path, result: Any, made: torch.Tensor) -> View:
-    """The view that torch has made of an argument in the call that was traced: in dims of size 1
-    its strides may be others than those of `result`, which was traced."""
+    """The view that torch has made of an argument in the call that was traced, with its distance
+    from that: in dims of size 1 its strides may be others than those of `result`, which was
+    traced."""
     if tensors[base].dtype != result.dtype:
         raise UnsupportedError("a result is a view of an argument's bits, in another dtype")
     offset = result.storage_offset()
     layout = (*result.shape, *result.stride(), offset)
     if not all(isinstance(size, int) for size in layout):
         raise UnsupportedError("a result is a view of an argument, of a size that varies")
-    return base, tuple(made.shape), tuple(made.stride()), int(made.storage_offset())
+    first = int(made.storage_offset()) - int(tensors[base].storage_offset())
+    return base, tuple(made.shape), tuple(made.stride()), first

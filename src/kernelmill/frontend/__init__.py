@@ -4,7 +4,7 @@ from kernelmill.frontend.decompositions import decomposition_table
 from kernelmill.frontend.importer import ImportedGraph, import_fx
 from kernelmill.frontend.recurrent import recurrent_decompositions, settle_recurrent
 from kernelmill.frontend.results import keep_strides
-from kernelmill.frontend.tensors import lies_row_major
+from kernelmill.frontend.tensors import lies_row_major, overlaps
 
 __all__ = [
     "ImportedGraph",
@@ -12,6 +12,7 @@ __all__ = [
     "import_fx",
     "keep_strides",
     "lies_row_major",
+    "overlaps",
     "recurrent_decompositions",
     "settle_recurrent",
 ]

@@ -27,7 +27,7 @@ from kernelmill.frontend.waits import WAIT, Waits
 from kernelmill.graph.ir import Graph, Input, TensorType, Value
 from kernelmill.graph.typing import TypingError
 from kernelmill.torch_internals.dispatch import outside_modes
-from kernelmill.torch_internals.operators import OpOverload, overload_named
+from kernelmill.torch_internals.operators import OpOverload, gives_views, overload_named
 
 __all__ = ["ImportedGraph", "import_fx"]
 
@@ -239,7 +239,7 @@ class _Importer:
         """`copy_` into an argument, which AOTAutograd puts at the end for a mutated input."""
         target, source = node.args[:2]
         assert isinstance(target, fx.Node)
-        if target.op != "placeholder" or any(user.op != "output" for user in node.users):
+        if target.op != "placeholder" or not all(map(_is_only_returned, node.users)):
             raise UnsupportedError("copy_ that is not the last word on an argument")
         held: Value = self.context.env[target]
         if held.dtype.is_opaque:
@@ -319,6 +319,13 @@ _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 
 @cache
+def _is_only_returned(user: fx.Node) -> bool:
+    """Whether this is the graph's output, or a view that goes nowhere else: it is made of the
+    argument itself, and so has what is written there."""
+    is_view = user.target is operator.getitem or gives_views(str(user.target))
+    return user.op == "output" or (is_view and all(map(_is_only_returned, user.users)))
+
+
 def _line(stack_trace: str) -> str:
     """ "file.py:line in function" of the innermost frame."""
     frames = _FRAME.findall(stack_trace)

@@ -68,7 +68,7 @@ class OperatorImporter:
     ) -> list[Value | None] | NotTranslated:
         translate = translator_of(target)
         if target.overloadpacket in _BY_MEMORY:
-            translate = translate if self._starts_its_memory(node.args[0]) else None
+            translate = translate if self._starts_its_memory(node) else None
         if translate is None:
             return NotTranslated("no translation")
         if target.overloadpacket in _INTO_VIEWS and self._overlaps(node.args[0]):
@@ -101,14 +101,22 @@ class OperatorImporter:
             return ()
         return self.context.symbols.dims(traced.stride())
 
-    def _starts_its_memory(self, operand: Any) -> bool:
+    def _starts_its_memory(self, node: fx.Node) -> bool:
         """Whether the operand of an operator that counts in memory was traced as row-major.
 
-        Raises UnsupportedError for a view of other memory, which values here do not have.
+        Raises UnsupportedError for a view of other memory, which values here do not have: an
+        argument may begin anywhere in its own.
         """
-        if operand.op == "placeholder":
+        operand: Any = node.args[0]
+        if operand.op == "placeholder" or operand.target is _aten.copy_.default:  # an argument
             return False
         traced: torch.Tensor = operand.meta["val"]
+        if _counts_from_start(node) and any(
+            isinstance(found := other.meta.get("val"), torch.Tensor)
+            and found.untyped_storage() == traced.untyped_storage()
+            for other in node.graph.find_nodes(op="placeholder")
+        ):
+            raise UnsupportedError("as_strided of a view of an argument")
         kind = self.context.type_of(traced, "an operand")
         whole = kind.strides is None or dense_strides(kind) is not None
         if not whole or self.context.symbols.dim(traced.storage_offset()) != 0:
@@ -294,3 +302,12 @@ def _shape_env(tensors: Sequence[torch.Tensor | None]) -> Any:
             if isinstance(size, torch.SymInt):
                 return size.node.shape_env
     raise UnsupportedError("an operator finds a size that none of its results has")
+
+
+def _counts_from_start(node: fx.Node) -> bool:
+    """Whether an operator of `_BY_MEMORY` says where in the storage it begins, and not where its
+    operand does."""
+    target: Any = node.target
+    names = [argument.name for argument in schema_of(target).arguments]
+    given = dict(zip(names, node.args, strict=False)) | node.kwargs
+    return given.get("storage_offset") is not None

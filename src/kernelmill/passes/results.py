@@ -13,7 +13,8 @@ def apart(before: Graph, after: Graph) -> Graph:
     A result that is an argument, or a view of one, is that argument's memory, and one value twice
     is one tensor twice. So what lies in memory of its own must not become an argument (x * 1), nor
     the same as another one (x + 1 twice), whether it is returned itself or as views of it: who
-    writes to the one would find it in the other.
+    writes to the one would find it in the other. What an argument is updated with may lie in the
+    argument, where it is read as ATen's views alone.
     """
     copied = _copied(before, after)
     return _Copier(after, copied).run(before) if copied else after
@@ -24,9 +25,11 @@ def _copied(before: Graph, after: Graph) -> set[Value]:
     keeps it."""
     keeper: dict[Value, Value] = {}
     found: set[Value] = set()
+    were, are = ({new for _, new in graph.updates} for graph in (before, after))
     for old, new in _values(before, after):
         was, is_now = memory_of(old), memory_of(new)
         became_argument = is_now.node is None and was.node is not None
+        became_argument |= new is not is_now and is_now in are and was not in were
         if became_argument or keeper.setdefault(is_now, was) is not was:
             found.add(was)
     return found

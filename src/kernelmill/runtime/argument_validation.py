@@ -45,6 +45,19 @@ def validated(
     return _copied(entry, number, tensor, shape, strides)
 
 
+def check_in_place(
+    entry: TensorInput,
+    number: int,
+    given: torch.Tensor,
+    taken: torch.Tensor,
+    strides: Sequence[int],
+) -> None:
+    """InputError where an argument was copied, for operators that count places in its memory."""
+    if taken.data_ptr() != given.data_ptr():
+        expected = f"strides {list(strides)}, as operators count places in its memory"
+        _refuse(entry, number, expected, _place(given))
+
+
 def fits(tensor: torch.Tensor, strides: Sequence[int]) -> bool:
     """Whether kernels that expect these strides may read `tensor` where it is."""
     if tensor.data_ptr() % alignment(tensor.dtype):

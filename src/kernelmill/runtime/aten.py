@@ -13,7 +13,7 @@ import torch
 from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Literal
-from kernelmill.plan.literals import dim_of
+from kernelmill.plan.literals import buffers_in, dim_of
 from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.packing import Binding
@@ -60,10 +60,11 @@ def find_operator(target: str) -> Callable[..., object]:
 
 class AtenStep:
     """An AtenCall made ready. `binds` says whether it gives symbols their values; `operator` is
-    what is called."""
+    what is called; `source` the buffer that is its first argument, -1 where that is no tensor."""
 
     def __init__(self, engine: Engine, step: AtenCall) -> None:
         self._engine, self._step = engine, step
+        self.source = next(buffers_in(step.args[:1]), -1)
         self.operator = _DIRECT.get(step.target) or find_operator(step.target)
         engine.aten_steps.append(ref(self))
         self._arguments = _Arguments(step.args, self._reader)
@@ -79,18 +80,31 @@ class AtenStep:
         Results are the tensors among what the operator gives, lists flattened; one that it leaves
         undefined (None) has no reader.
         """
-        arguments = self._arguments.of(running)
-        if self._names:
-            named = zip(self._names, self._keywords.of(running), strict=True)
-            outcome = self.operator(*arguments, **dict(named))
-        else:
-            outcome = self.operator(*arguments)
+        outcome = self._called(running)
         if self._only >= 0 and type(outcome) is torch.Tensor:
             expected = running.sizes.outputs.get(self._only)
             if expected is not None and _is_as(outcome, *expected):
                 running.tensors[self._only] = outcome
                 return
         self._take(outcome, running)
+
+    @property
+    def call(self) -> AtenCall:
+        """The step of the plan."""
+        return self._step
+
+    def viewed(self, running: Running) -> dict[int, torch.Tensor]:
+        """Call the operator, a view, and give what it makes by buffer, in whatever layout."""
+        results = _flattened(self._called(running))
+        found = zip(self._step.results, results, strict=False)
+        return {buffer: part for buffer, part in found if isinstance(part, torch.Tensor)}
+
+    def _called(self, running: Running) -> object:
+        arguments = self._arguments.of(running)
+        if not self._names:
+            return self.operator(*arguments)
+        named = zip(self._names, self._keywords.of(running), strict=True)
+        return self.operator(*arguments, **dict(named))
 
     def _take(self, outcome: object, running: Running) -> None:
         results: list[Any] = list(_flattened(outcome))

@@ -219,9 +219,11 @@ class Engine:
 
     def _validated(self, number: int, argument: object, sizes: Sizes) -> torch.Tensor:
         entry = self._tensor_input(number)
-        return argument_validation.validated(
-            entry, number, argument, *self.dims.layout(entry, sizes.values)
-        )
+        shape, strides = self.dims.layout(entry, sizes.values)
+        taken = argument_validation.validated(entry, number, argument, shape, strides)
+        if self._by_memory and isinstance(argument, torch.Tensor):
+            argument_validation.check_in_place(entry, number, argument, taken, strides)
+        return taken
 
     def _validated_parameter(self, number: int, argument: object) -> torch.Tensor:
         entry = self._tensor_input(number)

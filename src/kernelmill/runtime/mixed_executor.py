@@ -24,6 +24,7 @@ from kernelmill.runtime.calls import (
 from kernelmill.runtime.engine import Engine, Validated
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.results import result_tensor
+from kernelmill.runtime.returned_views import returned_views
 from kernelmill.runtime.sizes import scratch_bytes
 from kernelmill.runtime.straight import Straight
 from kernelmill.torch_internals.dispatch import plain_calls
@@ -108,8 +109,11 @@ def mixed_call(engine: Engine) -> Call:
     stages = stages_of(engine)
     readers = result_readers(engine, range(len(engine.plan.buffers)))
     begin = _beginner(engine)
+    actions = [stage.action for stage in stages]
+    views = returned_views(engine.plan, [a for a in actions if isinstance(a, AtenStep)])
 
     def run(args: tuple[Any, ...], frame: Frame) -> list[ProgramResult]:
+        given = args
         running, straight = begin(args, frame), None
         if isinstance(running, Straight):
             straight, args = running, running.arguments
@@ -120,6 +124,9 @@ def mixed_call(engine: Engine) -> Call:
                 go_through(running, frame)
         else:
             go_through(running, frame)
+        if views.inputs:
+            for buffer, view in views.of(running, given).items():
+                running.tensors[buffer] = view
         results = [read(running.tensors, args, running.sizes) for read in readers]
         return results if straight is None else straight.finish(results)
 

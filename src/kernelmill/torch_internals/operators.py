@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -42,6 +43,16 @@ def schema_of(overload: Any) -> Any:
     return schemas[0]
 
 
+@cache
+def gives_views(target: str) -> bool:
+    """Whether results of "namespace.name.overload" are, or may be, views of its first operand, as
+    its schema says. False for an operator that this torch doesn't have."""
+    found = overload_named(target)
+    if not isinstance(found, OpOverload):
+        return False
+    return any(r.alias_info is not None for r in schema_of(found).returns)
+
+
 def overload_named(name: str) -> Any:
     """The overload "namespace.name.overload" below torch.ops; None where this torch lacks it.
     What is below a namespace of higher-order operators has no overload."""
@@ -55,6 +66,11 @@ def packets_named(*names: str) -> tuple[Any, ...]:
     """The operators "namespace.name" that this torch has."""
     found = (overload_named(name) for name in names)
     return tuple(packet for packet in found if packet is not None)
+
+
+def writes(target: str) -> bool:
+    """Whether "namespace.name.overload", an operator of this torch, writes to an argument."""
+    return bool(schema_of(overload_named(target)).is_mutable)
 
 
 @internal(
