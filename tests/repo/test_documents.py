@@ -2,10 +2,13 @@
 
 import ast
 import re
+import shlex
 
 import pytest
+import typer
 
 from kernelmill.artifact.settings import SETTINGS
+from kernelmill.cli.main import build_app
 from tests.documents import languages, run_blocks
 from tests.repo.source import DOCUMENTS, ROOT, SOURCES, relative, tree
 
@@ -35,6 +38,19 @@ def test_python_runs(path, tmp_path, monkeypatch):
     tests/e2e/test_tutorials.py."""
     monkeypatch.chdir(tmp_path)
     run_blocks(path, tmp_path)
+
+
+COMMAND = re.compile(r"^(?:    |\$ )?(kernelmill [a-z]+(?: [^\n|`]*)?)(?:\|.*)?$", re.MULTILINE)
+COMMANDS = sorted({line for path in DOCUMENTS for line in COMMAND.findall(path.read_text())})
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_that_are_shown_are_understood(line):
+    """Also those that are not run here, since they need a server or a file of the reader's."""
+    command, words = typer.main.get_command(build_app()), shlex.split(line, comments=True)[1:]
+    while hasattr(command, "commands"):
+        command = command.commands[words.pop(0)]
+    command.make_context(command.name, words)
 
 
 def test_every_page_is_in_the_navigation_of_the_site():
