@@ -40,8 +40,12 @@ def test_python_runs(path, tmp_path, monkeypatch):
     run_blocks(path, tmp_path)
 
 
-COMMAND = re.compile(r"^(?:    |\$ )?(kernelmill [a-z]+(?: [^\n|`]*)?)(?:\|.*)?$", re.MULTILINE)
-COMMANDS = sorted({line for path in DOCUMENTS for line in COMMAND.findall(path.read_text())})
+BLOCK = re.compile(r"^```.*?^```|^    .*?$", re.MULTILINE | re.DOTALL)
+COMMAND = re.compile(r"^(?:    |\$ )?(kernelmill [a-z]+(?: [^\n|]*)?)(?:\|.*)?$", re.MULTILINE)
+COMMANDS = sorted({
+    line for path in DOCUMENTS for block in BLOCK.findall(path.read_text())
+    for line in COMMAND.findall(block)
+})  # fmt: skip
 
 
 @pytest.mark.parametrize("line", COMMANDS)
