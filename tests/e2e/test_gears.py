@@ -103,6 +103,26 @@ def test_every_gear_is_static_and_weights_are_packed_once() -> None:
     assert all(report.arena_bytes.isdigit() and not report.fallbacks for report in reports)
 
 
+def test_gears_share_kernels_where_that_costs_little() -> None:
+    torch.manual_seed(0)
+    reference = nn.Sequential(
+        nn.Linear(512, 1024), nn.GELU(), nn.LayerNorm(1024), nn.Linear(1024, 512)
+    )
+    model = compiled(copy.deepcopy(reference))
+    sizes = [1024, 768, 512, 250]
+    inputs = [torch.randn(size, 512) for size in sizes]
+    set_dim_gears(inputs[0], {0: sizes})
+    with collect_reports() as reports, torch.no_grad():
+        for x in inputs * 2:
+            assert_close(model(x), reference(x))
+    assert traces() == 1
+    kernels = [{kernel.name for kernel in report.kernels} for report in reports]
+    assert kernels[0] == kernels[1] == kernels[2] == kernels[3]
+    assert any(kernel.kind == "dynamic" for kernel in reports[0].kernels)
+    with pytest.raises(GearError):
+        model(torch.randn(5, 512))
+
+
 def test_product_over_two_arguments() -> None:
     def function(a: Tensor, b: Tensor) -> Tensor:
         return a.sum(0) * b.amax(0)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kernelmill.compiler.pipeline import compile_graphs
+from kernelmill.compiler.gear_kernels import GearSizes
+from kernelmill.compiler.pipeline import compile_at_sizes
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.dim import Dim, Expr, as_sym, evaluate, of_atom, symbols
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.ir import DimInput, Graph, Input
-from kernelmill.graph.sizes import at_sizes
 from kernelmill.runtime.geared import GearedProgram, SizeSource
 
 
@@ -33,8 +33,8 @@ def compile_gears(
         known = by_sizes.setdefault(sizes, gear)
         if any(known[name] != gear[name] for name in varying):
             raise UnsupportedError(f"arguments of the sizes {sizes} may be of several gears")
-    static = [at_sizes(graph, gear, _name(graph, sizes)) for sizes, gear in by_sizes.items()]
-    programs = compile_graphs(static, config)
+    named = [GearSizes(_name(graph, sizes), gear) for sizes, gear in by_sizes.items()]
+    programs = compile_at_sizes(graph, named, config)
     kept = tuple(
         number
         for number, entry in enumerate(graph.inputs)

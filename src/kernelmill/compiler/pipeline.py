@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from kernelmill.compiler.calibration import machine_for
@@ -10,6 +11,7 @@ from kernelmill.compiler.captures import CapturedProgram, Captures
 from kernelmill.compiler.choices import Choices
 from kernelmill.compiler.collecting import CollectedProgram, collect, is_collecting
 from kernelmill.compiler.dump import GraphDump
+from kernelmill.compiler.gear_kernels import GearSizes, sharing_programs
 from kernelmill.compiler.linking import LoweredProgram, link_all
 from kernelmill.compiler.objects import KernelBuilds, Request
 from kernelmill.compiler.operators import Operators
@@ -26,8 +28,9 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine
 from kernelmill.core.threads import quick_switches
 from kernelmill.graph.ir import Graph
+from kernelmill.graph.sizes import at_sizes
 from kernelmill.lower.driver.kernels import KernelCache
-from kernelmill.lower.driver.lowered import NewKernel
+from kernelmill.lower.driver.lowered import Announce, Lowered, NewKernel
 from kernelmill.lower.driver.program import lower_graph
 from kernelmill.passes import DEFAULT, Pass, run_pipeline
 from kernelmill.passes.identities import RemoveIdentities
@@ -60,47 +63,93 @@ def compile_graphs(
 ) -> Sequence[Program | CapturedProgram | CollectedProgram]:
     """A program for each graph; they share the memory of their calls. All kernels are compiled
     together, in parallel. Raises what `compile_graph` does."""
-    target_isa(config.target, to_run and not is_collecting())
-    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-    machine = machine_for(store, config.target, measure=config.aoe_config.aoe_mode is not None)
+    store, machine = _surroundings(config, to_run)
     optimised = (optimise(graph, config) for graph in graphs)
     if config.mode == REDUCE_OVERHEAD:
         operators = _operators(config, store, machine)
         if is_collecting():
             return collect((operators.lowered(*one) for one in optimised), machine)
         return [_captures(config, operators, *one).program() for one in optimised]
+    return _compiled(optimised, config, store, machine)
+
+
+def compile_at_sizes(
+    graph: Graph, gears: Sequence[GearSizes], config: CompilerConfig
+) -> Sequence[Program | CapturedProgram | CollectedProgram]:
+    """A program for each gear of a graph over symbols, as `compile_graphs` makes them. Gears share
+    the kernels of the program for all sizes where that loses little (gear_kernels.py)."""
+    graphs = (at_sizes(graph, gear.values, gear.name) for gear in gears)
+    if config.mode == REDUCE_OVERHEAD or config.aoe_config.aoe_mode is not None:
+        return compile_graphs(list(graphs), config)
+    store, machine = _surroundings(config, to_run=True)
+    separate = not config.experimental_config.pattern_fusion_pass
+    ranges = _automatic_ranges(config)
+
+    def lower(symbolic: Graph, announce: Announce | None) -> Lowered:
+        return lower_graph(symbolic, machine, separate, announce=announce)
+
+    sharing = sharing_programs(*optimise(graph, config, dump=False), gears, lower)
+    programs = (
+        replace(sharing[gear.name], automatic_ranges=ranges)
+        if gear.name in sharing
+        else optimise(static, config)
+        for gear, static in zip(gears, graphs, strict=True)
+    )
+    return _compiled(programs, config, store, machine)
+
+
+def _surroundings(config: CompilerConfig, to_run: bool) -> tuple[Store, Machine]:
+    target_isa(config.target, to_run and not is_collecting())
+    store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
+    measure = config.aoe_config.aoe_mode is not None
+    return store, machine_for(store, config.target, measure=measure)
+
+
+Optimised = tuple[Graph, CompileReport]
+
+
+def _compiled(
+    programs: Iterable[Optimised | LoweredProgram],
+    config: CompilerConfig,
+    store: Store,
+    machine: Machine,
+) -> Sequence[Program | CollectedProgram]:
     if is_collecting():
-        return collect(_drafts(optimised, config, store, machine), machine)
+        return collect(_drafts(programs, config, store, machine), machine)
     drafts = list[LoweredProgram]()
 
     def lowered() -> Iterator[LoweredProgram]:
-        for draft in _drafts(optimised, config, store, machine, partial(_begin, builds)):
+        for draft in _drafts(programs, config, store, machine, partial(_begin, builds)):
             drafts.append(draft)
             yield draft
 
     with quick_switches(), KernelBuilds(store, machine.isa) as builds:
         builds.beside(executor)  # there is no kernel yet
-        programs = link_all(lowered(), store, machine, builds)
+        linked = link_all(lowered(), store, machine, builds)
     fused = config.experimental_config.pattern_fusion_pass
-    for program, draft in zip(programs, drafts, strict=True):
+    for program, draft in zip(linked, drafts, strict=True):
         program.check_weights(config.check_weights)
         note(program, draft.graph, fused=fused)
-    return programs
+    return linked
 
 
 def _drafts(
-    graphs: Iterable[tuple[Graph, CompileReport]],
+    programs: Iterable[Optimised | LoweredProgram],
     config: CompilerConfig,
     store: Store,
     machine: Machine,
     begin: Callable[[str, NewKernel], None] | None = None,
 ) -> Iterator[LoweredProgram]:
-    """The graphs lowered, one by one, in the manner that the options say; `begin` is told of each
-    kernel as soon as there is one, with the graph's name."""
+    """The graphs lowered, one by one, in the manner that the options say, or as they are where they
+    were; `begin` is told of each kernel as soon as there is one, with the graph's name."""
     separate = not config.experimental_config.pattern_fusion_pass
     automatic = _automatic_ranges(config)
     kernels = KernelCache()
-    for graph, report in graphs:
+    for one in programs:
+        if isinstance(one, LoweredProgram):
+            yield one
+            continue
+        graph, report = one
         tuner = Tuner(store, machine) if config.aoe_config.aoe_mode else None
         with report.stage("lower" if tuner is None else "lower and tune"):
             pick = None if tuner is None else tuner.pick
@@ -154,14 +203,17 @@ def _automatic_ranges(config: CompilerConfig) -> RangeOptions | None:
     return options_of({**options, **(captures._super_kernel_debug_options or {})})
 
 
-def optimise(graph: Graph, config: CompilerConfig) -> tuple[Graph, CompileReport]:
-    """The graph after the passes that the options ask for, and the report of its compile so far."""
+def optimise(graph: Graph, config: CompilerConfig, dump: bool = True) -> Optimised:
+    """The graph after the passes that the options ask for, and the report of its compile so far. It
+    is in no dump where no program is made of it as it is."""
     report = CompileReport(graph.name, nodes_before=len(graph.nodes))
-    dump = GraphDump(config)
-    dump.write("original", graph)
+    files = GraphDump(config) if dump else None
+    if files is not None:
+        files.write("original", graph)
     with report.stage("passes"):
         graph = run_pipeline(graph, _passes(config))
-    dump.write("optimized", graph)
+    if files is not None:
+        files.write("optimized", graph)
     report.nodes_after = len(graph.nodes)
     return graph, report
 

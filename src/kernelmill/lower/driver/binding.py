@@ -30,7 +30,7 @@ from kernelmill.lower.driver.placement import Call, Placed, Work, buffer_of
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.fusion.groups import storing
 from kernelmill.lower.schedule.search import Pick, ScheduleSearch
-from kernelmill.lower.schedule.template import STATUS_BUFFER, UNNAMED
+from kernelmill.lower.schedule.template import STATUS_BUFFER, UNNAMED, Loss
 from kernelmill.lower.weights.panel_copy import PanelCopy, panel_copy
 from kernelmill.lower.weights.panel_views import Rows
 from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, KernelRef, Launch, Step
@@ -43,6 +43,7 @@ class Bound:
     buffers    those that were placed, and behind them what packing and inlined plans have
     templates  by kernel, the name of the template that it comes from
     checks     the user's lines that look at indices; None where no kernel does
+    losses     by kernel, what its launches lose against kernels for known sizes
     """
 
     buffers: tuple[BufferSpec, ...]
@@ -52,6 +53,7 @@ class Bound:
     templates: Mapping[str, str]
     refs: tuple[KernelRef, ...]
     checks: tuple[str, ...] | None
+    losses: Mapping[str, Sequence[Loss]]
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ class _Binder:
         self.steps: list[Step] = []
         self.kernels: dict[str, Kernel] = {}
         self.templates: dict[str, str] = {}
+        self.losses: dict[str, list[Loss]] = {}
         self.refs: dict[str, KernelRef] = {}
         self.checks: set[str] | None = None
         self.packed: dict[Value, Location] = {}
@@ -121,7 +124,7 @@ class _Binder:
         checks = None if self.checks is None else tuple(sorted(self.checks))
         return Bound(
             tuple(self.buffers), tuple(self.prepare), tuple(self.steps), self.kernels,
-            self.templates, tuple(self.refs.values()), checks,
+            self.templates, tuple(self.refs.values()), checks, self.losses,
         )  # fmt: skip
 
     # ---- kernels ---------------------------------------------------------------------------------
@@ -135,8 +138,11 @@ class _Binder:
         made = self.maker.make(work)
         if STATUS_BUFFER in made.buffers:
             self._note_check(work.nodes)
-        kernel = self._named(made.kernel, work.nodes, made.buffers)
+        kernel = self._named(made.kernel, work.nodes, made.buffers, made.loss)
         self.templates[kernel.name] = made.template
+        losses = self.losses.setdefault(kernel.name, [])
+        if made.loss not in losses:
+            losses.append(made.loss)
         dims = tuple(of_atom(symbol) for symbol in kernel.dims)
         return Launch(
             kernel.name, made.buffers, dims, kernel.tasks, kernel.scratch, made.work,
@@ -163,7 +169,13 @@ class _Binder:
         origins = {n.origin for n in nodes if OPS[n.op].kind in checked and n.origin}
         self.checks = origins if self.checks is None else self.checks | origins
 
-    def _named(self, kernel: Kernel, nodes: Sequence[Node], buffers: Iterable[int]) -> Kernel:
+    def _named(
+        self,
+        kernel: Kernel,
+        nodes: Sequence[Node],
+        buffers: Iterable[int],
+        loss: Loss | None = None,
+    ) -> Kernel:
         """The kernel under a name made of its text, so that equal kernels are one. Its own symbols
         stay, for an equal kernel may be about other sizes. `buffers` are those of a launch."""
         text = ""
@@ -179,7 +191,8 @@ class _Binder:
             self.refs[kernel.name] = ref
             if self.making.announce is not None:
                 shapes = tuple(self.buffers[n].shape if n >= 0 else (1,) for n in buffers)
-                self.making.announce(NewKernel(kernel, text, ref, shapes))
+                losses = () if loss is None or not kernel.dims else (loss,)
+                self.making.announce(NewKernel(kernel, text, ref, shapes, losses))
         return kernel
 
     # ---- constants in layouts of kernels ---------------------------------------------------------

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from kernelmill.core.dim import Dim
 from kernelmill.graph.ir import DimInput, Input, Value
+from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.binding import Bound
 from kernelmill.lower.driver.donation import donated_buffers
 from kernelmill.lower.driver.lowered import Lowered
@@ -18,6 +19,7 @@ from kernelmill.plan.ir import (
     DimResult,
     Plan,
     Result,
+    Step,
     SymbolInput,
     TensorInput,
     TensorResult,
@@ -27,7 +29,7 @@ from kernelmill.plan.ir import (
 def finish(placed: Placed, bound: Bound) -> Lowered:
     """The plan, with a place in the arena for what lives within a call."""
     graph = placed.prepared.graph
-    buffers, arena_bytes = _in_arena(bound)
+    buffers, arena_bytes = in_arena(bound.buffers, bound.steps, bound.kernels)
     plan = Plan(
         graph.name,
         tuple(graph.symbols.values()),
@@ -41,20 +43,22 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
         () if bound.checks is None else (_check_message(bound.checks),),
         equations=tuple(graph.equations),
     )
-    return Lowered(plan, bound.kernels, bound.templates)
+    return Lowered(plan, bound.kernels, bound.templates, bound.losses)
 
 
-def _in_arena(bound: Bound) -> tuple[tuple[BufferSpec, ...], Dim]:
+def in_arena(
+    buffers: Sequence[BufferSpec], steps: Sequence[Step], kernels: Mapping[str, Kernel]
+) -> tuple[tuple[BufferSpec, ...], Dim]:
     """The buffers with their offsets, and the arena's bytes."""
-    lives = lifetimes(bound.steps, bound.buffers)
-    donated = donated_buffers(bound.steps, bound.kernels, lives)
+    lives = lifetimes(steps, buffers)
+    donated = donated_buffers(steps, kernels, lives)
     arena = assign_with_donations(lives, donated)
     offsets = dict(zip(lives, arena.offsets, strict=True))
-    buffers = tuple(
+    placed = tuple(
         replace(spec, offset=offsets[number]) if number in offsets else spec
-        for number, spec in enumerate(bound.buffers)
+        for number, spec in enumerate(buffers)
     )
-    return buffers, arena.bytes
+    return placed, arena.bytes
 
 
 def _input(placed: Placed, entry: Input | DimInput) -> TensorInput | SymbolInput:

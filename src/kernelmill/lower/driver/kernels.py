@@ -24,6 +24,7 @@ from kernelmill.lower.schedule.template import (
     Binding,
     Candidate,
     GroupContext,
+    Loss,
     Pack,
     Template,
 )
@@ -32,13 +33,14 @@ from kernelmill.lower.templates.registry import template_for
 
 @dataclass(frozen=True)
 class Made:
-    """A kernel bound to a group's memory: plan buffers in its order, the work in ns, and the name
-    of the template that it comes from."""
+    """A kernel bound to a group's memory: plan buffers in its order, the work in ns, the name of
+    the template that it comes from, and what it loses against one for known sizes."""
 
     kernel: Kernel
     buffers: tuple[int, ...]
     work: Dim
     template: str
+    loss: Loss
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class _Kept:
     kernel: Kernel
     slots: tuple[int, ...]
     work: Dim
+    loss: Loss
 
 
 @dataclass(frozen=True)
@@ -103,10 +106,10 @@ class KernelMaker:
         kept = self.cache.kernels.get(key)
         if kept is None:
             emitter = context.emitter(packed)
-            time = self._emit(context, template, binding, emitter, packed, candidate)
+            time, loss = self._emit(context, template, binding, emitter, packed, candidate)
             mark_buffers(emitter.builder.kernel, self.machine)
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
-            kept = _Kept(emitter.builder.kernel, slots, time)
+            kept = _Kept(emitter.builder.kernel, slots, time, loss)
             self.cache.kernels[key] = kept
         return _bind(kept, signature, template.name)
 
@@ -128,18 +131,19 @@ class KernelMaker:
     def _emit(
         self, context: GroupContext, template: Template[Any, Any], binding: Binding[Any],
         emitter: Emitter, packed: PackedWeights, candidate: Candidate | None,
-    ) -> Dim:  # fmt: skip
+    ) -> tuple[Dim, Loss]:  # fmt: skip
         if all(location.elements == 0 for location in context.targets.values()):
             emitter.builder.set_tasks(0)
-            return 0
+            return 0, lambda _: 0.0
         spec = binding.spec(emitter, packed)
         schedule = template.schedule(spec, self.machine, candidate)
         template.emit(emitter, spec, schedule)
-        return template.cost(spec, schedule, self.machine)
+        cost = template.cost(spec, schedule, self.machine)
+        return cost, lambda sizes: template.loss(spec, schedule, sizes, self.machine)
 
 
 def _bind(kept: _Kept, signature: Signature, template: str) -> Made:
     buffers = tuple(
         slot if slot == STATUS_BUFFER else signature.buffers[slot] for slot in kept.slots
     )
-    return Made(kept.kernel, buffers, kept.work, template)
+    return Made(kept.kernel, buffers, kept.work, template, kept.loss)

@@ -8,6 +8,7 @@ chooses one, or a search (search.py) among the candidates by measuring. `emit` w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -76,6 +77,10 @@ STATUS_BUFFER = -1
 Candidate = Any
 """What a template lets a search settle of a schedule; `str` of it is its label."""
 
+Loss = Callable[[Mapping[str, int]], float]
+"""How much longer, as a part of the time, a kernel of symbolic sizes takes at these values of its
+symbols than a kernel for them alone would; infinite where the cost model cannot tell."""
+
 SpecT = TypeVar("SpecT")
 SpecT_co = TypeVar("SpecT_co", covariant=True)
 ScheduleT = TypeVar("ScheduleT")
@@ -131,6 +136,12 @@ class Template(Protocol[SpecT, ScheduleT]):
         """Estimated nanoseconds of all tasks on one core."""
         ...
 
+    def loss(
+        self, spec: SpecT, schedule: ScheduleT, sizes: Mapping[str, int], machine: Machine
+    ) -> float:
+        """As `Loss`, of the schedule of a spec with symbolic sizes."""
+        ...
+
     def emit(self, emitter: Emitter, spec: SpecT, schedule: ScheduleT) -> None:
         """Write the kernel's body, its tasks and scratch."""
         ...
@@ -151,6 +162,16 @@ class NothingPacked:
     def pack(self, packing: None) -> PackedWeights:
         """Nothing."""
         return PackedWeights()
+
+
+class UnknownLoss:
+    """Of templates whose cost model does not compare bodies for all sizes with those for one."""
+
+    def loss(
+        self, spec: object, schedule: object, sizes: Mapping[str, int], machine: Machine
+    ) -> float:
+        """It cannot tell."""
+        return math.inf
 
 
 class OneSchedule:

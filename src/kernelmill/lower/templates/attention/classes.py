@@ -6,9 +6,11 @@ number of rows has a body for each.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from kernelmill.core.dim import Dim, bounds
+from kernelmill.core.dim import Dim, bounds, evaluate
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.schedule.classes import SizeClass, emit_by_size
@@ -57,6 +59,25 @@ def plan_attention_classes(
     )
     least = bounds(spec.rows)[0] or 0
     return (*(one for one in small if one.most is not None and one.most >= least), rest)
+
+
+def attention_loss(
+    spec: AttentionSpec,
+    classes: tuple[AttentionClass, ...],
+    sizes: Mapping[str, int],
+    machine: Machine,
+) -> float:
+    """As `Loss` (lower/schedule/template.py): none where only batch dims are symbolic, and the
+    sizes alone would get the same schedule."""
+    if not (isinstance(spec.rows, int) and isinstance(spec.keys, int)):
+        return math.inf
+    known = replace(spec, batch=tuple(evaluate(size, sizes) for size in spec.batch))
+    alone = plan_attention(known, machine)
+    shared = classes[-1].schedule
+    same = replace(shared, row_blocks=0, tasks=0, work=0) == replace(
+        alone, row_blocks=0, tasks=0, work=0
+    )
+    return 0.0 if same else math.inf
 
 
 def emit_attention_classes(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim
@@ -15,6 +15,7 @@ from kernelmill.lower.templates.attention.blocks import AttentionCandidate
 from kernelmill.lower.templates.attention.candidates import attention_candidates
 from kernelmill.lower.templates.attention.classes import (
     AttentionClass,
+    attention_loss,
     emit_attention_classes,
     plan_attention_classes,
 )
@@ -53,6 +54,13 @@ class AttentionTemplate:
     ) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
         return schedule[-1].schedule.work
+
+    def loss(
+        self, spec: AttentionSpec, schedule: tuple[AttentionClass, ...], sizes: Mapping[str, int],
+        machine: Machine,
+    ) -> float:  # fmt: skip
+        """None where rows and keys are known, and blocks are those of the sizes alone."""
+        return attention_loss(spec, schedule, sizes, machine)
 
     def emit(
         self, emitter: Emitter, spec: AttentionSpec, schedule: tuple[AttentionClass, ...]

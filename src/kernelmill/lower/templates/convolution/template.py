@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +42,12 @@ class ConvolutionTemplate:
     def cost(self, spec: Convolution, schedule: Any, machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
         return spec.layout.cost(spec.what, schedule, machine)
+
+    def loss(
+        self, spec: Convolution, schedule: Any, sizes: Mapping[str, int], machine: Machine
+    ) -> float:
+        """As the layout says."""
+        return spec.layout.loss(spec.what, schedule, sizes, machine)
 
     def emit(self, emitter: Emitter, spec: Convolution, schedule: Any) -> None:
         """Write the kernel's body, its tasks and scratch."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kernelmill.core.dim import Dim, symbols
+from kernelmill.core.dim import Dim, evaluate, symbols
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.domain import (
     Access,
@@ -62,6 +63,21 @@ def plan_nest(nest: Nest, machine: Machine) -> NestSchedule:
         lanes, outer, inner, {**merged, **more}, accesses, along_inner, vector, machine.l2_bytes,
         work,
     )  # fmt: skip
+
+
+def nest_loss(schedule: NestSchedule, sizes: Mapping[str, int]) -> float:
+    """As `Loss` (lower/schedule/template.py). What is symbolic may be how often the outer loops
+    run: the rest of a vector axis costs a vector more. Addresses and conditions over symbolic sizes
+    cost what nobody counts here."""
+    inside = [axis.extent for axis in schedule.inner]
+    read = [access.expression for access in schedule.accesses]
+    if any(sizes.keys() & symbols(dim).keys() for dim in (*inside, *read)):
+        return math.inf
+    vector = schedule.vector
+    if vector is None or isinstance(vector.extent, int):
+        return 0.0
+    extent = evaluate(vector.extent, sizes)
+    return schedule.lanes / extent if extent else 0.0
 
 
 def _accesses(nest: Nest) -> list[Access]:

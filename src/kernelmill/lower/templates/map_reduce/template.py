@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim
@@ -11,7 +12,7 @@ from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.groups import GroupKind
 from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
 from kernelmill.lower.templates.map_reduce.emit import emit_nest
-from kernelmill.lower.templates.map_reduce.schedule import NestSchedule, plan_nest
+from kernelmill.lower.templates.map_reduce.schedule import NestSchedule, nest_loss, plan_nest
 from kernelmill.lower.templates.map_reduce.spec import Nest
 
 
@@ -48,6 +49,13 @@ class MapReduceTemplate(OneSchedule):
     def cost(self, spec: Nest, schedule: NestSchedule, machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
         return schedule.work
+
+    def loss(
+        self, spec: Nest, schedule: NestSchedule, sizes: Mapping[str, int], machine: Machine
+    ) -> float:
+        """By the loop that vectors run along, where nothing else than a number of rows is
+        symbolic."""
+        return nest_loss(schedule, sizes)
 
     def emit(self, emitter: Emitter, spec: Nest, schedule: NestSchedule) -> None:
         """Write the kernel's body, its tasks and scratch."""

@@ -7,6 +7,7 @@ in vector operations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -17,6 +18,7 @@ from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.tile_cost import tile_ns
+from kernelmill.lower.templates.matmul.blocked_loss import blocked_loss
 from kernelmill.lower.templates.matmul.blocked_tiles import (
     BlockedTiles,
     FromRegisters,
@@ -38,6 +40,7 @@ from kernelmill.lower.templates.matmul.packing import Packable, ProductSizes, pa
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 from kernelmill.lower.templates.matmul.tasks import choose_tasks, estimated_work
 from kernelmill.lower.templates.matmul.tile_grid import TaskPlace
+from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 
 _WIDEST = 4
 
@@ -106,6 +109,13 @@ class Blocked(BlockedTiles):
     def candidates(self, spec: Contraction) -> Sequence[ContractionCandidate]:
         """Other register tiles too."""
         return first_of(register_tiles(spec, self), task_sizes(spec, self))
+
+    def loss(self, alone: TileSchedule, spec: Contraction, machine: Machine) -> float:
+        """By the times of the tasks of both."""
+        if not isinstance(alone, BlockedTiles):
+            return math.inf
+        shared, own = _task_ns(self, spec, machine), _task_ns(alone, spec, machine)
+        return blocked_loss((self, shared), (alone, own), spec, machine)
 
     def emit(self, place: TaskPlace) -> None:
         """All of a task's tiles."""
@@ -281,7 +291,9 @@ def _with_tasks(
     return replace(schedule, row_tiles=rows, column_tiles=columns)
 
 
-def _task_ns(schedule: Blocked, spec: Contraction, machine: Machine) -> Callable[[int, int], float]:
+def _task_ns(
+    schedule: BlockedTiles, spec: Contraction, machine: Machine
+) -> Callable[[int, int], float]:
     """Nanoseconds of a task by its row tiles and column tiles."""
     depth = size_hint(spec.depth)
     tile = tile_ns(schedule.rows, schedule.vectors, machine)
@@ -310,7 +322,7 @@ def _task_ns(schedule: Blocked, spec: Contraction, machine: Machine) -> Callable
     return spent
 
 
-def _source_operations(schedule: Blocked, spec: Contraction) -> float:
+def _source_operations(schedule: BlockedTiles, spec: Contraction) -> float:
     """Vector operations for what the source of a task's panels keeps, and for the panels."""
     source, kept = spec.b.source, schedule.kept(spec)
     assert source is not None and kept is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from kernelmill.core.dim import Dim, minimum
+from kernelmill.core.dim import Dim, ceildiv, maximum, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement
@@ -115,7 +115,7 @@ def panels_of_b(context: BlockedContext) -> PanelsOfB:
         case ReadB.PACKED:
             return PanelsOfB(packed)
         case ReadB.PREFETCH:
-            return PanelsOfB(packed, ahead=partial(_prefetching_b, context))
+            return PanelsOfB(packed, ahead=partial(_prefetching_b, context, _share_of_b(context)))
         case ReadB.IN_PLACE:
             return _in_place(context)
         case ReadB.COPIED:
@@ -162,16 +162,31 @@ def _filling(context: BlockedContext) -> Callable[[Depth, Dim], None]:
     return fill
 
 
-def _prefetching_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
-    """`b`, and with its products the row tile's share of the next panel brought near: all row tiles
-    together ask for each line a few times at most."""
+def _share_of_b(context: BlockedContext) -> tuple[int, Dim]:
+    """What a row tile brings near of the next panel with each k: lines, and how many elements
+    further on those of the next k begin. All row tiles together ask for each line a few times at
+    most; of a symbolic number of rows a task may have fewer tiles than its schedule gives it, and
+    they share the panel among themselves."""
     spec, schedule = context.spec, context.schedule
-    name = _need(spec.b.packed, "B is not packed")
     vectors, tiles, lanes = schedule.vectors, schedule.row_tiles, schedule.lanes
     lines = part_count(vectors, tiles)
-    step = lines * lanes // min(lanes, _power_of_two(tiles // vectors))
+    if isinstance(spec.m, int) or lines > 1:
+        return lines, lines * lanes // min(lanes, _power_of_two(tiles // vectors))
+    there = minimum(tiles, ceildiv(spec.m, schedule.rows) - context.first_row_tile)
+    step = minimum(lanes, ceildiv(vectors * lanes, maximum(1, there)))
+    return 1, context.builder.let(context.builder.index(step), 1, lanes)
+
+
+def _prefetching_b(
+    context: BlockedContext, each: tuple[int, Dim], b: Fetch, depth: Depth, row: Dim, column: Dim
+) -> Fetch:
+    """`b`, and with its products the row tile's share of the next panel brought near."""
+    spec, schedule = context.spec, context.schedule
+    name = _need(spec.b.packed, "B is not packed")
+    (lines, step), lanes = each, schedule.lanes
     share = step * spec.depth
-    first = minimum((row - context.first_row_tile) * share, vectors * lanes * spec.depth - share)
+    whole = schedule.vectors * lanes * spec.depth
+    first = minimum((row - context.first_row_tile) * share, whole - share)
     first = context.panel(column + 1, 0) + first
 
     def fetch(v: int, k: Dims) -> Value:

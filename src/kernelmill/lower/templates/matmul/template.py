@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kernelmill.core.dim import Dim
@@ -13,6 +13,7 @@ from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.bind import ContractionBinding
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.classes import RowClass, emit_classes, plan_classes
+from kernelmill.lower.templates.matmul.loss import contraction_loss
 from kernelmill.lower.templates.matmul.roles import product_roles
 from kernelmill.lower.templates.matmul.schedule import contraction_candidates, plan_contraction
 from kernelmill.lower.templates.matmul.spec import Contraction
@@ -49,6 +50,13 @@ class MatmulTemplate:
     def cost(self, spec: Contraction, schedule: Sequence[RowClass], machine: Machine) -> Dim:
         """Estimated nanoseconds of all tasks on one core."""
         return schedule[-1].schedule.work
+
+    def loss(
+        self, spec: Contraction, schedule: Sequence[RowClass], sizes: Mapping[str, int],
+        machine: Machine,
+    ) -> float:  # fmt: skip
+        """By the tiles and tasks of both, and how much of B comes ahead of its use."""
+        return contraction_loss(spec, schedule, sizes, machine)
 
     def emit(self, emitter: Emitter, spec: Contraction, schedule: Sequence[RowClass]) -> None:
         """Write the kernel's body, its tasks and scratch."""

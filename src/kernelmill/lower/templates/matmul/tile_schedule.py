@@ -6,9 +6,11 @@ operands (`layout`), its scratch, its tasks and its code (`emit`). `schedule.py`
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from dataclasses import replace
+from typing import Any, ClassVar, Self
 
 from kernelmill.core.dim import Dim, ceildiv, product
 from kernelmill.core.machine import Machine
@@ -72,6 +74,14 @@ class TileSchedule(ABC):
     def candidates(self: TileGrid, spec: Contraction) -> Sequence[ContractionCandidate]:
         """What to try in its place where all sizes are known, the likelier first."""
         return first_of(task_sizes(spec, self))
+
+    def loss(self, alone: TileSchedule, spec: Contraction, machine: Machine) -> float:
+        """How much longer, as a part of the time, this schedule of a symbolic number of rows takes
+        for a contraction of known sizes than the one that these alone get; infinite where costs do
+        not tell."""
+        first: Any = self
+        second: Any = alone
+        return 0.0 if replace(first, work=0) == replace(second, work=0) else math.inf
 
     @abstractmethod
     def emit(self, place: TaskPlace) -> None:

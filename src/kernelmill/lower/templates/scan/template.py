@@ -14,7 +14,12 @@ from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.groups import GroupKind
-from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+    NothingPacked,
+    OneSchedule,
+    UnknownLoss,
+)
 from kernelmill.lower.templates.scan.emit import emit_scan
 from kernelmill.lower.templates.scan.schedule import ScanSchedule, plan_scan
 from kernelmill.lower.templates.scan.spec import ScanSpec
@@ -48,7 +53,7 @@ class ScanBinding(NothingPacked):
 
 
 @dataclass(frozen=True)
-class ScanTemplate(OneSchedule):
+class ScanTemplate(OneSchedule, UnknownLoss):
     """result[..., i, ...] is the sum or product of elements 0..i."""
 
     name: str = "scan"

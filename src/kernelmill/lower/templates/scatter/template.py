@@ -14,7 +14,12 @@ from kernelmill.lower.elements.emitter import Emitter, Location
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.fusion.groups import GroupKind
-from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+    NothingPacked,
+    OneSchedule,
+    UnknownLoss,
+)
 from kernelmill.lower.templates.scatter.emit import emit_scatter
 from kernelmill.lower.templates.scatter.schedule import ScatterSchedule, plan_scatter
 from kernelmill.lower.templates.scatter.spec import ScatterSpec, ScatterTarget
@@ -35,7 +40,7 @@ class ScatterBinding(NothingPacked):
 
 
 @dataclass(frozen=True)
-class ScatterTemplate(OneSchedule):
+class ScatterTemplate(OneSchedule, UnknownLoss):
     """Writes to computed places, in the order of a sequential loop."""
 
     name: str = "scatter"

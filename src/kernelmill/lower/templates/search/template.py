@@ -11,7 +11,12 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+    NothingPacked,
+    OneSchedule,
+    UnknownLoss,
+)
 from kernelmill.lower.templates.search.emit import emit_search
 from kernelmill.lower.templates.search.schedule import SearchSchedule, plan_search
 from kernelmill.lower.templates.search.spec import SearchSpec
@@ -47,7 +52,7 @@ class SearchBinding(NothingPacked):
 
 
 @dataclass(frozen=True)
-class SearchTemplate(OneSchedule):
+class SearchTemplate(OneSchedule, UnknownLoss):
     """Positions in rows of ascending numbers, found by halving."""
 
     name: str = "search"

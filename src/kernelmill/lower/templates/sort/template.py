@@ -11,7 +11,12 @@ from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.schedule.template import GroupContext, NothingPacked, OneSchedule
+from kernelmill.lower.schedule.template import (
+    GroupContext,
+    NothingPacked,
+    OneSchedule,
+    UnknownLoss,
+)
 from kernelmill.lower.templates.sort.emit import emit_sort
 from kernelmill.lower.templates.sort.schedule import SortSchedule, plan_sort
 from kernelmill.lower.templates.sort.spec import RADIX_SORTED, SortSpec, Top
@@ -52,7 +57,7 @@ class SortBinding(NothingPacked):
 
 
 @dataclass(frozen=True)
-class SortTemplate(OneSchedule):
+class SortTemplate(OneSchedule, UnknownLoss):
     """Which element comes i-th along an axis."""
 
     name: str = "sort"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
 from kernelmill.lower.templates.convolution.channels_last.bind import (
     ChannelsLastBinding,
     convolves_last,
@@ -23,7 +23,7 @@ from kernelmill.lower.templates.convolution.channels_last.spec import Convolutio
 
 
 @dataclass(frozen=True)
-class ChannelsLast:
+class ChannelsLast(UnknownLoss):
     """Convolutions of one or two axes, depthwise ones too."""
 
     name: str = "channels last"

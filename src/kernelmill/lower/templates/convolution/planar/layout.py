@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.emitter import Emitter
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.template import GroupContext, UnknownLoss
 from kernelmill.lower.templates.convolution.planar.bind import PlanarBinding
 from kernelmill.lower.templates.convolution.planar.roles import pixel_roles, slides
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
@@ -20,7 +20,7 @@ from kernelmill.lower.templates.matmul.template import MatmulTemplate
 
 
 @dataclass(frozen=True)
-class Planar:
+class Planar(UnknownLoss):
     """Windows over images of one or two axes."""
 
     name: str = "planar"

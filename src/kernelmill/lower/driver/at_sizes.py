@@ -1,0 +1,98 @@
+"""A lowered program for one set of sizes: numbers in place of symbols in its plan.
+
+Its kernels stay those of all sizes, and get the numbers at their launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from kernelmill.core.dim import Dim, evaluate, of_atom, parse
+from kernelmill.lower.driver.finish import in_arena
+from kernelmill.lower.driver.lowered import Lowered
+from kernelmill.plan.ir import (
+    AtenCall,
+    BufferSpec,
+    DimResult,
+    Launch,
+    Plan,
+    Result,
+    Step,
+    SymbolInput,
+    TensorInput,
+)
+
+
+def lowered_at_sizes(lowered: Lowered, sizes: Mapping[str, int], name: str) -> Lowered:
+    """The program under this name for these values of all of its symbols. Integer arguments that
+    bind these are dropped; the other arguments keep their order."""
+    plan = _Sizes(lowered.plan, sizes).plan(name)
+    buffers, arena_bytes = in_arena(plan.buffers, plan.steps, lowered.kernels)
+    return replace(lowered, plan=replace(plan, buffers=buffers, arena_bytes=arena_bytes))
+
+
+class _Sizes:
+    def __init__(self, plan: Plan, sizes: Mapping[str, int]) -> None:
+        assert all(symbol.name in sizes for symbol in plan.symbols)
+        self.old = plan
+        self.sizes = sizes
+        self.scope = {symbol.name: of_atom(symbol) for symbol in plan.symbols}
+        kept = [n for n, one in enumerate(plan.inputs) if isinstance(one, TensorInput)]
+        self.arguments = {-1: -1, **{old: new for new, old in enumerate(kept)}}
+
+    def plan(self, name: str) -> Plan:
+        old = self.old
+        return replace(
+            old,
+            name=name,
+            symbols=(),
+            inputs=tuple(
+                replace(one, shape=self._all(one.shape), strides=self._all(one.strides))
+                for one in old.inputs
+                if not isinstance(one, SymbolInput)
+            ),
+            buffers=tuple(map(self._buffer, old.buffers)),
+            prepare=tuple(map(self._launch, old.prepare)),
+            steps=tuple(map(self._step, old.steps)),
+            results=tuple(map(self._result, old.results)),
+            equations=(),
+        )
+
+    def _buffer(self, buffer: BufferSpec) -> BufferSpec:
+        return replace(
+            buffer,
+            shape=self._all(buffer.shape),
+            strides=self._all(buffer.strides),
+            source=self.arguments[buffer.source],
+            offset=0,
+        )
+
+    def _step(self, step: Step) -> Step:
+        return self._call(step) if isinstance(step, AtenCall) else self._launch(step)
+
+    def _launch(self, launch: Launch) -> Launch:
+        tasks, scratch, work = self._all((launch.tasks, launch.scratch, launch.work))
+        dims = self._all(launch.dims)
+        return replace(launch, dims=dims, tasks=tasks, scratch=scratch, work=work)
+
+    def _call(self, call: AtenCall) -> AtenCall:
+        kwargs = tuple((name, self._argument(value)) for name, value in call.kwargs)
+        return replace(call, args=tuple(map(self._argument, call.args)), kwargs=kwargs)
+
+    def _argument(self, argument: Any) -> Any:
+        if not isinstance(argument, tuple):
+            return argument
+        if len(argument) == 2 and argument[0] == "dim":
+            return evaluate(parse(argument[1], self.scope), self.sizes)
+        return tuple(map(self._argument, argument))
+
+    def _result(self, result: Result) -> Result:
+        return DimResult(self._dim(result.value)) if isinstance(result, DimResult) else result
+
+    def _all(self, dims: Sequence[Dim]) -> tuple[Dim, ...]:
+        return tuple(map(self._dim, dims))
+
+    def _dim(self, dim: Dim) -> int:
+        return evaluate(dim, self.sizes)

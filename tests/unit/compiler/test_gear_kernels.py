@@ -1,0 +1,97 @@
+"""Which gears share the kernels of the program for all sizes, and what their programs are."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelmill.compiler.gear_kernels import GearSizes, sharing_programs
+from kernelmill.compiler.linking import LoweredProgram
+from kernelmill.compiler.report import CompileReport
+from kernelmill.core.dim import Dim, sym
+from kernelmill.core.dtype import F32
+from kernelmill.core.machine import PROFILES
+from kernelmill.core.roles import InputRole
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Graph
+from kernelmill.lower.driver.lowered import Announce, Lowered
+from kernelmill.lower.driver.program import lower_graph
+from kernelmill.plan.ir import TensorInput
+from kernelmill.plan.verifier import verify_plan
+
+MACHINE = PROFILES["x86-64-v4"]
+S = sym("s")
+
+
+def lower(graph: Graph, announce: Announce | None) -> Lowered:
+    return lower_graph(graph, MACHINE, announce=announce)
+
+
+def programs(graph: Graph, *sizes: int) -> dict[int, LoweredProgram]:
+    gears = [GearSizes(f"g_gear_{size}", {"s": size}) for size in sizes]
+    found = sharing_programs(graph, CompileReport(graph.name), gears, lower)
+    return {int(name.rpartition("_")[2]): program for name, program in found.items()}
+
+
+def layer(rows: Dim, width: int = 768) -> Graph:
+    builder = GraphBuilder("g")
+    builder.dim_input(S)
+    x = builder.input("x", F32, (rows, width))
+    weight = builder.input("w", F32, (width, width), role=InputRole.PARAM)
+    y = builder.emit("tanh", builder.emit("matmul", x, weight))
+    z = builder.emit("matmul", y, weight)
+    builder.graph.results = [z, rows]
+    return builder.graph
+
+
+def test_many_rows_share_kernels_and_few_do_not() -> None:
+    # Panels of three vectors are fetched ahead by three tiles of rows or more.
+    assert list(programs(layer(S * 8), 2, 3, 5, 8, 16, 17, 40)) == [3, 5, 8, 16, 17, 40]
+
+
+def test_programs_have_the_kernels_of_all_sizes_and_plans_of_their_own() -> None:
+    found = programs(layer(S * 8), 4, 8, 16)
+    first, *others = (program.lowered for program in found.values())
+    assert any(kernel.dims for kernel in first.kernels.values())
+    assert all(other.kernels == first.kernels for other in others)
+    for size, program in found.items():
+        plan = program.lowered.plan
+        verify_plan(plan)
+        assert not plan.symbols and not program.graph.symbols
+        (x, _) = plan.inputs
+        assert isinstance(x, TensorInput) and x.shape == (size * 8, 768)
+        assert plan.arena_bytes == size * 8 * 768 * 4
+        assert program.report.name == plan.name == f"g_gear_{size}"
+
+
+def test_small_work_is_not_shared() -> None:
+    # What a loop with an unknown end costs more is much of a product that takes a microsecond.
+    assert not programs(layer(S * 8, width=16), 4, 8, 16)
+
+
+def test_it_takes_three_gears() -> None:
+    assert not programs(layer(S * 8), 8, 16)
+    assert not programs(layer(S * 8), 2, 8, 16)
+
+
+@pytest.mark.parametrize("columns", [S, S * 8])
+def test_what_the_cost_model_cannot_compare_is_not_shared(columns: Dim) -> None:
+    builder = GraphBuilder("g")
+    x = builder.input("x", F32, (512, 512))
+    y = builder.input("y", F32, (512, columns))
+    builder.graph.results = [builder.emit("matmul", x, y)]
+    assert not programs(builder.graph, 64, 128, 256)
+
+
+def test_reductions_over_a_symbolic_size_are_not_shared() -> None:
+    builder = GraphBuilder("g")
+    x = builder.input("x", F32, (4096, S))
+    builder.graph.results = [builder.emit("reduce_sum", x, dims=(1,))]
+    assert not programs(builder.graph, 64, 128, 256)
+
+
+def test_a_symbol_without_a_gear_is_not_shared() -> None:
+    builder = GraphBuilder("g")
+    builder.dim_input(sym("t"))
+    x = builder.input("x", F32, (S * 8, 768, sym("t")))
+    builder.graph.results = [builder.emit("tanh", x)]
+    assert not programs(builder.graph, 64, 128, 256)
