@@ -6,19 +6,22 @@ The model. Each machine needs the same kernels and has some threads, each of whi
 kernel: a read of the store, and on a miss a compile and a write behind it. With a manifest all are
 read in batches first. The store answers one request after the other; an answer takes its share of
 the store's requests a second or of its bytes a second, whichever is longer, and the network's
-latency. A read that takes longer than the client waits (store/remote.py) is given up, and the
-machine leaves the store alone from then on and compiles.
+latency. A read that takes longer than the client waits (store/remote.py) is given up, the kernel is
+compiled, and the machine asks again after a pause (store/backoff.py); meanwhile it compiles and
+writes nothing. What was given up is answered all the same, for nobody.
 """
 
 from __future__ import annotations
 
 import heapq
+import random
 import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kernelmill.store import backends
+from kernelmill.store.backoff import pause
 from kernelmill.store.remote import TIMEOUT_SECONDS
 from tools.bench.fleet import distinct, redis_server
 from tools.bench.tables import duration, table
@@ -116,16 +119,38 @@ def _pulled(store: Store, costs: Costs, sizes: list[int]) -> float:
 
 @dataclass
 class _Machine:
-    """The next kernel, from when on the store is left alone, when the last kernel was there."""
+    """The next kernel, failures in a row, the time of the last and until when the store is left
+    alone, when the last kernel was there."""
 
     next: int = 0
-    alone: float = float("inf")
+    failures: int = 0
+    failed: float = float("-inf")
+    alone: float = float("-inf")
     ready: float = 0.0
+
+    def may_ask(self, now: float) -> bool:
+        """One thread at a time after a failure, and none in a pause; all as long as the first
+        failure is not known yet."""
+        if now < self.failed:
+            return self.failures <= 1
+        if now < self.alone:
+            return False
+        if self.failures:
+            self.alone = now + TIMEOUT_SECONDS
+        return True
+
+    def gave_up(self, asked: float, chance: float) -> None:
+        """What was asked then was not answered in time; threads that asked together fail once."""
+        if asked >= self.failed:
+            self.failures += 1
+            self.failed = asked + TIMEOUT_SECONDS
+            self.alone = self.failed + pause(self.failures, chance)
 
 
 def _one_by_one(store: Store, costs: Costs, machines: int) -> tuple[list[float], int]:
     """(when each machine is ready, kernels compiled)"""
     states = [_Machine() for _ in range(machines)]
+    chances = random.Random(0)
     # (when, machine, the kernel that it has compiled until then, or -1)
     events = [(0.0, machine, -1) for machine in range(machines) for _ in range(costs.threads)]
     heapq.heapify(events)
@@ -135,29 +160,30 @@ def _one_by_one(store: Store, costs: Costs, machines: int) -> tuple[list[float],
         state = states[machine]
         if made >= 0:
             compiled += 1
-            if now < state.alone:
+            if not state.failures:
                 written = store.answer(now, costs.size)
                 store.written[made] = min(store.written.get(made, written), written)
         state.ready = max(state.ready, now)
         if state.next < costs.kernels:
             kernel, state.next = state.next, state.next + 1
-            end, found = _read(store, costs, now, kernel, state)
+            end, found = _read(store, costs, now, kernel, state, chances)
             event = (end, machine, -1) if found else (end + costs.compile, machine, kernel)
             heapq.heappush(events, event)
     return sorted(state.ready for state in states), compiled
 
 
 def _read(
-    store: Store, costs: Costs, now: float, kernel: int, state: _Machine
+    store: Store, costs: Costs, now: float, kernel: int, state: _Machine, chances: random.Random
 ) -> tuple[float, bool]:
     """When a thread that asks for a kernel now knows whether the store has it."""
-    if now >= state.alone:
+    if not state.may_ask(now):
         return now, False
     there = store.written.get(kernel, float("inf")) <= now
     answered = store.answer(now, costs.size if there else 0.0)
     if answered - now > TIMEOUT_SECONDS:
-        state.alone = min(state.alone, now + TIMEOUT_SECONDS)
+        state.gave_up(now, chances.random())
         return now + TIMEOUT_SECONDS, False
+    state.failures, state.alone = 0, float("-inf")
     return (answered + costs.size * costs.check + costs.hit, True) if there else (answered, False)
 
 
@@ -243,8 +269,8 @@ def main() -> None:
         "What follows. An empty store does not help machines that start together: all miss at the "
         "same time and compile everything. A filled one that is asked kernel by kernel is soon "
         "slower than the 200 ms that a client waits; the machines then compile by themselves, as "
-        "they would without it. A pull asks a few times and waits for the answer, so that the "
-        "server's bytes a second are the limit: with "
+        "they would without it, and ask again at growing intervals. A pull asks a few times and "
+        "waits for the answer, so that the server's bytes a second are the limit: with "
         f"{MACHINES[-1]:,} machines on ten servers, or on one with ten readable copies, all are "
         f"ready after {duration(copies.last)}. Where that is too long, put the pack into the "
         "image: then nobody asks.",

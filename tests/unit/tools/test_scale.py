@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from kernelmill.store.remote import TIMEOUT_SECONDS
 from tools.scale import BATCH, Costs, simulate
 
 COSTS = Costs(
@@ -27,9 +28,18 @@ def test_machines_that_start_together_miss_together():
     assert found.compiled == 10 * 300
 
 
-def test_a_machine_that_waits_too_long_leaves_the_store_alone():
+def test_a_machine_that_waits_too_long_compiles_and_asks_less_and_less():
     slow = replace(COSTS, request=0.5)
     found = simulate(slow, 1, filled=True, manifest=False)
     assert found.compiled == 300
-    assert found.requests == COSTS.threads
+    assert COSTS.threads < found.requests < COSTS.threads + 10
     assert simulate(slow, 1, filled=True, manifest=True).compiled == 0
+
+
+def test_a_busy_store_is_asked_again_and_serves_what_it_can():
+    machines = 40
+    busy = replace(COSTS, request=2 * TIMEOUT_SECONDS / (machines * COSTS.threads))
+    found = simulate(busy, machines, filled=True, manifest=False)
+    served = machines * COSTS.kernels - found.compiled
+    assert served > 1000
+    assert found.requests < machines * COSTS.kernels / 2
