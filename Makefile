@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-targets test-without compat check docs bench sweep torture installed clean
+.PHONY: demo test test-targets test-without reach compat check docs bench sweep torture installed clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -28,6 +28,9 @@ test-on-%: .venv/stamp-dev
 test-without: .venv/stamp-dev   ## cached and aot without each private part; SHARE=1/50: so much of it
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --without-internal each --share $(SHARE) \
 		tests/e2e/cached tests/e2e/aot tests/e2e/test_cache_compile.py tests/e2e/test_cached_*.py
+
+reach: .venv/stamp-dev          ## compiled code for AArch64 under an emulator; SHARE=1/10: a tenth
+	$(PY) -m tools.reach --share $(SHARE)
 
 compat: .venv/stamp-dev         ## other Pythons, of PYTHONS or PATH; docs/compatibility.md
 	$(PY) -m tools.compat

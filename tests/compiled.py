@@ -7,8 +7,8 @@ interpreter, which runs eager operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from kernelmill.graph.ir import Graph, Value
 from kernelmill.graph.printer import print_graph
 from kernelmill.graph.verifier import verify_graph
 from kernelmill.kernel.interpreter import run_kernel
+from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.numeric import numpy_dtype
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
@@ -35,11 +36,14 @@ from kernelmill.plan.ir import BufferSpec, DimResult, Launch, SymbolInput, Tenso
 from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
 from kernelmill.plan.verifier import verify_plan
-from kernelmill.runtime.program import Program, load
+from kernelmill.runtime.program import load
+from tests.emulation import emulator
+from tests.machine_code import MachineCode
 from tests.tolerances import mismatch
 
 Argument = Tensor | int
 Output = Tensor | int | None
+Run = Callable[[Kernel, Mapping[str, np.ndarray], Mapping[str, int]], None]
 
 
 # ---- making ---------------------------------------------------------------------------------
@@ -76,9 +80,13 @@ def lowered(graph: Graph, target: Machine | None = None, separate: bool = False)
     return result
 
 
-def program(made: Lowered, target: Machine | None = None) -> Program:
-    """What lowering made as machine code, ready to be called."""
+def program(made: Lowered, target: Machine | None = None) -> Callable[..., Sequence[Output]]:
+    """What lowering made as machine code, ready to be called: a `Program`, or what does the same
+    with the emulator."""
     target = target or host()
+    if emulator() is not None:
+        run = partial(run_emulated, target)
+        return lambda *inputs: executed(made, inputs, run)
     texts = {name: print_kernel(kernel) for name, kernel in made.kernels.items()}
     return load(made.plan, {name: _object(text, target) for name, text in texts.items()})
 
@@ -159,6 +167,21 @@ def _strides(actual: Tensor, expected: Tensor) -> str | None:
 
 def interpreted(made: Lowered, inputs: Sequence[Argument]) -> list[Output]:
     """The plan's results, its launches run by the kernel interpreter (no ATen calls)."""
+    return executed(made, inputs, run_kernel)
+
+
+def run_emulated(
+    target: Machine, kernel: Kernel, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]
+) -> None:
+    """Compile a kernel for an emulated processor, and run all its tasks there."""
+    code = MachineCode(_object(print_kernel(kernel), target), kernel.name)
+    memory = [arrays[buffer.name] for buffer in kernel.buffers]
+    tasks, scratch = evaluate(kernel.tasks, dims), evaluate(kernel.scratch, dims)
+    code(memory, [dims[symbol.name] for symbol in kernel.dims], [(0, tasks)], scratch)
+
+
+def executed(made: Lowered, inputs: Sequence[Argument], run: Run) -> list[Output]:
+    """The plan's results, its launches run by `run`."""
     plan = made.plan
     sizes: dict[str, int] = {}
     for entry, argument in zip(plan.inputs, inputs, strict=True):
@@ -181,7 +204,7 @@ def interpreted(made: Lowered, inputs: Sequence[Argument]) -> list[Output]:
         names = (buffer.name for buffer in kernel.buffers)
         values = (evaluate(dim, sizes) for dim in step.dims)
         dims = dict(zip((symbol.name for symbol in kernel.dims), values, strict=True))
-        run_kernel(kernel, dict(zip(names, arrays, strict=True)), dims)
+        run(kernel, dict(zip(names, arrays, strict=True)), dims)
     if status[0]:
         raise IndexError(plan.checks[int(status[0]) - 1])
     return [_output(made, result, memory, inputs, sizes) for result in plan.results]

@@ -42,6 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "needs_internal(*names): asserts what is so only with these private parts"
     )
     _leave_out(config.getoption("--without-internal"))
+    _emulate(config.getoption("--emulate"))
     if config.getoption("--hypothesis-profile") == "long":
         # Torch's test modules load profiles of their own, so the current one says nothing.
         hypothesis.settings.register_profile("graphs", hypothesis.settings.get_profile("long"))
@@ -110,6 +111,19 @@ def _skip_what_needs_it(config: pytest.Config, item: pytest.Item) -> None:
         item.add_marker(pytest.mark.skip(reason=f"what it asserts needs {', '.join(missing)}"))
 
 
+def _emulate(name: str) -> None:
+    """Compile for another processor, and run kernels under its emulator."""
+    if not name:
+        return
+    from tests import emulation
+    from tools.reach.environment import Unavailable
+
+    try:
+        emulation.begin(name)
+    except (Unavailable, ValueError) as error:
+        raise pytest.UsageError(f"--emulate {name}: {error}") from None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the texts of tests/golden anew"
@@ -117,6 +131,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--share", default="1/1", metavar="K/N", help="run the K-th of N parts, chosen by name"
     )
+    parser.addoption(
+        "--emulate", default="", metavar="ISA",
+        help="run compiled kernels under an emulator of this instruction set; see tools/reach",
+    )  # fmt: skip
     parser.addoption(
         "--without-internal", action="append", default=[], metavar="NAME",
         help="run as if the probe of this private part failed, or each test once for each of them "
@@ -158,6 +176,19 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     return compare
 
 
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    if config.getoption("--emulate"):
+        from tests import emulation
+
+        terminalreporter.write_line(emulation.summary())
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
+    if config.getoption("--emulate"):
+        from tests import emulation
+
+        emulation.end()
     if not _is_worker(config):
         shutil.rmtree(os.environ.pop(_FOLDER), ignore_errors=True)

@@ -1,12 +1,11 @@
-"""Places x86-64 objects in memory: what the linker does for nearly all of them, without LLVM.
+"""Places objects in memory: what the linker does for nearly all of them, without LLVM.
 
 LLVM's libraries take tens of milliseconds to load, and a kernel's object has little to link: code,
 constants, distances between the two, calls of functions elsewhere and addresses of data there. For
 each there is a slot with the address behind the sections, and a stub that jumps there. Objects that
-ask for more are left to LLVM.
+ask for more are left to LLVM, and so are those for processors that relocations.py does not know.
 
-Format: ELF-64, little endian (System V ABI, "Object Files"; the relocations are those of its
-supplement for x86-64, section 4.4).
+Format: ELF-64, little endian (System V ABI, "Object Files").
 """
 
 from __future__ import annotations
@@ -16,26 +15,20 @@ import mmap
 import os
 import platform
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+
+from kernelmill.runtime.relocations import (
+    PROCESSORS,
+    SLOT_AT,
+    STUB_BYTES,
+    Processor,
+    UnsupportedRelocation,
+)
 
 _PROGBITS, _SYMTAB, _RELA, _NOBITS = 1, 2, 4, 8
 _WRITE, _ALLOC, _THREAD_LOCAL = 0x1, 0x2, 0x400
-_X86_64 = 62
 _SECTION, _SYMBOL, _RELOCATION = "<IIQQQQIIQQ", "<IBBHQQ", "<QQq"
-_PC32, _PLT32 = 2, 4
-_GOT = (9, 41, 42)
-"""The distance to a word with an address: R_X86_64_GOTPCREL, GOTPCRELX and REX_GOTPCRELX."""
-_JUMP = b"\xff\x25"
-"""jmp *(rip + the four bytes that follow)."""
-
-_STUB_BYTES = 16
-_ADDRESS_AT = 8
-"""Where in a stub its slot is."""
-
-
-class _UnsupportedRelocation(Exception):
-    """The object asks for what is not done here."""
 
 
 class Placed:
@@ -50,6 +43,9 @@ class Placed:
         if protect(start, len(contents), mmap.PROT_READ | mmap.PROT_EXEC):
             code = ctypes.get_errno()
             raise OSError(code, os.strerror(code))
+        flush = _cache_flush()
+        if flush is not None:
+            flush(start, start + len(contents))
         self.addresses = {name: start + offset for name, offset in offsets.items()}
 
 
@@ -59,25 +55,59 @@ def place(image: bytes, symbols: Sequence[str], imports: Mapping[str, int]) -> P
     None when it has to be linked by LLVM. ValueError says what is wrong with an object: it is
     damaged, or lacks a symbol. OSError when there is no memory for code.
     """
-    if not _suits() or struct.unpack_from("<H", image, 0x12) != (_X86_64,):
+    processor = _processor()
+    if processor is None or struct.unpack_from("<H", image, 0x12) != (processor.machine,):
         return None
     try:
-        contents, offsets = _Object(image, imports).laid_out(symbols)
-    except _UnsupportedRelocation:
+        contents, offsets = laid_out(image, symbols, imports, processor)
+    except UnsupportedRelocation:
         return None
-    except (struct.error, IndexError) as error:
-        raise ValueError(f"is damaged: {error}") from error
     return Placed(contents, offsets)
 
 
+def laid_out(
+    image: bytes, symbols: Sequence[str], imports: Mapping[str, int], processor: Processor
+) -> tuple[bytearray, dict[str, int]]:
+    """What goes to the beginning of a page, and where in it these symbols are. ValueError as
+    `place`; UnsupportedRelocation when the object has to be linked by LLVM."""
+    try:
+        return _Object(image, imports, processor).laid_out(symbols)
+    except (struct.error, IndexError) as error:
+        raise ValueError(f"is damaged: {error}") from error
+
+
 @cache
-def _suits() -> bool:
-    return platform.machine() == "x86_64" and os.name == "posix"
+def _processor() -> Processor | None:
+    """This machine's; None where objects are LLVM's."""
+    if os.name != "posix" or (_needs_flush() and _cache_flush() is None):
+        return None
+    return PROCESSORS.get(platform.machine())
+
+
+def _needs_flush() -> bool:
+    """Whether what was written is not what runs until the caches are told: Arm Architecture
+    Reference Manual for A-profile, section B2.7.4."""
+    return platform.machine() == "aarch64"
+
+
+@cache
+def _cache_flush() -> Callable[[int, int], None] | None:
+    """Makes code that was written between two addresses what runs there: `__clear_cache` of GCC's
+    library, which every C++ program has loaded. None where it is not needed or not there."""
+    if not _needs_flush():
+        return None
+    try:
+        flush = ctypes.CDLL("libgcc_s.so.1")["__clear_cache"]
+    except (OSError, AttributeError):
+        return None
+    flush.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+    flush.restype = None
+    return flush
 
 
 class _Object:
-    def __init__(self, image: bytes, imports: Mapping[str, int]) -> None:
-        self._image, self._imports = image, imports
+    def __init__(self, image: bytes, imports: Mapping[str, int], processor: Processor) -> None:
+        self._image, self._imports, self._processor = image, imports, processor
         (headers,) = struct.unpack_from("<Q", image, 0x28)
         entry_bytes, count = struct.unpack_from("<HH", image, 0x3A)
         self._sections = [
@@ -109,7 +139,7 @@ class _Object:
     def _lay(self, number: int, section: tuple[int, ...]) -> None:
         _, kind, flags, _, offset, size, _, _, alignment, _ = section
         if flags & (_WRITE | _THREAD_LOCAL) or alignment > mmap.PAGESIZE:
-            raise _UnsupportedRelocation
+            raise UnsupportedRelocation
         self._contents += bytes(-len(self._contents) % max(alignment, 1))
         self._bases[number] = len(self._contents)
         data = bytes(size) if kind == _NOBITS else self._image[offset : offset + size]
@@ -126,11 +156,10 @@ class _Object:
             self._symbols.append((text, place, value))
 
     def _add_slots(self) -> None:
-        self._contents += bytes(-len(self._contents) % _STUB_BYTES)
+        self._contents += bytes(-len(self._contents) % STUB_BYTES)
         for name, address in self._imports.items():
             self._slots[name] = len(self._contents)
-            # The slot comes two bytes behind the six of the jump.
-            self._contents += _JUMP + struct.pack("<iHQ", 2, 0, address)
+            self._contents += self._processor.stub(address)
 
     def _at(self, section: int, value: int) -> int:
         base = self._bases.get(section)
@@ -141,13 +170,11 @@ class _Object:
         for at in range(section[4], section[4] + section[5], struct.calcsize(_RELOCATION)):
             offset, info, addend = struct.unpack_from(_RELOCATION, self._image, at)
             kind, (name, place, value) = info & 0xFFFFFFFF, self._symbols[info >> 32]
-            if kind not in (_PC32, _PLT32, *_GOT) or (place and kind in _GOT):
-                raise _UnsupportedRelocation
             target = self._at(place, value)
-            if not place and kind == _PLT32:
+            if kind in self._processor.slots:
+                target = -1 if place else self._slots[name] + SLOT_AT
+            elif not place and kind in self._processor.calls:
                 target = self._slots[name]
-            elif kind in _GOT:
-                target = self._slots[name] + _ADDRESS_AT
             if target < 0:
-                raise _UnsupportedRelocation
-            struct.pack_into("<i", self._contents, base + offset, target + addend - base - offset)
+                raise UnsupportedRelocation
+            self._processor.fill(self._contents, base + offset, kind, target + addend)

@@ -1,27 +1,21 @@
-"""Links an object in memory and calls its kernel on numpy arrays.
+"""Compiles a kernel and calls it on numpy arrays.
 
 bf16 has no numpy type: its arrays hold the bits as uint16.
 """
 
 from __future__ import annotations
 
-import ctypes
-import itertools
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
 
-import llvmlite.binding as llvm
 import numpy as np
-import torch
 
 from kernelmill import codegen
 from kernelmill.core.dtype import DType
 from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Kernel, Value
+from tests.machine_code import MachineCode
 
-_names = itertools.count()
 NUMPY: dict[str, type[np.generic]] = {
     "f64": np.float64, "f32": np.float32, "f16": np.float16, "bf16": np.uint16,
     "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8,
@@ -30,41 +24,9 @@ NUMPY: dict[str, type[np.generic]] = {
 TARGETS = {
     level: NAMED[f"x86-64-v{level}"]
     for level in (2, 3, 4)
-    if host_isa().has_nontemporal
-    and host_isa().vector_bits >= NAMED[f"x86-64-v{level}"].vector_bits
+    if host_isa().runs(NAMED[f"x86-64-v{level}"])
 } or {0: host_isa()}
 """Every target that this machine can run, by psABI level."""
-
-
-@cache
-def _jit() -> llvm.LLJIT:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    return llvm.create_lljit_compiler()
-
-
-@cache
-def _libraries() -> tuple[ctypes.CDLL, ...]:
-    folder = Path(torch.__file__).parent / "lib"
-    return ctypes.CDLL(str(folder / "libtorch_cpu.so")), ctypes.CDLL("libm.so.6")
-
-
-def _address(name: str) -> int:
-    for library in _libraries():
-        if hasattr(library, name):
-            found = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-            assert found is not None
-            return found
-    raise LookupError(name)
-
-
-def link(image: bytes, name: str) -> tuple[llvm.ResourceTracker, int]:
-    """Keep the tracker as long as the address of `name` is used."""
-    builder = llvm.JITLibraryBuilder().add_object_img(image).export_symbol(name)
-    for symbol in codegen.external_symbols(image):
-        builder.import_symbol(symbol, _address(symbol))
-    tracker = builder.link(_jit(), f"library{next(_names)}")
-    return tracker, tracker[name]
 
 
 class Native:
@@ -73,10 +35,7 @@ class Native:
     def __init__(self, kernel: Kernel, target: Isa | None = None) -> None:
         self.kernel = kernel
         image = codegen.compile_kernel(kernel, target or host_isa())
-        self._tracker, address = link(image, kernel.name)
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        prototype = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)
-        self.function = prototype(address)
+        self._code = MachineCode(image, kernel.name)
 
     def __call__(
         self,
@@ -86,11 +45,7 @@ class Native:
         scratch: int = 0,
     ) -> None:
         buffers = [arrays[buffer.name] for buffer in self.kernel.buffers]
-        pointers = (ctypes.c_void_p * len(buffers))(*(array.ctypes.data for array in buffers))
-        numbers = (ctypes.c_int64 * len(dims))(*dims)
-        room = np.zeros(scratch + 64, np.uint8)
-        aligned = (room.ctypes.data + 63) // 64 * 64
-        self.function(pointers, numbers, *tasks, aligned)
+        self._code(buffers, dims, [tasks], scratch)
 
 
 def map_kernel(

@@ -26,7 +26,8 @@ from kernelmill.core.isa import host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
-from tests.unit.codegen.native import Native, link
+from tests.machine_code import link
+from tests.unit.codegen.native import Native
 
 SYMBOLS = (Sym("a", 1, 50), Sym("b", -20, 20), Sym("c", 0, None))
 

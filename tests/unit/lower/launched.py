@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -18,7 +17,7 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
-from tests.unit.codegen.native import link
+from tests.machine_code import MachineCode
 
 MARGIN = 64
 """Elements around each tensor that no kernel may change, filled with NaN or the largest number."""
@@ -58,20 +57,15 @@ class Launched:
         text = print_kernel(kernel)
         assert print_kernel(parse_kernel(text)) == text
         image = codegen.compile_kernel(kernel, (target or host()).isa)
-        self._tracker, address = link(image, kernel.name)
-        pointer, number = ctypes.c_void_p, ctypes.c_int64
-        self._function = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)(address)
+        self._code = MachineCode(image, kernel.name)
 
     def __call__(self, tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> None:
-        used = [tensors[buffer.name].data_ptr() for buffer in self.kernel.buffers]
-        pointers = (ctypes.c_void_p * len(used))(*used)
+        used = [tensors[buffer.name] for buffer in self.kernel.buffers]
         values = [sizes[symbol.name] for symbol in self.kernel.dims]
-        numbers = (ctypes.c_int64 * len(values))(*values)
-        scratch = torch.full((evaluate(self.kernel.scratch, sizes) // 4 + 16,), float("nan"))
-        aligned = (scratch.data_ptr() + 63) // 64 * 64
         # One task at a time and from the last: tasks are independent, in any order.
-        for task in reversed(range(evaluate(self.kernel.tasks, sizes))):
-            self._function(pointers, numbers, task, task + 1, aligned)
+        tasks = reversed(range(evaluate(self.kernel.tasks, sizes)))
+        ranges = [(task, task + 1) for task in tasks]
+        self._code(used, values, ranges, evaluate(self.kernel.scratch, sizes))
 
 
 def interpret(kernel: Kernel, tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> None:

@@ -2,12 +2,17 @@
 
 import ctypes
 import math
+import struct
+from itertools import pairwise
 
 import pytest
 
+from kernelmill import codegen
 from kernelmill.core.errors import CodegenError
+from kernelmill.core.isa import Isa
 from kernelmill.runtime import linker
-from kernelmill.runtime.elf_loader import place
+from kernelmill.runtime.elf_loader import laid_out, place
+from kernelmill.runtime.relocations import PROCESSORS, UnsupportedRelocation
 from kernelmill.torch_internals.libraries import address_of
 from tests.unit.runtime.kernels import compile_text
 
@@ -93,3 +98,36 @@ def test_a_missing_symbol_and_damage_are_named() -> None:
     broken[headers + 64 * 2 + 0x20 : headers + 64 * 2 + 0x28] = (1 << 40).to_bytes(8, "little")
     with pytest.raises(CodegenError, match="object of first"):
         linker.link(["first"], bytes(broken))
+
+
+# ---- objects for AArch64, looked at where they cannot run -----------------------------------
+
+
+def test_code_for_aarch64_points_at_its_constants_and_stubs() -> None:
+    processor = PROCESSORS["aarch64"]
+    image = codegen.emit(CALLS, Isa("aarch64-unknown-linux-gnu", "generic"))
+    contents, places = laid_out(image, ["first"], {"cos": 0x1122334455667788}, processor)
+    stub = contents.index(processor.stub(0x1122334455667788))
+    constants = contents.index(struct.pack("<4d", 1.5, 2.5, 3.5, 4.5))
+    words = struct.unpack_from(f"<{stub // 4}I", contents)
+    # b and bl; adrp and the add of the same register behind it.
+    calls = {4 * n + 4 * _signed(word, 26) for n, word in enumerate(words) if word >> 26 & 31 == 5}
+    pages = {
+        ((4 * n >> 12) + _signed(word >> 5 << 2 | word >> 29 & 3, 21) << 12) + (low >> 10 & 0xFFF)
+        for n, (word, low) in enumerate(pairwise(words))
+        if word & 0x9F000000 == 0x90000000 and low & 0xFFC00000 == 0x91000000
+    }
+    assert stub in calls and places["first"] in calls
+    assert pages == {constants}
+
+
+def _signed(word: int, bits: int) -> int:
+    number = word & (1 << bits) - 1
+    return number - (number >> (bits - 1) << bits)
+
+
+@pytest.mark.parametrize(("kind", "target"), [(283, 1 << 28), (283, 6), (286, 12), (1, 0)])
+def test_what_does_not_fit_an_instruction_is_left_to_llvm(kind: int, target: int) -> None:
+    # A call too far, a call between two instructions, a word that lies askew, an unknown kind.
+    with pytest.raises(UnsupportedRelocation):
+        PROCESSORS["aarch64"].fill(bytearray(4), 0, kind, target)

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import BF16, F32, I8, U8, DType, to_torch
-from kernelmill.core.machine import host, profile
+from kernelmill.core.machine import committed
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.lowered import Lowered
 from tests.compiled import check, lowered, run_compiled, whole
+from tests.unit.codegen.native import TARGETS as LEVELS
 
-TARGETS = (profile("x86-64-v2"), profile("x86-64-v3"), profile(host().isa.cpu))
+TARGETS = [committed(isa) for isa in LEVELS.values()]
 GROUP = 16
 
 

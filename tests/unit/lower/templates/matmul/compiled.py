@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -35,7 +34,7 @@ from kernelmill.lower.templates.matmul import (
     plan_contraction,
 )
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB, Sums
-from tests.unit.codegen.native import link
+from tests.machine_code import MachineCode
 
 FLAVOURS = ("k", "outer", "strided", "packed", "computed k", "computed outer")
 """How an operand may lie: what is contiguous, in panels, or computed from what lies so."""
@@ -231,18 +230,10 @@ class Case:
         """The result by machine code; scratch is full of NaN before."""
         memory, kernel = self._memory(), self.kernel
         image = codegen.compile_kernel(kernel, (self.target or host()).isa)
-        tracker, address = link(image, kernel.name)
         buffers = [memory[buffer.name] for buffer in kernel.buffers]
-        pointers = (ctypes.c_void_p * len(buffers))(*(t.data_ptr() for t in buffers))
-        numbers = (ctypes.c_int64 * len(kernel.dims))(*self.values.values())
-        scratch = torch.full((evaluate(kernel.scratch, self.values) + 64,), 255, dtype=torch.uint8)
-        aligned = (scratch.data_ptr() + 63) // 64 * 64
-        number = ctypes.c_int64
-        kind = ctypes.CFUNCTYPE(
-            None, ctypes.c_void_p, ctypes.c_void_p, number, number, ctypes.c_void_p
-        )
-        kind(address)(pointers, numbers, 0, evaluate(kernel.tasks, self.values), aligned)
-        del tracker
+        dims = [*self.values.values()][: len(kernel.dims)]
+        tasks, scratch = (evaluate(size, self.values) for size in (kernel.tasks, kernel.scratch))
+        MachineCode(image, kernel.name)(buffers, dims, [(0, tasks)], scratch)
         return self._result(memory["c"])
 
     def _result(self, flat: Tensor) -> Tensor:

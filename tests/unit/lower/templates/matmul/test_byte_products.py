@@ -7,14 +7,15 @@ import torch
 
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import F32, I8, I32, DType
-from kernelmill.core.machine import host, profile
+from kernelmill.core.machine import committed, profile
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from tests.compiled import check, graph, interpreted, lowered, program, whole
+from tests.unit.codegen.native import TARGETS as LEVELS
 
-TARGETS = (profile("x86-64-v2"), profile("x86-64-v3"), profile(host().isa.cpu))
+TARGETS = [committed(isa) for isa in LEVELS.values()]
 
 
 def matmul(b: GraphBuilder, x: Value, y: Value) -> Value:

@@ -9,7 +9,7 @@ from torch import Tensor
 from kernelmill.core.dim import sym
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.core.isa import Isa
-from kernelmill.core.machine import Machine, host, profile
+from kernelmill.core.machine import Machine, committed
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
@@ -17,8 +17,9 @@ from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from tests.compiled import check, graph, interpreted, lowered, run_compiled, whole
 from tests.tolerances import mismatch
+from tests.unit.codegen.native import TARGETS as LEVELS
 
-TARGETS = (profile("x86-64-v3"), profile(host().isa.cpu))
+TARGETS = [committed(isa) for isa in LEVELS.values()]
 PAIRED = Machine(Isa("x86_64-unknown-linux-gnu", "x86-64-v4", ("avx512bf16",)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,7 +25,7 @@ from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.matmul import Contraction, Operand
-from tests.unit.codegen.native import link
+from tests.machine_code import MachineCode
 
 
 @dataclass
@@ -160,15 +159,9 @@ class Convolution:
         """The result by machine code; scratch is full of NaN before."""
         memory, kernel = self.memory(), self.kernel_ir
         image = codegen.compile_kernel(kernel, (self.target or host()).isa)
-        tracker, address = link(image, kernel.name)
-        pointers = (ctypes.c_void_p * 3)(*(memory[name].data_ptr() for name in "abc"))
-        assert isinstance(kernel.scratch, int)
-        scratch = torch.full((kernel.scratch + 64,), 255, dtype=torch.uint8)
-        aligned = (scratch.data_ptr() + 63) // 64 * 64
-        number, pointer = ctypes.c_int64, ctypes.c_void_p
-        kind = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)
-        kind(address)(pointers, None, 0, kernel.tasks, aligned)
-        del tracker
+        assert isinstance(kernel.tasks, int) and isinstance(kernel.scratch, int)
+        buffers = [memory[name] for name in "abc"]
+        MachineCode(image, kernel.name)(buffers, (), [(0, kernel.tasks)], kernel.scratch)
         return memory["c"].reshape(self.expected().shape)
 
     def check(self) -> None:

@@ -1,0 +1,23 @@
+"""The native entry, whose text is the same for all processors, on the emulated one."""
+
+from __future__ import annotations
+
+import llvmlite.binding as llvm
+
+from kernelmill.core.machine import host
+from kernelmill.runtime import executor
+from tests.emulation import Emulator
+
+
+def test_the_entry_is_placed_and_notes_changes(emulated: Emulator) -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    machine = llvm.Target.from_triple(host().isa.triple).create_target_machine(
+        opt=0, reloc="pic", codemodel="small"
+    )
+    image = machine.emit_object(llvm.parse_assembly(executor._source().decode()))
+    symbols = [*executor._ENTRIES, *executor._WATCHERS]
+    # A dict at 4096 and a class at 8192 have changed; each is told so that it is watched no more.
+    assert emulated.changes(image, symbols, 4096, 8192) == {
+        "count": 2, "noted": [4096, 8192], "unwatched": [[1, 4096], [2, 8192]],
+    }  # fmt: skip

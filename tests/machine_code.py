@@ -1,0 +1,82 @@
+"""Compiled kernels, called on memory: by this processor, or by the emulator of another."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+import llvmlite.binding as llvm
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernelmill import codegen
+from tests.emulation import Memory, emulator
+
+_names = itertools.count()
+
+
+@cache
+def _jit() -> llvm.LLJIT:
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.create_lljit_compiler()
+
+
+@cache
+def _libraries() -> tuple[ctypes.CDLL, ...]:
+    folder = Path(torch.__file__).parent / "lib"
+    return ctypes.CDLL(str(folder / "libtorch_cpu.so")), ctypes.CDLL("libm.so.6")
+
+
+def _address(name: str) -> int:
+    for library in _libraries():
+        if hasattr(library, name):
+            found = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+            assert found is not None
+            return found
+    raise LookupError(name)
+
+
+def link(image: bytes, name: str) -> tuple[llvm.ResourceTracker, int]:
+    """Keep the tracker as long as the address of `name` is used."""
+    builder = llvm.JITLibraryBuilder().add_object_img(image).export_symbol(name)
+    for symbol in codegen.external_symbols(image):
+        builder.import_symbol(symbol, _address(symbol))
+    tracker = builder.link(_jit(), f"library{next(_names)}")
+    return tracker, tracker[name]
+
+
+class MachineCode:
+    """A kernel's object that can be called. Scratch memory is full of NaN before each call."""
+
+    def __init__(self, image: bytes, name: str) -> None:
+        self._image, self._name = image, name
+        if emulator() is None:
+            self._tracker, address = link(image, name)
+            pointer, number = ctypes.c_void_p, ctypes.c_int64
+            kind = ctypes.CFUNCTYPE(None, pointer, pointer, number, number, pointer)
+            self.function = kind(address)
+
+    def __call__(
+        self,
+        memory: Sequence[Memory],
+        dims: Sequence[int],
+        ranges: Sequence[tuple[int, int]],
+        scratch: int = 0,
+    ) -> None:
+        """Run these ranges of tasks, one after the other."""
+        emulated = emulator()
+        if emulated is not None:
+            emulated.run(self._image, self._name, memory, dims, ranges, scratch)
+            return
+        addresses = (x.data_ptr() if isinstance(x, Tensor) else x.ctypes.data for x in memory)
+        pointers = (ctypes.c_void_p * len(memory))(*addresses)
+        numbers = (ctypes.c_int64 * len(dims))(*dims)
+        room = np.full(scratch + 64, 0xFF, np.uint8)
+        aligned = (room.ctypes.data + 63) // 64 * 64
+        for begin, end in ranges:
+            self.function(pointers, numbers, begin, end, aligned)

@@ -1,0 +1,1 @@
+"""Kernels for processors that this machine does not have: `python -m tools.reach`."""
