@@ -113,9 +113,9 @@ class Emulator:
                    "kernels": digests, "threads": threads, "scratch": scratch}  # fmt: skip
         self._on(memory, request)
 
-    def changes(self, image: bytes, symbols: Sequence[str], *objects: int) -> dict[str, Any]:
+    def entry(self, image: bytes, symbols: Sequence[str], *objects: int) -> dict[str, Any]:
         """Load the native entry, tell it that a dict and a class have changed, and give what it
-        noted and whom it asked not to watch them."""
+        noted, whom it asked not to watch them, and its settings with two ways of rounding."""
         request = {"action": "entry", "digest": self._send(image), "symbols": list(symbols),
                    "objects": objects}  # fmt: skip
         return self._ask(request, b"")[0]

@@ -27,6 +27,9 @@ _EDGE = 64
 _FILL = 0xFF
 """What those are filled with, and scratch memory: NaN as a number."""
 
+_TO_ZERO = 0xC00000
+"""FE_TOWARDZERO of fenv.h, for AArch64."""
+
 _pointer, _number = ctypes.c_void_p, ctypes.c_int64
 _Kernel = ctypes.CFUNCTYPE(None, _pointer, _pointer, _number, _number, _pointer)
 
@@ -132,8 +135,9 @@ class Guest:
         return {}, b"".join(piece.contents() for piece in memory)
 
     def entry(self, request: Mapping[str, Any], payload: bytes) -> tuple[object, bytes]:
-        """Loads the native entry without LLVM, and tells it of a dict and a class that changed.
-        The functions of torch that it names are not there: nothing here calls them."""
+        """Loads the native entry without LLVM, tells it of a dict and a class that changed, and
+        asks it for the settings while floats are rounded as usual and towards zero. For all of
+        torch's functions there is one that gives 0."""
         self.counts["calls"] += 1
         unwatched: list[tuple[int, int]] = []
         note = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, _pointer)(
@@ -142,7 +146,9 @@ class Guest:
         noted = (_number * 4)()
         changes = Changes(0, 1, 2, len(noted), ctypes.addressof(noted))
         image, symbols = self._images[request["digest"]], request["symbols"]
-        imports = dict.fromkeys(undefined_symbols(image), 0)
+        nothing = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 0)
+        imports = dict.fromkeys(undefined_symbols(image), ctypes.cast(nothing, _pointer).value or 0)
+        imports |= {name: _address(name) for name in ("fegetmode", "memset", "memcpy")}
         imports["km_changes"] = ctypes.addressof(changes)
         address = ctypes.cast(note, _pointer).value or 0
         imports |= {"PyDict_Unwatch": address, "PyType_Unwatch": address}
@@ -154,7 +160,9 @@ class Guest:
         of_dict(placed.addresses["km_dict_changed"])(0, request["objects"][0], None, None)
         of_type(placed.addresses["km_type_changed"])(request["objects"][1])
         count = changes.count
-        return {"count": count, "noted": noted[:count], "unwatched": unwatched}, b""
+        settings = [_settings(placed.addresses["km_settings"], mode) for mode in (0, _TO_ZERO)]
+        return {"count": count, "noted": noted[:count], "unwatched": unwatched,
+                "settings": settings}, b""  # fmt: skip
 
 
 def _memory(request: Mapping[str, Any], payload: bytes) -> tuple[list[Memory], list[int]]:
@@ -165,6 +173,19 @@ def _memory(request: Mapping[str, Any], payload: bytes) -> tuple[list[Memory], l
         pieces.append(Memory(payload[at : at + size], misalignment))
         at += size
     return pieces, [pieces[piece].address + offset for piece, offset in request["buffers"]]
+
+
+def _settings(address: int, rounding: int) -> int:
+    """What `km_settings` gives while floats are rounded so."""
+    function = ctypes.CFUNCTYPE(ctypes.c_int, _pointer, _pointer, ctypes.c_int32, _pointer)(address)
+    result = (_number * 2)()  # TVMFFIAny: its type, its value
+    set_rounding = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int)(_address("fesetround"))
+    set_rounding(rounding)
+    try:
+        function(None, None, 0, result)
+    finally:
+        set_rounding(0)
+    return result[1]
 
 
 @cache

@@ -856,15 +856,18 @@ define internal fastcc range(i64 0, 281474976710656) i64 @settings() unnamed_add
   store i64 0, ptr %1, align 8
   %46 = call i32 @fegetmode(ptr noundef nonnull %1) #11
   %47 = load i64, ptr %1, align 8
-  %48 = and i64 %47, 246565482528768
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #11
-  %49 = or disjoint i64 %32, %45
-  %50 = or disjoint i64 %49, %29
-  %51 = or disjoint i64 %50, %35
-  %52 = or i64 %51, %39
-  %53 = or i64 %52, %43
-  %54 = or i64 %53, %48
-  ret i64 %54
+  %48 = shl i64 %47, 10
+  %49 = and i64 %48, 30064771072
+  %50 = and i64 %47, 246565482528768
+  %51 = or disjoint i64 %32, %45
+  %52 = or disjoint i64 %51, %29
+  %53 = or disjoint i64 %52, %35
+  %54 = or i64 %53, %39
+  %55 = or i64 %54, %43
+  %56 = or i64 %55, %50
+  %57 = or i64 %56, %49
+  ret i64 %57
 }
 
 ; Function Attrs: nounwind uwtable(sync)

@@ -12,12 +12,13 @@ static uint64_t precision(const void *context, int operators) {
   return found > 1 ? found & 3 : 0;
 }
 
-/* The bits of MXCSR that change results: flush to zero, rounding, denormals are zeros. It is the
-   upper half of what fegetmode writes on x86-64. */
+/* How this thread's floats are computed: flushing to zero, rounding, denormals that are zeros. On
+   x86-64 fegetmode writes MXCSR into the upper half, and into the lower one a word of x87 of 16
+   bits; on AArch64 it writes FPCR into the lower half, and leaves the upper one. */
 static uint64_t float_mode(void) {
   uint64_t mode = 0;
   fegetmode(&mode);
-  return mode >> 32 & 0xE040;
+  return (mode >> 32 & 0xE040) | (mode >> 22 & 7);
 }
 
 /* Puts a number where the bits of `mask` are. */
