@@ -21,9 +21,9 @@ from tools.machine import description
 RESULT = Path("docs/performance-gears.md")
 BATCHES = tuple(range(2, 18))
 LENGTH = 8
-"""Tokens a row: the measure is of compiling and choosing, and 10,000 calls have to end."""
+"""Tokens a row: the measure is of compiling and choosing, and thousands of calls have to end."""
 
-MIXED_CALLS = 10_000
+MIXED_CALLS = 2_000
 PADDED_LENGTHS = (16, 32, 48, 64, 96, 128)
 ROWS, BATCHES_OF_TEXT = 4, 24
 

@@ -78,9 +78,8 @@ def compile_at_sizes(
 ) -> Sequence[Program | CapturedProgram | CollectedProgram]:
     """A program for each gear of a graph over symbols, as `compile_graphs` makes them. Gears share
     the kernels of the program for all sizes where that loses little (gear_kernels.py)."""
-    graphs = (at_sizes(graph, gear.values, gear.name) for gear in gears)
     if config.mode == REDUCE_OVERHEAD or config.aoe_config.aoe_mode is not None:
-        return compile_graphs(list(graphs), config)
+        return compile_graphs([at_sizes(graph, one.values, one.name) for one in gears], config)
     store, machine = _surroundings(config, to_run=True)
     separate = not config.experimental_config.pattern_fusion_pass
     ranges = _automatic_ranges(config)
@@ -92,8 +91,8 @@ def compile_at_sizes(
     programs = (
         replace(sharing[gear.name], automatic_ranges=ranges)
         if gear.name in sharing
-        else optimise(static, config)
-        for gear, static in zip(gears, graphs, strict=True)
+        else optimise(at_sizes(graph, gear.values, gear.name), config)
+        for gear in gears
     )
     return _compiled(programs, config, store, machine)
 
