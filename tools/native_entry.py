@@ -77,6 +77,11 @@ SANITIZED = ("-fsanitize=undefined", "-fsanitize-trap=all", "-fno-wrapv")
 """Flags for a text that stops the process (SIGILL) where the C's behaviour is undefined."""
 
 
+ADDRESSES = ("-fsanitize=address", "-mllvm", "-asan-globals=0", "-mllvm", "-asan-stack=0")
+"""Flags for a text that asks the runtime of AddressSanitizer before each access to memory. Stacks
+are left out: another thread's may be where a finished one's was."""
+
+
 def compiled(target: str, *flags: str) -> str:
     """The LLVM IR of the native entry, as clang makes it for a target, without what names that.
     subprocess.CalledProcessError when the C is wrong."""

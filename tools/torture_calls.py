@@ -5,7 +5,10 @@ python -m tools.torture_calls                  16 processes; writes its part of 
 python -m tools.torture_calls --processes 2    a quick run, printed and not written
 
 The native entry is made with checks for undefined behaviour (tools/native_entry.py), which stop the
-process. A process compiles one program of each kind, the first of a random structure of arguments,
+process; and, where gcc's libasan is installed, with those of AddressSanitizer for each access to
+memory. That library has to be there before all others and sees all memory that is allocated, for
+which this starts itself once more (PYTHONMALLOC=malloc gives each object of Python memory of its
+own). A process compiles one program of each kind, the first of a random structure of arguments,
 so that the native entry gets another table of steps. A crash or a hang is named by its seed and
 call.
 """
@@ -13,10 +16,13 @@ call.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import random
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -34,9 +40,10 @@ from kernelmill import aot
 from kernelmill.compiler import compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.graph.parser import parse_graph
-from kernelmill.runtime import executor
+from kernelmill.runtime import executor, linker
+from kernelmill.torch_internals.libraries import address_of
 from tools.machine import description
-from tools.native_entry import SANITIZED, TARGETS, compiled
+from tools.native_entry import ADDRESSES, SANITIZED, TARGETS, compiled
 from tools.reliability import write_part
 from tools.wrong_arguments import Tree, has_no_memory, spoiled
 
@@ -258,12 +265,65 @@ def _call(subject: Subject, chance: random.Random, outcome: Outcome, told: str) 
 # ---- processes ----------------------------------------------------------------------------------
 
 
+_RUNTIME = "__asan_init"
+
+
+def with_addresses() -> bool:
+    """Whether AddressSanitizer's runtime is in this process."""
+    return hasattr(ctypes.CDLL(None), _RUNTIME)
+
+
+def start_with_addresses() -> None:
+    """Start this program once more with AddressSanitizer's runtime, if there is one."""
+    if with_addresses() or shutil.which("gcc") is None:
+        return
+    # C++'s exceptions pass through it, so it asks for their functions as it starts.
+    libraries = [
+        subprocess.run(
+            ["gcc", f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        for name in ("libasan.so", "libstdc++.so.6")
+    ]
+    if not all(map(os.path.isabs, libraries)):  # gcc has none
+        return
+    options = "detect_leaks=0:abort_on_error=1:handle_segv=0"
+    environment = os.environ | {
+        "LD_PRELOAD": " ".join(libraries), "ASAN_OPTIONS": options, "PYTHONMALLOC": "malloc",
+    }  # fmt: skip
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
+
+
+def _address_anywhere(name: str) -> int | None:
+    found = address_of(name)
+    if found is None and name.startswith("__asan_"):
+        found = ctypes.cast(ctypes.CDLL(None)[name], ctypes.c_void_p).value
+    return found
+
+
 def use_sanitized_entry() -> None:
-    """Let this process's native entry, and its children's, stop at undefined behaviour."""
-    text = compiled(TARGETS[0], *SANITIZED)
+    """Let this process's native entry, and its children's, stop at undefined behaviour, and at
+    memory that is not there where AddressSanitizer's runtime is."""
+    checks = [*SANITIZED, *ADDRESSES] if with_addresses() else SANITIZED
+    text = compiled(TARGETS[0], *checks)
     if "ubsantrap" not in text or executor.executor.cache_info().currsize:
         raise RuntimeError("the compiler has made no checks, or another entry is in use")
+    if with_addresses() != ("__asan_report_load8" in text):
+        raise RuntimeError("the compiler has made no checks of addresses")
     executor._source = cache(text.encode)
+    linker.address_of = _address_anywhere
+    if with_addresses() and not _stops_behind_the_end():
+        raise RuntimeError("a read behind the end of memory is not seen")
+
+
+def _stops_behind_the_end() -> bool:
+    """Whether a process ends that has the entry read further than its memory goes."""
+    pid = os.fork()
+    if pid == 0:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        memory = ctypes.create_string_buffer(64)
+        executor.executor().digest[0](ctypes.addressof(memory), 128)
+        os._exit(0)
+    return _wait(pid) == -signal.SIGABRT
 
 
 def torture(processes: int, calls: int, first_seed: int = 0) -> Outcome:
@@ -338,7 +398,7 @@ def document(outcome: Outcome) -> str:
         "dtypes, ranks, sizes, strides, devices, layouts, offsets, tensors without memory, of "
         "other classes or made for other modes, other containers, long and recursive ones, objects "
         "that are no tensors. The native entry was made with clang's checks for undefined "
-        "behaviour.\n\n"
+        f"behaviour{' and of each address (AddressSanitizer)' if with_addresses() else ''}.\n\n"
         "| | |\n| --- | ---: |\n"
         f"| processes | {outcome.processes:,} |\n"
         f"| calls with right arguments | {counts['right arguments']:,} |\n"
@@ -356,6 +416,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--calls", type=int, default=CALLS, help="of each program")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
+    start_with_addresses()
     torch.set_num_threads(1)  # a process with threads cannot be forked
     outcome = torture(options.processes, options.calls, options.seed)
     text = document(outcome)
