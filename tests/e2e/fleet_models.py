@@ -41,6 +41,15 @@ def marked():
     return Marked().eval(), (torch.randn(512, 24),)
 
 
+def unsized():
+    """A model without weights, which takes any sizes, and a batch."""
+
+    def model(x):
+        return torch.softmax(torch.nn.functional.gelu(x) * 2, -1)
+
+    return model, (torch.randn(2, 24),)
+
+
 def broken():
     """A factory that raises."""
     raise RuntimeError("no weights here")

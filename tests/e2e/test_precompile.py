@@ -16,7 +16,7 @@ from kernelmill.fleet import Job, LocalPool, RayExecutor, pull
 from kernelmill.inference import set_dim_gears
 from kernelmill.store.survey import survey
 from tests.e2e import fleet_models
-from tests.e2e.fleet_models import SIZES, marked, net
+from tests.e2e.fleet_models import SIZES, marked, net, unsized
 
 NET = "tests.e2e.fleet_models:net"
 STATIC = "experimental_config.aclgraph._aclnn_static_shape_kernel"
@@ -42,12 +42,12 @@ def threads():
     return ThreadPoolExecutor(2)
 
 
-def call(folder, gears=(), mode="max-autotune"):
+def call(folder, gears=(), mode="max-autotune", factory=net):
     """Call the model compiled with this kernel folder; returns what was compiled for it."""
     config = kernelmill.CompilerConfig()
     config.experimental_config.kernel_meta_dir = str(folder)
     config.mode = mode
-    model, (x,) = net()
+    model, (x,) = factory()
     if gears:
         set_dim_gears(x, {0: list(gears)})
     compiled = torch.compile(model, backend=kernelmill.get_backend(compiler_config=config))
@@ -68,6 +68,16 @@ def test_a_precompiled_model_compiles_nothing(tmp_path):
     assert call(tmp_path / "k", SIZES) == 0
     again = kernelmill.precompile([Job(NET), GEARED], executor, folder=tmp_path / "k")
     assert (again.compiled, again.found) == (0, done.compiled)
+
+
+def test_sizes_that_no_gears_have_are_numbers(tmp_path):
+    """Also of a model that would take any: a service has them as numbers."""
+    sizes = tuple(range(2, 9))
+    job = Job("tests.e2e.fleet_models:unsized", gears={"x": {0: sizes}})
+    with threads() as executor:
+        done = kernelmill.precompile([job], executor, folder=tmp_path / "k")
+    assert done.failures == ()
+    assert call(tmp_path / "k", sizes, factory=unsized) == 0
 
 
 def test_a_fresh_machine_pulls_what_another_precompiled(tmp_path, store):

@@ -119,10 +119,9 @@ def _call(job: Job, config: CompilerConfig) -> None:
         set_dim_gears(arguments[argument], {d: list(s) for d, s in dims.items()})
     torch.compiler.reset()  # what was compiled for another target is no program for this one
     try:
-        compiled: Any = torch.compile(
-            made.model, backend=get_backend(compiler_config=config),
-            dynamic=True if job.gears else None,
-        )  # fmt: skip
+        # Not with dynamic=True: sizes that are no gears' would be symbols too, and the kernels
+        # others than those that a service looks for.
+        compiled: Any = torch.compile(made.model, backend=get_backend(compiler_config=config))
         compiled(*made.args, **made.kwargs)
     finally:
         torch.compiler.reset()
