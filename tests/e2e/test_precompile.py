@@ -1,6 +1,8 @@
 """Jobs compiled by processes, Dask and Ray: programs find all their kernels afterwards."""
 
 import importlib
+import logging
+import math
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -10,7 +12,7 @@ import kernelmill
 from kernelmill import aot
 from kernelmill.cli.main import main
 from kernelmill.cli.output import FINE, FOUND
-from kernelmill.compiler import collect_reports, pipeline
+from kernelmill.compiler import collect_reports, gear_kernels, pipeline
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.fleet import Job, LocalPool, RayExecutor, pull
 from kernelmill.inference import set_dim_gears
@@ -70,13 +72,16 @@ def test_a_precompiled_model_compiles_nothing(tmp_path):
     assert (again.compiled, again.found) == (0, done.compiled)
 
 
-def test_sizes_that_no_gears_have_are_numbers(tmp_path):
-    """Also of a model that would take any: a service has them as numbers."""
+def test_sizes_that_no_gears_have_are_numbers(tmp_path, monkeypatch, caplog):
+    """Also of a model that would take any: a service has them as numbers, and gears that share the
+    kernels of the program for all sizes look for other ones where more sizes are open."""
+    monkeypatch.setattr(gear_kernels, "_MOST_LOST", math.inf)
     sizes = tuple(range(2, 9))
     job = Job("tests.e2e.fleet_models:unsized", gears={"x": {0: sizes}})
-    with threads() as executor:
+    with threads() as executor, caplog.at_level(logging.INFO, "kernelmill"):
         done = kernelmill.precompile([job], executor, folder=tmp_path / "k")
     assert done.failures == ()
+    assert "7 of 7 gears share kernels" in caplog.text
     assert call(tmp_path / "k", sizes, factory=unsized) == 0
 
 
