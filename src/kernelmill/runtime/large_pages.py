@@ -2,8 +2,8 @@
 
 A kernel that goes through megabytes of weights or images meets a new page of 4 KiB every 64 cache
 lines. Finding out where it lies takes time, the more so in a virtual machine, and some prefetchers
-stop at its end. Linux gives pages of 2 MiB to who asks (`madvise`) before memory is first written,
-and can put them under memory in use.
+stop at its end. Linux gives large pages (2 MiB on x86-64) to who asks (`madvise`) before memory is
+first written, and can put them under memory in use.
 
 The first writing of a large page can take long: it has to be found, and on a virtual machine the
 host seldom has the memory at hand. So packed weights that a call waits for are written on small
@@ -17,6 +17,7 @@ import mmap
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,7 +26,21 @@ from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime import background
 from kernelmill.runtime.allocation import alias, elements_of, empty_strided
 
-PAGE_BYTES = 2 << 20
+_USUAL_BYTES = 2 << 20
+"""Of x86-64, and of AArch64 with small pages of 4 KiB."""
+
+
+def page_bytes(path: Path) -> int:
+    """The size of a large page as the system has it in this file, a power of two; else the usual
+    one. AArch64 has 32 MiB beside small pages of 16 KiB, and 512 MiB beside 64 KiB."""
+    try:
+        size = int(path.read_text())
+    except (OSError, ValueError):
+        return _USUAL_BYTES
+    return size if size.bit_count() == 1 and size >= mmap.PAGESIZE else _USUAL_BYTES
+
+
+PAGE_BYTES = page_bytes(Path("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"))
 """A large page. Less than that is memory as any other."""
 
 _ADVICE: int | None = getattr(mmap, "MADV_HUGEPAGE", None)

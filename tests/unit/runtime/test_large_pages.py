@@ -1,5 +1,7 @@
 """Memory on large pages: where it lies, and that tensors on it do not meet."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -79,3 +81,19 @@ def test_a_torch_that_lays_no_tensor_over_another(monkeypatch: pytest.MonkeyPatc
     arena = HugePageArena(LAYOUTS)
     first, second = (arena.tensor(layout) for layout in LAYOUTS[:2])
     assert first.storage_offset() == second.storage_offset() == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("2097152\n", 2 << 20),
+        ("33554432\n", 32 << 20),
+        ("0", 2 << 20),
+        ("a", 2 << 20),
+        ("3", 2 << 20),
+    ],
+)
+def test_the_size_of_large_pages_is_the_system_s(tmp_path: Path, text: str, size: int) -> None:
+    (tmp_path / "size").write_text(text)
+    assert large_pages.page_bytes(tmp_path / "size") == size
+    assert large_pages.page_bytes(tmp_path / "nothing") == 2 << 20
