@@ -19,9 +19,6 @@ from kernelmill.core.isa import NAMED
 from tools.reach.environment import Unavailable, emulated
 
 ROOT = Path(__file__).parents[2]
-_GENERIC = "aarch64-unknown-linux-gnu generic -"
-"""The baseline, tested where no ISA of AArch64 has a name."""
-
 TESTS = (
     "tests/emulated", "tests/unit/codegen", "tests/unit/lower/emit", "tests/unit/lower/weights",
     "tests/unit/lower/templates", "tests/differential/test_kernels.py",
@@ -45,7 +42,7 @@ def main(arguments: list[str]) -> int:
         print(f"nothing is tested on AArch64: {reason}")
         return 0
     named = [name for name, isa in NAMED.items() if isa.family == "aarch64"]
-    codes = [_test(isa, options) for isa in options.isa or named[-1:] or [_GENERIC]]
+    codes = [_test(isa, options) for isa in options.isa or named[-1:]]
     return max(codes)
 
 

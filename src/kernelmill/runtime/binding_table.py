@@ -6,14 +6,14 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kernelmill.runtime.cells import Cell
+from kernelmill.runtime.bound_parameters import BoundParameter
 from kernelmill.runtime.contents import Contents, Way
 from kernelmill.runtime.layout import (
     BindingTable,
-    CellRecord,
     EdgeRecord,
     PackedRecord,
     PagesRecord,
+    ParameterRecord,
     records,
     words,
 )  # fmt: skip
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 
 def write_table(binding: Binding, places: Mapping[int, int]) -> None:
     """Give a binding its native table. `places` has the buffer number of each argument."""
-    cells = list(binding.cells.values())
-    watched = [cell for cell in cells if cell.watch is not None]
+    bound = list(binding.bound.values())
+    watched = [parameter for parameter in bound if parameter.watch is not None]
     # Pages before edges: what becomes loose in between is looked at twice then, and not never.
-    pages = merged([cell.watch.pages for cell in watched if cell.watch is not None])
-    edges = [edge for cell in watched for edge in _edges(binding.keep, cell)]
-    rows = records(CellRecord, [_record(binding.keep, cell, places) for cell in cells])
+    pages = merged([parameter.watch.pages for parameter in watched if parameter.watch is not None])
+    edges = [edge for parameter in watched for edge in _edges(binding.keep, parameter)]
+    rows = records(
+        ParameterRecord, [_record(binding.keep, parameter, places) for parameter in bound]
+    )
     packed = records(
         PackedRecord, [PackedRecord(i, t.data_ptr()) for i, t in binding.packed.items()]
     )
@@ -49,39 +51,41 @@ def write_table(binding: Binding, places: Mapping[int, int]) -> None:
     binding.address = ctypes.addressof(table)
 
 
-def _edges(keep: list[Any], cell: Cell) -> Iterator[EdgeRecord]:
-    watch, contents = cell.watch, cell.state.contents or Contents()
+def _edges(keep: list[Any], parameter: BoundParameter) -> Iterator[EdgeRecord]:
+    watch, contents = parameter.watch, parameter.state.contents or Contents()
     assert watch is not None
     for loose, (start, end), known in zip(watch.loose, watch.edges, contents.edges, strict=True):
         if loose and end > start:
             yield EdgeRecord(start, end - start, _kept(keep, known))
 
 
-def _record(keep: list[Any], cell: Cell, places: Mapping[int, int]) -> CellRecord:
-    state = cell.state
+def _record(
+    keep: list[Any], parameter: BoundParameter, places: Mapping[int, int]
+) -> ParameterRecord:
+    state = parameter.state
     contents = state.contents or Contents()
     layout = words(state.layout)
     keep.append(layout)
-    return CellRecord(
-        object=cell.object,
-        type=id(cell.type),
-        argument=cell.argument,
+    return ParameterRecord(
+        object=parameter.object,
+        type=id(parameter.type),
+        argument=parameter.argument,
         impl=state.impl,
         data=state.data,
         version=state.version or 0,
-        versioned=cell.way is not Way.UNREAD and state.version is not None,
+        versioned=parameter.way is not Way.UNREAD and state.version is not None,
         inference=state.inference,
         rank=len(state.layout) // 2,
         dtype=state.dtype,
         layout=ctypes.addressof(layout),
-        buffer=places[cell.argument],
-        address=cell.address,
+        buffer=places[parameter.argument],
+        address=parameter.address,
         pieces=contents.sample.count,
         piece_bytes=contents.sample.width,
         pitch=contents.sample.pitch,
         contents=_kept(keep, contents.sample.contents),
-        written_at=0 if cell.watch is None else cell.watch.address,
-        written=cell.looks,
+        written_at=0 if parameter.watch is None else parameter.watch.address,
+        written=parameter.looks,
         digest_bytes=contents.digest_bytes,
         digest=contents.digest,
     )

@@ -86,7 +86,7 @@ class Engine:
         self.entry_launch = native.launch[self.works_long]
         self._threaded = native.threaded
         self.pool.reserve(self.tables.slots, native.threaded)
-        places = {i: self.tables.place(i) for i in self.tables.cell_arguments}
+        places = {i: self.tables.place(i) for i in self.tables.bound_arguments}
         self.parameters = (
             Parameters(plan, kernels, places, self._validated_parameter, self._preparer, packs)
             if places
@@ -170,7 +170,7 @@ class Engine:
         another thread keeps changing an argument."""
         if code > 0:
             return IndexError(self.plan.checks[code - 1])
-        places = (*self.tables.tensor_arguments, *self.tables.cell_arguments)
+        places = (*self.tables.tensor_arguments, *self.tables.bound_arguments)
         return KernelmillError(
             f"program {self.plan.name}: argument number {places[-1 - code]} changed during the call"
         )

@@ -12,7 +12,7 @@
 %struct.page_region = type { i64, i64, i64 }
 %struct.pm_scan_arg = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
 %struct.PagesRecord = type { i64, i64 }
-%struct.CellRecord = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr, ptr, i64, i64, i64 }
+%struct.ParameterRecord = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr, ptr, i64, i64, i64 }
 %struct.EdgeRecord = type { ptr, i64, ptr }
 %struct.PackedRecord = type { i64, ptr }
 %struct.ArenaRecord = type { i64, i64 }
@@ -1531,7 +1531,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   %73 = add nuw i64 %72, 2
   %74 = add nsw i64 %71, -1
   %75 = call noundef i64 @llvm.smin.i64(i64 %73, i64 %74)
-  %76 = getelementptr %struct.CellRecord, ptr %18, i64 %75
+  %76 = getelementptr %struct.ParameterRecord, ptr %18, i64 %75
   %77 = getelementptr inbounds i8, ptr %76, i64 24
   %78 = load ptr, ptr %77, align 8
   call void @llvm.prefetch.p0(ptr %78, i32 0, i32 3, i32 1)
@@ -1559,7 +1559,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   br i1 %93, label %94, label %88
 
 94:
-  %95 = getelementptr %struct.CellRecord, ptr %18, i64 %72
+  %95 = getelementptr %struct.ParameterRecord, ptr %18, i64 %72
   %96 = load i64, ptr %32, align 8
   %97 = getelementptr inbounds i8, ptr %95, i64 16
   %98 = load i64, ptr %97, align 8

@@ -83,7 +83,7 @@ class Table(ctypes.Structure):
     )
 
 
-class CellRecord(ctypes.Structure):
+class ParameterRecord(ctypes.Structure):
     """A long-lived tensor argument (a parameter), as it was when it was bound.
 
     `object` is its Python object, of the class `type`; `impl` is the address of its TensorImpl.
@@ -145,15 +145,15 @@ class WatchState(ctypes.Structure):
 
 
 class BindingTable(ctypes.Structure):
-    """The cells and packed buffers of one set of parameters. Never changes once made.
+    """The bound parameters and packed buffers of one set of parameters. Never changes once made.
 
     `impl_offset` is where a tensor's object has the address of its TensorImpl; 0 where that is not
-    known, and cells tell. `watch` is the address of a WatchState, for scans of `pages`.
+    known, and bound parameters tell. `watch` is the address of a WatchState, for scans of `pages`.
     """
 
     _fields_ = (
-        ("cell_count", word),
-        ("cells", pointer),
+        ("parameter_count", word),
+        ("parameters", pointer),
         ("packed_count", word),
         ("packed", pointer),
         ("impl_offset", word),
@@ -263,7 +263,7 @@ class QuickTable(ctypes.Structure):
     """What `km_quick` checks of a call: see runtime/quick.py.
 
     `settings` are those without GRADIENTS. `sources` has the register of each tensor argument,
-    `scalars` its dtype as torch numbers them; `arguments` is the tuple that cells are compared
+    `scalars` its dtype as torch numbers them; `arguments` is the tuple that parameters are compared
     with; `impl_offset` is where an object of `tensor_type` or `parameter_type` has the address of
     its TensorImpl, `tuple_items` where a tuple has its items; `binding` is the address of the
     binding that goes with all this, which the caller passes and keeps alive.

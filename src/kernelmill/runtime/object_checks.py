@@ -12,7 +12,7 @@ import torch
 from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import TensorInput
 from kernelmill.runtime.allocation import is_direct
-from kernelmill.runtime.cells import scalar_type
+from kernelmill.runtime.bound_parameters import scalar_type
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import ArgumentBits, QuickTable, words

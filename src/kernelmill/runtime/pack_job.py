@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from kernelmill.runtime import background
-from kernelmill.runtime.cells import Cell
+from kernelmill.runtime.bound_parameters import BoundParameter
 from kernelmill.runtime.contents import copy_holds
 from kernelmill.runtime.large_pages import HugePageArena, Layout, room
 from kernelmill.runtime.samples import span_of
@@ -46,14 +46,14 @@ class Source:
     the first element that kernels read to the last."""
 
     number: int
-    cell: Cell
+    parameter: BoundParameter
     bytes: int
 
     @classmethod
-    def of(cls, number: int, cell: Cell, tensor: torch.Tensor) -> Source:
+    def of(cls, number: int, parameter: BoundParameter, tensor: torch.Tensor) -> Source:
         """The source of a parameter; `tensor` is what kernels read."""
         first, last = span_of(tensor)
-        return cls(number, cell, last - first)
+        return cls(number, parameter, last - first)
 
     @property
     def room(self) -> int:
@@ -168,17 +168,17 @@ class _Copies:
     def take(self, source: Source, place: int) -> bool:
         """Copy what kernels read of a parameter, if its memory is as it was bound. The version
         is compared when the copy's packing is taken into use."""
-        cell, contents = source.cell, source.cell.state.contents
-        if not cell.is_there or not self._copied(cell.address, source.bytes, place):
+        parameter, contents = source.parameter, source.parameter.state.contents
+        if not parameter.is_there or not self._copied(parameter.address, source.bytes, place):
             return False
-        if not cell.is_there or contents is None:
+        if not parameter.is_there or contents is None:
             return False
-        if cell.watch is not None:
+        if parameter.watch is not None:
             write_watch().look()
-            if cell.watch.writes != contents.writes:
+            if parameter.watch.writes != contents.writes:
                 return False
         copy = self.address + place
-        return cell.copy is not None or copy_holds(contents, copy, source.bytes)
+        return parameter.copy is not None or copy_holds(contents, copy, source.bytes)
 
     def _copied(self, source: int, count: int, place: int) -> bool:
         done = 0

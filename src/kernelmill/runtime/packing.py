@@ -1,10 +1,10 @@
 """Long-lived arguments (parameters): bound once, checked natively at each call, packed when read.
 
-A *cell* is what the native entry knows of one: the Python object, its TensorImpl, where its data
-is, its layout and its version, and how its contents are looked at (contents.py). As long as nothing
-of that changes a call touches no parameter from Python. When something changes, a new binding takes
-the place of the old one, and only those packed buffers are made again that (through other packed
-buffers, even) come from a changed argument.
+A *bound parameter* is what the native entry knows of one: the Python object, its TensorImpl, where
+its data is, its layout and its version, and how its contents are looked at (contents.py). As long
+as nothing of that changes a call touches no parameter from Python. When something changes, a new
+binding takes the place of the old one, and only those packed buffers are made again that (through
+other packed buffers, even) come from a changed argument.
 
 What is packed is shared by all programs of the process that pack a parameter alike (the gears of
 a model, its prefill and its decode step): each looks for what another one has made.
@@ -31,7 +31,7 @@ from kernelmill.core.dtype import to_torch
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime import background
 from kernelmill.runtime.binding_table import write_table
-from kernelmill.runtime.cells import Cell, Cells
+from kernelmill.runtime.bound_parameters import BoundParameter, BoundParameters
 from kernelmill.runtime.components import Component, components, lasting_recipe, recipe
 from kernelmill.runtime.contents import CheckWeights, Way
 from kernelmill.runtime.large_pages import HugePageArena, Layout
@@ -87,7 +87,7 @@ class Binding:
     One whose `job` has yet to pack the components `pending` serves one call only, which streams.
     """
 
-    cells: Mapping[int, Cell]
+    bound: Mapping[int, BoundParameter]
     parts: tuple[PackedPart | None, ...]
     packed: Mapping[int, torch.Tensor]
     pending: frozenset[int] = frozenset()
@@ -124,8 +124,8 @@ class Binding:
 class Parameters:
     """The long-lived arguments of a program, and their bindings.
 
-    `validate` is that of `Cells`. `preparer(threaded)` gives a function that runs prepare launches
-    for one caller at a time, on all threads or on its own.
+    `validate` is that of `BoundParameters`. `preparer(threaded)` gives a function that runs prepare
+    launches for one caller at a time, on all threads or on its own.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ class Parameters:
             for part in self.components
         ]
         packed_from = frozenset[int]().union(*(part.sources for part in self.components))
-        self._cells = Cells(tuple(places), packed_from, validate)
+        self._bound = BoundParameters(tuple(places), packed_from, validate)
         # A weight says best which layer this is: what is packed is seldom shared between layers.
         self.key_argument = min(packed_from or places)
         self.bindings: dict[int, Binding] = {}
@@ -159,7 +159,7 @@ class Parameters:
     def check_weights(self, check: CheckWeights) -> None:
         """How to look for writes to what is packed, from the next binding on."""
         with self._busy.lock:
-            self._cells.check = check
+            self._bound.check = check
             self.bindings.clear()
             self._transient.clear()
 
@@ -168,22 +168,22 @@ class Parameters:
         with self._busy.lock, background.paused():
             key = id(arguments[self.key_argument])
             known = self.bindings.get(key) or self._transient.get(key)
-            old = known.cells if known is not None else {}
-            cells = self._cells.read(arguments, old, _BindingFinalizer(self, key))
-            tensors = {i: _read_as(cell, arguments[i]) for i, cell in cells.items()}
-            parts, job = self._pack(cells, tensors, known)
+            old = known.bound if known is not None else {}
+            bound = self._bound.read(arguments, old, _BindingFinalizer(self, key))
+            tensors = {i: _read_as(parameter, arguments[i]) for i, parameter in bound.items()}
+            parts, job = self._pack(bound, tensors, known)
             pending = frozenset(number for number, part in enumerate(parts) if part is None)
-            binding = self._binding(cells, parts, pending, job if pending else None)
+            binding = self._binding(bound, parts, pending, job if pending else None)
             self.streamed += bool(pending)
             write_table(binding, self._places)
             self._forget(key)
-            self._settle(key, cells[self.key_argument])
+            self._settle(key, bound[self.key_argument])
             (self.bindings if impl_at.works and not pending else self._transient)[key] = binding
             return binding
 
     def _binding(
         self,
-        cells: Mapping[int, Cell],
+        bound: Mapping[int, BoundParameter],
         parts: Sequence[PackedPart | None],
         pending: frozenset[int],
         job: PackJob | None,
@@ -194,27 +194,27 @@ class Parameters:
             if part is not None
             for buffer, tensor in zip(component.buffers, part.tensors, strict=True)
         }
-        return Binding(cells, tuple(parts), packed, pending, job)
+        return Binding(bound, tuple(parts), packed, pending, job)
 
-    def _settle(self, key: int, cell: Cell) -> None:
-        """This is the one binding for the memory of this cell: an object that had it before may be
-        gone without a trace."""
-        other = self._key_at.get(cell.state.data, key)
+    def _settle(self, key: int, parameter: BoundParameter) -> None:
+        """This is the one binding for the memory of this parameter: an object that had it before
+        may be gone without a trace."""
+        other = self._key_at.get(parameter.state.data, key)
         if other != key:
             self._forget(other)
-        self._key_at[cell.state.data] = key
+        self._key_at[parameter.state.data] = key
 
     @property
     def copies(self) -> int:
         """Parameters copied so far."""
-        return self._cells.copies
+        return self._bound.copies
 
     def checked(self) -> dict[str, int]:
         """How many parameters are watched, compared whole, and compared in pieces."""
         ways = [
-            cell.way
+            parameter.way
             for binding in (*self.bindings.values(), *self._transient.values())
-            for cell in binding.cells.values()
+            for parameter in binding.bound.values()
         ]
         return {name: sum(way in among for way in ways) for name, among in COUNTS.items()}
 
@@ -248,9 +248,11 @@ class Parameters:
         self._forget(key)
         if known is None:
             return
-        alive = {i: cell for i, cell in known.cells.items() if cell.storage() is not None}
-        if self.key_argument in known.cells and self.key_argument not in alive:
-            self._key_at.pop(known.cells[self.key_argument].state.data, None)
+        alive = {
+            i: parameter for i, parameter in known.bound.items() if parameter.storage() is not None
+        }
+        if self.key_argument in known.bound and self.key_argument not in alive:
+            self._key_at.pop(known.bound[self.key_argument].state.data, None)
         parts = [
             part if component.sources <= alive.keys() else None
             for component, part in zip(self.components, known.parts, strict=True)
@@ -259,16 +261,16 @@ class Parameters:
             self._transient[key] = self._binding(alive, parts, known.pending, known.job)
 
     def _pack(
-        self, cells: Mapping[int, Cell], tensors: Tensors, known: Binding | None
+        self, bound: Mapping[int, BoundParameter], tensors: Tensors, known: Binding | None
     ) -> tuple[list[PackedPart | None], PackJob | None]:
-        parts = [self._known_part(n, cells, known) for n in range(len(self.components))]
+        parts = [self._known_part(n, bound, known) for n in range(len(self.components))]
         missing = [number for number, part in enumerate(parts) if part is None]
         if not missing:
             return parts, None
-        job = self._new_job(missing, cells, tensors) if known is None else known.job
+        job = self._new_job(missing, bound, tensors) if known is None else known.job
         pending = {n for n in missing if _will_come(n, job)}
         if known is not None and job is not None:
-            pending = {n for n in pending if self._kept(n, cells, known)}
+            pending = {n for n in pending if self._kept(n, bound, known)}
             pending -= set(job.stream.share(pending))
         at_once = [n for n in missing if n not in pending]
         arena = HugePageArena(self._layout(b) for n in at_once for b in self.components[n].buffers)
@@ -276,51 +278,51 @@ class Parameters:
             # What changes later in the process is packed in its own memory.
             place = self._place if known is None else None
             made = self._packed(number, tensors, place, arena)
-            parts[number] = _parts[self._key(number, cells, place)] = made
+            parts[number] = _parts[self._key(number, bound, place)] = made
         arena.close()
         return parts, job
 
-    def _kept(self, number: int, cells: Mapping[int, Cell], known: Binding) -> bool:
+    def _kept(self, number: int, bound: Mapping[int, BoundParameter], known: Binding) -> bool:
         """Whether a component's sources are as a binding has them."""
-        return all(cells[i] is known.cells.get(i) for i in self.components[number].sources)
+        return all(bound[i] is known.bound.get(i) for i in self.components[number].sources)
 
     def _known_part(
-        self, number: int, cells: Mapping[int, Cell], known: Binding | None
+        self, number: int, bound: Mapping[int, BoundParameter], known: Binding | None
     ) -> PackedPart | None:
-        if known is not None and self._kept(number, cells, known):
+        if known is not None and self._kept(number, bound, known):
             part = known.parts[number]
             if part is None and known.job is not None:
                 part = known.job.parts.get(number)
             if part is not None:
                 return part
-        return _parts.get(self._key(number, cells, self._place if known is None else None))
+        return _parts.get(self._key(number, bound, self._place if known is None else None))
 
     def _key(
-        self, number: int, cells: Mapping[int, Cell], place: PackPlace | None
+        self, number: int, bound: Mapping[int, BoundParameter], place: PackPlace | None
     ) -> tuple[Hashable, ...]:
         """What a component is packed from and how."""
-        sources = [cells[i] for i in sorted(self.components[number].sources)]
+        sources = [bound[i] for i in sorted(self.components[number].sources)]
         return (self._recipes[number], *((c.state, c.way) for c in sources), place)
 
     def _new_job(
-        self, missing: Sequence[int], cells: Mapping[int, Cell], tensors: Tensors
+        self, missing: Sequence[int], bound: Mapping[int, BoundParameter], tensors: Tensors
     ) -> PackJob | None:
         """What packs those of the missing components that a first call can stream."""
         if self._place is not None or not can_copy():
             return None
-        keys = {number: self._key(number, cells, None) for number in missing}
+        keys = {number: self._key(number, bound, None) for number in missing}
         stream = stream_of(self._plan, self.components, missing)
         if stream is None:
             return None
-        tasks = [self._task(number, cells, tensors, keys[number]) for _, number in stream.order]
+        tasks = [self._task(number, bound, tensors, keys[number]) for _, number in stream.order]
         return PackJob(stream, tasks, partial(self._preparer, False))
 
     def _task(
-        self, number: int, cells: Mapping[int, Cell], tensors: Tensors, key: Hashable
+        self, number: int, bound: Mapping[int, BoundParameter], tensors: Tensors, key: Hashable
     ) -> Task:
         component = self.components[number]
         sources = [
-            Source.of(self._places[i], cells[i], tensors[i]) for i in sorted(component.sources)
+            Source.of(self._places[i], bound[i], tensors[i]) for i in sorted(component.sources)
         ]
         buffers = [(b, self._layout(b)) for b in component.buffers]
 
@@ -368,10 +370,10 @@ def _will_come(number: int, job: PackJob | None) -> bool:
     return job is not None and not job.over and number in job.numbers
 
 
-def _read_as(cell: Cell, argument: object) -> torch.Tensor:
+def _read_as(parameter: BoundParameter, argument: object) -> torch.Tensor:
     """What kernels read for an argument."""
     assert isinstance(argument, torch.Tensor)
-    return argument if cell.copy is None else cell.copy
+    return argument if parameter.copy is None else parameter.copy
 
 
 class _BindingFinalizer:

@@ -41,7 +41,7 @@ class NativeTables:
     """The tables of a plan; `address` stays good as long as this object lives.
 
     `tensor_arguments` are the arguments that go to the entry as tensors, in this order, and
-    `cell_arguments` the long-lived ones that a binding holds. `outputs` are buffers whose tensors
+    `bound_arguments` the long-lived ones that a binding holds. `outputs` are buffers whose tensors
     follow the arguments. The launches of `plan.prepare` come behind those of `plan.steps`, from
     number `first_prepare` on. `launch_records` are the records of all launches, in this order;
     `supers` has the launches of super kernels' drivers by the number of their first launch.
@@ -51,8 +51,8 @@ class NativeTables:
         self._dims = dims
         self._keep: list[Any] = []
         tensors = [(i, e) for i, e in enumerate(plan.inputs) if isinstance(e, TensorInput)]
-        self.cell_arguments = tuple(i for i, entry in tensors if is_cell(entry))
-        self.tensor_arguments = tuple(i for i, entry in tensors if not is_cell(entry))
+        self.bound_arguments = tuple(i for i, entry in tensors if is_bound(entry))
+        self.tensor_arguments = tuple(i for i, entry in tensors if not is_bound(entry))
         self.outputs = tuple(i for i, b in enumerate(plan.buffers) if b.kind == BufferKind.TENSOR)
         # One more for arguments that no step reads; -1 is the status word and stays itself.
         self.slots = len(plan.buffers) + 1
@@ -155,7 +155,7 @@ def _supers_by_launch(plan: Plan) -> dict[int, Launch]:
     return found
 
 
-def is_cell(entry: TensorInput) -> bool:
+def is_bound(entry: TensorInput) -> bool:
     """Whether an argument lives long and has one layout, so that it can be bound."""
     if entry.role == InputRole.USER:
         return False

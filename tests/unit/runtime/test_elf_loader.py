@@ -9,7 +9,7 @@ import pytest
 
 from kernelmill import codegen
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.isa import Isa
+from kernelmill.core.isa import NAMED
 from kernelmill.runtime import linker
 from kernelmill.runtime.elf_loader import laid_out, place
 from kernelmill.runtime.relocations import PROCESSORS, UnsupportedRelocation
@@ -105,7 +105,7 @@ def test_a_missing_symbol_and_damage_are_named() -> None:
 
 def test_code_for_aarch64_points_at_its_constants_and_stubs() -> None:
     processor = PROCESSORS["aarch64"]
-    image = codegen.emit(CALLS, Isa("aarch64-unknown-linux-gnu", "generic"))
+    image = codegen.emit(CALLS, NAMED["aarch64-neon"])
     contents, places = laid_out(image, ["first"], {"cos": 0x1122334455667788}, processor)
     stub = contents.index(processor.stub(0x1122334455667788))
     constants = contents.index(struct.pack("<4d", 1.5, 2.5, 3.5, 4.5))

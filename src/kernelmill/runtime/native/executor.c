@@ -6,8 +6,8 @@
 
    Functions whose name starts with km_ follow the packed convention of apache-tvm-ffi. Their
    results are 0, or the status a kernel has set (above 0), or -1 - n for argument n of their own
-   tensors that does not fit, or -1 - (number of tensors) - c for cell c that has changed. Nothing
-   is written before every argument has been checked. */
+   tensors that does not fit, or -1 - (number of tensors) - c for parameter c that has changed.
+   Nothing is written before every argument has been checked. */
 
 #include "foreign.h"
 #include "layout.h"

@@ -1,4 +1,4 @@
-/* Long-lived arguments (cells): whether they are, and hold, what they were bound with. */
+/* Long-lived arguments (parameters): whether they are, and hold, what they were bound with. */
 
 typedef uint64_t Lanes __attribute__((vector_size(128)));
 
@@ -22,53 +22,53 @@ static uint64_t digest(const char *data, uint64_t bytes) {
   return sum;
 }
 
-/* Whether all that is compared of the contents of a cell is as it was. */
-static bool same_contents(const CellRecord *cell) {
-  const char *data = cell->data, *contents = cell->contents;
-  for (int64_t i = 0; i < cell->pieces; i++)
-    if (memcmp(data + i * cell->pitch, contents + i * cell->piece_bytes, cell->piece_bytes))
+/* Whether all that is compared of the contents of a parameter is as it was. */
+static bool same_contents(const ParameterRecord *parameter) {
+  const char *data = parameter->data, *contents = parameter->contents;
+  for (int64_t i = 0; i < parameter->pieces; i++)
+    if (memcmp(data + i * parameter->pitch, contents + i * parameter->piece_bytes, parameter->piece_bytes))
       return false;
-  const int64_t *written = cell->written_at;
-  if (written && __atomic_load_n(written, __ATOMIC_ACQUIRE) != cell->written) return false;
-  return !cell->digest_bytes || (int64_t)digest(data, cell->digest_bytes) == cell->digest;
+  const int64_t *written = parameter->written_at;
+  if (written && __atomic_load_n(written, __ATOMIC_ACQUIRE) != parameter->written) return false;
+  return !parameter->digest_bytes || (int64_t)digest(data, parameter->digest_bytes) == parameter->digest;
 }
 
-/* Where the tensor of a cell is kept now; null when it is another object, or has another
+/* Where the tensor of a parameter is kept now; null when it is another object, or has another
    TensorImpl. Another object could have its place, and another TensorImpl be in it. */
-static Handle handle_of(const CellRecord *cell, Object *arguments, int64_t impl_offset) {
-  Object *object = PyTuple_GetItem(arguments, cell->argument);
-  if (object != cell->object) return NULL;
-  if (!impl_offset) return &cell->impl;
+static Handle handle_of(const ParameterRecord *parameter, Object *arguments, int64_t impl_offset) {
+  Object *object = PyTuple_GetItem(arguments, parameter->argument);
+  if (object != parameter->object) return NULL;
+  if (!impl_offset) return &parameter->impl;
   Handle tensor = (Handle)((char *)object + impl_offset);
-  return object->type == cell->type && *tensor == cell->impl ? tensor : NULL;
+  return object->type == parameter->type && *tensor == parameter->impl ? tensor : NULL;
 }
 
-/* Whether a cell's tensor is the same object, and unchanged, as when it was bound. */
-static bool check_cell(const CellRecord *cell, Object *arguments, int64_t impl_offset) {
-  Handle tensor = handle_of(cell, arguments, impl_offset);
-  const int64_t *layout = cell->layout;
-  int64_t rank, *shape, *strides, bytes = cell->rank * 8;
+/* Whether a parameter's tensor is the same object, and unchanged, as when it was bound. */
+static bool check_cell(const ParameterRecord *parameter, Object *arguments, int64_t impl_offset) {
+  Handle tensor = handle_of(parameter, arguments, impl_offset);
+  const int64_t *layout = parameter->layout;
+  int64_t rank, *shape, *strides, bytes = parameter->rank * 8;
   int32_t dtype;
   void *data;
   if (!tensor) return false;
-  if (aoti_torch_get_data_ptr(tensor, &data) || data != cell->data) return false;
-  if (aoti_torch_get_dim(tensor, &rank) || rank != cell->rank) return false;
-  if (aoti_torch_get_dtype(tensor, &dtype) || dtype != cell->dtype) return false;
+  if (aoti_torch_get_data_ptr(tensor, &data) || data != parameter->data) return false;
+  if (aoti_torch_get_dim(tensor, &rank) || rank != parameter->rank) return false;
+  if (aoti_torch_get_dtype(tensor, &dtype) || dtype != parameter->dtype) return false;
   if (aoti_torch_get_sizes(tensor, &shape) || aoti_torch_get_strides(tensor, &strides))
     return false;
   if (memcmp(shape, layout, bytes) || memcmp(strides, layout + rank, bytes)) return false;
   /* Asking an inference tensor for its version is an error. */
-  if (byte(is_inference(tensor)) != cell->inference) return false;
-  if (cell->versioned && tensor_version(tensor) != cell->version) return false;
-  return same_contents(cell);
+  if (byte(is_inference(tensor)) != parameter->inference) return false;
+  if (parameter->versioned && tensor_version(tensor) != parameter->version) return false;
+  return same_contents(parameter);
 }
 
 /* Asks the caches for what `check_cell` will read: the tensor's fields, pieces of its data. */
-static void fetch_cell(const CellRecord *cell) {
-  __builtin_prefetch(cell->impl, 0, 3);
-  __builtin_prefetch((const char *)cell->impl + 64, 0, 3);
-  for (int64_t i = 0; i < cell->pieces; i++)
-    __builtin_prefetch((const char *)cell->data + i * cell->pitch, 0, 3);
+static void fetch_parameter(const ParameterRecord *parameter) {
+  __builtin_prefetch(parameter->impl, 0, 3);
+  __builtin_prefetch((const char *)parameter->impl + 64, 0, 3);
+  for (int64_t i = 0; i < parameter->pieces; i++)
+    __builtin_prefetch((const char *)parameter->data + i * parameter->pitch, 0, 3);
 }
 
 /* Whether none of the pages that a binding watches was written since they were last protected. */
@@ -91,7 +91,7 @@ static bool unwritten(const BindingTable *binding) {
     };
     if (ioctl(watch->pagemap, PAGEMAP_SCAN, &scan)) return false; /* an error too */
   }
-  /* What somebody takes meanwhile is not found, and not yet in the cells. */
+  /* What somebody takes meanwhile is not found, and not yet in the parameters. */
   return !__atomic_load_n(&watch->busy, __ATOMIC_ACQUIRE);
 }
 
@@ -103,23 +103,23 @@ static bool same_edges(const BindingTable *binding) {
   return true;
 }
 
-/* Checks the cells of a binding, if there is one, and fills in the addresses of cells, packed and
+/* Checks the parameters of a binding, if there is one, and fills in the addresses of parameters, packed and
    arena buffers. Gives 0, or -1 - number of the argument that is otherwise. */
 static int64_t admit_bound(FrameHeader *frame, const BindingTable *binding, Object *arguments) {
   const Table *table = frame->table;
   const int64_t *values = frame->values;
   void **addresses = addresses_of(frame);
   if (binding) {
-    const CellRecord *cells = binding->cells;
+    const ParameterRecord *parameters = binding->parameters;
     const PackedRecord *packed = binding->packed;
-    if (!unwritten(binding)) return ~table->input_count; /* before cells: see there */
-    for (int64_t i = 0; i < binding->cell_count; i++) {
-      fetch_cell(&cells[least(i + 2, binding->cell_count - 1)]);
-      if (!check_cell(&cells[i], arguments, binding->impl_offset))
+    if (!unwritten(binding)) return ~table->input_count; /* before parameters: see there */
+    for (int64_t i = 0; i < binding->parameter_count; i++) {
+      fetch_parameter(&parameters[least(i + 2, binding->parameter_count - 1)]);
+      if (!check_cell(&parameters[i], arguments, binding->impl_offset))
         return ~(i + table->input_count);
-      addresses[cells[i].buffer] = cells[i].address;
+      addresses[parameters[i].buffer] = parameters[i].address;
     }
-    if (!same_edges(binding)) return ~table->input_count; /* in memory that the cells have proved */
+    if (!same_edges(binding)) return ~table->input_count; /* in memory that the parameters have proved */
     for (int64_t i = 0; i < binding->packed_count; i++)
       addresses[packed[i].buffer] = packed[i].address;
   }

@@ -32,7 +32,7 @@ Gone = Callable[[object], None]
 
 
 @dataclass(frozen=True)
-class CellState:
+class ParameterState:
     """What a parameter was like when it was bound. `version` is None where torch counts none, or
     does not say."""
 
@@ -46,7 +46,7 @@ class CellState:
 
 
 @dataclass
-class Cell:
+class BoundParameter:
     """A bound parameter: its object's address and class, its storage and where that lies. `copy` is
     what kernels read when that has other strides. `looks` is what its watch told when the state was
     read."""
@@ -56,7 +56,7 @@ class Cell:
     type: type
     storage: weakref.ref[torch.UntypedStorage]
     base: int
-    state: CellState
+    state: ParameterState
     way: Way
     watch: Watch | None = None
     copy: torch.Tensor | None = None
@@ -74,8 +74,8 @@ class Cell:
         return storage is not None and storage.data_ptr() == self.base
 
 
-class Cells:
-    """Makes the cells of a program. `packed` are the arguments that something is packed from;
+class BoundParameters:
+    """Makes the bound of a program. `packed` are the arguments that something is packed from;
     `validate(argument number, value)` gives the tensor that kernels may read for an argument,
     itself or a copy, or raises InputError."""
 
@@ -91,9 +91,9 @@ class Cells:
         self.copies = 0
 
     def read(
-        self, arguments: Sequence[object], old: Mapping[int, Cell], gone: Gone
-    ) -> dict[int, Cell]:
-        """The cells of these arguments as they are now; what has not changed keeps its cell.
+        self, arguments: Sequence[object], old: Mapping[int, BoundParameter], gone: Gone
+    ) -> dict[int, BoundParameter]:
+        """The bound of these arguments as they are now; what has not changed keeps its parameter.
         InputError names one that cannot be bound."""
         if self.check == "auto":
             write_watch().look()
@@ -107,7 +107,7 @@ class Cells:
             watch = watches.get(memory_span(tensor)) if self._counts(i, copy) else None
             if copy is not None and watch is not None:
                 copy.copy_(tensor.detach())  # once more, now that writes are seen
-            found[i] = self._cell(i, tensor, copy, watch, gone)
+            found[i] = self._bind(i, tensor, copy, watch, gone)
         return {i: found[i] for i in self._arguments}
 
     def _counts(self, number: int, copy: torch.Tensor | None) -> bool:
@@ -128,14 +128,14 @@ class Cells:
         )
         return write_watch().watch(span for span in spans if span[1] - span[0] > WHOLE_BYTES)
 
-    def _cell(
+    def _bind(
         self,
         number: int,
         tensor: torch.Tensor,
         copy: torch.Tensor | None,
         watch: Watch | None,
         gone: Gone,
-    ) -> Cell:
+    ) -> BoundParameter:
         way = Way.UNREAD
         if self._counts(number, copy):
             way = way_for(tensor, self.check, watch)
@@ -144,20 +144,22 @@ class Cells:
         storage = tensor.untyped_storage()
         reference = weakref.ref(storage, gone)
         base, kind = storage.data_ptr(), type(tensor)
-        return Cell(number, id(tensor), kind, reference, base, state, way, watch, copy, looks)
+        return BoundParameter(
+            number, id(tensor), kind, reference, base, state, way, watch, copy, looks
+        )
 
 
-def _same(cell: Cell, argument: object) -> bool:
+def _same(parameter: BoundParameter, argument: object) -> bool:
     """Whether an argument is as it was when it was bound. `looks` is brought up to date."""
-    if id(argument) != cell.object or type(argument) is not cell.type:
+    if id(argument) != parameter.object or type(argument) is not parameter.type:
         return False
     assert isinstance(argument, torch.Tensor)
-    if not _has_memory(argument) or cell.storage() is not argument.untyped_storage():
+    if not _has_memory(argument) or parameter.storage() is not argument.untyped_storage():
         return False
-    if cell.watch is not None:
-        cell.looks = cell.watch.looks
-    state = read_state(argument, cell.way, cell.watch)
-    return state.contents is not None and state == cell.state
+    if parameter.watch is not None:
+        parameter.looks = parameter.watch.looks
+    state = read_state(argument, parameter.way, parameter.watch)
+    return state.contents is not None and state == parameter.state
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
@@ -167,10 +169,10 @@ def _has_memory(tensor: torch.Tensor) -> bool:
         return False
 
 
-def read_state(tensor: torch.Tensor, way: Way, watch: Watch | None) -> CellState:
+def read_state(tensor: torch.Tensor, way: Way, watch: Watch | None) -> ParameterState:
     """The state of a parameter now."""
     layout = (*tensor.shape, *tensor.stride())
-    return CellState(
+    return ParameterState(
         handle_of.require()(tensor), tensor.data_ptr(), _version(tensor), tensor.is_inference(),
         scalar_type(tensor), layout, read_contents(tensor, way, watch),
     )  # fmt: skip
