@@ -26,11 +26,13 @@ static uint64_t digest(const char *data, uint64_t bytes) {
 static bool same_contents(const ParameterRecord *parameter) {
   const char *data = parameter->data, *contents = parameter->contents;
   for (int64_t i = 0; i < parameter->pieces; i++)
-    if (memcmp(data + i * parameter->pitch, contents + i * parameter->piece_bytes, parameter->piece_bytes))
+    if (memcmp(data + i * parameter->pitch, contents + i * parameter->piece_bytes,
+               parameter->piece_bytes))
       return false;
   const int64_t *written = parameter->written_at;
   if (written && __atomic_load_n(written, __ATOMIC_ACQUIRE) != parameter->written) return false;
-  return !parameter->digest_bytes || (int64_t)digest(data, parameter->digest_bytes) == parameter->digest;
+  return !parameter->digest_bytes ||
+         (int64_t)digest(data, parameter->digest_bytes) == parameter->digest;
 }
 
 /* Where the tensor of a parameter is kept now; null when it is another object, or has another
@@ -44,7 +46,7 @@ static Handle handle_of(const ParameterRecord *parameter, Object *arguments, int
 }
 
 /* Whether a parameter's tensor is the same object, and unchanged, as when it was bound. */
-static bool check_cell(const ParameterRecord *parameter, Object *arguments, int64_t impl_offset) {
+static bool check_parameter(const ParameterRecord *parameter, Object *arguments, int64_t impl_offset) {
   Handle tensor = handle_of(parameter, arguments, impl_offset);
   const int64_t *layout = parameter->layout;
   int64_t rank, *shape, *strides, bytes = parameter->rank * 8;
@@ -63,7 +65,7 @@ static bool check_cell(const ParameterRecord *parameter, Object *arguments, int6
   return same_contents(parameter);
 }
 
-/* Asks the caches for what `check_cell` will read: the tensor's fields, pieces of its data. */
+/* Asks the caches for what `check_parameter` will read: the tensor's fields, pieces of its data. */
 static void fetch_parameter(const ParameterRecord *parameter) {
   __builtin_prefetch(parameter->impl, 0, 3);
   __builtin_prefetch((const char *)parameter->impl + 64, 0, 3);
@@ -103,8 +105,8 @@ static bool same_edges(const BindingTable *binding) {
   return true;
 }
 
-/* Checks the parameters of a binding, if there is one, and fills in the addresses of parameters, packed and
-   arena buffers. Gives 0, or -1 - number of the argument that is otherwise. */
+/* Checks the parameters of a binding, if there is one, and fills in the addresses of parameters,
+   packed and arena buffers. Gives 0, or -1 - number of the argument that is otherwise. */
 static int64_t admit_bound(FrameHeader *frame, const BindingTable *binding, Object *arguments) {
   const Table *table = frame->table;
   const int64_t *values = frame->values;
@@ -115,11 +117,12 @@ static int64_t admit_bound(FrameHeader *frame, const BindingTable *binding, Obje
     if (!unwritten(binding)) return ~table->input_count; /* before parameters: see there */
     for (int64_t i = 0; i < binding->parameter_count; i++) {
       fetch_parameter(&parameters[least(i + 2, binding->parameter_count - 1)]);
-      if (!check_cell(&parameters[i], arguments, binding->impl_offset))
+      if (!check_parameter(&parameters[i], arguments, binding->impl_offset))
         return ~(i + table->input_count);
       addresses[parameters[i].buffer] = parameters[i].address;
     }
-    if (!same_edges(binding)) return ~table->input_count; /* in memory that the parameters have proved */
+    /* Read from memory that the parameters have proved. */
+    if (!same_edges(binding)) return ~table->input_count;
     for (int64_t i = 0; i < binding->packed_count; i++)
       addresses[packed[i].buffer] = packed[i].address;
   }
