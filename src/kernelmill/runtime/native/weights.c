@@ -46,7 +46,8 @@ static Handle handle_of(const ParameterRecord *parameter, Object *arguments, int
 }
 
 /* Whether a parameter's tensor is the same object, and unchanged, as when it was bound. */
-static bool check_parameter(const ParameterRecord *parameter, Object *arguments, int64_t impl_offset) {
+static bool check_parameter(const ParameterRecord *parameter, Object *arguments,
+                            int64_t impl_offset) {
   Handle tensor = handle_of(parameter, arguments, impl_offset);
   const int64_t *layout = parameter->layout;
   int64_t rank, *shape, *strides, bytes = parameter->rank * 8;
