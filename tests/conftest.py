@@ -23,6 +23,8 @@ from tests import shares
 # Before torch loads OpenMP: waiting threads that spin would starve the other worker's.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# What is printed goes into a pipe: pytest-xdist tells its workers of a terminal of 80 columns.
+os.environ.pop("COLUMNS", None)
 
 _FOLDER = "KERNELMILL_KERNEL_META"
 

@@ -60,10 +60,11 @@ def examples(*commands: str) -> str:
 
 def print_indented(console: Console, text: Text) -> None:
     """Print a line; what does not fit on the terminal goes on below it with the same indent."""
-    from rich.padding import Padding
-
     indent = len(text.plain) - len(text.plain.lstrip(" "))
-    console.print(Padding(text[indent:], (0, 0, 0, indent), expand=False))
+    for line in text[indent:].wrap(console, console.width - indent):
+        line.pad_left(indent)
+        line.rstrip()
+        console.print(line, soft_wrap=True)
 
 
 def wide_console() -> Console:

@@ -11,6 +11,7 @@ from kernelmill.store import Store
 from kernelmill.store.folder import Folder
 from kernelmill.store.survey import survey
 from kernelmill.store.upkeep import (
+    Difference,
     collect,
     explain_difference,
     export_archive,
@@ -176,7 +177,7 @@ def test_what_is_no_archive(tmp_path):
 
 
 def test_why_shows_the_lines_that_differ(filled):
-    lines = explain_difference(str(filled), name(0), key(1).digest[:10])
-    assert lines == ["kernel differs:", "  - kernel number 0", "  + kernel number 1"]
+    found = explain_difference(str(filled), name(0), key(1).digest[:10])
+    assert found == [Difference("kernel", ("kernel number 0",), ("kernel number 1",))]
     with pytest.raises(StoreError, match="no kernel begins"):
         explain_difference(str(filled), name(0), "zz")
