@@ -10,6 +10,7 @@ import pytest
 from kernelmill.cli.main import main
 
 MODEL = """
+import os
 import torch
 
 class Model(torch.nn.Module):
@@ -25,6 +26,11 @@ def breaking():
             torch._dynamo.graph_break()
             return x * 2
     return Breaks(), (torch.randn(4, 32),)
+
+def talking():
+    print("made")
+    os.system("echo a child")
+    return make()
 
 def uncompiled():
     class Disabled(torch.nn.Module):
@@ -68,6 +74,13 @@ def test_explain_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert [step["kind"] for step in program["steps"]] == ["kernel"]
 
 
+def test_what_a_model_prints_is_not_in_the_json(capfd: pytest.CaptureFixture[str]) -> None:
+    for command in (["explain", "--no-measure"], ["bench", "--seconds", "0", "--no-inductor"]):
+        assert main([*command, "model.py:talking", "--json"]) == 0
+        found = capfd.readouterr()
+        assert json.loads(found.out) and {"made", "a child"} <= set(found.err.splitlines())
+
+
 def test_trace_writes_events(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["trace", "model.py:make"]) == 0
     assert capsys.readouterr().out.startswith("trace.json: a call on ")
@@ -79,8 +92,10 @@ def test_trace_writes_events(capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain_says_why_a_graph_breaks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "model.py:breaking", "-o", "report.html"]) == 0
     said = "Call to `torch._dynamo.graph_break()` (Hint: Remove the `torch._dynamo.graph_break()`"
-    assert f"graph break: {said} call.)" in capsys.readouterr().out
-    assert said in Path("report.html").read_text()
+    shown, page = capsys.readouterr().out, Path("report.html").read_text()
+    assert f"graph break: {said} call.)" in shown and said in page
+    line = next(n for n, text in enumerate(MODEL.splitlines(), 1) if "graph_break()" in text)
+    assert f"  at model.py:{line} in forward: torch._dynamo.graph_break()" in shown
 
 
 def test_explain_and_trace_say_when_nothing_is_compiled(

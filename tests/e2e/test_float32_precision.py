@@ -3,6 +3,7 @@ each call computes as exactly as the setting says then; elsewhere it changes not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from kernelmill import aot, scope
+from kernelmill import aot, explain, scope
 from kernelmill.backend import get_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.isa import NAMED, why_not_here
@@ -135,6 +136,53 @@ def test_each_call_of_a_cached_method_is(tmp_path: Path) -> None:
     again = Cached()
     check_calls(again, again.run)
     assert again.run.statistics["loaded"] == 3
+
+
+class Several(nn.Module):
+    """Products for which pieces pay, of a k that is too small, and too few rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow, self.row = nn.Linear(K, K), nn.Linear(16, K), nn.Linear(K, K)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.narrow(torch.relu(self.wide(x))[:, :16])
+        return x, self.row(x[:1])
+
+
+def explained(**options: Any) -> tuple[dict[str, int], str, str]:
+    """How `Several` multiplies: data, and the lines about it in text and page."""
+    made = config(**options)
+    with torch.no_grad():
+        found = explain(Several(), torch.randn(512, K), compiler_config=made, measure=False)
+    (products,) = found.as_dict()["f32_products"]
+    texts = (str(found), found.html())
+    return products, *("\n".join(re.findall(r"[Pp]roducts of float32: (.*)", t)) for t in texts)
+
+
+def test_explain_counts_products_and_says_why_one_is_by_fma() -> None:
+    products, text, page = explained()
+    assert products == {
+        "6 products of bfloat16 for each": 1,
+        "FMA: more exact where k is below 32": 1,
+        "FMA: faster at these sizes": 1,
+    }
+    assert text.splitlines() == [f"1 launch by {how}" for how in products]
+    assert [f"1 launch by {how}</p>" for how in products] == page.splitlines()
+    with precision("medium"):
+        assert "1 product of bfloat16 for each" in explained()[0]
+
+
+def test_explain_says_what_the_option_did() -> None:
+    products, text, _ = explained(float32_pieces=False)
+    assert products == {"FMA: config.float32_pieces is False": 3}
+    assert text == "3 launches by FMA: config.float32_pieces is False"
+
+
+def test_explain_is_silent_where_there_is_no_choice() -> None:
+    products, text, page = explained(target=NO_TILES)
+    assert products == {"FMA: this instruction set has no tiles of bfloat16": 3}
+    assert (text, page) == ("", "")
 
 
 def test_a_file_keeps_the_precision_that_it_was_compiled_with(tmp_path: Path) -> None:

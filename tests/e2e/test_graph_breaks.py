@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.utils import counters
+from torch._dynamo.utils import graph_break_reasons
 
 import kernelmill
 from kernelmill.backend import graph_breaks
@@ -34,7 +34,7 @@ def quantised(model: nn.Module) -> nn.Module:
 @pytest.fixture(autouse=True)
 def nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graph_breaks, "_said", set[str]())
-    counters.clear()
+    graph_break_reasons.clear()
 
 
 def test_a_quantised_model_says_once_what_to_use(caplog: pytest.LogCaptureFixture) -> None:

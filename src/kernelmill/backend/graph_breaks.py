@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from kernelmill.core.log import get_logger
-from kernelmill.torch_internals.dynamo import RECURRENT_BREAK, graph_breaks
+from kernelmill.torch_internals.dynamo import RECURRENT_BREAK, GraphBreak, graph_breaks
 
 _log = get_logger("backend")
 _ADVICE = (
@@ -22,21 +23,33 @@ _ADVICE = (
         f"{RECURRENT_BREAK} = True they are compiled",
     ),
 )
+_BRANCH = "generic_jump TensorVariable"
+"""How Dynamo's reason begins where Python branches on a tensor."""
+
 _said: set[str] = set()
 
 
-def advice(reasons: Iterable[str]) -> tuple[str, ...]:
-    """What to do about graph breaks with these reasons, as far as something can be done."""
-    reasons = list(reasons)
+def advice(breaks: Iterable[GraphBreak]) -> tuple[str, ...]:
+    """What to do about these graph breaks, as far as something can be done."""
+    reasons = [each.reason for each in breaks]
     return tuple(text for mark, text in _ADVICE if any(mark in reason for reason in reasons))
 
 
-def in_short(reason: str) -> str:
-    """Dynamo's reason for a graph break on one line: what it met, and its first hint."""
-    lines = [line.strip() for line in reason.strip().splitlines()]
+def in_short(found: GraphBreak) -> str:
+    """The reason of a graph break on one line: what Dynamo met, and its first hint."""
+    if found.reason.startswith(_BRANCH):
+        return "a branch on a tensor's value (Hint: torch.where and torch.cond break no graph)"
+    lines = [line.strip() for line in found.reason.strip().splitlines()]
     hint = next((line for line in lines if line.startswith("Hint: ")), "")
     what = lines[0] if lines else "no reason is known"
     return f"{what} ({hint})" if hint else what
+
+
+def place_of(found: GraphBreak) -> str:
+    """The line of the user's code: "model.py:8 in forward"; "" where it is not known."""
+    if not found.file:
+        return ""
+    return f"{os.path.basename(found.file)}:{found.line} in {found.function}"
 
 
 def say_breaks() -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelmill.cli.factory import FactoryName
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, wide_console
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output, wide_console
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import load
 
@@ -63,7 +63,8 @@ def bench(
         if mode != "max-autotune":
             raise ConfigError("--tune goes with --mode max-autotune")
         config.aoe_config.aoe_mode = "2"
-    factory = load(model)
+    with user_output(json):
+        factory = load(model)
 
     import torch  # late: what is wrong with the model's name is said at once
 
@@ -72,7 +73,8 @@ def bench(
     if threads:
         torch.set_num_threads(threads)
     lacking = why_no_inductor() if inductor else "not asked for"
-    found = race(factory, seconds, config, lacking)
+    with user_output(json):
+        found = race(factory, seconds, config, lacking)
     training = bool(getattr(factory.model, "training", False))
     remarks = list(_remarks(found, training))
     if json:
@@ -148,8 +150,8 @@ def _slower(found: Race, ours: Standing) -> Iterator[str]:
         yield "the measurements overlap: the machine may be busy, try --seconds 30"
     yield from found.advice
     if found.breaks:
-        first = found.breaks[0].strip().splitlines()[0]
-        yield f"{len(found.breaks)} kinds of graph breaks, the first: {first}"
+        count = len(found.breaks)
+        yield f"Dynamo breaks the graph at {count} place{'s' * (count > 1)}: {found.breaks[0]}"
     calls = [operator for report in found.reports for operator, _, _ in report.fallbacks]
     if calls:
         names = ", ".join(dict.fromkeys(calls))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kernelmill.cli.factory import FactoryName
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import load, user_code
 
@@ -43,11 +43,12 @@ def bisect(
     """
     if folder is not None and folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; --folder names a folder")
-    made = load(factory)
+    with user_output(json):
+        made = load(factory)
     from kernelmill.backend.bisect import bisect as search
     from kernelmill.compiler.bisect_case import describe, write_case
 
-    with user_code(f"{factory} failed"):
+    with user_output(json), user_code(f"{factory} failed"):
         result = search(made.model, made.args, made.kwargs, factor=widen)
     first = result.first
     case = None if first is None else first.case

@@ -18,6 +18,7 @@ from kernelmill.cli.output import (
     examples,
     print_indented,
     print_json,
+    user_output,
     wide_console,
 )
 from kernelmill.core.errors import KernelmillError
@@ -67,7 +68,8 @@ def explain(
     """
     if output is not None:
         check_writable(output)
-    found = _explained(factory, gradients, measure)
+    with user_output(json):
+        found = _explained(factory, gradients, measure)
     if output is not None:
         found.save(output)
     if json:
@@ -103,7 +105,8 @@ def trace(
     Exit code 1, and no file, when nothing of the model was compiled or a call fails.
     """
     check_writable(output)
-    found = _explained(factory, gradients, measure=True)
+    with user_output(json):
+        found = _explained(factory, gradients, measure=True)
     why = found.call.error or ("" if found.is_compiled else "nothing of the model was compiled")
     if why:
         print(f"no trace: {why}", file=sys.stderr)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelmill.cli.folder import Folder
-from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
+from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
 from kernelmill.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def precompile(
     if sum(value is not None for value in (workers, dask, ray)) > 1:
         raise ConfigError("--workers, --dask and --ray exclude each other")
     jobs = fleet.read_jobs(file)
-    with _executor(workers, dask, ray) as executor, _progress() as tell:
+    with user_output(json), _executor(workers, dask, ray) as executor, _progress() as tell:
         done = fleet.precompile(jobs, executor, store, folder=folder, progress=tell)
     return _tell(done, len(jobs), json)
 

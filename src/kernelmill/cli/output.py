@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,6 +40,8 @@ EXIT_CODES = """Exit codes:
   3    the code that was given does not import, or raised
   130  interrupted"""
 
+_STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 """The option of commands that print JSON too."""
 
@@ -43,6 +49,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 def print_json(value: Any) -> None:
     """Print a value of JSON's types and dataclasses of them, as one document."""
     print(json.dumps(value, indent=2, default=_plain))
+
+
+@contextmanager
+def user_output(json: bool) -> Generator[None]:
+    """Inside, a user's code runs. What it and processes that it starts print goes to standard error
+    where the command prints JSON, so that standard output is one document."""
+    if not json:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(_STANDARD_OUTPUT)
+    os.dup2(_STANDARD_ERROR, _STANDARD_OUTPUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, _STANDARD_OUTPUT)
+        os.close(kept)
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelmill.backend.entry import Backend
-from kernelmill.backend.graph_breaks import advice
+from kernelmill.backend.graph_breaks import advice, in_short, place_of
 from kernelmill.compiler import CompileReport, collect_reports
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
@@ -54,7 +54,8 @@ class Standing:
 @dataclass
 class Race:
     """`operations` are the multiplications and additions of a call's products. The other facts are
-    about what kernelmill made of the model. `repeats`: eager gives the same result twice."""
+    about what kernelmill made of the model; `breaks` are places where Dynamo broke its graph, and
+    why. `repeats`: eager gives the same result twice."""
 
     standings: list[Standing]
     operations: int
@@ -78,7 +79,7 @@ def race(factory: Factory, seconds: float, config: CompilerConfig, without_induc
     UserCodeError where the model raises in eager.
     """
     torch.compiler.reset()
-    backend, before = Backend(config), graph_breaks()
+    backend, before = Backend(config), len(graph_breaks())
     with torch.no_grad(), collect_reports() as reports:
         with user_code(f"the model of {factory.name} failed"):
             expected, operations = _eager(factory)
@@ -92,10 +93,11 @@ def race(factory: Factory, seconds: float, config: CompilerConfig, without_induc
                 standings.append(Standing(name, without_inductor))
         finish_packing()
         _measure(calls, standings, seconds)
-    breaks = graph_breaks() - before
+    breaks = graph_breaks(since=before)
+    said = dict.fromkeys(f"{in_short(each)} at {place_of(each)}" for each in breaks)
     refused = [capture.refused for capture in backend.captures if capture.refused]
     return Race(
-        standings, operations, len(backend.captures), refused, list(breaks), advice(breaks),
+        standings, operations, len(backend.captures), refused, list(said), advice(breaks),
         list(reports), repeats,
     )  # fmt: skip
 

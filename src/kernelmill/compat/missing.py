@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -22,13 +22,73 @@ class MissingModuleError(KernelmillError, ModuleNotFoundError):
     """A module that torch_npu or torchair may have and kernelmill has not."""
 
 
+OF_TORCH: Mapping[str, str] = {
+    "attention": "torch.nn.functional.scaled_dot_product_attention",
+    "layer_norm": "torch.nn.functional.layer_norm",
+    "group_norm": "torch.nn.functional.group_norm",
+    "rms_norm": "torch.nn.functional.rms_norm",
+    "softmax": "torch.softmax",
+    "geglu": "torch.nn.functional.gelu",
+    "gelu": "torch.nn.functional.gelu",
+    "swiglu": "torch.nn.functional.silu",
+    "silu": "torch.nn.functional.silu",
+    "mish": "torch.nn.functional.mish",
+    "grouped_matmul": "torch.nn.functional.grouped_mm",
+    "bmm": "torch.bmm",
+    "linear": "torch.nn.functional.linear",
+    "conv2d": "torch.nn.functional.conv2d",
+    "conv3d": "torch.nn.functional.conv3d",
+    "top_k": "torch.topk",
+    "one_hot": "torch.nn.functional.one_hot",
+    "scatter": "torch.scatter",
+    "transpose": "torch.permute",
+    "dtype_cast": "torch.Tensor.to",
+}
+"""Functions of torch, which kernelmill compiles, by what the names of operators of torch_npu have
+in them that do the same or more of it. The first one found counts."""
+
+_MISSPELT, _LIKE = 0.75, 0.6
+"""Least similarity of a name with a slip of the pen, and of one that is worth naming."""
+
+
 def nearest_text(name: str, known: Sequence[str]) -> str:
     """What to say about a dotted name that is none of `known`."""
-    last = name.rpartition(".")[2]
-    by_last = {other.rpartition(".")[2].lower(): other for other in reversed(known)}
-    near = difflib.get_close_matches(last.lower(), list(by_last), n=1, cutoff=0.5)
-    nearest = f"the nearest that is: {by_last[near[0]]}; " if near else ""
+    found = _nearest(name, known)
+    nearest = f"the nearest that is: {found}; " if found else ""
     return f"{name} is not in kernelmill; {nearest}{PAGE}"
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    """A misspelt name of ours; then what torch has for such an operator; then one of ours that is
+    spelt alike or has a word of it. "" for what is like nothing."""
+    last, operator = _stem(name), name.startswith("torch_npu.npu_")
+    others = [other for other in known if _stem(other)]
+    if not others:
+        return ""
+    best = max(others, key=lambda other: _similarity(last, _stem(other)))
+    similarity = _similarity(last, _stem(best))
+    if similarity >= _MISSPELT:
+        return best
+    of_torch = next((found for part, found in OF_TORCH.items() if part in last), "")
+    if operator and of_torch:
+        return of_torch
+    if similarity >= _LIKE:
+        return best
+    sharing = [other for other in others if _words(last) & _words(_stem(other))]
+    return max(sharing, key=lambda other: _similarity(last, _stem(other)), default="")
+
+
+def _stem(name: str) -> str:
+    """The last part of a dotted name without what all operators of torch_npu begin with."""
+    return name.rpartition(".")[2].lower().removeprefix("npu_")
+
+
+def _words(stem: str) -> set[str]:
+    return {word for word in stem.split("_") if len(word) > 3}
+
+
+def _similarity(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio()
 
 
 def refuse_missing(module: ModuleType, known: Callable[[], Sequence[str]]) -> None:

@@ -155,6 +155,7 @@ def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store) -> 
                 () if near is None else near.differences,
                 _kind(lowered.kernels[ref.name], entry), lowered.kernels[ref.name].classes,
                 lowered.templates.get(ref.name, ""), "" if near is None else near.name,
+                lowered.products.get(ref.name, ""),
             )
         )  # fmt: skip
     for node in graph.nodes:

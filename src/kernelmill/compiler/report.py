@@ -25,6 +25,8 @@ class KernelReport:
     `classes` are the sizes, in words, that a dynamic kernel has bodies of their own for.
     `differs` names, for a compiled kernel, the key ingredients in which the `nearest` entry of the
     store differed.
+    `f32_products` says how products of float32 are computed, as docs/numerics.md has it: of how
+    many of bfloat16, or by FMA and why; "" for a kernel without any.
     """
 
     name: str
@@ -38,6 +40,7 @@ class KernelReport:
     classes: tuple[str, ...] = ()
     template: str = ""
     nearest: str = ""
+    f32_products: str = ""
 
 
 @dataclass
@@ -82,6 +85,15 @@ class CompileReport:
     def fused(self) -> int:
         """Kernels that do the work of several operators."""
         return sum(len(kernel.operators) > 1 for kernel in self.kernels)
+
+    @property
+    def f32_products(self) -> dict[str, int]:
+        """How products of float32 are computed, and how many launches of a call do it so."""
+        found: dict[str, int] = {}
+        for kernel in self.kernels:
+            if kernel.f32_products:
+                found[kernel.f32_products] = found.get(kernel.f32_products, 0) + kernel.launches
+        return found
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON-able data."""

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.backend.entry import Backend
-from kernelmill.backend.graph_breaks import advice, in_short
+from kernelmill.backend.graph_breaks import advice, in_short, place_of
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
-from kernelmill.report.facts import CallFacts, GraphCounts, MachineFacts, ProgramFacts
+from kernelmill.report.facts import Break, CallFacts, GraphCounts, MachineFacts, ProgramFacts
 
 if TYPE_CHECKING:
     import os
@@ -28,8 +28,8 @@ class Explanation:
 
     captures        graphs that Dynamo and AOTAutograd made of the model
     reports         what the compiler made of each of them
-    graph_breaks    places where Dynamo gave up and went on in Python
-    break_reasons   why it did, each reason once
+    graph_breaks    how often Dynamo gave up and went on in Python
+    breaks          where it did and why, each place once
     advice          what to do about some of them
     first_call      seconds of the first call: capture, compile, link, run
     later_call      seconds of the second call
@@ -44,7 +44,7 @@ class Explanation:
     first_call: float
     later_call: float
     advice: tuple[str, ...] = ()
-    break_reasons: tuple[str, ...] = ()
+    breaks: tuple[Break, ...] = ()
     machine: MachineFacts | None = None
     programs: tuple[ProgramFacts, ...] = ()
     call: CallFacts = field(default_factory=CallFacts)
@@ -75,7 +75,7 @@ class Explanation:
             "captures": [asdict(capture) for capture in self.captures],
             "isa": [report.isa for report in self.reports],
             "graph_breaks": self.graph_breaks,
-            "break_reasons": list(self.break_reasons),
+            "breaks": [asdict(one) for one in self.breaks],
             "advice": list(self.advice),
             "graph_nodes_before": sum(report.nodes_before for report in self.reports),
             "graph_nodes_after": sum(report.nodes_after for report in self.reports),
@@ -84,6 +84,7 @@ class Explanation:
             "reused": sum(report.reused for report in self.reports),
             "fused": sum(report.fused for report in self.reports),
             "fallbacks": [entry for report in self.reports for entry in report.fallbacks],
+            "f32_products": [report.f32_products for report in self.reports],
             "super_kernel_ranges": [asdict(one) for r in self.reports for one in r.ranges],
             "refused": [capture.refused for capture in self.captures if capture.refused],
             "arena_peak": [report.arena_bytes for report in self.reports],
@@ -157,7 +158,7 @@ def explain(
     from kernelmill.torch_internals.dynamo import graph_breaks
 
     backend = Backend(compiler_config)
-    before = graph_breaks()
+    before = len(graph_breaks())
     with collect_reports() as reports, collect_linked() as linked:
         compiled = torch.compile(model, backend=backend, dynamic=dynamic)
         start = time.perf_counter()
@@ -165,15 +166,15 @@ def explain(
         middle = time.perf_counter()
         compiled(*args, **kwargs)
         end = time.perf_counter()
-    breaks = graph_breaks() - before
+    breaks = graph_breaks(since=before)
     explanation = Explanation(
         tuple(backend.captures),
         tuple(reports),
-        breaks.total(),
+        len(breaks),
         middle - start,
         end - middle,
         advice(breaks),
-        tuple(map(in_short, breaks)),
+        tuple(dict.fromkeys(Break(in_short(b), place_of(b), b.code) for b in breaks)),
         name=type(model).__name__ if isinstance(model, torch.nn.Module) else _name(model),
     )
     return _with_facts(explanation, linked, _Calls(model, compiled, args, kwargs), measure)

@@ -6,7 +6,7 @@ never called, times of what was not measured.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Bound = Literal["", "operations", "bytes"]
@@ -36,6 +36,16 @@ class GraphCounts:
     captured: int
     refused: int
     breaks: int
+
+
+@dataclass(frozen=True)
+class Break:
+    """Where Dynamo broke a graph, and why. `place` is "model.py:8 in forward" and `code` that line;
+    both are "" where they are not known."""
+
+    reason: str
+    place: str
+    code: str
 
 
 @dataclass(frozen=True)
@@ -150,7 +160,8 @@ class StoreLook:
 class ProgramFacts:
     """One compiled program. `sizes` are those of its symbols in the last call, `gear` the sizes
     that it is for where the model has gears, `padded` the part of its arguments that is padding of
-    the measured calls, and `calls` how often it ran in one of them."""
+    the measured calls, and `calls` how often it ran in one of them. `products` says how products of
+    float32 are computed, and how many launches do it so."""
 
     name: str
     isa: str
@@ -168,6 +179,7 @@ class ProgramFacts:
     argument_elements: int = 0
     padded: float = 0.0
     calls: int | None = None
+    products: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def fallbacks(self) -> tuple[Step, ...]:

@@ -85,6 +85,7 @@ class _Gathering:
             argument_elements=sum(
                 self._number(product(entry.shape)) or 0 for entry in self._user_tensors()
             ),
+            products=self.report.f32_products,
         )
 
     def _user_tensors(self) -> list[TensorInput]:

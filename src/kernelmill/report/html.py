@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmill.core.version import VERSION
 from kernelmill.report.drawings import graph_drawing, memory_drawing, timeline_drawing
-from kernelmill.report.text import bytes_text, count_text, time_text, verdict
+from kernelmill.report.text import bytes_text, count_text, product_lines, time_text, verdict
 
 if TYPE_CHECKING:
     import jinja2
@@ -26,7 +26,12 @@ def page_of(explanation: Explanation) -> str:
             call=call,
             machine=explanation.machine,
             programs=[
-                {"facts": facts, "graph": graph_drawing(facts), "memory": memory_drawing(facts)}
+                {
+                    "facts": facts,
+                    "products": product_lines(facts.products),
+                    "graph": graph_drawing(facts),
+                    "memory": memory_drawing(facts),
+                }
                 for facts in explanation.programs
             ],
             timeline=timeline_drawing(call, explanation.programs),

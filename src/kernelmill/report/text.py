@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from kernelmill.core.isa import machine_isa, withheld
+from kernelmill.lower.templates.matmul.bind_pieces import NO_TILES
 from kernelmill.report.facts import CallFacts, ProgramFacts, Step
 
 if TYPE_CHECKING:
@@ -23,9 +25,10 @@ def text_of(explanation: Explanation) -> str:
     ]
     if not told.is_compiled:
         lines.append("nothing of the model was compiled")
-    lines += [f"graph break: {reason}" for reason in told.break_reasons]
-    if told.break_reasons:
-        lines.append("TORCH_LOGS=graph_breaks shows the lines of your code that break graphs")
+    for one in told.breaks:
+        lines.append(f"graph break: {one.reason}")
+        if one.place:
+            lines.append(f"  at {one.place}: {one.code}")
     lines += told.advice
     lines += call_lines(told.call)
     for capture in told.captures:
@@ -38,8 +41,8 @@ def text_of(explanation: Explanation) -> str:
     return "\n".join(lines)
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'s' * (count != 1)}"
+def _counted(count: int, noun: str, plural: str = "s") -> str:
+    return f"{count} {noun}{plural * (count != 1)}"
 
 
 def call_lines(call: CallFacts) -> list[str]:
@@ -114,6 +117,7 @@ def _compiled(report: CompileReport) -> list[str]:
             f"  schedules of {report.tuned} kernels by measuring: {report.schedules_measured} "
             "measured now"
         )
+    lines += [f"  products of float32: {text}" for text in product_lines(report.f32_products)]
     for kernel in report.kernels:
         why = f", new: differs in {', '.join(kernel.differs)}" if kernel.differs else ""
         source = "" if kernel.source in kernel.kind else f", {kernel.source}"
@@ -124,6 +128,12 @@ def _compiled(report: CompileReport) -> list[str]:
         if kernel.classes:
             lines.append(f"         shape classes: {' | '.join(kernel.classes)}")
     return lines + _ranges(report) + _fallbacks(report)
+
+
+def product_lines(products: Mapping[str, int]) -> list[str]:
+    """How products of float32 are computed, where the instruction set leaves a choice."""
+    chosen = {how: count for how, count in products.items() if NO_TILES not in how}
+    return [f"{_counted(count, 'launch', 'es')} by {how}" for how, count in chosen.items()]
 
 
 def _ranges(report: CompileReport) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -228,22 +227,44 @@ def marks() -> Marks:
     return Marks(mark_dynamic, mark_unbacked)
 
 
+@dataclass(frozen=True)
+class GraphBreak:
+    """Why Dynamo broke a graph, and at which line of the user's code: the innermost frame of the
+    trace. `code` is the line's text; `file` and `code` are "" where they are not known."""
+
+    reason: str
+    file: str
+    line: int
+    function: str
+    code: str
+
+
 @internal(
-    "dynamo.counters",
-    reason="counting graph breaks and saying what to do about them",
+    "dynamo.breaks",
+    reason="saying what breaks a graph, where, and what to do about it",
     fallback="no graph break is counted or explained",
 )
-def _counters() -> Any:
-    from torch._dynamo.utils import counters
+def _breaks() -> list[Any] | None:
+    from torch._dynamo.output_graph import GraphCompileReason
+    from torch._dynamo.utils import graph_break_reasons
 
-    found: Any = counters
-    return found if isinstance(found["graph_break"], Counter) else None
+    made = GraphCompileReason("reason", [], graph_break=False)
+    return graph_break_reasons if (made.reason, made.user_stack) == ("reason", []) else None
 
 
-def graph_breaks() -> Counter[str]:
-    """How often Dynamo has broken a graph, by its reason."""
-    counters = _counters.get()
-    return Counter() if counters is None else counters["graph_break"].copy()
+def graph_breaks(since: int = 0) -> list[GraphBreak]:
+    """The graph breaks of this process, from the one with this number on."""
+    found = _breaks.get()
+    return [] if found is None else [_graph_break(each) for each in found[since:]]
+
+
+def _graph_break(reason: Any) -> GraphBreak:
+    if not reason.user_stack:
+        return GraphBreak(reason.reason, "", 0, "", "")
+    frame = reason.user_stack[-1]
+    return GraphBreak(
+        reason.reason, frame.filename, frame.lineno or 0, frame.name, (frame.line or "").strip()
+    )
 
 
 @internal(

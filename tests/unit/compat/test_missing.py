@@ -1,6 +1,11 @@
 """What is said about names that are not there."""
 
-from kernelmill.compat.missing import nearest_text
+import operator
+
+import pytest
+import torch
+
+from kernelmill.compat.missing import OF_TORCH, nearest_text
 
 KNOWN = ["torch_npu", "torch_npu.npu_quant_matmul", "torchair.scope.super_kernel"]
 
@@ -12,3 +17,32 @@ def test_the_nearest_name_is_found_in_any_module():
 
 def test_what_is_like_nothing_has_no_nearest():
     assert "nearest" not in nearest_text("torch_npu.xyz", KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("torch_npu.npu_quant_matmull", "torch_npu.npu_quant_matmul"),
+        ("torch_npu.npu_fusion_attention", "torch.nn.functional.scaled_dot_product_attention"),
+        ("torch_npu.npu_add_rms_norm", "torch.nn.functional.rms_norm"),
+        ("torch_npu.npu_swiglu", "torch.nn.functional.silu"),
+        ("torch_npu.npu_dynamic_quant", "torch_npu.npu_quant_matmul"),
+        ("torch_npu.npu_weight_quant_mm", "torch_npu.npu_quant_matmul"),
+        ("torch.npu.synchronise", "torch.npu.synchronize"),
+        ("torch.npu.current_streams", "torch.npu.current_stream"),
+        ("torch.npu.memory_allocated", ""),
+        ("torch.npu.Graph", ""),
+        ("torch_npu.npu_rotary_mul", ""),
+    ],
+)
+def test_the_nearest_thing_does_what_the_name_says(name: str, nearest: str) -> None:
+    names = ("synchronize", "empty_cache", "amp", "current_stream", "is_available")
+    known = [*KNOWN, "torch.npu", "torchair.scope.npu_wait_tensor"]
+    text = nearest_text(name, [*known, *(f"torch.npu.{each}" for each in names)])
+    assert text.startswith(f"{name} is not in kernelmill; ")
+    assert text.partition("the nearest that is: ")[2].partition(";")[0] == nearest
+
+
+@pytest.mark.parametrize("name", OF_TORCH.values())
+def test_what_torch_has_is_there(name: str) -> None:
+    assert callable(operator.attrgetter(name.removeprefix("torch."))(torch))

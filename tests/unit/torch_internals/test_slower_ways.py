@@ -292,7 +292,7 @@ def gears_are_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             torch.testing.assert_close(model(x), layer(x))
 
 
-@case("dynamo.counters")
+@case("dynamo.breaks")
 def breaks_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         torch._dynamo.graph_break()

@@ -42,6 +42,7 @@ class Bound:
 
     buffers    those that were placed, and behind them what packing and inlined plans have
     templates  by kernel, the name of the template that it comes from
+    products   by kernel that has any, how it computes products of f32
     checks     the user's lines that look at indices; None where no kernel does
     losses     by kernel, what its launches lose against kernels for known sizes
     """
@@ -51,6 +52,7 @@ class Bound:
     steps: tuple[Step, ...]
     kernels: Mapping[str, Kernel]
     templates: Mapping[str, str]
+    products: Mapping[str, str]
     refs: tuple[KernelRef, ...]
     checks: tuple[str, ...] | None
     losses: Mapping[str, Sequence[Loss]]
@@ -93,6 +95,7 @@ class _Binder:
         self.steps: list[Step] = []
         self.kernels: dict[str, Kernel] = {}
         self.templates: dict[str, str] = {}
+        self.products: dict[str, str] = {}
         self.losses: dict[str, list[Loss]] = {}
         self.refs: dict[str, KernelRef] = {}
         self.checks: set[str] | None = None
@@ -124,7 +127,7 @@ class _Binder:
         checks = None if self.checks is None else tuple(sorted(self.checks))
         return Bound(
             tuple(self.buffers), tuple(self.prepare), tuple(self.steps), self.kernels,
-            self.templates, tuple(self.refs.values()), checks, self.losses,
+            self.templates, self.products, tuple(self.refs.values()), checks, self.losses,
         )  # fmt: skip
 
     # ---- kernels ---------------------------------------------------------------------------------
@@ -140,6 +143,8 @@ class _Binder:
             self._note_check(work.nodes)
         kernel = self._named(made.kernel, work.nodes, made.buffers, made.loss)
         self.templates[kernel.name] = made.template
+        if made.f32_products:
+            self.products[kernel.name] = made.f32_products
         losses = self.losses.setdefault(kernel.name, [])
         if made.loss not in losses:
             losses.append(made.loss)
@@ -160,6 +165,7 @@ class _Binder:
         for name, kernel in chosen.lowered.kernels.items():
             self.kernels.setdefault(name, kernel)
         self.templates.update(chosen.lowered.templates)
+        self.products.update(chosen.lowered.products)
         for ref in plan.kernels:
             self.refs.setdefault(ref.name, replace(ref, origin=_origin(work.nodes)))
         return launches

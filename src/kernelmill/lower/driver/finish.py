@@ -43,7 +43,7 @@ def finish(placed: Placed, bound: Bound) -> Lowered:
         () if bound.checks is None else (_check_message(bound.checks),),
         equations=tuple(graph.equations),
     )
-    return Lowered(plan, bound.kernels, bound.templates, bound.losses)
+    return Lowered(plan, bound.kernels, bound.templates, bound.losses, bound.products)
 
 
 def in_arena(

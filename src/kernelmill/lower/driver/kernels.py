@@ -28,18 +28,21 @@ from kernelmill.lower.schedule.template import (
     Pack,
     Template,
 )
+from kernelmill.lower.templates.matmul.bind import ContractionBinding
 from kernelmill.lower.templates.registry import template_for
 
 
 @dataclass(frozen=True)
 class Made:
     """A kernel bound to a group's memory: plan buffers in its order, the work in ns, the name of
-    the template that it comes from, and what it loses against one for known sizes."""
+    the template that it comes from, how it computes products of f32 ("" without one), and what it
+    loses against one for known sizes."""
 
     kernel: Kernel
     buffers: tuple[int, ...]
     work: Dim
     template: str
+    f32_products: str
     loss: Loss
 
 
@@ -111,7 +114,8 @@ class KernelMaker:
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
             kept = _Kept(emitter.builder.kernel, slots, time, loss)
             self.cache.kernels[key] = kept
-        return _bind(kept, signature, template.name)
+        products = binding.f32_products if isinstance(binding, ContractionBinding) else ""
+        return _bind(kept, signature, template.name, products)
 
     def _context(self, work: Work) -> GroupContext:
         own = {*work.group.internal, *work.group.roots}
@@ -142,8 +146,8 @@ class KernelMaker:
         return cost, lambda sizes: template.loss(spec, schedule, sizes, self.machine)
 
 
-def _bind(kept: _Kept, signature: Signature, template: str) -> Made:
+def _bind(kept: _Kept, signature: Signature, template: str, f32_products: str) -> Made:
     buffers = tuple(
         slot if slot == STATUS_BUFFER else signature.buffers[slot] for slot in kept.slots
     )
-    return Made(kept.kernel, buffers, kept.work, template, kept.loss)
+    return Made(kept.kernel, buffers, kept.work, template, f32_products, kept.loss)

@@ -13,13 +13,14 @@ from kernelmill.plan.ir import KernelRef, Plan
 
 @dataclass(frozen=True)
 class Lowered:
-    """The plan, and by name the kernels that it launches, which template each comes from, and what
-    its launches lose against kernels for known sizes."""
+    """The plan, and by name the kernels that it launches, which template each comes from, what its
+    launches lose against kernels for known sizes, and how it computes products of f32 if any."""
 
     plan: Plan
     kernels: Mapping[str, Kernel] = field(default_factory=dict[str, Kernel])
     templates: Mapping[str, str] = field(default_factory=dict[str, str])
     losses: Mapping[str, Sequence[Loss]] = field(default_factory=dict[str, Sequence[Loss]])
+    products: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(frozen=True)

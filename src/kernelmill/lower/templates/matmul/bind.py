@@ -43,7 +43,12 @@ from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
-from kernelmill.lower.templates.matmul.bind_pieces import in_pieces, pieces_of
+from kernelmill.lower.templates.matmul.bind_pieces import (
+    in_pieces,
+    is_f32_product,
+    pieces_of,
+    product_text,
+)
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.packing import Layout, Packable, ProductSizes
 from kernelmill.lower.templates.matmul.roles import Places, Roles, everywhere
@@ -146,11 +151,27 @@ class ContractionBinding:
             rows = ceildiv(rows, roles.batch[0])
         return unit_of_product(roles.a.dtype, self.context.machine, rows, roles.n, *roles.k)
 
-    @cached_property
+    @property
     def pieces(self) -> Pieces | None:
         """How products of f32 are made of pieces, if they are."""
-        if self.computes_b or self.grouped:
-            return None
+        found = self._pieces_or_why
+        return None if isinstance(found, str) else found
+
+    @property
+    def f32_products(self) -> str:
+        """How products of f32 are computed, for reports; "" where there are none."""
+        if not is_f32_product(self.seed, self.whole):
+            return ""
+        return product_text(self._pieces_or_why)
+
+    @cached_property
+    def _pieces_or_why(self) -> Pieces | str:
+        if not is_f32_product(self.seed, self.whole):
+            return "no product of f32"
+        if self.computes_b:
+            return "the weight is computed from smaller numbers"
+        if self.grouped:
+            return "grouped products have none"
         constant = self.context.is_constant(self.whole.b)
         return pieces_of(self.seed, self.whole, self.context.machine, constant)
 

@@ -24,6 +24,8 @@ from kernelmill.lower.weights.panel_views import constant_rows
 from kernelmill.lower.weights.pieces import magnitudes_of_rows, piece_values
 from kernelmill.lower.weights.tile_views import tile_view_of_b
 
+NO_TILES = "this instruction set has no tiles of bfloat16"
+
 _SPLITTING = 12.0
 """Vector operations for each piece of a vector of numbers that is made in a call."""
 
@@ -31,18 +33,33 @@ _CHECKING = 4.0
 """The same for knowing that it is ordinary."""
 
 
-def pieces_of(seed: Node, roles: Roles, machine: Machine, packed: bool) -> Pieces | None:
-    """How a product is made of pieces; None where it is not, since FMA is faster or more exact.
+def pieces_of(seed: Node, roles: Roles, machine: Machine, packed: bool) -> Pieces | str:
+    """How a product of f32 is made of pieces, or why it is not, since FMA is faster or more exact.
     `packed`: B is constant."""
     unit, products = machine.isa.tile_unit(BF16, BF16), seed.attrs.get("products", max(PIECES))
-    if unit is None or seed.op != "matmul" or roles.a.dtype != F32 or products == 0:
-        return None
+    if unit is None:
+        return NO_TILES
+    if products == 0:
+        return "config.float32_pieces is False"
     assert isinstance(products, int)
     (k,), pieces = roles.k, PIECES[products]
     if isinstance(k, int) and k < pieces.least_depth:
-        return None
+        return f"more exact where k is below {pieces.least_depth}"
     sizes = size_hint(roles.m), size_hint(roles.n), size_hint(k)
-    return pieces if _pays(pieces, unit, machine, sizes, packed) else None
+    return pieces if _pays(pieces, unit, machine, sizes, packed) else "faster at these sizes"
+
+
+def is_f32_product(seed: Node, roles: Roles) -> bool:
+    """Whether torch's setting says how exactly it is to be computed."""
+    return seed.op in ("matmul", "grouped_matmul") and roles.a.dtype == F32
+
+
+def product_text(found: Pieces | str) -> str:
+    """What `pieces_of` says, for reports."""
+    if isinstance(found, str):
+        return f"FMA: {found}"
+    count = len(found.pairs)
+    return f"{count} product{'s' * (count != 1)} of bfloat16 for each"
 
 
 def _pays(
