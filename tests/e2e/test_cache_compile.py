@@ -18,6 +18,7 @@ from kernelmill.artifact.container import KMILL
 from kernelmill.backend import tested_torch
 from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
+from kernelmill.runtime import padded_calls
 from kernelmill.store.sealed import SealedFile
 
 
@@ -379,7 +380,12 @@ def calls_only(monkeypatch: pytest.MonkeyPatch):
     return lambda: monkeypatch.setattr("kernelmill.backend.record.record", refuse)
 
 
-def test_calls_that_are_padded_survive_the_round_trip(tmp_path: Path, calls_only: Any):
+@pytest.mark.parametrize("sooner", ["padded", "dynamic"])
+def test_calls_that_are_padded_survive_the_round_trip(
+    tmp_path: Path, calls_only: Any, sooner: str, monkeypatch: pytest.MonkeyPatch
+):
+    cost = {True: 1e9, False: 0.0} if sooner == "padded" else {True: 0.0, False: 1e9}
+    monkeypatch.setattr(padded_calls, "estimated_ns", lambda plan, _: cost[bool(plan.symbols)])
     torch.manual_seed(0)
     for loaded in (0, 1):
         if loaded:

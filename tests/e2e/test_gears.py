@@ -16,8 +16,13 @@ from transformers import BertConfig, BertModel
 
 import kernelmill
 from kernelmill import CompilerConfig, GearError, get_backend
+from kernelmill.backend import gear_calls
+from kernelmill.backend.gear_calls import GearedCall
 from kernelmill.compiler import collect_reports
+from kernelmill.core.errors import UnsupportedError
 from kernelmill.inference import set_dim_gears
+from kernelmill.runtime import padded_calls
+from kernelmill.runtime.program import Program
 from tests.tolerances import assert_close
 
 pytestmark = pytest.mark.usefixtures("strict")
@@ -194,6 +199,12 @@ def test_zero_and_one_from_the_same_trace() -> None:
     assert traces() == 1
 
 
+@pytest.fixture
+def always_padded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No call of another size runs the program for all sizes, which small models always would."""
+    monkeypatch.setattr(padded_calls, "estimated_ns", lambda plan, sizes: len(plan.symbols))
+
+
 def test_other_sizes_by_a_program_for_all() -> None:
     reference = mlp()
     model = compiled(copy.deepcopy(reference), config(gear_miss="dynamic"))
@@ -222,6 +233,7 @@ def test_the_mode_of_single_operators() -> None:
     assert traces() == 1
 
 
+@pytest.mark.usefixtures("always_padded")
 @pytest.mark.parametrize("sizes", [[2, 4, 16], [1, 4, 16]])
 def test_padding_to_the_smallest_gear(sizes: list[int]) -> None:
     reference = mlp()
@@ -240,6 +252,7 @@ def test_padding_to_the_smallest_gear(sizes: list[int]) -> None:
     assert traces() == 1
 
 
+@pytest.mark.usefixtures("always_padded")
 def test_padding_a_masked_model() -> None:
     torch.manual_seed(0)
     size: dict[str, Any] = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
@@ -271,6 +284,47 @@ def test_no_padding_where_it_could_change_a_result() -> None:
     set_dim_gears(x, {0: [2, 4]})
     with pytest.raises(kernelmill.PaddingError, match=r"could change results: .*test_gears.py"):
         model(x)
+
+
+@pytest.mark.parametrize("most", [40, 512])
+def test_padding_where_it_is_sooner_than_the_program_for_all_sizes(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[GearedCall] = []
+
+    def geared_call(*args: Any) -> GearedCall:
+        made.append(gear_calls.geared_call(*args))
+        return made[-1]
+
+    monkeypatch.setattr("kernelmill.backend.capture.geared_call", geared_call)
+    reference = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).eval()
+    model = compiled(copy.deepcopy(reference), config(gear_miss="pad"))
+    x = torch.randn(most - 1, 256)
+    set_dim_gears(x, {0: [most // 8, most]})
+    with torch.no_grad():
+        for n in (most - 1, most // 8 + 1):
+            x = torch.randn(n, 256) if n != most - 1 else x
+            assert_close(model(x), reference(x))
+    (call,) = made
+    assert call.padded is not None and call.padded.dynamic is not None
+    gear = call.program.table[(most,)]
+    assert isinstance(gear, Program)
+    assert (gear.report()["calls"], call.padded.dynamic.report()["calls"]) == (1, 1)
+
+
+def test_a_model_without_a_program_for_all_sizes_is_padded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise UnsupportedError("sizes that are not known")
+
+    monkeypatch.setattr(gear_calls, "compile_graph", refuse)
+    reference = mlp()
+    model = compiled(copy.deepcopy(reference), config(gear_miss="pad"))
+    x = torch.randn(3, 8)
+    set_dim_gears(x, {0: [2, 4, 16]})
+    with torch.no_grad():
+        assert_close(model(x), reference(x))
 
 
 def test_no_padding_past_what_was_traced() -> None:

@@ -15,6 +15,7 @@ from kernelmill.core.dim import Dim, parse, sym
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 from kernelmill.runtime.geared import GearedProgram
 from kernelmill.runtime.padded_calls import PaddedCalls
+from kernelmill.runtime.program import Program
 
 Bounds = Sequence[tuple[str, int | None, int | None]]
 """(symbol, least, most), None where there is none."""
@@ -43,8 +44,11 @@ def padding_data(
     }
 
 
-def padded_calls(data: Mapping[str, Any], program: GearedProgram) -> PaddedCalls:
-    """Runs calls at the smallest gear of `program` that holds their sizes."""
+def padded_calls(
+    data: Mapping[str, Any], program: GearedProgram, dynamic: Program | None = None
+) -> PaddedCalls:
+    """Runs calls at the smallest gear of `program` that holds their sizes, or by the `dynamic`
+    program where that is estimated to take less time."""
     names = {*program.symbols, *data["fixed"], *(name for name, _, _ in data["ranges"])}
     scope: dict[str, Dim] = {name: sym(name) for name in names}
 
@@ -77,7 +81,7 @@ def padded_calls(data: Mapping[str, Any], program: GearedProgram) -> PaddedCalls
                 return f"the trace takes {name} for one in [{low}, {high}]"
         return conditions.broken(values)
 
-    return PaddedCalls(padding, program, data["fixed"], tensors, broken)
+    return PaddedCalls(padding, program, data["fixed"], tensors, broken, dynamic)
 
 
 def _texts(dims: Sequence[Dim]) -> list[str]:

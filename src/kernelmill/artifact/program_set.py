@@ -76,7 +76,8 @@ def program_set(
     programs: list[Reporting] = []
     for number, plan in enumerate(plans):
         own = _objects_of_plan(plan, number, objects)
-        program = load(plan, own, pool, size_check(manifest.spec, plan), place)
+        check = None if _beside_padding(manifest.gears, number) else size_check(manifest.spec, plan)
+        program = load(plan, own, pool, check, place)
         program.check_weights("auto" if config is None else config.check_weights)
         again = captures and bool(plan.symbols)
         programs.append(_recaptured(program, artifact, number, config) if again else program)
@@ -94,6 +95,11 @@ def _written(plans: Sequence[Plan], gears: Gears | None) -> frozenset[int]:
         kept = None if gears is None or number == gears.otherwise else gears.kept
         found.update(n if kept is None else kept[n] for n in updated)
     return frozenset(found)
+
+
+def _beside_padding(gears: Gears | None, number: int) -> bool:
+    """Whether this plan runs calls in place of padding, which looks at their sizes itself."""
+    return gears is not None and gears.padding is not None and number == gears.otherwise
 
 
 def _objects_of_plan(plan: Plan, number: int, objects: Mapping[str, bytes]) -> dict[str, bytes]:
@@ -117,11 +123,13 @@ def _geared(spec: CallSpec, gears: Gears, programs: Sequence[Callee]) -> Call:
     table = {sizes: programs[number] for sizes, number in gears.table}
     geared = GearedProgram(sources, gears.symbols, table, gears.kept, gears.count)
     otherwise: Otherwise | None = None
-    if gears.otherwise >= 0:
-        dynamic = programs[gears.otherwise].call
-        otherwise = lambda arguments: dynamic(*arguments)  # noqa: E731
-    elif gears.padding is not None:
-        otherwise = padded_calls(gears.padding, geared)
+    dynamic = programs[gears.otherwise] if gears.otherwise >= 0 else None
+    if gears.padding is not None:
+        other = dynamic if isinstance(dynamic, Program) else None
+        otherwise = padded_calls(gears.padding, geared, other)
+    elif dynamic is not None:
+        call = dynamic.call
+        otherwise = lambda arguments: call(*arguments)  # noqa: E731
     return geared.caller(_refuser(spec, geared, otherwise))
 
 

@@ -40,6 +40,8 @@ from kernelmill.backend.retraces import recall, remember
 from kernelmill.backend.strides import report_output_strides
 from kernelmill.backend.tested_torch import is_tested
 from kernelmill.compiler import compile_graph
+from kernelmill.compiler.collecting import is_collecting
+from kernelmill.compiler.report import collecting
 from kernelmill.config import CompilerConfig
 from kernelmill.core import knobs
 from kernelmill.core.errors import (
@@ -251,7 +253,9 @@ class _Compilation:
             return compile_graph(graph, self.config).call
         if kind != "inference" and self.config.inference_config.gear_miss == "pad":
             raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
-        geared.append(geared_call(graph, self.gears, self.config))
+        # Who keeps the programs, or reports on them, wants all of them.
+        may_wait = self.observe is None and not is_collecting() and not collecting()
+        geared.append(geared_call(graph, self.gears, self.config, may_wait))
         return geared[-1].call
 
     def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:

@@ -9,19 +9,24 @@ from typing import Any, Union
 import torch
 from torch import fx
 
-from kernelmill.backend.gears import CaptureGears, symbolic
+from kernelmill.backend.gears import CaptureGears, shapes_of, symbolic
+from kernelmill.backend.lazy_gears import LazyGears
 from kernelmill.backend.padding import padded_calls
-from kernelmill.compiler import compile_gears, compile_graph
+from kernelmill.compiler import GearCompiler, compile_gears, compile_graph
 from kernelmill.config import CompilerConfig
+from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dim import evaluate, symbols
-from kernelmill.core.errors import GearError
+from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
+from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Graph, Input
-from kernelmill.runtime.geared import GearedProgram
+from kernelmill.runtime.geared import Callee, GearedProgram
 from kernelmill.runtime.padded_calls import PaddedCalls
+from kernelmill.runtime.program import Program
 
 Call = Callable[..., Any]
 _aten = torch.ops.aten
+_log = get_logger("backend")
 _SQUEEZES = (_aten.squeeze, _aten.squeeze_copy)
 
 Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
@@ -39,22 +44,87 @@ class GearedCall:
     padded: PaddedCalls | None
 
 
-def geared_call(graph: Graph, gears: CaptureGears, config: CompilerConfig) -> GearedCall:
+def geared_call(
+    graph: Graph, gears: CaptureGears, config: CompilerConfig, may_wait: bool = False
+) -> GearedCall:
     """The function that runs `graph`, compiled for each gear. For sizes that no gear has it raises
     GearError, pads the arguments, or runs a program for all sizes, as
-    config.inference_config.gear_miss says. PaddingError when padding could change a result."""
+    config.inference_config.gear_miss says. PaddingError when padding could change a result.
+
+    Where gears `may_wait` and the options say so, only that of the first call is compiled here.
+    """
     _check_equations(graph, gears)
-    options = config.inference_config
-    otherwise: Otherwise | None = None
-    padded: PaddedCalls | None = None
-    if options.gear_miss == "dynamic":
-        dynamic = compile_graph(graph, config).call
-        otherwise = lambda args: dynamic(*args)  # noqa: E731
+    if may_wait and not config.experimental_config.gears_eager:
+        return _lazily(graph, gears, config)
+    miss = config.inference_config.gear_miss
+    dynamic = _dynamic_program(graph, config)
     program = compile_gears(graph, list(gears.values.values()), config)
-    if options.gear_miss == "pad":
-        padded = padded_calls(graph, gears, program, frozenset(options.gear_pad_masks))
-        otherwise = padded
+    padded: PaddedCalls | None = None
+    otherwise: Otherwise | None = None
+    if miss == "pad":
+        other = dynamic if isinstance(dynamic, Program) else None
+        otherwise = padded = _padded(graph, gears, program, config, other)
+    elif dynamic is not None:
+        otherwise = _unpacked(dynamic.call)
     return GearedCall(program.caller(_refuser(graph, gears, otherwise)), gears, program, padded)
+
+
+def _lazily(graph: Graph, gears: CaptureGears, config: CompilerConfig) -> GearedCall:
+    """The same with one gear at first; the others are compiled behind it."""
+    miss = config.inference_config.gear_miss
+    compiler = GearCompiler(graph, list(gears.values.values()), config)
+    program = compiler.program
+    padded: PaddedCalls | None = None
+    try:
+        padded = _padded(graph, gears, program, config)
+    except PaddingError:
+        if miss == "pad":
+            raise
+    dynamic = _dynamic_program(graph, config)
+    if padded is not None and isinstance(dynamic, Program):
+        padded.offer(dynamic)
+    first = gears.values.get(gears.gears.of(shapes_of(gears.arguments)))
+    if first is not None:
+        compiler.compile([compiler.sizes_of(first)])
+    call = None if dynamic is None else dynamic.call
+    lazy = LazyGears(compiler, padded, call)
+    otherwise: Otherwise | None = None
+    if miss == "pad":
+        otherwise = lazy.larger
+    elif call is not None:
+        otherwise = _unpacked(call)
+    refuse = _refuser(graph, gears, otherwise, lazy)
+    return GearedCall(program.caller(refuse), gears, program, padded)
+
+
+def _dynamic_program(graph: Graph, config: CompilerConfig) -> Callee | None:
+    """The program for all sizes that calls of no gear run: always, or where that is sooner than
+    padding, which it need not be able to."""
+    miss = config.inference_config.gear_miss
+    if miss == "dynamic":
+        return compile_graph(graph, config)
+    if miss != "pad" or config.mode == REDUCE_OVERHEAD:
+        return None
+    try:
+        return compile_graph(graph, config)
+    except UnsupportedError as error:
+        _log.info("calls of no gear are padded, whatever that costs: %s", error)
+        return None
+
+
+def _unpacked(call: Call) -> Otherwise:
+    return lambda args: call(*args)
+
+
+def _padded(
+    graph: Graph,
+    gears: CaptureGears,
+    program: GearedProgram,
+    config: CompilerConfig,
+    dynamic: Program | None = None,
+) -> PaddedCalls:
+    masks = frozenset(config.inference_config.gear_pad_masks)
+    return padded_calls(graph, gears, program, masks, dynamic)
 
 
 def _check_equations(graph: Graph, gears: CaptureGears) -> None:
@@ -90,7 +160,12 @@ def check_squeezes(gm: fx.GraphModule, gears: CaptureGears) -> None:
                     )  # fmt: skip
 
 
-def _refuser(graph: Graph, gears: CaptureGears, otherwise: Otherwise | None) -> Call:
+def _refuser(
+    graph: Graph,
+    gears: CaptureGears,
+    otherwise: Otherwise | None,
+    lazy: LazyGears | None = None,
+) -> Call:
     names = [
         (number, entry.value.name)
         for number, entry in enumerate(graph.inputs)
@@ -103,8 +178,12 @@ def _refuser(graph: Graph, gears: CaptureGears, otherwise: Otherwise | None) -> 
             for number, name in names
             if isinstance(args[number], torch.Tensor)
         }
-        if error is not None and gears.takes(shapes):
-            raise error
+        if gears.takes(shapes):
+            if error is not None:
+                raise error
+            made = None if lazy is None else lazy(args)
+            if made is not None:
+                return made
         made = None if otherwise is None else otherwise(args)
         if made is not None:
             return made

@@ -415,9 +415,12 @@ class _Writer:
         return [self._value(p) for p, v in paths.items() if isinstance(v, data) and p not in taken]
 
     def _dynamic_plan(self) -> Plan | None:
-        """The plan that calls of any size reach: the only one, or that beside the gears."""
+        """The plan that calls of any size reach: the only one, or that beside the gears. Where
+        calls are padded, that looks at their sizes."""
         plan, gears = self.trace.drafts[0].lowered.plan, self._gears()
-        return plan if gears is None or gears.otherwise == 0 else None
+        if gears is None:
+            return plan
+        return plan if gears.otherwise == 0 and gears.padding is None else None
 
     def _gears(self) -> Gears | None:
         geared = self.trace.traced[0].geared

@@ -20,6 +20,7 @@ from kernelmill.graph.sizes import at_sizes
 from kernelmill.lower.driver.at_sizes import lowered_at_sizes
 from kernelmill.lower.driver.lowered import Announce, Lowered, NewKernel
 from kernelmill.plan.ir import Launch
+from kernelmill.runtime.estimates import SYMBOLIC_NS
 
 _log = get_logger("compiler")
 
@@ -29,9 +30,6 @@ _MOST_LOST = 0.03
 _FEWEST = 3
 """Gears that must share them for the program for all sizes to pay: it takes as long to compile as
 one and a half for known sizes."""
-
-_SYMBOLIC_NS = 100
-"""More for a launch of a kernel of symbolic sizes: addresses and the ends of loops are computed."""
 
 
 @dataclass(frozen=True)
@@ -102,5 +100,5 @@ def _lost(lowered: Lowered, sizes: Mapping[str, int]) -> float:
         if step.kernel not in losses:
             known = lowered.losses.get(step.kernel, ())
             losses[step.kernel] = max((loss(sizes) for loss in known), default=math.inf)
-        lost += work * losses[step.kernel] + _SYMBOLIC_NS
+        lost += work * losses[step.kernel] + SYMBOLIC_NS
     return lost / spent if spent else 0.0

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
+from kernelmill.compiler.collecting import CollectedProgram
 from kernelmill.compiler.gear_kernels import GearSizes
-from kernelmill.compiler.pipeline import compile_at_sizes
+from kernelmill.compiler.pipeline import compile_at_sizes, compile_in_batches
 from kernelmill.config.compiler_config import CompilerConfig
 from kernelmill.core.dim import Dim, Expr, as_sym, evaluate, of_atom, symbols
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.ir import DimInput, Graph, Input
-from kernelmill.runtime.geared import GearedProgram, SizeSource
+from kernelmill.graph.sizes import at_sizes
+from kernelmill.runtime.geared import Callee, GearedProgram, SizeSource
+
+Sizes = tuple[int, ...]
 
 
 def compile_gears(
@@ -21,32 +26,85 @@ def compile_gears(
     Symbols with one value in all gears are static. Raises what `compile_graph` does, and
     UnsupportedError when no argument tells gears apart that differ in what they compute.
     """
-    varying = {
-        name
-        for name in graph.symbols
-        if all(name in gear for gear in gears) and len({gear[name] for gear in gears}) > 1
-    }
-    read = _sources(graph, varying)
-    by_sizes: dict[tuple[int, ...], Mapping[str, int]] = {}
-    for gear in gears:
-        sizes = tuple(evaluate(dim, gear) for _, dim in read)
-        known = by_sizes.setdefault(sizes, gear)
-        if any(known[name] != gear[name] for name in varying):
-            raise UnsupportedError(f"arguments of the sizes {sizes} may be of several gears")
-    named = [GearSizes(_name(graph, sizes), gear) for sizes, gear in by_sizes.items()]
-    programs = compile_at_sizes(graph, named, config)
-    kept = tuple(
-        number
-        for number, entry in enumerate(graph.inputs)
-        if isinstance(entry, Input) or entry.symbol.name not in gears[0]
-    )
-    return GearedProgram(
-        tuple(source for source, _ in read),
-        tuple(str(dim) for _, dim in read),
-        dict(zip(by_sizes, programs, strict=True)),
-        kept,
-        len(graph.inputs),
-    )
+    compiler = GearCompiler(graph, gears, config)
+    compiler.compile(compiler.left)
+    return compiler.program
+
+
+class GearCompiler:
+    """Compiles the gears of a graph, all at once or some at a time, into one `program`.
+
+    `gears` has the values of the graph's symbols for the sizes by which the program tells a call's
+    gear. Not for several threads at a time.
+    """
+
+    def __init__(
+        self, graph: Graph, gears: Sequence[Mapping[str, int]], config: CompilerConfig
+    ) -> None:
+        """UnsupportedError as `compile_gears`."""
+        self.graph, self.config = graph, config
+        varying = {
+            name
+            for name in graph.symbols
+            if all(name in gear for gear in gears) and len({gear[name] for gear in gears}) > 1
+        }
+        read = _sources(graph, varying)
+        self._dims = tuple(dim for _, dim in read)
+        self.gears: dict[Sizes, Mapping[str, int]] = {}
+        for gear in gears:
+            sizes = self.sizes_of(gear)
+            known = self.gears.setdefault(sizes, gear)
+            if any(known[name] != gear[name] for name in varying):
+                raise UnsupportedError(f"arguments of the sizes {sizes} may be of several gears")
+        kept = tuple(
+            number
+            for number, entry in enumerate(graph.inputs)
+            if isinstance(entry, Input) or entry.symbol.name not in gears[0]
+        )
+        self.program = GearedProgram(
+            tuple(source for source, _ in read),
+            tuple(map(str, self._dims)),
+            {},
+            kept,
+            len(graph.inputs),
+        )
+
+    def sizes_of(self, gear: Mapping[str, int]) -> Sizes:
+        """The sizes that tell this gear."""
+        return tuple(evaluate(dim, gear) for dim in self._dims)
+
+    @property
+    def left(self) -> list[Sizes]:
+        """The gears that have no program yet, in their order."""
+        return [sizes for sizes in self.gears if sizes not in self.program.table]
+
+    def compile(self, sizes: Sequence[Sizes]) -> None:
+        """Compile these gears together. Raises what `compile_graph` does."""
+        named = [self._named(each) for each in sizes]
+        self._add(named, compile_at_sizes(self.graph, named, self.config))
+
+    def batches(self) -> Iterator[None]:
+        """Compiles all that are left, at each step of the iterator some: first those that share
+        kernels, then one at a time, the largest first. Raises as `compile`."""
+        left = sorted(self.left, key=lambda sizes: (math.prod(sizes), sizes), reverse=True)
+        named = [self._named(sizes) for sizes in left]
+        for batch, programs in compile_in_batches(self.graph, named, self.config):
+            self._add(batch, programs)
+            yield
+
+    def run_eagerly(self, sizes: Sizes) -> None:
+        """Have this gear's calls run by ATen."""
+        known = at_sizes(self.graph, self.gears[sizes], self._named(sizes).name)
+        self.program.add(sizes, CollectedProgram(known))
+
+    def _named(self, sizes: Sizes) -> GearSizes:
+        return GearSizes(_name(self.graph, sizes), self.gears[sizes])
+
+    def _add(self, named: Sequence[GearSizes], programs: Sequence[Callee]) -> None:
+        for gear, program in zip(named, programs, strict=True):
+            sizes = self.sizes_of(gear.values)
+            if sizes not in self.program.table:
+                self.program.add(sizes, program)
 
 
 _GEAR = "_gear_"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -73,28 +73,58 @@ def compile_graphs(
     return _compiled(optimised, config, store, machine)
 
 
-def compile_at_sizes(
-    graph: Graph, gears: Sequence[GearSizes], config: CompilerConfig
-) -> Sequence[Program | CapturedProgram | CollectedProgram]:
+Programs = Sequence[Program | CapturedProgram | CollectedProgram]
+
+
+def compile_at_sizes(graph: Graph, gears: Sequence[GearSizes], config: CompilerConfig) -> Programs:
     """A program for each gear of a graph over symbols, as `compile_graphs` makes them. Gears share
     the kernels of the program for all sizes where that loses little (gear_kernels.py)."""
-    if config.mode == REDUCE_OVERHEAD or config.aoe_config.aoe_mode is not None:
+    if _separately(config):
         return compile_graphs([at_sizes(graph, one.values, one.name) for one in gears], config)
-    store, machine = _surroundings(config, to_run=True)
+    surroundings = _surroundings(config, to_run=True)
+    sharing = _sharing(graph, gears, config, surroundings[1])
+    programs = (
+        sharing[gear.name]
+        if gear.name in sharing
+        else optimise(at_sizes(graph, gear.values, gear.name), config)
+        for gear in gears
+    )
+    return _compiled(programs, config, *surroundings)
+
+
+def compile_in_batches(
+    graph: Graph, gears: Sequence[GearSizes], config: CompilerConfig
+) -> Iterator[tuple[Sequence[GearSizes], Programs]]:
+    """What `compile_at_sizes` makes, in parts: the gears that share kernels, then each other."""
+    sharing: Mapping[str, LoweredProgram] = {}
+    if not _separately(config):
+        surroundings = _surroundings(config, to_run=True)
+        sharing = _sharing(graph, gears, config, surroundings[1])
+        if sharing:
+            together = [gear for gear in gears if gear.name in sharing]
+            drafts = [sharing[gear.name] for gear in together]
+            yield together, _compiled(drafts, config, *surroundings)
+    for gear in gears:
+        if gear.name not in sharing:
+            yield [gear], compile_at_sizes(graph, [gear], config)
+
+
+def _separately(config: CompilerConfig) -> bool:
+    """Whether each gear is compiled as a graph by itself."""
+    return config.mode == REDUCE_OVERHEAD or config.aoe_config.aoe_mode is not None
+
+
+def _sharing(
+    graph: Graph, gears: Sequence[GearSizes], config: CompilerConfig, machine: Machine
+) -> dict[str, LoweredProgram]:
     separate = not config.experimental_config.pattern_fusion_pass
     ranges = _automatic_ranges(config)
 
     def lower(symbolic: Graph, announce: Announce | None) -> Lowered:
         return lower_graph(symbolic, machine, separate, announce=announce)
 
-    sharing = sharing_programs(*optimise(graph, config, dump=False), gears, lower)
-    programs = (
-        replace(sharing[gear.name], automatic_ranges=ranges)
-        if gear.name in sharing
-        else optimise(at_sizes(graph, gear.values, gear.name), config)
-        for gear in gears
-    )
-    return _compiled(programs, config, store, machine)
+    found = sharing_programs(*optimise(graph, config, dump=False), gears, lower)
+    return {name: replace(draft, automatic_ranges=ranges) for name, draft in found.items()}
 
 
 def _surroundings(config: CompilerConfig, to_run: bool) -> tuple[Store, Machine]:

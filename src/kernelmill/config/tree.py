@@ -384,6 +384,13 @@ class ExperimentalConfig(Group):
         advice="For models of many short kernels; no measured model gets slower, most gain little.",
         in_key=True,
     )
+    gears_eager = Switch(
+        True,
+        "Compiles all gears at the first call. False compiles that call's gear alone, and the "
+        "others in the background; meanwhile a larger gear or a program for all sizes serves them.",
+        advice="Leave it on for servers, so that nothing is compiled while they serve; False for "
+        "the quickest first call.",
+    )
     aot_config_enable_joint_graph = Switch(
         False, "Compile forward and backward as one.", pending="the joint graph", in_key=True
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -36,23 +36,36 @@ class SizeSource:
 class GearedProgram:
     """`table` has the program for the sizes that `sources` give, as a tuple; `symbols` are the dims
     that those are (one symbol each, as a rule). `arguments` are the positions of those arguments,
-    of `count`, that programs take."""
+    of `count`, that programs take. Programs may be added while others are called."""
 
     sources: tuple[SizeSource, ...]
     symbols: tuple[str, ...]
-    table: Mapping[tuple[int, ...], Callee]
+    table: MutableMapping[tuple[int, ...], Callee]
     arguments: tuple[int, ...]
     count: int
 
     def caller(self, refuse: Refuse) -> Call:
         """The function to call: a look into a table and the call of a static program, however many
         gears there are."""
-        calls = {key: program.call for key, program in self.table.items()}
-        pick = self.pick
-        if len(self.sources) == 1 and self.sources[0].axis < 0:
-            single = {key[0]: call for key, call in calls.items()}
-            return _by_one_integer(single, self.sources[0].argument, pick, refuse)
-        return _by_sizes(calls, self.read, pick, refuse)
+        if self._one_integer:
+            return _by_one_integer(self._calls, self.sources[0].argument, self.pick, refuse)
+        return _by_sizes(self._calls, self.read, self.pick, refuse)
+
+    def add(self, sizes: tuple[int, ...], program: Callee) -> None:
+        """Have calls of these sizes run this program from now on."""
+        self.table[sizes] = program
+        self._calls[self._key(sizes)] = program.call
+
+    @cached_property
+    def _calls(self) -> dict[Any, Call]:
+        return {self._key(sizes): program.call for sizes, program in self.table.items()}
+
+    @property
+    def _one_integer(self) -> bool:
+        return len(self.sources) == 1 and self.sources[0].axis < 0
+
+    def _key(self, sizes: tuple[int, ...]) -> Any:
+        return sizes[0] if self._one_integer else sizes
 
     @cached_property
     def pick(self) -> Pick:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -11,9 +11,12 @@ import torch
 
 from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.errors import InputError
+from kernelmill.core.machine import host
 from kernelmill.plan.padding import Padding
-from kernelmill.runtime.geared import GearedProgram
+from kernelmill.runtime.estimates import estimated_ns
+from kernelmill.runtime.geared import Callee, GearedProgram
 from kernelmill.runtime.padding import Resizing
+from kernelmill.runtime.program import Program
 
 Call = Callable[..., Any]
 Sizes = Mapping[str, int]
@@ -24,15 +27,17 @@ _MOST_SIZES = 4096
 
 @dataclass(frozen=True)
 class _Chosen:
-    """What calls of one set of true sizes do: `shapes` are those of all tensor arguments."""
+    """What calls of one set of true sizes do: `shapes` are those of all tensor arguments. Without
+    `resizing` they run as they are."""
 
     shapes: tuple[tuple[int, tuple[int, ...]], ...]
-    resizing: Resizing
+    resizing: Resizing | None
     call: Call
 
 
 class PaddedCalls:
-    """Runs calls at the smallest gear that holds their sizes, and cuts the results.
+    """Runs calls at the smallest gear that holds their sizes, and cuts the results; or as they are,
+    where the cost model has the `dynamic` program finish earlier.
 
     `fixed` are the values of symbols that are the same in all gears, `tensors` the shapes of all
     tensor arguments by number. `broken` says what the trace takes for granted that does not hold
@@ -46,10 +51,13 @@ class PaddedCalls:
         fixed: Sizes,
         tensors: Sequence[tuple[int, tuple[Dim, ...]]],
         broken: Callable[[Sizes], str],
+        dynamic: Program | None = None,
     ) -> None:
         self.padding, self.fixed, self.tensors = padding, fixed, tensors
+        self.dynamic = dynamic
         self._program, self._broken = program, broken
         self._known: dict[tuple[int, ...], _Chosen] = {}
+        self._gears = 0
 
     def __call__(self, args: tuple[Any, ...]) -> list[Any] | None:
         """The results; None when no gear holds the arguments.
@@ -57,6 +65,8 @@ class PaddedCalls:
         InputError when the model was not traced for such sizes.
         """
         key = self._program.read(args)
+        if self._gears != len(self._program.table):  # one more was compiled
+            self._known, self._gears = {}, len(self._program.table)
         chosen = self._known.get(key)
         if chosen is None:
             chosen = self._choose(key)
@@ -64,18 +74,19 @@ class PaddedCalls:
                 return None
         if not _fit(args, chosen.shapes):
             return None
+        if chosen.resizing is None:
+            return chosen.call(*args)
         padded = chosen.resizing.pad(args)
         return chosen.resizing.cut(chosen.call(*self._program.pick(tuple(padded))))
 
+    def offer(self, dynamic: Program) -> None:
+        """Have this program for all sizes weighed against padding from now on."""
+        self.dynamic, self._known = dynamic, {}
+
     def _choose(self, key: tuple[int, ...]) -> _Chosen | None:
-        fitting = [
-            gear
-            for gear in self._program.table
-            if all(large >= small for large, small in zip(gear, key, strict=True))
-        ]
-        if not fitting:
+        gear = smallest_holding(self._program.table, key)
+        if gear is None:
             return None
-        gear = min(fitting, key=lambda sizes: (prod(sizes), sizes))
         names = self._program.symbols
         sizes = {**self.fixed, **dict(zip(names, key, strict=True))}
         padded = {**self.fixed, **dict(zip(names, gear, strict=True))}
@@ -86,11 +97,46 @@ class PaddedCalls:
         shapes = tuple(
             (number, tuple(evaluate(dim, sizes) for dim in shape)) for number, shape in self.tensors
         )
-        made = _Chosen(shapes, resizing, self._program.table[gear].call)
+        program = self._program.table[gear]
+        made = _Chosen(shapes, resizing, program.call)
+        if self.dynamic is not None and _sooner(self.dynamic, sizes, program, resizing):
+            made = _Chosen(shapes, None, self.dynamic.call)
         while len(self._known) >= _MOST_SIZES:
             self._known.pop(next(iter(self._known)), None)
         self._known[key] = made
         return made
+
+
+def smallest_holding(
+    gears: Iterable[tuple[int, ...]], sizes: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """The gear of the least work in which these sizes have room; None when there is none."""
+    fitting = [
+        gear
+        for gear in list(gears)
+        if all(large >= small for large, small in zip(gear, sizes, strict=True))
+    ]
+    return min(fitting, key=lambda sizes: (prod(sizes), sizes), default=None)
+
+
+def _sooner(dynamic: Program, sizes: Sizes, gear: Callee, resizing: Resizing) -> bool:
+    """Whether the cost model has the dynamic program finish before the padded call of a gear."""
+    if not isinstance(gear, Program) or not _holds(dynamic, sizes):
+        return False
+    try:
+        as_it_is = estimated_ns(dynamic.plan, sizes)
+        padded = estimated_ns(gear.plan, {})
+    except KeyError:
+        return False
+    return as_it_is < padded + resizing.estimated_ns(host())
+
+
+def _holds(dynamic: Program, sizes: Sizes) -> bool:
+    """Whether the dynamic program takes calls of these sizes."""
+    symbols = {symbol.name for symbol in dynamic.plan.symbols}
+    return symbols <= sizes.keys() and all(
+        evaluate(left, sizes) == evaluate(right, sizes) for left, right in dynamic.plan.equations
+    )
 
 
 def _fit(args: tuple[Any, ...], shapes: tuple[tuple[int, tuple[int, ...]], ...]) -> bool:
