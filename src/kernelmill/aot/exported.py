@@ -7,7 +7,6 @@ these are updates of the arguments, as the compiler has them.
 from __future__ import annotations
 
 import dataclasses
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,6 @@ from torch.export.graph_signature import (
     SymIntArgument,
     TensorArgument,
 )
-from torch.fx.node import map_arg
 
 from kernelmill.artifact.fingerprint import fingerprint
 from kernelmill.artifact.guards import found_in
@@ -32,13 +30,14 @@ from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.results import Shape, Shaper
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import (
+    UpdatedArguments,
     decomposition_table,
     keep_strides,
     overlaps,
     recurrent_decompositions,
 )
 from kernelmill.runtime.samples import span_of
-from kernelmill.torch_internals.operators import gives_views, is_composite, make_token
+from kernelmill.torch_internals.operators import is_composite, make_token
 
 Decompositions = Mapping[Any, Callable[..., Any]]
 
@@ -220,7 +219,7 @@ class _Reader:
                 results.append(value)
         spec = self.program.call_spec.out_spec
         assert spec is not None
-        shape = Shaper(marks, {}, {}).describe(spec.unflatten(returned))
+        shape = Shaper(marks, {}).describe(spec.unflatten(returned))
         return writes, results, shape
 
     def _rearrange(
@@ -231,13 +230,13 @@ class _Reader:
             next(iter(graph.nodes)).prepend(node)
         output = graph.output_node()
         with graph.inserting_before(output):
-            written: dict[Any, fx.Node] = {}
+            copies: dict[Any, fx.Node] = {}
             for node, value in writes.items():
                 _check_places_apart(node, value)
                 copied = graph.call_function(torch.ops.aten.copy_.default, (node, value))
-                copied.meta["val"] = node.meta["val"]
-                written.setdefault(value, copied)
-            output.args = (tuple(_of_written(value, written, graph) for value in results),)
+                copies.setdefault(value, copied)
+        updated = UpdatedArguments(graph, copies)
+        output.args = (tuple(map(updated.result, results)),)
 
 
 def _check_places_apart(node: fx.Node, value: Any) -> None:
@@ -249,33 +248,6 @@ def _check_places_apart(node: fx.Node, value: Any) -> None:
         raise UnsupportedError(
             f"{node.name} is written to, and several of its elements lie in one place: clone it"
         )
-
-
-def _of_written(result: Any, written: dict[Any, fx.Node], graph: fx.Graph) -> Any:
-    """A result that is what an argument is updated with, or a view of it, as the argument or the
-    same view of it: in eager they share memory. `written` has what is found already; views are
-    added to the graph."""
-    source = _viewed(result)
-    if result in written or source is None:
-        return written.get(result, result)
-    base = _of_written(source, written, graph)
-    if base is source:
-        return result
-    view = graph.node_copy(result, lambda node: base if node is source else node)
-    found: Any = map_arg((view.args, view.kwargs), lambda node: node.meta["val"])
-    args, kwargs = found
-    function: Any = view.target
-    view.meta = {**result.meta, "val": function(*args, **kwargs)}
-    written[result] = view
-    return view
-
-
-def _viewed(value: Any) -> fx.Node | None:
-    """What a node is a view of, as its operator's schema says."""
-    if not isinstance(value, fx.Node) or not value.args or not isinstance(value.args[0], fx.Node):
-        return None
-    is_part = value.target is operator.getitem
-    return value.args[0] if is_part or gives_views(str(value.target)) else None
 
 
 class _Arguments:

@@ -48,7 +48,7 @@ def check_torch(artifact: Artifact, path: str) -> None:
     recorded, here = artifact.manifest.ingredients.get("torch", "unknown"), torch.__version__
     if minor_of(recorded) == minor_of(here):
         return
-    steps = (step for plan in plans_of(artifact) for step in plan.steps)
+    steps = (step for plan in plans_of(artifact) for step in (*plan.steps, *plan.views))
     called = sorted({step.target for step in steps if isinstance(step, AtenCall)})
     if not called:
         _log.warning("%s was compiled with torch %s, and this is torch %s", path, recorded, here)

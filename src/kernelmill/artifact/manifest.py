@@ -17,7 +17,7 @@ from typing import Any
 from kernelmill.artifact.paths import Path, Tree, text_of
 from kernelmill.core.errors import StoreError
 
-FORMAT = 8
+FORMAT = 9
 """Raised when a file of an older kernelmill could be misunderstood."""
 
 Condition = tuple[str, str, str]

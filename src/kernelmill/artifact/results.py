@@ -2,8 +2,8 @@
 
 A shape is a JSON value:
 
-    {"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something passed
-    {"alias": [SIZE, STRIDE, DISTANCE], "base": PATH}     in, data; a view of something passed in
+    {"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something that it
+                                                          takes, data
     {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
     {"named": NAME, "names": [...], "items": [...]}       a named tuple, by its "module:Class"
     {"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
@@ -30,9 +30,6 @@ Shape = Mapping[str, Any]
 Build = Callable[[Sequence[Any], Sequence[Any]], Any]
 """Gives what is returned from the program's results and from values that paths lead to."""
 
-View = tuple[Path, Sequence[int], Sequence[int], int]
-"""The tensor that a result is a view of; size, strides and distance from it in elements."""
-
 _DATA = (type(None), bool, int, float, str)
 
 
@@ -42,28 +39,20 @@ class NoClass(StoreError):
 
 class Shaper:
     """Describes what a call returned. `results` are those of the program and `inputs` tensors by
-    their paths; `aliases` are results that are views of an input: number -> (path, size, stride,
-    distance).
+    their paths.
 
     `integers` are those among the data that was returned: they may have come from sizes.
     """
 
-    def __init__(
-        self, results: Sequence[Any], inputs: Mapping[Path, Any], aliases: Mapping[int, View]
-    ) -> None:
+    def __init__(self, results: Sequence[Any], inputs: Mapping[Path, Any]) -> None:
         self._results = {id(result): n for n, result in enumerate(results) if result is not None}
         self._inputs = {id(value): path for path, value in inputs.items()}
-        self._aliases = aliases
         self.integers: set[int] = set()
 
     def describe(self, value: Any) -> Shape:
         """UnsupportedError for what cannot be made again by name."""
         if id(value) in self._results and not isinstance(value, bool):
-            number = self._results[id(value)]
-            if number in self._aliases:
-                base, size, stride, offset = self._aliases[number]
-                return {"alias": [list(size), list(stride), offset], "base": base}
-            return {"result": number}
+            return {"result": self._results[id(value)]}
         if isinstance(value, torch.Tensor):
             if id(value) not in self._inputs:
                 raise UnsupportedError("it returns a tensor that its graph does not compute")
@@ -147,8 +136,6 @@ class Builder:
 
     def build(self, shape: Shape) -> Build:
         """The function that makes what is returned. NoClass for a class that is not there."""
-        if "alias" in shape:
-            return self._alias(shape["alias"], self._path(shape["base"]))
         if "result" in shape:
             return _result(shape["result"])
         if "input" in shape:
@@ -163,15 +150,6 @@ class Builder:
     def _path(self, path: Any) -> int:
         self.paths.append(tuple(tuple(step) for step in path))
         return len(self.paths) - 1
-
-    def _alias(self, layout: Sequence[Any], place: int) -> Build:
-        size, stride, distance = layout
-
-        def view(results: Sequence[Any], inputs: Sequence[Any]) -> Any:
-            base = inputs[place]
-            return base.as_strided(size, stride, base.storage_offset() + distance)
-
-        return view
 
     def _container(self, shape: Shape) -> Build:
         if "dict" in shape:

@@ -57,6 +57,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import (
     ImportedGraph,
+    UpdatedArguments,
     decomposition_table,
     import_fx,
     settle_recurrent,
@@ -270,18 +271,42 @@ class _Compilation:
                     "to: pass a clone of the others"
                 )
             raise UnsupportedError("arguments that share memory are written to")
+        metadata = autograd.metadata()
+        if metadata is not None and capture.kind == "inference":
+            self._share_updated(gm, metadata)
         if self.gears is not None:
             check_squeezes(gm, self.gears)
         names = argument_names(placeholders, self.sources)
         roles = [InputRole.USER] * len(placeholders)
         # In training the optimiser changes parameters at every step: packing them would not pay.
-        metadata = autograd.metadata()
         saved_from: int | None = None
         if metadata is not None and capture.kind == "inference":
             roles = argument_roles(placeholders, self.sources, metadata.static_input_indices)
         elif metadata is not None and capture.kind == "forward":
             saved_from = metadata.num_forward
         return import_fx(gm, capture.name, roles, names, saved_from)
+
+    def _share_updated(self, gm: fx.GraphModule, metadata: Any) -> None:
+        """Results that AOTAutograd knows to be arguments which the graph updates, or views of
+        them, are these in the graph, too."""
+        placeholders, results = _placeholders(gm), list(_results(gm))
+        kinds = autograd.output_kinds.get()
+        copies = {
+            copy.args[0]: copy
+            for copy in gm.graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
+        }
+        if kinds is None or not copies or len(results) != len(metadata.output_info):
+            return
+        if not in_order(placeholders, len(self.sources)):
+            return
+        for number, info in enumerate(metadata.output_info):
+            of_input = info.output_type in kinds.of_input
+            copy = copies.get(placeholders[info.base_idx]) if of_input else None
+            if copy is not None:
+                updated = UpdatedArguments(gm.graph, {copy.args[1]: copy})
+                results[number] = updated.result(results[number])
+        gm.graph.output_node().args = (tuple(results),)
+        gm.recompile()
 
     def _needs_no_wrapper(self, gm: fx.GraphModule) -> bool:
         """Whether AOTAutograd's wrapper would only pass arguments and results through.

@@ -33,7 +33,7 @@ from kernelmill.artifact.objects import key_parts, texts_of
 from kernelmill.artifact.packages import packages_of
 from kernelmill.artifact.padding import padding_data
 from kernelmill.artifact.paths import Path, Roots, follow
-from kernelmill.artifact.results import Shaper, View
+from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import where_of
 from kernelmill.artifact.tensors import WeightLayout
@@ -48,7 +48,6 @@ from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
-from kernelmill.graph.ir import Graph
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols, symbol_sources
 from kernelmill.runtime.executor import executor_object
@@ -353,22 +352,12 @@ class _Writer:
         return found
 
     def _result(self, inputs: Sequence[Source], traced: Traced) -> Any:
+        kinds = output_kinds.require()
+        if any(info.output_type not in kinds.known for info in traced.metadata.output_info):
+            raise UnsupportedError("a result is a view of another")
         plain = [source.path for source in inputs if source.axis < 0]
         tensors = {path: follow(path, self.roots) for path in plain}
-        aliases: dict[int, View] = {}
-        kinds = output_kinds.require()
-        for number, info in enumerate(traced.metadata.output_info):
-            if info.output_type in kinds.of_input:
-                # The program itself returns views of what it does not write to.
-                if traced.metadata.input_info[info.base_idx].mutates_data:
-                    source = inputs[info.base_idx]
-                    if source.own:
-                        _check_no_places(traced.imported.graph)
-                    made = self.trace.results[number]
-                    aliases[number] = _view(tensors, source.path, traced.results[number], made)
-            elif info.output_type not in kinds.fresh:
-                raise UnsupportedError("a result is a view of another")
-        shaper = Shaper(self.trace.results, tensors, aliases)
+        shaper = Shaper(self.trace.results, tensors)
         shape = shaper.describe(self.returned)
         # They may be sizes that Dynamo took from an argument: right for these sizes alone.
         sizes = self._sizes() if shaper.integers else {}
@@ -464,25 +453,3 @@ def _bounds(
 
 def _whole(end: Any) -> int | None:
     return int(end) if end.is_Integer else None
-
-
-def _check_no_places(graph: Graph) -> None:
-    """UnsupportedError where operators count places from the beginning of a storage: a view may be
-    at such a place, and not at the same distance from each argument that comes."""
-    for node in graph.nodes:
-        if node.op == "aten" and str(node.attrs["target"]).startswith("aten.as_strided"):
-            raise UnsupportedError("a result is a view of an updated argument, in as_strided's way")
-
-
-def _view(tensors: Mapping[Path, Any], base: Path, result: Any, made: torch.Tensor) -> View:
-    """The view that torch has made of an argument in the call that was traced, with its distance
-    from that: in dims of size 1 its strides may be others than those of `result`, which was
-    traced."""
-    if tensors[base].dtype != result.dtype:
-        raise UnsupportedError("a result is a view of an argument's bits, in another dtype")
-    offset = result.storage_offset()
-    layout = (*result.shape, *result.stride(), offset)
-    if not all(isinstance(size, int) for size in layout):
-        raise UnsupportedError("a result is a view of an argument, of a size that varies")
-    first = int(made.storage_offset()) - int(tensors[base].storage_offset())
-    return base, tuple(made.shape), tuple(made.stride()), first

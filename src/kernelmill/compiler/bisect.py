@@ -164,7 +164,7 @@ class _Launches:
             wrong = self._step(launch, constant.get(frozenset(self._written(launch))))
             if wrong is not None:
                 return wrong
-        for step, work in zip(plan.steps, steps, strict=True):
+        for step, work in zip(plan.steps, filter(self._is_step, steps), strict=True):
             if isinstance(work, Call):
                 for value in work.node.results:
                     if value in self.placed.locations:
@@ -174,6 +174,11 @@ class _Launches:
                 if wrong is not None:
                     return wrong
         return None
+
+    def _is_step(self, work: Work | Call) -> bool:
+        """Whether the plan has a step for it, and not only a view that is returned."""
+        views = {n for n, b in enumerate(self.lowered.plan.buffers) if b.kind is BufferKind.VIEW}
+        return isinstance(work, Work) or not views & {*work.results}
 
     def _step(self, launch: Launch, work: Work | None) -> Difference | None:
         """Run it; its values are torch's afterwards."""

@@ -5,9 +5,11 @@ from kernelmill.frontend.importer import ImportedGraph, import_fx
 from kernelmill.frontend.recurrent import recurrent_decompositions, settle_recurrent
 from kernelmill.frontend.results import keep_strides
 from kernelmill.frontend.tensors import lies_row_major, overlaps
+from kernelmill.frontend.updated import UpdatedArguments
 
 __all__ = [
     "ImportedGraph",
+    "UpdatedArguments",
     "decomposition_table",
     "import_fx",
     "keep_strides",

@@ -51,6 +51,7 @@ class ResultImporter:
         self._views: dict[fx.Node, Value] = {}
         self._made: dict[fx.Node, list[Value]] = {}
         self._returned: dict[Value, fx.Node] = {}
+        self._results: dict[tuple[Any, bool], Result] = {}
         self._written: set[Any] = set()
 
     def run(self, entries: Sequence[Any]) -> list[Result]:
@@ -61,7 +62,14 @@ class ResultImporter:
         shared = _shared_storages(tensors)
         self._written = _written_storages(self.context.env)
         kept = len(entries) if self.saved_from is None else self.saved_from
-        return [self._result(entry, shared, at < kept) for at, entry in enumerate(entries)]
+        return [self._once(entry, shared, at < kept) for at, entry in enumerate(entries)]
+
+    def _once(self, entry: Any, shared: set[Any], exact: bool) -> Result:
+        """What is returned twice is one result."""
+        key = entry, exact
+        if key not in self._results:
+            self._results[key] = self._result(entry, shared, exact)
+        return self._results[key]
 
     def _result(self, entry: Any, shared: set[Any], exact: bool) -> Result:
         if entry is None or isinstance(entry, int):

@@ -46,6 +46,7 @@ class BufferKind(StrEnum):
     TENSOR = "tensor"  # a torch tensor's: a result, or what goes into or comes out of ATen
     ARENA = "arena"  # the call's
     PACKED = "packed"  # made from arguments by the `prepare` steps, kept until those change
+    VIEW = "view"  # that of another one, for a result: `Plan.views` makes it
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,8 @@ Step = Union[Launch, AtenCall]
 
 @dataclass(frozen=True)
 class TensorResult:
-    """Result is the tensor of this buffer (kind "tensor", or "input": that argument itself)."""
+    """Result is the tensor of this buffer: a new one (kind "tensor"), an argument itself ("input"),
+    or a view of one of these ("view")."""
 
     buffer: int
 
@@ -175,7 +177,9 @@ class Plan:
 
     `prepare` steps fill the packed buffers; they run at the first call and again when one of the
     arguments they read has changed. `checks` are messages for status codes: code c - 1 indexes it.
-    `equations` are dims taken for equal: a call where they differ is refused.
+    `equations` are dims taken for equal: a call where they differ is refused. `views` are calls of
+    operators that make views, when all steps have run: of arguments as the caller passed them,
+    wherever they begin in memory, of tensors that steps have made, and of earlier views.
     """
 
     name: str
@@ -190,3 +194,4 @@ class Plan:
     checks: tuple[str, ...] = ()
     supers: tuple[SuperKernel, ...] = ()
     equations: tuple[tuple[Dim, Dim], ...] = ()
+    views: tuple[AtenCall, ...] = ()

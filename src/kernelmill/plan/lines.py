@@ -26,7 +26,7 @@ Input = Union[TensorInput, SymbolInput]
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _TYPE = r"(\w+)\[([^\]\n]*)\]\{([^}\n]*)\}"
 _INPUT = re.compile(rf"  (?:({_STRING}): {_TYPE}(?: (param|buffer))?( updated)?|(\w+): dim)")
-_BUFFER = re.compile(rf"  buffer %(\d+) = (input|arena|tensor|packed)(?:\((.*)\))?: {_TYPE}")
+_BUFFER = re.compile(rf"  buffer %(\d+) = (input|arena|tensor|packed|view)(?:\((.*)\))?: {_TYPE}")
 _LAUNCH = re.compile(
     r" +launch (\w+)\(((?:%\d+|status|, )*)\)(?: dims\((.*?)\))? tasks\((.*?)\)"
     rf"(?: scratch\((.*?)\))? work\((.*?)\)(?: mark ({_STRING}))?"
@@ -34,7 +34,7 @@ _LAUNCH = re.compile(
 _INPUTS_PART = re.compile(r" inputs\(\n((?:  .*\n)*?)(?=\))")
 _BUFFERS_PART = re.compile(r"^((?:  buffer .*\n)+)", re.MULTILINE)
 _PREPARE_PART = re.compile(r"^  prepare \{\n((?:    .*\n)+)(?=  \}$)", re.MULTILINE)
-_STEPS_PART = re.compile(r"^((?:  launch .*\n)+)(?=  (?:return|super)\b)", re.MULTILINE)
+_STEPS_PART = re.compile(r"^((?:  launch .*\n)+)(?=  (?:return|super|views)\b)", re.MULTILINE)
 
 
 class Lines:
@@ -139,5 +139,5 @@ def _sound(row: re.Match[str]) -> bool:
     if row.re is not _BUFFER:
         return True
     place = row[3]
-    right = (place is None) == (row[2] in (BufferKind.TENSOR, BufferKind.PACKED))
+    right = (place is None) == (row[2] not in (BufferKind.INPUT, BufferKind.ARENA))
     return right and row[4] in BY_NAME and (row[2] != "input" or place.isdecimal())

@@ -73,9 +73,10 @@ class _Parser:
             prepare = self._while("launch", self._launch)
             reader.expect("}")
         steps: list[Step] = []
-        while not reader.at("return", "super"):
+        while not reader.at("return", "super", "views"):
             steps.append(self._launch() if reader.accept("launch") else self._aten())
         supers = self._while("super", self._super)
+        views = self._views() if reader.accept("views") else ()
         reader.expect("return")
         reader.expect("(")
         results = tuple(reader.listed(self._result, ")"))
@@ -83,7 +84,7 @@ class _Parser:
         reader.expect_end()
         return Plan(
             name, symbols, inputs, buffers, prepare, tuple(steps), results, kernels, arena,
-            checks, supers, equations,
+            checks, supers, equations, views,
         )  # fmt: skip
 
     # ---- pieces -----------------------------------------------------------------------------
@@ -175,7 +176,7 @@ class _Parser:
         reader = self._reader
         self._number()
         reader.expect("=")
-        name = reader.name("input, arena, tensor or packed")
+        name = reader.name("input, arena, tensor, packed or view")
         if name not in tuple(BufferKind):
             reader.fail_before(f"a kind of buffer, not {name!r}")
         kind = BufferKind(name)
@@ -238,6 +239,13 @@ class _Parser:
         results = self._group("gives", self._aten_result)
         binds = self._group("binds", self._bind)
         return AtenCall(target, args, kwargs, results, binds, self._origin(), self._mark())
+
+    def _views(self) -> tuple[AtenCall, ...]:
+        self._reader.expect("{")
+        calls: list[AtenCall] = []
+        while not self._reader.accept("}"):
+            calls.append(self._aten())
+        return tuple(calls)
 
     def _keyword(self) -> tuple[str, Literal]:
         name = self._reader.name("an argument's name")

@@ -3,13 +3,14 @@
 plan    = "plan" STRING ["symbols" "(" symbol {"," symbol} ")"] "inputs" "(" [input {"," input}]
           ")" ["arena" "(" dim ")"] ["checks" "(" STRING {"," STRING} ")"]
           ["where" "(" dim "=" dim {"," dim "=" dim} ")"]
-          "{" {kernel} {buffer} ["prepare" "{" {launch} "}"] {step} {super} return "}"
+          "{" {kernel} {buffer} ["prepare" "{" {launch} "}"] {step} {super}
+          ["views" "{" {aten} "}"] return "}"
 symbol  = NAME ["in" "[" INT "," (dim | "inf") "]"]
 input   = STRING ":" type ["param" | "buffer"] ["updated"]   (neither: a user's argument)
         | NAME ":" "dim"
 kernel  = "kernel" NAME "type" STRING ["digest" STRING] ["operators" "(" STRING ... ")"] [at]
 buffer  = "buffer" BUFFER "=" place ":" type
-place   = "input" "(" INT ")" | "arena" "(" dim ")" | "tensor" | "packed"
+place   = "input" "(" INT ")" | "arena" "(" dim ")" | "tensor" | "packed" | "view"
 step    = launch | aten
 launch  = "launch" NAME "(" [operand {"," operand}] ")" ["dims" "(" dim {"," dim} ")"]
           "tasks" "(" dim ")" ["scratch" "(" dim ")"] "work" "(" dim ")" ["mark" STRING]
@@ -79,6 +80,8 @@ def print_plan(plan: Plan) -> str:
         lines += ["  prepare {", *(f"    {_launch(step)}" for step in plan.prepare), "  }"]
     lines += [f"  {print_step(step)}" for step in plan.steps]
     lines += [line for super_kernel in plan.supers for line in _super(super_kernel)]
+    if plan.views:
+        lines += ["  views {", *(f"    {_aten(call)}" for call in plan.views), "  }"]
     lines += [f"  return({_listed(map(_result, plan.results))})", "}"]
     return "\n".join(lines) + "\n"
 

@@ -39,6 +39,8 @@ def plan_at_sizes(plan: Plan, values: Mapping[str, Dim]) -> Plan:
             step.mark,
         )  # fmt: skip
 
+    if plan.views:
+        raise UnsupportedError(f"plan {plan.name} returns views")
     for number, entry in enumerate(plan.inputs):
         if not isinstance(entry, SymbolInput):
             places[number] = len(inputs)

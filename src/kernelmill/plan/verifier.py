@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from kernelmill.core.dim import Dim, as_sym, product, symbols
 from kernelmill.core.errors import VerificationError
@@ -66,6 +67,8 @@ class _Verifier:
             check = self._launch(step) if isinstance(step, Launch) else self._aten(step)
             yield from _about_step("step", step, check)
         yield from self._supers()
+        for call in plan.views:
+            yield from _about_step("view", call, self._view(call))
         yield from _about("an equation", self._dims(d for pair in plan.equations for d in pair))
         for number, result in enumerate(plan.results):
             yield from _about(f"result {number}", self._result(result))
@@ -190,12 +193,23 @@ class _Verifier:
             if not 0 <= result < max(1, len(step.results)):
                 yield f"it has no result {result} to bind {symbol} from"
             self.bound.add(symbol)
+        yield from self._aten_results(step, BufferKind.TENSOR, "tensor of its own")
+
+    def _view(self, call: AtenCall) -> Iterator[str]:
+        if call.binds:
+            yield "a view binds no symbol"
+        if len(list(buffers_in((call.args, call.kwargs)))) != 1:
+            yield "a view is of one tensor"
+        yield from self._aten(replace(call, results=()))
+        yield from self._aten_results(call, BufferKind.VIEW, "view")
+
+    def _aten_results(self, step: AtenCall, kind: BufferKind, name: str) -> Iterator[str]:
         for number in (n for n in step.results if n != -1):
             if not 0 <= number < len(self.plan.buffers):
                 yield f"there is no buffer %{number}"
             buffer = self.plan.buffers[number]
-            if buffer.kind != BufferKind.TENSOR:
-                yield f"its result %{number} is no tensor of its own"
+            if buffer.kind != kind:
+                yield f"its result %{number} is no {name}"
             yield from self._dims((*buffer.shape, *buffer.strides))
             self.touched.add(number)
 
@@ -246,9 +260,9 @@ class _Verifier:
             if not 0 <= result.buffer < len(self.plan.buffers):
                 yield f"there is no buffer %{result.buffer}"
             kind = self.plan.buffers[result.buffer].kind
-            if kind not in (BufferKind.INPUT, BufferKind.TENSOR):
+            if kind not in (BufferKind.INPUT, BufferKind.TENSOR, BufferKind.VIEW):
                 yield f"%{result.buffer} is neither an argument nor a tensor of its own"
-            if kind == BufferKind.TENSOR and result.buffer not in self.touched:
+            if kind != BufferKind.INPUT and result.buffer not in self.touched:
                 yield f"no step writes %{result.buffer}"
 
 

@@ -13,7 +13,7 @@ import torch
 from kernelmill.core.dtype import BY_NAME, to_torch
 from kernelmill.core.errors import KernelmillError
 from kernelmill.plan.ir import AtenCall, Literal
-from kernelmill.plan.literals import buffers_in, dim_of
+from kernelmill.plan.literals import dim_of
 from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.packing import Binding
@@ -36,7 +36,7 @@ class Running:
     binding: Binding | None = None
 
 
-Read = Callable[[Running], object]
+Read = Callable[[Any], object]
 """Gives an argument of an operator for the call that is under way."""
 
 
@@ -60,16 +60,13 @@ def find_operator(target: str) -> Callable[..., object]:
 
 class AtenStep:
     """An AtenCall made ready. `binds` says whether it gives symbols their values; `operator` is
-    what is called; `source` the buffer that is its first argument, -1 where that is no tensor."""
+    what is called."""
 
     def __init__(self, engine: Engine, step: AtenCall) -> None:
         self._engine, self._step = engine, step
-        self.source = next(buffers_in(step.args[:1]), -1)
         self.operator = _DIRECT.get(step.target) or find_operator(step.target)
         engine.aten_steps.append(ref(self))
-        self._arguments = _Arguments(step.args, self._reader)
-        self._names = tuple(name for name, _ in step.kwargs)
-        self._keywords = _Arguments([value for _, value in step.kwargs], self._reader)
+        self._arguments = CallArguments(step, self._dim)
         self.binds = bool(step.binds)
         self._only = step.results[0] if len(step.results) == 1 and not self.binds else -1
 
@@ -80,7 +77,8 @@ class AtenStep:
         Results are the tensors among what the operator gives, lists flattened; one that it leaves
         undefined (None) has no reader.
         """
-        outcome = self._called(running)
+        args, kwargs = self._arguments.of(running)
+        outcome = self.operator(*args, **kwargs)
         if self._only >= 0 and type(outcome) is torch.Tensor:
             expected = running.sizes.outputs.get(self._only)
             if expected is not None and _is_as(outcome, *expected):
@@ -88,26 +86,8 @@ class AtenStep:
                 return
         self._take(outcome, running)
 
-    @property
-    def call(self) -> AtenCall:
-        """The step of the plan."""
-        return self._step
-
-    def viewed(self, running: Running) -> dict[int, torch.Tensor]:
-        """Call the operator, a view, and give what it makes by buffer, in whatever layout."""
-        results = _flattened(self._called(running))
-        found = zip(self._step.results, results, strict=False)
-        return {buffer: part for buffer, part in found if isinstance(part, torch.Tensor)}
-
-    def _called(self, running: Running) -> object:
-        arguments = self._arguments.of(running)
-        if not self._names:
-            return self.operator(*arguments)
-        named = zip(self._names, self._keywords.of(running), strict=True)
-        return self.operator(*arguments, **dict(named))
-
     def _take(self, outcome: object, running: Running) -> None:
-        results: list[Any] = list(_flattened(outcome))
+        results: list[Any] = list(flattened(outcome))
         if len(results) > 1:
             results = [part for part in results if part is None or isinstance(part, torch.Tensor)]
         if self.binds:
@@ -148,6 +128,27 @@ class AtenStep:
             f"{buffer}, torch gave {came}: compile the model again with this torch"
         )
 
+    def _dim(self, text: str) -> Read:
+        number = self._engine.dims.number(dim_of(text, self._engine.plan.symbols))
+        return lambda running: running.sizes.values[number]
+
+
+class CallArguments:
+    """The arguments of an operator's calls. `dim` gives what reads a dim, which is given as text.
+    What a call is under way with has its tensors by buffer as `tensors`."""
+
+    def __init__(self, call: AtenCall, dim: Callable[[str], Read]) -> None:
+        self._dim = dim
+        self._arguments = _Arguments(call.args, self._reader)
+        self._names = tuple(name for name, _ in call.kwargs)
+        self._keywords = _Arguments([value for _, value in call.kwargs], self._reader)
+
+    def of(self, running: Any) -> tuple[list[object], dict[str, object]]:
+        """Those by position and those by name."""
+        names = self._names
+        named = dict(zip(names, self._keywords.of(running), strict=True)) if names else {}
+        return self._arguments.of(running), named
+
     def _reader(self, literal: Literal) -> Read:
         """Of an argument that is no constant."""
         assert isinstance(literal, tuple)
@@ -158,8 +159,7 @@ class AtenStep:
         if tag == "tensor" and isinstance(name, int):
             return lambda running: running.tensors[name]
         assert tag == "dim" and isinstance(name, str)
-        number = self._engine.dims.number(dim_of(name, self._engine.plan.symbols))
-        return lambda running: running.sizes.values[number]
+        return self._dim(name)
 
 
 class _Arguments:
@@ -177,7 +177,7 @@ class _Arguments:
             else:
                 self._others.append((place, reader(literal)))
 
-    def of(self, running: Running) -> list[object]:
+    def of(self, running: Any) -> list[object]:
         """The arguments in this call."""
         arguments, tensors = self._constants.copy(), running.tensors
         for place, buffer in self._tensors:
@@ -241,10 +241,11 @@ def _is_as(
     )
 
 
-def _flattened(outcome: object) -> Iterator[object]:
+def flattened(outcome: object) -> Iterator[object]:
+    """What an operator gives, without the lists around it."""
     if isinstance(outcome, (tuple, list)):
         for part in outcome:
-            yield from _flattened(part)
+            yield from flattened(part)
     else:
         yield outcome
 

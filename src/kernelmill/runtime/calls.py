@@ -16,6 +16,7 @@ from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.object_checks import ObjectChecks, can_check, output_maker
 from kernelmill.runtime.packing import Binding
+from kernelmill.runtime.returned_views import computed_results
 from kernelmill.runtime.sizes import Sizes
 
 ProgramResult = Union[Tensor, int, None]
@@ -26,8 +27,9 @@ ReadResult = Callable[[Sequence[Any], tuple[Any, ...], Sizes], ProgramResult]
 
 
 def result_readers(engine: Engine, places: Sequence[int]) -> list[ReadResult]:
-    """A reader for each result; the call has the tensor of buffer `places[i]` in place i."""
-    return [_result_reader(engine, result, places) for result in engine.plan.results]
+    """A reader for each of the `computed_results`; the call has the tensor of buffer `places[i]`
+    in place i."""
+    return [_result_reader(engine, result, places) for result in computed_results(engine.plan)]
 
 
 def _result_reader(engine: Engine, result: Result, places: Sequence[int]) -> ReadResult:
@@ -164,7 +166,7 @@ def _quick_call(
     key_argument = -1 if parameters is None else parameters.key_argument
     enter = _object_entry(engine) if can_check(engine) else _tensor_entry(engine, pick)
     free, new_frame = engine.free, engine.new_frame
-    just_outputs = list(plan.results) == [TensorResult(n) for n in tables.outputs]
+    just_outputs = list(computed_results(plan)) == [TensorResult(n) for n in tables.outputs]
 
     def quickly(args: tuple[Any, ...]) -> list[ProgramResult] | None:
         if len(args) != count:

@@ -45,7 +45,7 @@ def plan_dims(plan: Plan) -> Iterator[Dim]:
     for buffer in plan.buffers:
         if buffer.kind == BufferKind.ARENA:
             yield buffer.offset
-        elif buffer.kind != BufferKind.INPUT:
+        elif buffer.kind in (BufferKind.TENSOR, BufferKind.PACKED):
             yield from buffer.shape
             yield from buffer.strides
     for step in (*plan.steps, *plan.prepare):
@@ -54,6 +54,8 @@ def plan_dims(plan: Plan) -> Iterator[Dim]:
             yield from step.dims
         else:
             yield from dims_in((step.args, step.kwargs), plan.symbols)
+    for call in plan.views:
+        yield from dims_in((call.args, call.kwargs), plan.symbols)
     for super_kernel in plan.supers:
         whole = whole_launch(plan, super_kernel)
         yield from (whole.tasks, whole.work)

@@ -24,7 +24,7 @@ from kernelmill.runtime.calls import (
 from kernelmill.runtime.engine import Engine, Validated
 from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.results import result_tensor
-from kernelmill.runtime.returned_views import returned_views
+from kernelmill.runtime.returned_views import computed_results
 from kernelmill.runtime.sizes import scratch_bytes
 from kernelmill.runtime.straight import Straight
 from kernelmill.torch_internals.dispatch import plain_calls
@@ -66,7 +66,7 @@ def stages_of(engine: Engine) -> list[Stage]:
     last_use = {
         buffer: number for number, group in enumerate(groups) for buffer in _touched(plan, group)
     }
-    kept = {result.buffer for result in plan.results if isinstance(result, TensorResult)}
+    kept = {r.buffer for r in computed_results(plan) if isinstance(r, TensorResult)}
     read_natively = {b for step in plan.steps if isinstance(step, Launch) for b in step.buffers}
     stages: list[Stage] = []
     known: set[int] = set()
@@ -109,11 +109,8 @@ def mixed_call(engine: Engine) -> Call:
     stages = stages_of(engine)
     readers = result_readers(engine, range(len(engine.plan.buffers)))
     begin = _beginner(engine)
-    actions = [stage.action for stage in stages]
-    views = returned_views(engine.plan, [a for a in actions if isinstance(a, AtenStep)])
 
     def run(args: tuple[Any, ...], frame: Frame) -> list[ProgramResult]:
-        given = args
         running, straight = begin(args, frame), None
         if isinstance(running, Straight):
             straight, args = running, running.arguments
@@ -124,9 +121,6 @@ def mixed_call(engine: Engine) -> Call:
                 go_through(running, frame)
         else:
             go_through(running, frame)
-        if views.inputs:
-            for buffer, view in views.of(running, given).items():
-                running.tensors[buffer] = view
         results = [read(running.tensors, args, running.sizes) for read in readers]
         return results if straight is None else straight.finish(results)
 

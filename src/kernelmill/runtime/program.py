@@ -21,6 +21,7 @@ from kernelmill.runtime.executor import executor, give_executor
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.mixed_executor import mixed_call
 from kernelmill.runtime.packing import COUNTS, PackPlace, Packs
+from kernelmill.runtime.returned_views import with_views
 
 DIMS_OBJECT = "dims"
 """Name in `objects` of the function that computes `dims_needed(plan)`, and of its symbol."""
@@ -153,7 +154,7 @@ def load(
     only_launches = all(isinstance(step, Launch) for step in plan.steps)
     call = native_call(engine) if only_launches else mixed_call(engine)
     profiling.show(engine)
-    return Program(engine, call)
+    return Program(engine, with_views(plan, call))
 
 
 def _name(name: str, title: str, linked: linker.LinkedObject, objects: Mapping[str, bytes]) -> None:

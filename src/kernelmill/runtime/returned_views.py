@@ -1,65 +1,102 @@
-"""Results that are views of arguments which kernels could not read where they lie.
+"""The views that a program returns, made of the caller's own arguments and of its results.
 
-Such an argument is copied for the call; a result that is a view of it is made again of the argument
-itself, as eager does: it shares the caller's memory, and has the strides that follow from it.
+An argument that kernels could not read where it lies was copied for the call. A view of it is made
+of the argument all the same: it shares the caller's memory, and has the strides and the place there
+that follow from it, as in eager.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
-from kernelmill.plan.ir import BufferKind, Plan, TensorResult
-from kernelmill.runtime.aten import AtenStep, Running
-from kernelmill.torch_internals.operators import gives_views, writes
+from kernelmill.plan.ir import AtenCall, BufferKind, DimResult, Plan, Result, TensorResult
+from kernelmill.plan.literals import buffers_in, dim_of, dims_in
+from kernelmill.runtime.aten import CallArguments, find_operator, flattened
+from kernelmill.torch_internals.dispatch import plain_calls
+
+Call = Callable[..., list[Any]]
+
+
+def computed_results(plan: Plan) -> tuple[Result, ...]:
+    """What the steps of a plan have to give: its results, None in the place of views; then the
+    tensors of the steps that views are made of, then the dims that these ask for."""
+    results = tuple(None if _is_view(plan, result) else result for result in plan.results)
+    tensors = map(TensorResult, _bases(plan, BufferKind.TENSOR))
+    return (*results, *tensors, *map(DimResult, _dims(plan)))
+
+
+def with_views(plan: Plan, call: Call) -> Call:
+    """The call of a plan, from one that gives its `computed_results`."""
+    if not plan.views:
+        return call
+    count, bases, dims = len(plan.results), _bases(plan, BufferKind.TENSOR), _dims(plan)
+    arguments = [(n, plan.buffers[n].source) for n in _bases(plan, BufferKind.INPUT)]
+    first_dim = count + len(bases)
+    views = [_View(plan, call) for call in plan.views]
+    returned = [
+        (place, result.buffer)
+        for place, result in enumerate(plan.results)
+        if isinstance(result, TensorResult) and _is_view(plan, result)
+    ]
+
+    def run(*args: Any) -> list[Any]:
+        results = call(*args)
+        made = _Made(
+            dict(zip(bases, results[count:first_dim], strict=True)),
+            dict(zip(dims, results[first_dim:], strict=True)),
+        )
+        made.tensors.update((buffer, args[argument]) for buffer, argument in arguments)
+        for view in views:
+            view.make(made)
+        found = results[:count]
+        for place, buffer in returned:
+            found[place] = made.tensors[buffer]
+        return found
+
+    return plain_calls(run)
 
 
 @dataclass(frozen=True)
-class ReturnedViews:
-    """`steps` make views, of arguments or of what an earlier one of them makes; `inputs` are the
-    buffers of those arguments, with the numbers of these."""
+class _Made:
+    """Tensors by buffer, and the values of dims."""
 
-    steps: tuple[AtenStep, ...]
-    inputs: tuple[tuple[int, int], ...]
-
-    def of(self, running: Running, given: Sequence[object]) -> Mapping[int, torch.Tensor]:
-        """By buffer: the views of what was `given` in a call, where it ran with copies. None of
-        those that another layout of an argument does not permit: there the copies' views stay."""
-        found: dict[int, torch.Tensor] = {}
-        for buffer, argument in self.inputs:
-            tensor = given[argument]
-            if tensor is not running.tensors[buffer] and isinstance(tensor, torch.Tensor):
-                found[buffer] = tensor
-        if not found:
-            return found
-        kept = list(running.tensors)
-        for step in self.steps:
-            if step.source not in found:
-                continue
-            running.tensors[step.source] = found[step.source]
-            try:
-                found.update(step.viewed(running))
-            except RuntimeError:
-                continue
-        running.tensors[:] = kept
-        return found
+    tensors: dict[int, torch.Tensor]
+    dims: Mapping[Any, int]
 
 
-def returned_views(plan: Plan, steps: Sequence[AtenStep]) -> ReturnedViews:
-    """The steps of a plan that make views which are returned."""
-    inputs = {n: b.source for n, b in enumerate(plan.buffers) if b.kind == BufferKind.INPUT}
-    returned = {result.buffer for result in plan.results if isinstance(result, TensorResult)}
-    wanted: list[AtenStep] = []
-    for step in reversed([step for step in steps if _is_view(step)]):
-        if returned.intersection(step.call.results):
-            wanted.insert(0, step)
-            returned.add(step.source)
-    read = {step.source for step in wanted}
-    return ReturnedViews(tuple(wanted), tuple((b, a) for b, a in inputs.items() if b in read))
+class _View:
+    def __init__(self, plan: Plan, call: AtenCall) -> None:
+        self._operator, self._results = find_operator(call.target), call.results
+
+        def read(text: str) -> Callable[[_Made], int]:
+            dim = dim_of(text, plan.symbols)
+            return lambda made: made.dims[dim]
+
+        self._arguments = CallArguments(call, read)
+
+    def make(self, made: _Made) -> None:
+        """Put what it gives to the tensors."""
+        args, kwargs = self._arguments.of(made)
+        outcome = flattened(self._operator(*args, **kwargs))
+        for buffer, tensor in zip(self._results, outcome, strict=False):
+            if isinstance(tensor, torch.Tensor):
+                made.tensors[buffer] = tensor
 
 
-def _is_view(step: AtenStep) -> bool:
-    target = step.call.target
-    return step.source >= 0 and gives_views(target) and not writes(target)
+def _is_view(plan: Plan, result: Result) -> bool:
+    return isinstance(result, TensorResult) and plan.buffers[result.buffer].kind == BufferKind.VIEW
+
+
+def _bases(plan: Plan, kind: BufferKind) -> list[int]:
+    """The buffers of this kind that views are made of."""
+    read = (n for call in plan.views for n in buffers_in((call.args, call.kwargs)))
+    return [n for n in dict.fromkeys(read) if plan.buffers[n].kind == kind]
+
+
+def _dims(plan: Plan) -> list[Any]:
+    found = (dim for c in plan.views for dim in dims_in((c.args, c.kwargs), plan.symbols))
+    return list(dict.fromkeys(found))

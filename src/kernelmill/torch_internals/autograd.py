@@ -63,10 +63,10 @@ def output_strides() -> list[Any] | None:
 
 @dataclass(frozen=True)
 class OutputKinds:
-    """Values of `output_type`: new tensors, inputs and views of them."""
+    """Values of `output_type`: those of inputs and views of them, and all that are understood."""
 
-    fresh: tuple[Any, ...]
     of_input: tuple[Any, ...]
+    known: tuple[Any, ...]
 
 
 @internal(
@@ -79,10 +79,8 @@ def output_kinds() -> OutputKinds:
     from torch._functorch._aot_autograd.schemas import OutputAliasInfo, OutputType
 
     check(OutputAliasInfo, "output_type", "base_idx")
-    return OutputKinds(
-        (OutputType.non_alias, OutputType.unsafe_view_alias),
-        (OutputType.alias_of_input, OutputType.is_input),
-    )
+    of_input = OutputType.alias_of_input, OutputType.is_input
+    return OutputKinds(of_input, (*of_input, OutputType.non_alias, OutputType.unsafe_view_alias))
 
 
 # ---- arguments ------------------------------------------------------------------------------

@@ -100,8 +100,8 @@ def test_a_manifest_reads_back_and_other_text_does_not():
     for text in ("", "[]", MANIFEST.text().replace('"reads"', '"red"')):
         with pytest.raises(StoreError, match="no manifest"):
             read_manifest(text)
-    for text in ("{}", MANIFEST.text().replace('"format": 8', '"format": 7')):
-        with pytest.raises(StoreError, match="this kernelmill reads 8"):
+    for text in ("{}", MANIFEST.text().replace('"format": 9', '"format": 8')):
+        with pytest.raises(StoreError, match="this kernelmill reads 9"):
             read_manifest(text)
 
 

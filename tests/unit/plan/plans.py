@@ -40,6 +40,8 @@ def everything() -> Plan:
             BufferSpec("tensor", I64, (u0, 1), (1, 1)),
             BufferSpec("input", F32, (4,), (1,), 3),
             BufferSpec("tensor", BOOL, (), ()),
+            BufferSpec("view", F32, (4,), (1,)),
+            BufferSpec("view", F32, (2,), (1,)),
         ),
         prepare=(Launch("pack", (1, 2), (), 4, 0, 100),),
         steps=(
@@ -62,7 +64,10 @@ def everything() -> Plan:
             ),
             AtenCall("aten.no_result.default", (), (), ()),
         ),
-        results=(TensorResult(5), None, DimResult(s0 * 3), TensorResult(8), TensorResult(0)),
+        results=(
+            TensorResult(5), None, DimResult(s0 * 3), TensorResult(8), TensorResult(0),
+            TensorResult(10),
+        ),
         kernels=(
             KernelRef("pack", "Pack", "abc", ("permute", "cast"), "model.py:1"),
             KernelRef("square", "Square", ""),
@@ -70,4 +75,8 @@ def everything() -> Plan:
         ),
         arena_bytes=s0 * 16 + 64,
         checks=("index out of range",),
+        views=(
+            AtenCall("aten.select.int", (("tensor", 5), 0, ("dim", "s0-1")), (), (9,)),
+            AtenCall("aten.split.Tensor", (("tensor", 9), 2), (), (-1, 10), (), "model.py:5"),
+        ),
     )  # fmt: skip

@@ -34,7 +34,7 @@ def test_the_empty_plan() -> None:
         ("tasks(4)", "tasks(q)", "known symbol, not 'q'"),
         ("tasks(4)", "", "expected 'tasks'"),
         ("launch other(%3", "launch other(%x", "buffer's number"),
-        ("return(", "leave(", "expected 'aten'"),
+        ("return(", "leave(", "expected 'return'"),
         ('dtype "f32"', "whatever", "an argument, not 'whatever'"),
     ],
 )

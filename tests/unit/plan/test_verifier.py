@@ -49,6 +49,10 @@ def with_prepare(launch: Launch) -> Plan:
     return replace(everything(), prepare=(*everything().prepare, launch))
 
 
+def with_views(*views: AtenCall) -> Plan:
+    return replace(everything(), views=views)
+
+
 def aten(*args: object, results: tuple[int, ...] = (), binds: object = ()) -> AtenCall:
     return AtenCall("aten.x.default", args, (), results, binds)  # type: ignore[arg-type]
 
@@ -139,10 +143,20 @@ BROKEN: dict[str, tuple[Callable[[], Plan], str]] = {
         lambda: replace(
             everything(),
             buffers=(*everything().buffers, BufferSpec("tensor", F32, (), ())),
-            results=(TensorResult(9),),
+            results=(TensorResult(11),),
         ),
-        "no step writes %9",
+        "no step writes %11",
     ),
+    "view of the arena": (lambda: with_views(aten(("tensor", 3), results=(9,))), "is in the arena"),
+    "view of two": (
+        lambda: with_views(aten(("tensor", 5), ("tensor", 6), results=(9,))), "of one tensor",
+    ),
+    "view into a tensor": (lambda: with_views(aten(("tensor", 5), results=(8,))), "no view"),
+    "view that binds": (
+        lambda: with_views(aten(("tensor", 5), results=(9,), binds=(("u0", 0, 0),))), "no symbol",
+    ),
+    "view before its base": (lambda: with_views(*everything().views[1:]), "no contents"),
+    "view nobody makes": (lambda: with_views(), "no step writes %10"),
     "symbol without a value": (
         lambda: replace(everything(), symbols=(*everything().symbols, Sym("s5"))),
         "nothing gives symbol s5",

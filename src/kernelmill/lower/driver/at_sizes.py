@@ -56,6 +56,7 @@ class _Sizes:
             buffers=tuple(map(self._buffer, old.buffers)),
             prepare=tuple(map(self._launch, old.prepare)),
             steps=tuple(map(self._step, old.steps)),
+            views=tuple(map(self._call, old.views)),
             results=tuple(map(self._result, old.results)),
             equations=(),
         )

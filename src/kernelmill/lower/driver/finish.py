@@ -13,6 +13,7 @@ from kernelmill.lower.driver.binding import Bound
 from kernelmill.lower.driver.donation import donated_buffers
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.placement import Placed
+from kernelmill.lower.driver.returned_views import returned_views
 from kernelmill.plan.arena import assign_with_donations, lifetimes
 from kernelmill.plan.ir import (
     BufferSpec,
@@ -29,19 +30,22 @@ from kernelmill.plan.ir import (
 def finish(placed: Placed, bound: Bound) -> Lowered:
     """The plan, with a place in the arena for what lives within a call."""
     graph = placed.prepared.graph
-    buffers, arena_bytes = in_arena(bound.buffers, bound.steps, bound.kernels)
+    results = [_result(placed, result) for result in graph.results]
+    views = returned_views(bound.steps, bound.buffers, results)
+    buffers, arena_bytes = in_arena(views.buffers, views.steps, bound.kernels)
     plan = Plan(
         graph.name,
         tuple(graph.symbols.values()),
         tuple(_input(placed, entry) for entry in graph.inputs),
         buffers,
         bound.prepare,
-        bound.steps,
-        tuple(_result(placed, result) for result in graph.results),
+        views.steps,
+        views.results,
         bound.refs,
         arena_bytes,
         () if bound.checks is None else (_check_message(bound.checks),),
         equations=tuple(graph.equations),
+        views=views.calls,
     )
     return Lowered(plan, bound.kernels, bound.templates, bound.losses, bound.products)
 

@@ -29,6 +29,8 @@ class InlinedPlan:
         for number, buffer in enumerate(plan.buffers):
             if buffer.kind == BufferKind.INPUT:
                 self.numbers[number] = sources[buffer.source]
+        if plan.views:
+            raise UnsupportedError("an operator gives back a view")
         for result, output in zip(plan.results, outputs, strict=True):
             if not isinstance(result, TensorResult) or result.buffer in self.numbers:
                 raise UnsupportedError("an operator gives back what it was given")

@@ -1,0 +1,94 @@
+"""Results that are views: made when all steps have run, of what the caller passed or gets.
+
+A step would make them of what kernels read, which is a copy of an argument that lies askew, and
+would keep a program that only launches kernels from the native entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kernelmill.plan.ir import AtenCall, BufferKind, BufferSpec, Result, Step, TensorResult
+from kernelmill.plan.literals import buffers_in
+from kernelmill.torch_internals.operators import gives_views, writes
+
+
+@dataclass(frozen=True)
+class ReturnedViews:
+    """The steps of a plan without those that only make views which are returned; those, in `calls`;
+    the buffers and results with the views among them."""
+
+    steps: tuple[Step, ...]
+    calls: tuple[AtenCall, ...]
+    buffers: tuple[BufferSpec, ...]
+    results: tuple[Result, ...]
+
+
+def returned_views(
+    steps: Sequence[Step], buffers: Sequence[BufferSpec], results: Sequence[Result]
+) -> ReturnedViews:
+    """Takes the views that are returned out of the steps. One that other steps read is made there,
+    too."""
+    returned = {result.buffer for result in results if isinstance(result, TensorResult)}
+    calls: list[AtenCall] = []
+    kept: list[Step] = []
+    read: set[int] = set()
+    for step in reversed(steps):
+        taken = isinstance(step, AtenCall) and _is_view(step) and returned & {*step.results}
+        if taken and isinstance(step, AtenCall):
+            calls.insert(0, step)
+            returned.update(_operands(step))
+        if not taken or (isinstance(step, AtenCall) and read & {*step.results}):
+            kept.insert(0, step)
+            read.update(_operands(step))
+    made = {number for call in calls for number in call.results if number >= 0}
+    specs = list(buffers)
+    numbers: dict[int, int] = {}
+    for number in sorted(made):
+        view = replace(buffers[number], kind=BufferKind.VIEW)
+        if number in read:
+            numbers[number] = len(specs)
+            specs.append(view)
+        else:
+            specs[number] = view
+    return ReturnedViews(
+        tuple(kept),
+        tuple(_renumbered(call, numbers) for call in calls),
+        tuple(specs),
+        tuple(
+            TensorResult(numbers.get(r.buffer, r.buffer)) if isinstance(r, TensorResult) else r
+            for r in results
+        ),
+    )
+
+
+def _is_view(call: AtenCall) -> bool:
+    """Whether a step only makes views of one tensor."""
+    one = len(list(buffers_in((call.args, call.kwargs)))) == 1
+    return one and not call.binds and gives_views(call.target) and not writes(call.target)
+
+
+def _operands(step: Step) -> Collection[int]:
+    return (
+        set(buffers_in((step.args, step.kwargs)))
+        if isinstance(step, AtenCall)
+        else {n for n in step.buffers if n >= 0}
+    )
+
+
+def _renumbered(call: AtenCall, numbers: Mapping[int, int]) -> AtenCall:
+    def literal(value: Any) -> Any:
+        if not isinstance(value, tuple):
+            return value
+        if len(value) == 2 and value[0] == "tensor":
+            return ("tensor", numbers.get(value[1], value[1]))
+        return tuple(map(literal, value))
+
+    return replace(
+        call,
+        args=literal(call.args),
+        kwargs=literal(call.kwargs),
+        results=tuple(numbers.get(number, number) for number in call.results),
+    )
