@@ -4,6 +4,8 @@ from contextlib import contextmanager
 
 import torch
 
+from kernelmill.artifact.settings import SETTINGS
+
 
 @contextmanager
 def _set(setter, value, before):
@@ -44,5 +46,12 @@ CHANGES = {
     "flush denormals": [lambda: _set(torch.set_flush_denormal, True, False)],
 }
 """Ways to change each row of `SETTINGS` of artifact/settings.py, by its name."""
+
+
+def _turned(switch):
+    return lambda: _set(switch.set, not switch.get(), switch.get())
+
+
+CHANGES |= {s.name: [*map(_turned, s.switches)] for s in SETTINGS if s.switches}
 
 WAYS = [(name, number) for name, ways in CHANGES.items() for number in range(len(ways))]

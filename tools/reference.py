@@ -1,4 +1,5 @@
-"""Writes the pages of options and environment variables from their definitions.
+"""Writes the pages of options and environment variables, and the table of torch's settings in the
+page on the compile cache, from their definitions.
 
     python -m tools.reference
 
@@ -12,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kernelmill.artifact.settings import SETTINGS
 from kernelmill.config import CompilerConfig
 from kernelmill.config.option import Choice, Group, Option, Sub
 from kernelmill.core.knobs import KNOBS
@@ -63,6 +65,14 @@ def options_page() -> str:
     """The text of docs/options.md."""
     sections = (_section(title, group) for title, group in _groups("", CompilerConfig))
     return WRITTEN + OPTIONS + "".join(sections) + WITHOUT_EFFECT + _without_effect()
+
+
+def cache_page() -> str:
+    """The text of docs/cache.md, with the table of settings made anew."""
+    first, mark, rest = (DOCS / "cache.md").read_text().partition("<!-- settings -->\n")
+    rest = rest[rest.index("<!-- end of settings -->") :]
+    rows = "".join(f"| {setting.name} | {setting.how} |\n" for setting in SETTINGS)
+    return f"{first}{mark}| setting | changed by |\n|---|---|\n{rows}{rest}"
 
 
 def environment_page() -> str:
@@ -141,3 +151,4 @@ def _cell(text: str) -> str:
 if __name__ == "__main__":
     (DOCS / "options.md").write_text(options_page())
     (DOCS / "environment.md").write_text(environment_page())
+    (DOCS / "cache.md").write_text(cache_page())

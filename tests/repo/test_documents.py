@@ -7,7 +7,6 @@ import shlex
 import pytest
 import typer
 
-from kernelmill.artifact.settings import SETTINGS
 from kernelmill.cli.main import build_app
 from tests.documents import languages, run_blocks
 from tests.repo.source import DOCUMENTS, ROOT, SOURCES, relative, tree
@@ -66,13 +65,6 @@ def test_every_page_is_in_the_navigation_of_the_site():
 
 def test_agents_file_is_short():
     assert len((ROOT / "AGENTS.md").read_text().splitlines()) < 100
-
-
-def test_every_setting_that_a_call_compares_is_in_its_table():
-    rows = "\n".join(f"| {setting.name} | {setting.how} |" for setting in SETTINGS)
-    text = (ROOT / "docs" / "cache.md").read_text()
-    table = text.partition("<!-- settings -->\n")[2].partition("\n<!-- end of settings -->")[0]
-    assert table == f"| setting | changed by |\n|---|---|\n{rows}"
 
 
 def _template(node):

@@ -19,7 +19,7 @@ import numpy as np
 
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.runtime import elf_loader, linker
-from kernelmill.runtime.layout import Changes
+from kernelmill.runtime.layout import Changes, Flags
 
 _EDGE = 64
 """Bytes before and behind each piece of memory, which must stay as they are."""
@@ -149,7 +149,9 @@ class Guest:
         nothing = ctypes.CFUNCTYPE(ctypes.c_int64)(lambda: 0)
         imports = dict.fromkeys(undefined_symbols(image), ctypes.cast(nothing, _pointer).value or 0)
         imports |= {name: _address(name) for name in ("fegetmode", "memset", "memcpy")}
+        flags = Flags()
         imports["km_changes"] = ctypes.addressof(changes)
+        imports["km_flags"] = ctypes.addressof(flags)
         address = ctypes.cast(note, _pointer).value or 0
         imports |= {"PyDict_Unwatch": address, "PyType_Unwatch": address}
         placed = elf_loader.place(image, symbols, imports)

@@ -160,17 +160,17 @@ class Bound:
             if passed
             else build,
         )
+        self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, seen, self._fast_path)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
         names = frozenset(manifest.guards.names)
         self._checks = [(check_of(guard, spec.names, names), guard) for guard in spec.checks]
         self._spec, self._names, self._run = spec, names, programs.call
-        self._settings = SettingsCheck(manifest.guards.settings)
 
     @property
     def quick(self) -> Callable[[Values], Any]:
         """The quick way as it is now; each call in full can replace it."""
-        return _refuse if self._fast_path is None else self._fast_path.call
+        return _refuse if self._fast_path is None else self._settings.guarded(self._fast_path.call)
 
     def __call__(self, values: Values) -> Any:
         """The call in full. InputError says what it is not for."""

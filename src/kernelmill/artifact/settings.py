@@ -1,35 +1,59 @@
 """Torch's settings that change what is traced, or what the traced code computes.
 
 `SETTINGS` is the one table of them: what an entry keeps, what a later call compares, and the table
-in docs/cache.md. A call compares one word, which the native executor makes (`bits` are those of a
-setting in it); only when that is another, or cannot tell, the settings themselves are compared.
+in docs/cache.md, which `python -m tools.reference` writes. A call compares one word, which the
+native executor makes; only when that is another, or cannot tell, the settings themselves are
+compared. A setting that has no place in the word is read in Python at each call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.runtime import quick
+from kernelmill.runtime.executor import ask_for_flags
 from kernelmill.runtime.layout import SettingBits
 from kernelmill.runtime.object_checks import supported
+from kernelmill.runtime.quick import REFUSED
 from kernelmill.torch_internals.dispatch import active_modes, float32_precision
+from kernelmill.torch_internals.native import context_switch
 
 _TINY, _ONE = 5e-324, 1.0  # the smallest denormal
 
 
 @dataclass(frozen=True)
+class Switch:
+    """Something that is on or off: `get` and `set` are torch's public functions, `native` is the
+    member function of at::Context that gives it, which the native executor calls."""
+
+    native: str
+    get: Callable[[], bool]
+    set: Callable[[bool], None]
+
+
+@dataclass(frozen=True)
 class Setting:
-    """`read` gives it as text, the same in every process; `how` it is set, for people."""
+    """`read` gives it as text, the same in every process; `how` it is set, for people. `bits` are
+    those of the word that the native executor has for it, besides one for each of `switches`."""
 
     name: str
     how: str
     bits: int
     read: Callable[[], str]
+    switches: tuple[Switch, ...] = ()
+
+
+def switched(name: str, *switches: Switch) -> Setting:
+    """A setting that is made of switches."""
+    how = ", ".join(f"`{switch.set.__module__}.{switch.set.__name__}`" for switch in switches)
+    read = lambda: ", ".join(f"{switch.get.__name__} {switch.get()}" for switch in switches)  # noqa: E731
+    return Setting(name, how, 0, read, switches)
 
 
 def _autocast() -> str:
@@ -77,8 +101,27 @@ SETTINGS = (
     Setting("flush denormals", "`torch.set_flush_denormal`", SettingBits.FLOAT_MODE, _flushes),
 )  # fmt: skip
 
-_BITS = sum(setting.bits for setting in SETTINGS)
 _UNSURE = SettingBits.FUNCTION_MODES
+_LOWEST = SettingBits.FLAGS & -SettingBits.FLAGS
+
+
+@cache
+def native_bits() -> Mapping[str, int]:
+    """The bits of each setting in the word, by name; 0 for one that has to be read in Python."""
+    find = context_switch.get() if supported() else None
+    asked: list[int] = []
+    found: dict[str, int] = {}
+    for setting in SETTINGS:
+        places = [(0, False) if find is None else find(s.native) for s in setting.switches]
+        right = [
+            bool(a) and now == s.get() for s, (a, now) in zip(setting.switches, places, strict=True)
+        ]
+        found[setting.name] = setting.bits
+        if setting.switches and all(right):
+            found[setting.name] |= sum(_LOWEST << len(asked) + n for n in range(len(places)))
+            asked += [address for address, _ in places]
+    ask_for_flags(asked)
+    return found
 
 
 def state() -> dict[str, str]:
@@ -101,13 +144,27 @@ class SettingsCheck:
     def __init__(self, expected: Mapping[str, str]) -> None:
         self._expected = expected
         self._right: Any = None
+        bits = native_bits()
+        self._bits = sum(bits.values())
+        unseen = [s for s in SETTINGS if not bits[s.name] and expected]
+        self._unseen = [(setting.read, expected.get(setting.name)) for setting in unseen]
+
+    def guarded(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A quick way, which compares the word: refused when a setting that has no place there is
+        not as expected."""
+        if not self._unseen:
+            return call
+        return lambda values: REFUSED if self._unseen_differ() else call(values)
+
+    def _unseen_differ(self) -> bool:
+        return any(read() != value for read, value in self._unseen)
 
     def difference(self) -> str:
         """What is not as expected, in words; "" when all is."""
         if not self._expected:
             return ""
-        now = quick.settings() & _BITS if supported() else _UNSURE
-        if now == self._right:
+        now = quick.settings() & self._bits if supported() else _UNSURE
+        if now == self._right and not self._unseen_differ():
             return ""
         found = difference(self._expected)
         if not found and not now & _UNSURE:

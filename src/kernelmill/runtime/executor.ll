@@ -1,6 +1,7 @@
 ; Made by `python -m tools.native_entry` from native/executor.c: edit that.
 
 %struct.Changes = type { i64, i64, i64, i64, ptr }
+%struct.Flags = type { i64, ptr }
 %struct.InputRecord = type { i64, i64, i32, i32, ptr }
 %struct.TVMFFIAny = type { i32, %union.anon, %union.anon.0 }
 %union.anon = type { i32 }
@@ -18,6 +19,7 @@
 %struct.ArenaRecord = type { i64, i64 }
 
 @km_changes = external local_unnamed_addr global %struct.Changes, align 8
+@km_flags = external local_unnamed_addr constant %struct.Flags, align 8
 
 ; Function Attrs: nounwind uwtable(sync)
 define noundef i32 @km_dict_changed(i32 noundef %0, ptr noundef %1, ptr nocapture noundef readnone %2, ptr nocapture noundef readnone %3) local_unnamed_addr #0 {
@@ -487,7 +489,7 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %11 = getelementptr i8, ptr %1, i64 40
   %12 = load ptr, ptr %11, align 8
   %13 = tail call fastcc i64 @settings()
-  %14 = and i64 %13, 281474976710651
+  %14 = and i64 %13, 9223372036854775803
   %15 = load i64, ptr %12, align 8
   %16 = icmp eq i64 %14, %15
   br i1 %16, label %17, label %209
@@ -806,68 +808,95 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc range(i64 0, 281474976710656) i64 @settings() unnamed_addr #0 {
+define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unnamed_addr #0 {
   %1 = alloca i64, align 8
   %2 = tail call ptr @_ZN2at13globalContextEv() #11
   %3 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 1) #11
-  %4 = icmp sgt i32 %3, 1
-  %5 = and i32 %3, 3
-  %6 = select i1 %4, i32 %5, i32 0
-  %7 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #11
-  %8 = icmp sgt i32 %7, 1
-  %9 = shl i32 %7, 2
-  %10 = and i32 %9, 12
-  %11 = select i1 %8, i32 %10, i32 0
-  %12 = or disjoint i32 %6, %11
-  %13 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #11
-  %14 = icmp sgt i32 %13, 1
-  %15 = shl i32 %13, 4
-  %16 = and i32 %15, 48
-  %17 = select i1 %14, i32 %16, i32 0
-  %18 = or disjoint i32 %12, %17
-  %19 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #11
-  %20 = and i32 %19, 1
-  %21 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #11
-  %22 = shl i32 %21, 1
-  %23 = and i32 %22, 2
-  %24 = or disjoint i32 %23, %20
-  %25 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #11
-  %26 = shl i32 %25, 2
-  %27 = and i32 %26, 4
-  %28 = or disjoint i32 %24, %27
-  %29 = zext nneg i32 %28 to i64
-  %30 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #11
-  %31 = icmp eq i64 %30, 0
-  %32 = select i1 %31, i64 0, i64 8
-  %33 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #11
-  %34 = icmp eq i64 %33, 0
-  %35 = select i1 %34, i64 0, i64 16
-  %36 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #11
-  %37 = shl i32 %36, 8
-  %38 = and i32 %37, 65280
-  %39 = zext nneg i32 %38 to i64
-  %40 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #11
-  %41 = shl i32 %40, 16
-  %42 = and i32 %41, 16711680
-  %43 = zext nneg i32 %42 to i64
-  %44 = shl nuw nsw i32 %18, 24
-  %45 = zext nneg i32 %44 to i64
+  %4 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #11
+  %5 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #11
+  %6 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #11
+  %7 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #11
+  %8 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #11
+  %9 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #11
+  %10 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #11
+  %11 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #11
+  %12 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %1) #11
   store i64 0, ptr %1, align 8
-  %46 = call i32 @fegetmode(ptr noundef nonnull %1) #11
-  %47 = load i64, ptr %1, align 8
+  %13 = call i32 @fegetmode(ptr noundef nonnull %1) #11
+  %14 = load i64, ptr %1, align 8
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #11
-  %48 = shl i64 %47, 10
-  %49 = and i64 %48, 30064771072
-  %50 = and i64 %47, 246565482528768
-  %51 = or disjoint i64 %32, %45
-  %52 = or disjoint i64 %51, %29
-  %53 = or disjoint i64 %52, %35
-  %54 = or i64 %53, %39
-  %55 = or i64 %54, %43
-  %56 = or i64 %55, %50
-  %57 = or i64 %56, %49
-  ret i64 %57
+  %15 = load ptr, ptr getelementptr inbounds (i8, ptr @km_flags, i64 8), align 8
+  %16 = load i64, ptr @km_flags, align 8
+  %17 = icmp sgt i64 %16, 0
+  br i1 %17, label %18, label %33
+
+18:
+  %19 = phi i64 [ %28, %18 ], [ 0, %0 ]
+  %20 = phi i64 [ %27, %18 ], [ 0, %0 ]
+  %21 = getelementptr ptr, ptr %15, i64 %19
+  %22 = load ptr, ptr %21, align 8
+  %23 = call i32 %22(ptr noundef %2) #11
+  %24 = and i32 %23, 255
+  %25 = zext nneg i32 %24 to i64
+  %26 = shl i64 %25, %19
+  %27 = or i64 %26, %20
+  %28 = add nuw nsw i64 %19, 1
+  %29 = icmp eq i64 %28, %16
+  br i1 %29, label %30, label %18
+
+30:
+  %31 = shl i64 %27, 48
+  %32 = and i64 %31, 9223090561878065152
+  br label %33
+
+33:
+  %34 = phi i64 [ 0, %0 ], [ %32, %30 ]
+  %35 = icmp eq i64 %9, 0
+  %36 = select i1 %35, i64 0, i64 8
+  %37 = and i32 %6, 1
+  %38 = shl i32 %7, 1
+  %39 = and i32 %38, 2
+  %40 = or disjoint i32 %39, %37
+  %41 = shl i32 %8, 2
+  %42 = and i32 %41, 4
+  %43 = or disjoint i32 %40, %42
+  %44 = zext nneg i32 %43 to i64
+  %45 = icmp eq i64 %10, 0
+  %46 = select i1 %45, i64 0, i64 16
+  %47 = shl i32 %11, 8
+  %48 = and i32 %47, 65280
+  %49 = zext nneg i32 %48 to i64
+  %50 = shl i32 %12, 16
+  %51 = and i32 %50, 16711680
+  %52 = zext nneg i32 %51 to i64
+  %53 = icmp sgt i32 %3, 1
+  %54 = and i32 %3, 3
+  %55 = select i1 %53, i32 %54, i32 0
+  %56 = icmp sgt i32 %4, 1
+  %57 = shl i32 %4, 2
+  %58 = and i32 %57, 12
+  %59 = select i1 %56, i32 %58, i32 0
+  %60 = or disjoint i32 %55, %59
+  %61 = icmp sgt i32 %5, 1
+  %62 = shl i32 %5, 4
+  %63 = and i32 %62, 48
+  %64 = select i1 %61, i32 %63, i32 0
+  %65 = or disjoint i32 %60, %64
+  %66 = shl nuw nsw i32 %65, 24
+  %67 = zext nneg i32 %66 to i64
+  %68 = and i64 %14, 246565482528768
+  %69 = shl i64 %14, 10
+  %70 = and i64 %69, 30064771072
+  %71 = or disjoint i64 %36, %67
+  %72 = or disjoint i64 %71, %44
+  %73 = or disjoint i64 %72, %46
+  %74 = or i64 %73, %49
+  %75 = or i64 %74, %52
+  %76 = or i64 %75, %68
+  %77 = or i64 %76, %70
+  %78 = or i64 %77, %34
+  ret i64 %78
 }
 
 ; Function Attrs: nounwind uwtable(sync)

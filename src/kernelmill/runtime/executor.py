@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
 from kernelmill.runtime import linker
-from kernelmill.runtime.layout import Changes
+from kernelmill.runtime.layout import Changes, Flags, words
 from kernelmill.torch_internals import native
 from kernelmill.torch_internals.llvm_calls import inside_llvm
 
@@ -66,7 +66,8 @@ def executor() -> Executor:
     """Assemble and link it. CodegenError when torch lacks a function that it needs, and
     UnsupportedError when tvm-ffi cannot call it."""
     changes = Changes()
-    given = {**native.provided(), "km_changes": ctypes.addressof(changes)}
+    data = {"km_changes": ctypes.addressof(changes), "km_flags": ctypes.addressof(_flags.table)}
+    given = {**native.provided(), **data}
     code = linker.link((*_ENTRIES, *_WATCHERS), _image(), given)
     callbacks = (code["km_dict_changed"], code["km_type_changed"])
     call, admit, launch, repeat, digest, *quickest = (_packed(code, name) for name in _ENTRIES)
@@ -75,6 +76,23 @@ def executor() -> Executor:
         has_quick=native.for_checks.works, threaded=native.openmp.works,
         watchers=callbacks if native.watchers.works else (0, 0), changes=changes,
     )  # fmt: skip
+
+
+class _FlagTable:
+    """What the entry asks of torch's context; `keep` is the list that the table points to."""
+
+    def __init__(self) -> None:
+        self.table, self.keep = Flags(), words(())
+
+
+_flags = _FlagTable()
+
+
+def ask_for_flags(addresses: Sequence[int]) -> None:
+    """From now on these functions give the bits FLAGS of the word of settings."""
+    _flags.keep = words(addresses)
+    _flags.table.functions = ctypes.addressof(_flags.keep)
+    _flags.table.count = len(addresses)
 
 
 def _packed(code: linker.LinkedObject, name: str) -> tuple[Any, Any]:

@@ -240,6 +240,7 @@ class SettingBits(IntEnum):
     AUTOCAST_DTYPE = 0xFF << 16
     PRECISION = 0xFF << 24
     FLOAT_MODE = 0xFFFF << 32
+    FLAGS = 0x7FFF << 48
 
 
 class Refusal(IntEnum):
@@ -295,6 +296,13 @@ class QuickTable(ctypes.Structure):
         ("storages", pointer),
         ("storage_offset", word),
     )
+
+
+class Flags(ctypes.Structure):
+    """Functions of torch that give a bool of its global context: the `count` of them whose
+    addresses begin at `functions` are the bits FLAGS of the word of settings, lowest first."""
+
+    _fields_ = (("count", word), ("functions", pointer))
 
 
 class Changes(ctypes.Structure):

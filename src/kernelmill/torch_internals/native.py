@@ -155,6 +155,25 @@ def for_checks() -> Addresses | None:
     return {**of_python, **of_torch} if right else None
 
 
+@internal(
+    "native.switches",
+    reason="reading further settings of torch without running Python",
+    fallback="they are read in Python at each call, some 100 ns each",
+)
+def context_switch() -> Callable[[str], tuple[int, bool]] | None:
+    """For a NAME the address of `bool at::Context::NAME() const`, and what it gives now; address 0
+    where torch has no such function."""
+    context = ctypes.c_void_p(_word(_CONTEXT))
+
+    def find(name: str) -> tuple[int, bool]:
+        symbol = f"_ZNK2at7Context{len(name)}{name}Ev"
+        address = address_of(symbol)
+        return (address, bool(_called(symbol, context))) if address else (0, False)
+
+    address, given = find("deterministicAlgorithms")
+    return find if address and given == torch.are_deterministic_algorithms_enabled() else None
+
+
 # ---- changes of dicts and classes -----------------------------------------------------------
 
 

@@ -24,6 +24,17 @@ static uint64_t float_mode(void) {
 /* Puts a number where the bits of `mask` are. */
 static uint64_t at(uint64_t mask, uint64_t number) { return number * (mask & -mask) & mask; }
 
+typedef int (*Flag)(const void *context);
+extern const Flags km_flags; /* brought by whoever links this */
+
+static uint64_t flags(const void *context) {
+  const Flag *functions = km_flags.functions;
+  uint64_t found = 0;
+  for (int64_t number = 0; number < km_flags.count; number++)
+    found |= (uint64_t)byte(functions[number](context)) << number;
+  return found;
+}
+
 /* The settings of torch and of this thread as one word. */
 static uint64_t settings(void) {
   const void *context = global_context();
@@ -36,7 +47,7 @@ static uint64_t settings(void) {
          at(SETTING_DISPATCH_MODES, dispatch_modes() != 0) |
          at(SETTING_DEFAULT_DTYPE, byte(default_dtype())) |
          at(SETTING_AUTOCAST_DTYPE, byte(autocast_dtype(0))) | at(SETTING_PRECISION, exactly) |
-         at(SETTING_FLOAT_MODE, float_mode());
+         at(SETTING_FLOAT_MODE, float_mode()) | at(SETTING_FLAGS, flags(context));
 }
 
 static bool holds(const WatchRecord *record) {
