@@ -76,6 +76,8 @@ def _flushes() -> str:
     return str(_TINY * _ONE == 0.0)
 
 
+_sdp: Any = torch.backends.cuda  # whose switches are those of the CPU's attention too
+
 SETTINGS = (
     Setting(
         "autocast", "`torch.autocast(\"cpu\")`, its dtype",
@@ -99,6 +101,15 @@ SETTINGS = (
         "`torch.backends.mkldnn.*.fp32_precision`", SettingBits.PRECISION, _precision,
     ),
     Setting("flush denormals", "`torch.set_flush_denormal`", SettingBits.FLOAT_MODE, _flushes),
+    switched(
+        "attention",
+        Switch("userEnabledFlashSDP", _sdp.flash_sdp_enabled, _sdp.enable_flash_sdp),
+        Switch("userEnabledMathSDP", _sdp.math_sdp_enabled, _sdp.enable_math_sdp),
+        Switch(
+            "allowFP16BF16ReductionMathSDP", _sdp.fp16_bf16_reduction_math_sdp_allowed,
+            _sdp.allow_fp16_bf16_reduction_math_sdp,
+        ),
+    ),
 )  # fmt: skip
 
 _UNSURE = SettingBits.FUNCTION_MODES
