@@ -170,7 +170,12 @@ class Bound:
     @property
     def quick(self) -> Callable[[Values], Any]:
         """The quick way as it is now; each call in full can replace it."""
-        return _refuse if self._fast_path is None else self._settings.guarded(self._fast_path.call)
+        if self._fast_path is None:
+            return _refuse
+        call, unchanged = self._settings.guarded(self._fast_path.call), self._watched.without_rows
+        if unchanged is None:
+            return call
+        return lambda values: call(values) if unchanged() else REFUSED
 
     def __call__(self, values: Values) -> Any:
         """The call in full. InputError says what it is not for."""
@@ -229,12 +234,14 @@ class _Watched:
     def check(self) -> None:
         """Mismatch when what was read is not the same any more."""
         native = self._native
-        if native is not None and native.unmoved():
+        seen_alone = self.without_rows is None or self.without_rows()
+        if native is not None and native.unmoved() and seen_alone:
             return
         if not self.watch.unchanged():
             self.evaluate_again()
         elif native is not None:
             self.watch.note_moved(native.rows)
+            self.without_rows = self.watch.without_rows()
             native.watch(self.watch.rows())
 
     def evaluate_again(self, seen: GuardResult | None = None) -> None:
@@ -257,7 +264,7 @@ class _Watched:
                 if place is not None:
                     watch.add_input(place)
                 places.append(place or ([seen.values[source.place]], 0))
-        self.watch = watch
+        self.watch, self.without_rows = watch, watch.without_rows()
         self.places[:] = places
         if self._native is not None:
             self._native.watch(watch.rows())

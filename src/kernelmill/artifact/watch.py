@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import getitem, is_
-from typing import Any
+from typing import Any, cast
 
 import torch
 
+from kernelmill.artifact.guards import seen
 from kernelmill.artifact.manifest import CodeUse, Guard
 from kernelmill.artifact.paths import MISSING, Roots, Tree
 from kernelmill.runtime.changes import ChangeLog, change_log
@@ -44,6 +45,8 @@ class Watch:
         self._seen: set[tuple[int, Any]] = set()
         self._places: tuple[list[Any], list[Any], list[Any]] = ([], [], [])
         self._sized: dict[int, tuple[Any, int]] = {}
+        self._keyed: dict[int, tuple[dict[Any, Any], list[Any]]] = {}
+        self._sets: list[tuple[Any, Guard, str]] = []
         self._absent: dict[tuple[int, str], Place] = {}
         self._kinds: dict[int, tuple[Any, type]] = {}
         self._spaces: dict[int, Place] = {}
@@ -71,9 +74,22 @@ class Watch:
                 self._spaces[id(value)] = (value, vars(value))
             return
         if guard.kind in ("absent", "has") and hasattr(value, "__dict__"):
-            value = vars(value)
-        if isinstance(value, (dict, list, set)):
+            self._add_looked_up(vars(value), guard.name)
+        elif guard.kind == "contains" and isinstance(value, dict):
+            self._add_looked_up(value, guard.name)
+        elif isinstance(value, (dict, list, set)):
             self._sized[id(value)] = (value, len(value))
+            if isinstance(value, set):
+                self._sets.append((value, guard, _text(value, guard)))
+            elif isinstance(value, dict):
+                self._keyed[id(value)] = (value, list(cast(Any, value)))
+
+    def _add_looked_up(self, space: dict[Any, Any], name: str) -> None:
+        """A name that was looked for in a dict, and found or not."""
+        if name in space:
+            self._add((space, name), space[name])
+        else:
+            self._add_absent(space, name)
 
     def add_code(self, use: CodeUse) -> None:
         """Watch where a function is found by its name, and the functions and classes among the
@@ -170,10 +186,27 @@ class Watch:
             return False
         return (
             all(len(container) == size for container, size in self._sized.values())
+            and all(list(owner) == keys for owner, keys in self._keyed.values())
+            and all(_text(owner, guard) == found for owner, guard, found in self._sets)
             and all(type(value) is kind for value, kind in self._kinds.values())
             and all(vars(owner) is space for owner, space in self._spaces.values())
             and all(kind.__mro__ is order for kind, order in self._orders.values())
             and not any(name in space for space, name in self._absent.values())
+        )
+
+    def without_rows(self) -> Callable[[], bool] | None:
+        """Whether what `rows` does not watch is unchanged: sets, and the keys of dicts that change
+        often. None where there are none."""
+        sets, often = self._sets, [self._keyed[n] for n in self._keyed.keys() & self._busy]
+        if dict_version.works or change_log() is not None:
+            keyed = often
+        else:
+            keyed = list(self._keyed.values())
+        if not sets and not keyed:
+            return None
+        return lambda: (
+            all(_text(owner, guard) == found for owner, guard, found in sets)
+            and all(list(owner) == keys for owner, keys in keyed)
         )
 
     def rows(self) -> list[Row] | None:
@@ -197,6 +230,9 @@ class Watch:
                     found.append((WatchKind.DICT_ITEM, entries, key, hash(key), expected))
             elif isinstance(owner, list):
                 found.append((WatchKind.LIST_ITEM, owner, None, key, expected))
+        if as_whole:
+            keyed = (owner for owner, _ in self._keyed.values())
+            whole |= {id(owner): owner for owner in keyed if id(owner) not in self._busy}
         sized = (owner for owner, _ in self._sized.values() if id(owner) not in whole)
         found += map(size_row, sized)
         found += [class_row(value) for value, _ in self._kinds.values()]
@@ -231,6 +267,11 @@ class Watch:
                 self._busy.add(id(owner))
             elif log is not None and owner is counted:
                 self._busy |= self._told & (log.since(expected) or set())
+
+
+def _text(value: Any, guard: Guard) -> str:
+    """What a guard finds in a set."""
+    return seen(guard, value, None, frozenset(), {})
 
 
 def place_of(owner: Any, step: Sequence[Any]) -> Place | None:
