@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import sympy
 
@@ -67,7 +67,7 @@ GUARDS = {
     "FUNCTORCH_STACK_MATCH": _ELSEWHERE,
 }
 """The kind of read that stands for each kind of guard ("data": a value of which all is compared,
-"group": one of torch.distributed's process groups, which have names)."""
+"group": one of torch.distributed's process groups, which have names, "keys": of a dict or set)."""
 
 _NAMED = ("absent", "has", "contains")
 
@@ -102,13 +102,25 @@ def _checked(read: Guard, what: str, guard: Any, roots: Roots) -> Guard:
         if read.of_argument != (read.other[0][0] == "argument"):
             raise UnsupportedError(f"an argument is what it reads elsewhere too ({guard.name})")
         return read
-    if read.kind not in ("data", "group"):
+    known = _WHOLE.get(read.kind)
+    if known is None:
         return read
     value = follow(read.path, roots)
-    if not (is_data(value) if read.kind == "data" else is_process_group(value)):
+    if not known(value):
         kind = name_of(type(value))
         raise UnsupportedError(f"it depends on {guard.name} ({what}), which is a {kind}")
-    return replace(read, kind="value")
+    # Of a dict its keys are meant: its values are read by themselves.
+    keys_alone = read.kind == "keys" and isinstance(value, dict)
+    return replace(read, kind="shape" if keys_alone else "value")
+
+
+def _has_data_as_keys(value: Any) -> bool:
+    kinds = (dict, set, frozenset)
+    return isinstance(value, kinds) and all(is_data(key, 1) for key in cast(Iterable[Any], value))
+
+
+_WHOLE = {"data": is_data, "group": is_process_group, "keys": _has_data_as_keys}
+"""What a value has to be for its fingerprint to stand for all that such a guard compares."""
 
 
 def _read(kind: str, guard: Any, reader: SourceReader) -> Guard:
@@ -118,7 +130,8 @@ def _read(kind: str, guard: Any, reader: SourceReader) -> Guard:
     if kind in _NAMED:
         name = _parameter(guard, "attr" if kind != "contains" else "key")
         if not isinstance(name, str):
-            raise UnsupportedError(f"it looks for {name!r} in {guard.name}")
+            # All keys are compared: a file has only text to say which is meant.
+            return Guard("keys", path)
         return Guard(kind, path, name=name)
     return Guard(kind, path)
 

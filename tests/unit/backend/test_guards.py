@@ -1,5 +1,6 @@
 """Dynamo's guards: each kind is in one table, and a trace that has another is not kept."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -34,6 +35,33 @@ def test_all_kinds_of_the_table_are_dynamos():
 def test_a_kind_that_is_not_in_the_table_is_named(kind):
     with pytest.raises(UnsupportedError, match=f"depends on .*x.* by a guard {kind}"):
         reads(kind, 1)
+
+
+def looked_up(key, value, kind="DICT_CONTAINS"):
+    (read,) = reads(kind, value, create=partial(lambda: None, key=key))
+    return read
+
+
+@pytest.mark.parametrize("key", [3, True, torch.float32, (1, 2)])
+@pytest.mark.parametrize("make", [lambda key: {key: object()}, lambda key: {key}])
+def test_a_key_that_is_no_text_is_looked_up_among_all(key, make):
+    read = looked_up(key, make(key))
+    assert read.kind in ("shape", "value")
+    others = [make(4), make(str(key)), make(key) | make(5)]
+    assert all(looked_up(key, other).found != read.found for other in others)
+    assert looked_up(key, make(key)).found == read.found
+
+
+def test_a_set_of_objects_in_which_one_is_looked_up_is_refused():
+    with pytest.raises(UnsupportedError, match=r"SET_CONTAINS.*builtins\.set"):
+        looked_up(3, {3, Opaque()}, "SET_CONTAINS")
+
+
+def test_a_row_is_all_that_a_new_kind_takes(monkeypatch):
+    monkeypatch.setitem(GUARDS, "NEW_MATCH", "data")
+    assert [(read.kind, read.found) for read in reads("NEW_MATCH", 5)] == [("value", "int 5")]
+    with pytest.raises(UnsupportedError, match=r"NEW_MATCH.*Opaque"):
+        reads("NEW_MATCH", Opaque())
 
 
 class Opaque:
