@@ -27,14 +27,23 @@ OPTIONS = """# Options
 Options are attributes of `kernelmill.CompilerConfig`. Each value is checked where it is set: an
 unknown name or a value that is not allowed is a `ConfigError` that lists what there is.
 
-    config = kernelmill.CompilerConfig()
-    config.inference_config.gear_miss = "pad"
-    backend = kernelmill.get_backend(compiler_config=config)
-    compiled = torch.compile(model, backend=backend)
+```python
+import torch
+import kernelmill
+
+model = torch.nn.Linear(8, 8)
+config = kernelmill.CompilerConfig()
+config.inference_config.gear_miss = "pad"
+backend = kernelmill.get_backend(compiler_config=config)
+compiled = torch.compile(model, backend=backend)
+```
 
 The same options can be given to `torch.compile` by their dotted names:
 
-    torch.compile(model, backend="kernelmill", options={"inference_config.gear_miss": "pad"})
+```python
+options = {"inference_config.gear_miss": "pad"}
+compiled = torch.compile(model, backend="kernelmill", options=options)
+```
 
 Names, defaults and allowed values are TorchAir's where TorchAir has the option. An option with a
 *mode* belongs to that `config.mode`; setting it in the other mode is a `UserWarning`.

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -24,19 +25,15 @@ from examples.serve.batches import BATCHES, batches, gear_of, padded
 from examples.serve.contestants import EagerEmbedder
 from examples.serve.load_test import Server, requests, row
 from tests.repo.source import ROOT
+from tools.image import CONTAINERFILE, instructions
 
-CONTAINERFILE = ROOT / "examples" / "serve" / "Containerfile"
 PATHS = {"PYTHONPATH": str(ROOT / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
 TEXTS = ["The ferry leaves at nine.", "Boats to the island go in the morning.", "Bread rises."]
 
 
 def stage(number: int) -> list[tuple[str, str]]:
     """The instructions of a stage of the Containerfile, each with its text on one line."""
-    text = re.sub(r"^#.*\n", "", CONTAINERFILE.read_text(), flags=re.MULTILINE)
-    lines = text.replace("\\\n", " ").splitlines()
-    found = [tuple(line.split(None, 1)) for line in lines if line.strip()]
-    starts = [at for at, (name, _) in enumerate(found) if name == "FROM"] + [len(found)]
-    return [(name, rest) for name, rest in found[starts[number] : starts[number + 1]]]
+    return instructions(CONTAINERFILE.read_text())[number]
 
 
 def environment(number: int, root: Path) -> dict[str, str]:
@@ -121,6 +118,7 @@ def test_the_server_from_start_to_stop(image: Path, server: Server) -> None:
     vectors_are_those_of_eager(server)
     bad_requests_are_refused(server)
     metrics_are_of_all_workers(server)
+    the_documents_command_asks_it(server)
     assert contents(image / "opt") == baked, "a baked image is only read"
     assert not list((image / "tmp").rglob("*.o")), "nothing was left to compile"
     requests_under_way_are_answered(server)
@@ -152,6 +150,20 @@ def metrics_are_of_all_workers(server: Server) -> None:
     assert (float(counters["loaded"]), float(counters["traced"])) == (4, 0)  # 2 methods, 2 workers
     assert float(counters["aten_calls"]) == 0
     assert float(counters["calls"]) >= 2 * 12
+
+
+def the_documents_command_asks_it(server: Server) -> None:
+    page = (ROOT / "docs" / "serving.md").read_text()
+    (command,) = re.findall(r"^    curl localhost:8000(/.*)$", page, re.MULTILINE)
+    if shutil.which("curl") is None:
+        warnings.warn("curl is not installed: the command of serving.md was not run", stacklevel=1)
+        return
+    words = ["curl", "--silent", "--noproxy", "*", f"127.0.0.1:{server.port}{command}"]
+    shown = subprocess.run(
+        [*words[:-1], *shlex.split(words[-1])], capture_output=True, text=True, check=True
+    ).stdout
+    (vector,) = json.loads(shown)["vectors"]
+    assert len(vector) == 384
 
 
 def requests_under_way_are_answered(server: Server) -> None:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from kernelmill.cli.factory import FactoryName
+from kernelmill.cli.files import check_folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
-from kernelmill.core.errors import ConfigError
 from kernelmill.core.factory import load, user_code
 
 
@@ -41,8 +41,8 @@ def bisect(
     The model runs in torch operator by operator, and each compiled launch beside it on the same
     values: a kernel that differs is at fault itself, and not what came before it.
     """
-    if folder is not None and folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder} is a file; --folder names a folder")
+    if folder is not None:
+        check_folder(folder)
     with user_output(json):
         made = load(factory)
     from kernelmill.backend.bisect import bisect as search

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from kernelmill.cli.folder import Folder
+from kernelmill.cli.files import check_folder, check_writable
+from kernelmill.cli.folder import Folder, written_to
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
 from kernelmill.core.errors import StoreError
 from kernelmill.store import default_folders
@@ -63,12 +64,6 @@ def _read_from(folder: str | None) -> Sequence[str]:
     if folder and not os.path.isdir(folder):
         raise StoreError(f"no folder {folder}")
     return (folder,) if folder else default_folders()
-
-
-def _written_to(folder: str | None) -> str:
-    """The named folder, or the default one that is written to: read-only ones in front of it are
-    somebody else's."""
-    return folder or default_folders()[-1]
 
 
 def list_entries(folder: Folder = None, json: Json = False) -> int:
@@ -128,6 +123,7 @@ def collect_garbage(max_size: MaxSize, folder: Folder = None, json: Json = False
 
 def export(file: Archive, folder: Folder = None, json: Json = False) -> int:
     """Write all good kernels into one tar file."""
+    check_writable(file)
     count = export_archive(_read_from(folder)[-1], file)
     if json:
         print_json({"exported": count, "file": file})
@@ -138,7 +134,8 @@ def export(file: Archive, folder: Folder = None, json: Json = False) -> int:
 
 def import_kernels(file: Archive, folder: Folder = None, json: Json = False) -> int:
     """Take over the kernels of such a file, each checked; exit code 1 when some are refused."""
-    path = _written_to(folder)
+    path = written_to(folder)
+    check_folder(path)
     done = import_archive(path, file)
     if json:
         print_json({"folder": os.path.abspath(path), **vars(done)})

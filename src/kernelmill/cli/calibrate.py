@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelmill.cli.folder import Folder
+from kernelmill.cli.files import check_folder
+from kernelmill.cli.folder import Folder, written_to
 from kernelmill.cli.output import (
     FINE,
     Json,
@@ -35,6 +36,8 @@ def calibrate(
 
     With --show print the figures that compiles use here: those kept, else the committed ones.
     """
+    if not show:
+        check_folder(written_to(folder))
     # Imports torch, which the other commands do without.
     from kernelmill.compiler import calibration
     from kernelmill.core.isa import processor_name, withheld

@@ -16,8 +16,20 @@ def text_of(file: str | os.PathLike[str]) -> str:
         raise ConfigError(f"{os.fspath(file)} is no text file") from None
 
 
-def check_writable(file: Path) -> None:
+def check_folder(path: str | os.PathLike[str]) -> None:
+    """Refuse, before the work, a folder that files could not be written to after it; one that is
+    not there is made then. ConfigError."""
+    folder = Path(path).absolute()
+    there = next(each for each in (folder, *folder.parents) if each.exists())
+    if not there.is_dir():
+        raise ConfigError(f"{os.fspath(path)}: {there} is a file, and no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"{os.fspath(path)}: {there} cannot be written here")
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
     """Refuse, before the work, a file that could not be written after it. ConfigError."""
+    file = Path(path)
     if file.is_dir():
         raise ConfigError(f"{file} is a folder; name a file in it")
     if not file.parent.is_dir():

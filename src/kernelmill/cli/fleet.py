@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kernelmill.cli.files import check_writable
 from kernelmill.cli.folder import Folder
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json, user_output
 from kernelmill.core.errors import ConfigError
@@ -190,6 +191,7 @@ def pack(
     """Write all that a model needs into one file for `kernelmill cache import`."""
     from kernelmill import fleet
 
+    check_writable(archive)
     count = fleet.pack(model, archive, store, target=target, folder=folder)
     if json:
         print_json({"model": model, "packed": count, "file": archive})

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from kernelmill.store import default_folders
+
 Folder = Annotated[
     str | None,
     typer.Option(
@@ -17,3 +19,9 @@ Folder = Annotated[
     ),
 ]
 """None when it is not given."""
+
+
+def written_to(folder: str | None) -> str:
+    """The named folder, or the default one that is written to: read-only ones in front of it are
+    somebody else's."""
+    return folder or default_folders()[-1]

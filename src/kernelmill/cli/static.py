@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernelmill.cli.folder import Folder
+from kernelmill.cli.files import check_folder
+from kernelmill.cli.folder import Folder, written_to
 from kernelmill.cli.output import FINE, FOUND, Json, examples, print_json
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ def compile_log(
     json: Json = False,
 ) -> int:  # fmt: skip
     """Compile them into the kernel folder; exit code 1 when an operator failed."""
+    check_folder(written_to(folder))
     from kernelmill import static_kernels
 
     return _tell(static_kernels.compile_log(path, jobs or 0, target, folder), json)
@@ -69,6 +71,7 @@ def build_package(
     """Compile them, and pack them as a .run file; exit code 1 when an operator failed."""
     from kernelmill import static_kernels
 
+    check_folder(output)
     done = static_kernels.build(
         path, output, wheel=wheel, name=name, jobs=jobs or 0, target=target, folder=folder
     )
