@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from tools.bench.by_machine import document as sectioned
 from tools.bench.cold import FirstCalls
 from tools.bench.contestants import CONTESTANTS, FLOOR
 from tools.bench.fixed import FixedCost
-from tools.bench.limits import BYTES, FLOATS, HALVES
+from tools.bench.limits import BYTES, FLOATS, HALVES, Limits
 from tools.bench.remarks import REMARKS
 from tools.bench.rows import FIRST, FIRST_SECONDS, FIRST_TIMES, STEADY, TITLES, Row
 from tools.bench.steady import Standing
@@ -66,8 +67,8 @@ def standing(row: Row, found: Standing, tiles: bool) -> str:
         reached = f"{found.seconds[other] / seconds:.2f}" if other else "-"
         times, share = _goals(row, tiles)
         lines.append(
-            f"  times faster than the best other: {reached}, to reach {times}; of the limit: "
-            f"{least / seconds:.0%}, to reach {share}"
+            f"  times faster than the best other: {reached}, goal {times}; of the limit: "
+            f"{least / seconds:.0%}, goal {share}"
         )
     return "\n".join(lines)
 
@@ -79,8 +80,9 @@ def _goal(reached: float, wanted: float, text: str) -> str:
 
 
 def against(rows: Sequence[tuple[Row, Standing]], tiles: bool) -> str:
-    """What is to be reached, and what is: bold where it is. `tiles`: on a processor with them."""
-    head = ["model", OURS, "best other", "", "times faster", "to reach", "limit", "of it"]
+    """The goals, and what was reached: bold where it is the goal. `tiles`: on a processor with
+    them."""
+    head = ["model", OURS, "fastest other", "which", "times faster", "goal"]
     lines: list[list[str]] = []
     for row, found in rows:
         own, other, least = ours(found), best_other(found), limit(found)
@@ -101,7 +103,7 @@ def against(rows: Sequence[tuple[Row, Standing]], tiles: bool) -> str:
                 goals[1],
             ]
         )
-    return table([*head, "to reach"], lines)
+    return table([*head, "limit of the machine", "share of it", "goal"], lines)
 
 
 def times(rows: Sequence[tuple[Row, Standing]]) -> str:
@@ -163,8 +165,8 @@ def accuracy(rows: Sequence[tuple[Row, Standing]]) -> str:
 
 def first(starts: Sequence[FirstCalls]) -> str:
     """First call by model, capture taken off."""
-    head = ["model", "capture", "empty store", "to reach", "full store"]
-    head += ["Inductor, empty caches", "full caches", "times quicker", "to reach"]
+    head = ["model", "capture", f"{OURS}, empty store", "goal", "full store"]
+    head += ["Inductor, empty caches", "full caches", "times quicker", "goal"]
     lines: list[list[str]] = []
     for start in starts:
         goal = FIRST.index(start.model) < 3 if start.model in FIRST else False
@@ -205,7 +207,7 @@ def profile(kernels: Sequence[Sequence[Any]]) -> str:
 
 
 def remarks(rows: Sequence[tuple[Row, Standing]], kind: str, tiles: bool) -> str:
-    """What was found out about rows that do not reach all of what they are to reach there."""
+    """What was found out about rows that do not reach all of what their goals there."""
     titles: dict[str, list[str]] = {}
     known = REMARKS.get(kind, {})
     for row, found in rows:
@@ -234,17 +236,25 @@ def _limits(rows: Sequence[tuple[Row, Standing]]) -> str:
         rates = [one.operations[kind] for one in every if kind in one.operations]
         if rates:
             parts.append(f"{max(rates) / 1e9:.0f} G{unit} in {kind}")
-    copies = sorted({one.copied: one.copy_seconds for one in every if one.copied}.items())
+    copies = _copies(every)
     parts.append(f"{max(one.read for one in every) / 1e9:.1f} GB/s read from memory")
-    parts += [
-        f"{2 * size / seconds / 1e9:.1f} GB/s copying {size >> 20} MB" for size, seconds in copies
-    ]
+    parts += [f"{rate / 1e9:.1f} GB/s copying {size} MB" for size, rate in copies.items()]
     return (
-        f"Measured peaks: {', '.join(parts)}. They are measured before and after each row, the "
-        "better figure counts. The limit of a row is what its multiply-adds take at the peak of "
-        "their type, or what reading its weights, arguments and buffers once takes, whichever is "
-        "longer; where nothing but memory is moved, a copy of that size."
+        f"Peaks of the machine: {', '.join(parts)}. They are measured before and after each row,"
+        " the better figure counts. The limit of a row is what its multiply-adds take at the "
+        "peak of their type, or what reading its weights, arguments and buffers once takes, "
+        "whichever is longer; where nothing but memory is moved, a copy of that size."
     )
+
+
+def _copies(every: Sequence[Limits]) -> dict[int, float]:
+    """Bytes read and written in a second, by megabytes: the best of those of one size."""
+    found: dict[int, float] = {}
+    for one in sorted(every, key=lambda one: one.copied):
+        if one.copied:
+            size, rate = one.copied >> 20, 2 * one.copied / one.copy_seconds
+            found[size] = max(rate, found.get(size, 0.0))
+    return found
 
 
 def document(records: Records) -> str:
@@ -258,7 +268,7 @@ def document(records: Records) -> str:
 
 def _unmeasured() -> str:
     """What is to be reached where nothing was measured yet."""
-    head = ["model", "times faster than the best other, to reach", "of the limit, to reach"]
+    head = ["model", "goal: times faster than the fastest other", "goal: share of the limit"]
     lines = [[row.title, *_goals(row, True)] for row in STEADY if row.tiles]
     text = (
         f"Not measured yet. On one `{TILES_COMMAND}` measures these rows, and writes a section of "
@@ -280,11 +290,13 @@ def section(kind: str, record: Record) -> str:
     rows = [(row, record.steady[row.name]) for row in STEADY if row.name in record.steady]
     starts = [record.first[name] for name in FIRST if name in record.first]
     parts = [
+        _occasions(record),
         _limits(rows),
         f"![Time of each contestant over ours]({plot_name(kind)})",
-        "## Against the best contestant and against the machine",
-        "Bold: reached. Ours is the faster of torch.compile and `kernelmill.aot`; the contestants' "
-        "fastest may be a program compiled ahead of time, too.",
+        "## Against the fastest other and against the machine",
+        "kernelmill's time is the shorter one of `torch.compile` and `kernelmill.aot`; the fastest "
+        "other may be a program compiled ahead of time, too. A figure in bold has reached its "
+        "goal; a share above 100 % means that the peaks were measured too low.",
         against(rows, record.tiles),
         "## All times",
         times(rows),
@@ -295,9 +307,10 @@ def section(kind: str, record: Record) -> str:
         "The memory of results holds NaN before the call.",
         accuracy(rows),
         "## First calls",
-        "Time of the first call in a fresh process less capture (Dynamo and AOTAutograd alone, "
-        "measured with `aot_eager`). The full store or cache is the one an earlier process left. "
-        "Ours and capture are medians of three processes, Inductor's of one.",
+        "Time of the first call in a fresh process without *capture* (Dynamo and AOTAutograd "
+        "alone, measured with the backend `aot_eager`). A full store or cache is what an "
+        "earlier process has left. Times of kernelmill and of capture are medians of three "
+        "processes, Inductor's are of one. *Times quicker* compares the two with empty caches.",
         first(starts),
     ]
     if record.fixed is not None:
@@ -318,6 +331,19 @@ def section(kind: str, record: Record) -> str:
 def plot_name(kind: str) -> str:
     """The file of the plot beside the document."""
     return f"performance-{slug(kind)}.svg"
+
+
+def _occasions(record: Record) -> str:
+    """Days and threads of all rows, in a line."""
+    text = " ".join(record.measured.values())
+    days = sorted(set(re.findall(r"Measured on (\d{4}-\d\d-\d\d)", text)))
+    threads = sorted(set(re.findall(r"(\d+ threads?)", text)))
+    if not days:
+        return ""
+    when = f"on {days[0]}" if len(days) == 1 else f"from {days[0]} to {days[-1]}"
+    return (
+        f"Measured {when} with {' and '.join(threads)}; what on which day, and versions, is below."
+    )
 
 
 def _measured(record: Record) -> str:

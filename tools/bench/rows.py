@@ -72,7 +72,7 @@ FIRST_TIMES = 10.0
 """How many times quicker than Inductor's that is to be."""
 
 FIRST = ("bert", "resnet50", "decoder24", "mlp", "minilm", "decoder_step")
-"""The models whose first call is measured; the first three have something to reach."""
+"""The models whose first call is measured; the first three have goals."""
 
 TITLES = {row.name: row.title for row in STEADY} | {"decoder24": "decoder step, 24 layers"}
 

@@ -94,7 +94,7 @@ def test_goals_are_those_of_the_processor(measure) -> None:
     found = document()
     assert list(found) == [EPYC_5, XEON]
     lines = {kind: row_of(text, "BERT-base 1 x 128") for kind, text in found.items()}
-    # Twice as fast as eager, at all of the limit: to reach are 1.1 and 88 %, or 1.8.
+    # Twice as fast as eager, at all of the limit: goals are 1.1 and 88 %, or 1.8.
     assert lines[EPYC_5] == ["eager", "**2.00**", "1.1", "1 ms", "**100%**", "88%"]
     assert lines[XEON] == ["eager", "**2.00**", "1.8", "1 ms", "100%", "-"]
     assert row_of(found[EPYC_5], "GPT-2 (124M)") == row_of(found[XEON], "GPT-2 (124M)")
