@@ -6,6 +6,7 @@
 %struct.TVMFFIAny = type { i32, %union.anon, %union.anon.0 }
 %union.anon = type { i32 }
 %union.anon.0 = type { i64 }
+%struct.Run = type { ptr, ptr, ptr, i64, i64, %struct.Region, i64, i64, [24 x i8], i64, [56 x i8] }
 %struct.Region = type { ptr, ptr, ptr, i64, ptr, i64 }
 %struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64 }
 %struct.StepRecord = type { i64, i64, ptr, i64, i64 }
@@ -242,174 +243,346 @@ define noundef i32 @km_launch(ptr nocapture noundef readnone %0, ptr nocapture n
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc i64 @run(ptr nocapture noundef readonly %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
-  %4 = alloca %struct.Region, align 8
+define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
+  %4 = alloca %struct.Run, align 64
   %5 = load ptr, ptr %0, align 8
-  %6 = getelementptr inbounds i8, ptr %5, i64 56
-  %7 = load ptr, ptr %6, align 8
-  %8 = getelementptr inbounds i8, ptr %0, i64 8
-  %9 = load ptr, ptr %8, align 8
-  %10 = getelementptr i8, ptr %0, i64 80
-  %11 = getelementptr inbounds i8, ptr %5, i64 64
-  %12 = load i64, ptr %11, align 8
-  %13 = shl i64 %12, 3
-  %14 = alloca i8, i64 %13, align 16
-  %15 = getelementptr inbounds i8, ptr %5, i64 72
-  %16 = load i64, ptr %15, align 8
-  %17 = shl i64 %16, 3
-  %18 = alloca i8, i64 %17, align 16
-  call void @llvm.lifetime.start.p0(i64 48, ptr nonnull %4) #11
-  store ptr null, ptr %4, align 8
-  %19 = getelementptr inbounds i8, ptr %4, i64 8
-  store ptr %14, ptr %19, align 8
-  %20 = getelementptr inbounds i8, ptr %4, i64 16
-  store ptr %18, ptr %20, align 8
-  %21 = getelementptr inbounds i8, ptr %4, i64 24
-  store i64 0, ptr %21, align 8
-  %22 = getelementptr inbounds i8, ptr %4, i64 32
-  %23 = getelementptr inbounds i8, ptr %0, i64 24
-  %24 = load ptr, ptr %23, align 8
-  store ptr %24, ptr %22, align 8
-  %25 = getelementptr inbounds i8, ptr %4, i64 40
-  %26 = getelementptr inbounds i8, ptr %0, i64 32
-  %27 = load i64, ptr %26, align 8
-  store i64 %27, ptr %25, align 8
+  call void @llvm.lifetime.start.p0(i64 192, ptr nonnull %4) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(192) %4, i8 0, i64 192, i1 false)
+  store ptr %0, ptr %4, align 64
+  %6 = getelementptr inbounds i8, ptr %4, i64 8
+  %7 = getelementptr inbounds i8, ptr %5, i64 56
+  %8 = load ptr, ptr %7, align 8
+  store ptr %8, ptr %6, align 8
+  %9 = getelementptr inbounds i8, ptr %4, i64 16
+  %10 = getelementptr inbounds i8, ptr %0, i64 8
+  %11 = load ptr, ptr %10, align 8
+  store ptr %11, ptr %9, align 16
+  %12 = getelementptr inbounds i8, ptr %5, i64 64
+  %13 = load i64, ptr %12, align 8
+  %14 = shl i64 %13, 3
+  %15 = alloca i8, i64 %14, align 16
+  %16 = getelementptr inbounds i8, ptr %4, i64 48
+  store ptr %15, ptr %16, align 16
+  %17 = getelementptr inbounds i8, ptr %5, i64 72
+  %18 = load i64, ptr %17, align 8
+  %19 = shl i64 %18, 3
+  %20 = alloca i8, i64 %19, align 16
+  %21 = getelementptr inbounds i8, ptr %4, i64 56
+  store ptr %20, ptr %21, align 8
+  %22 = getelementptr inbounds i8, ptr %0, i64 24
+  %23 = load ptr, ptr %22, align 8
+  %24 = getelementptr inbounds i8, ptr %4, i64 72
+  store ptr %23, ptr %24, align 8
+  %25 = getelementptr inbounds i8, ptr %0, i64 32
+  %26 = load i64, ptr %25, align 8
+  %27 = getelementptr inbounds i8, ptr %4, i64 80
+  store i64 %26, ptr %27, align 16
   %28 = icmp slt i64 %1, %2
-  br i1 %28, label %29, label %31
+  br i1 %28, label %29, label %35
 
 29:
-  %30 = getelementptr inbounds i8, ptr %0, i64 40
-  br label %34
+  %30 = getelementptr inbounds i8, ptr %4, i64 40
+  %31 = getelementptr inbounds i8, ptr %4, i64 64
+  %32 = getelementptr inbounds i8, ptr %4, i64 32
+  %33 = getelementptr inbounds i8, ptr %4, i64 24
+  %34 = getelementptr inbounds i8, ptr %4, i64 96
+  br label %38
 
-31:
-  %32 = getelementptr inbounds i8, ptr %0, i64 56
-  %33 = load i64, ptr %32, align 8
-  call void @llvm.lifetime.end.p0(i64 48, ptr nonnull %4) #11
-  ret i64 %33
+35:
+  %36 = getelementptr inbounds i8, ptr %0, i64 56
+  %37 = load i64, ptr %36, align 8
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %4) #11
+  ret i64 %37
 
-34:
-  %35 = phi i64 [ %1, %29 ], [ %122, %119 ]
-  %36 = getelementptr %struct.LaunchRecord, ptr %7, i64 %35
-  %37 = getelementptr inbounds i8, ptr %36, i64 16
-  %38 = load ptr, ptr %37, align 8
-  %39 = getelementptr inbounds i8, ptr %36, i64 32
-  %40 = load ptr, ptr %39, align 8
-  %41 = getelementptr inbounds i8, ptr %36, i64 40
-  %42 = load i64, ptr %41, align 8
-  %43 = getelementptr i64, ptr %9, i64 %42
+38:
+  %39 = phi i64 [ %1, %29 ], [ %257, %256 ]
+  %40 = load ptr, ptr %6, align 8
+  %41 = getelementptr %struct.LaunchRecord, ptr %40, i64 %39
+  %42 = load ptr, ptr %9, align 16
+  %43 = getelementptr inbounds i8, ptr %41, i64 40
   %44 = load i64, ptr %43, align 8
-  %45 = icmp slt i64 %44, 1
-  br i1 %45, label %119, label %46
+  %45 = getelementptr i64, ptr %42, i64 %44
+  %46 = load i64, ptr %45, align 8
+  %47 = icmp slt i64 %46, 1
+  br i1 %47, label %60, label %48
 
-46:
-  %47 = getelementptr inbounds i8, ptr %36, i64 8
-  %48 = load i64, ptr %47, align 8
-  %49 = icmp sgt i64 %48, 0
-  br i1 %49, label %54, label %50
+48:
+  %49 = load ptr, ptr %4, align 64
+  %50 = getelementptr inbounds i8, ptr %41, i64 48
+  %51 = load i64, ptr %50, align 8
+  %52 = getelementptr i64, ptr %42, i64 %51
+  %53 = load i64, ptr %52, align 8
+  %54 = load ptr, ptr %49, align 8
+  %55 = getelementptr inbounds i8, ptr %54, i64 80
+  %56 = load i64, ptr %55, align 8
+  %57 = icmp eq i64 %46, 1
+  %58 = icmp sgt i64 %56, %53
+  %59 = select i1 %57, i1 true, i1 %58
+  br i1 %59, label %60, label %64
 
-50:
-  %51 = getelementptr inbounds i8, ptr %36, i64 24
-  %52 = load i64, ptr %51, align 8
-  %53 = icmp sgt i64 %52, 0
-  br i1 %53, label %110, label %63
+60:
+  %61 = phi i64 [ 1, %48 ], [ 0, %38 ]
+  %62 = getelementptr inbounds i8, ptr %41, i64 56
+  %63 = load i64, ptr %62, align 8
+  br label %196
 
-54:
-  %55 = phi i64 [ %61, %54 ], [ 0, %46 ]
-  %56 = getelementptr i64, ptr %38, i64 %55
-  %57 = load i64, ptr %56, align 8
-  %58 = getelementptr ptr, ptr %10, i64 %57
-  %59 = load ptr, ptr %58, align 8
-  %60 = getelementptr ptr, ptr %14, i64 %55
-  store ptr %59, ptr %60, align 8
-  %61 = add nuw nsw i64 %55, 1
-  %62 = icmp slt i64 %61, %48
-  br i1 %62, label %54, label %50
+64:
+  %65 = call i32 @_ZN2at15get_num_threadsEv() #11
+  %66 = sext i32 %65 to i64
+  %67 = getelementptr inbounds i8, ptr %49, i64 40
+  %68 = load i64, ptr %67, align 8
+  %69 = call noundef i64 @llvm.smin.i64(i64 %66, i64 %68)
+  %70 = lshr i64 %56, 1
+  %71 = udiv i64 %53, %70
+  %72 = call noundef i64 @llvm.smin.i64(i64 %46, i64 %71)
+  %73 = call noundef i64 @llvm.smin.i64(i64 %69, i64 %72)
+  %74 = load ptr, ptr %6, align 8
+  %75 = getelementptr %struct.LaunchRecord, ptr %74, i64 %39
+  %76 = getelementptr inbounds i8, ptr %75, i64 56
+  %77 = load i64, ptr %76, align 8
+  %78 = icmp sgt i64 %73, 1
+  br i1 %78, label %79, label %196
 
-63:
-  %64 = load ptr, ptr %36, align 8
-  store ptr %64, ptr %4, align 8
-  store i64 %44, ptr %21, align 8
-  %65 = load ptr, ptr %8, align 8
-  %66 = getelementptr inbounds i8, ptr %36, i64 48
-  %67 = load i64, ptr %66, align 8
-  %68 = getelementptr i64, ptr %65, i64 %67
-  %69 = load i64, ptr %68, align 8
-  %70 = load ptr, ptr %0, align 8
-  %71 = getelementptr inbounds i8, ptr %70, i64 80
-  %72 = load i64, ptr %71, align 8
-  %73 = icmp eq i64 %44, 1
-  %74 = icmp sgt i64 %72, %69
-  %75 = select i1 %73, i1 true, i1 %74
-  br i1 %75, label %89, label %76
+79:
+  %80 = getelementptr inbounds i8, ptr %75, i64 64
+  %81 = load i64, ptr %80, align 8
+  %82 = icmp eq i64 %81, 0
+  br i1 %82, label %83, label %145
 
-76:
-  %77 = call i32 @_ZN2at15get_num_threadsEv() #11
-  %78 = sext i32 %77 to i64
-  %79 = load i64, ptr %30, align 8
-  %80 = call noundef i64 @llvm.smin.i64(i64 %78, i64 %79)
-  %81 = lshr i64 %72, 1
-  %82 = udiv i64 %69, %81
-  %83 = call noundef i64 @llvm.smin.i64(i64 %44, i64 %82)
-  %84 = call noundef i64 @llvm.smin.i64(i64 %80, i64 %83)
-  %85 = icmp slt i64 %84, 2
-  br i1 %85, label %86, label %99
+83:
+  store i64 %39, ptr %32, align 32
+  store i64 %39, ptr %33, align 8
+  br label %84
 
-86:
-  %87 = load i64, ptr %21, align 8
-  %88 = load ptr, ptr %4, align 8
-  br label %89
+84:
+  %85 = phi ptr [ %74, %83 ], [ %128, %127 ]
+  %86 = phi i64 [ %39, %83 ], [ %133, %127 ]
+  %87 = phi i64 [ 1, %83 ], [ %130, %127 ]
+  %88 = getelementptr %struct.LaunchRecord, ptr %85, i64 %86, i32 8
+  %89 = load i64, ptr %88, align 8
+  %90 = icmp eq i64 %89, 0
+  br i1 %90, label %91, label %135
 
-89:
-  %90 = phi ptr [ %88, %86 ], [ %64, %63 ]
-  %91 = phi i64 [ %87, %86 ], [ %44, %63 ]
-  %92 = getelementptr inbounds i8, ptr %36, i64 64
-  %93 = load i64, ptr %92, align 8
-  %94 = icmp eq i64 %93, 0
-  %95 = select i1 %94, i64 %91, i64 1
-  %96 = load ptr, ptr %19, align 8
-  %97 = load ptr, ptr %20, align 8
-  %98 = load ptr, ptr %22, align 8
-  call void %90(ptr noundef %96, ptr noundef %97, i64 noundef 0, i64 noundef %95, ptr noundef %98) #11
-  br label %119
+91:
+  %92 = getelementptr %struct.LaunchRecord, ptr %85, i64 %86
+  %93 = load ptr, ptr %9, align 16
+  %94 = getelementptr inbounds i8, ptr %92, i64 40
+  %95 = load i64, ptr %94, align 8
+  %96 = getelementptr i64, ptr %93, i64 %95
+  %97 = load i64, ptr %96, align 8
+  %98 = icmp slt i64 %97, 1
+  br i1 %98, label %127, label %99
 
 99:
-  %100 = getelementptr inbounds i8, ptr %36, i64 64
-  %101 = load i64, ptr %100, align 8
-  %102 = icmp eq i64 %101, 0
-  br i1 %102, label %108, label %103
+  %100 = load ptr, ptr %4, align 64
+  %101 = getelementptr inbounds i8, ptr %92, i64 48
+  %102 = load i64, ptr %101, align 8
+  %103 = getelementptr i64, ptr %93, i64 %102
+  %104 = load i64, ptr %103, align 8
+  %105 = load ptr, ptr %100, align 8
+  %106 = getelementptr inbounds i8, ptr %105, i64 80
+  %107 = load i64, ptr %106, align 8
+  %108 = icmp eq i64 %97, 1
+  %109 = icmp sgt i64 %107, %104
+  %110 = select i1 %108, i1 true, i1 %109
+  br i1 %110, label %127, label %111
 
-103:
-  %104 = load ptr, ptr %19, align 8
-  %105 = load ptr, ptr %104, align 8
-  %106 = shl i64 %79, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %105, i8 0, i64 %106, i1 false)
-  %107 = trunc i64 %84 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %4, i32 noundef %107, i32 noundef 0) #11
-  br label %119
-
-108:
-  %109 = trunc i64 %84 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_tasks, ptr noundef nonnull %4, i32 noundef %109, i32 noundef 0) #11
-  br label %119
-
-110:
-  %111 = phi i64 [ %117, %110 ], [ 0, %50 ]
-  %112 = getelementptr i64, ptr %40, i64 %111
-  %113 = load i64, ptr %112, align 8
-  %114 = getelementptr i64, ptr %9, i64 %113
+111:
+  %112 = call i32 @_ZN2at15get_num_threadsEv() #11
+  %113 = sext i32 %112 to i64
+  %114 = getelementptr inbounds i8, ptr %100, i64 40
   %115 = load i64, ptr %114, align 8
-  %116 = getelementptr i64, ptr %18, i64 %111
-  store i64 %115, ptr %116, align 8
-  %117 = add nuw nsw i64 %111, 1
-  %118 = icmp slt i64 %117, %52
-  br i1 %118, label %110, label %63
+  %116 = call noundef i64 @llvm.smin.i64(i64 %113, i64 %115)
+  %117 = lshr i64 %107, 1
+  %118 = udiv i64 %104, %117
+  %119 = call noundef i64 @llvm.smin.i64(i64 %97, i64 %118)
+  %120 = call noundef i64 @llvm.smin.i64(i64 %116, i64 %119)
+  %121 = icmp sgt i64 %120, 1
+  %122 = load ptr, ptr %6, align 8
+  br i1 %121, label %123, label %127
 
-119:
-  %120 = getelementptr inbounds i8, ptr %36, i64 56
-  %121 = load i64, ptr %120, align 8
-  %122 = add i64 %121, %35
-  %123 = icmp slt i64 %122, %2
-  br i1 %123, label %34, label %31
+123:
+  %124 = getelementptr %struct.LaunchRecord, ptr %122, i64 %86, i32 7
+  %125 = load i64, ptr %124, align 8
+  %126 = add i64 %125, %86
+  store i64 %126, ptr %32, align 32
+  br label %127
+
+127:
+  %128 = phi ptr [ %122, %123 ], [ %122, %111 ], [ %85, %99 ], [ %85, %91 ]
+  %129 = phi i64 [ %120, %123 ], [ %120, %111 ], [ 1, %99 ], [ 0, %91 ]
+  %130 = call i64 @llvm.smax.i64(i64 %129, i64 %87)
+  %131 = getelementptr %struct.LaunchRecord, ptr %128, i64 %86, i32 7
+  %132 = load i64, ptr %131, align 8
+  %133 = add i64 %132, %86
+  %134 = icmp slt i64 %133, %2
+  br i1 %134, label %84, label %135
+
+135:
+  %136 = phi i64 [ %87, %84 ], [ %130, %127 ]
+  %137 = trunc nuw nsw i64 %136 to i32
+  %138 = load ptr, ptr %4, align 64
+  %139 = getelementptr inbounds i8, ptr %138, i64 64
+  %140 = load ptr, ptr %139, align 8
+  %141 = getelementptr inbounds i8, ptr %138, i64 40
+  %142 = load i64, ptr %141, align 8
+  %143 = shl i64 %142, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %140, i8 0, i64 %143, i1 false)
+  store i64 0, ptr %34, align 32
+  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %4, i32 noundef %137, i32 noundef 0) #11
+  %144 = load i64, ptr %32, align 32
+  br label %256
+
+145:
+  %146 = getelementptr inbounds i8, ptr %75, i64 16
+  %147 = load ptr, ptr %146, align 8
+  %148 = getelementptr inbounds i8, ptr %75, i64 32
+  %149 = load ptr, ptr %148, align 8
+  %150 = load ptr, ptr %4, align 64
+  %151 = getelementptr i8, ptr %150, i64 80
+  %152 = load ptr, ptr %21, align 8
+  %153 = getelementptr inbounds i8, ptr %75, i64 8
+  %154 = load i64, ptr %153, align 8
+  %155 = icmp sgt i64 %154, 0
+  br i1 %155, label %160, label %156
+
+156:
+  %157 = getelementptr inbounds i8, ptr %75, i64 24
+  %158 = load i64, ptr %157, align 8
+  %159 = icmp sgt i64 %158, 0
+  br i1 %159, label %171, label %182
+
+160:
+  %161 = phi i64 [ %168, %160 ], [ 0, %145 ]
+  %162 = getelementptr i64, ptr %147, i64 %161
+  %163 = load i64, ptr %162, align 8
+  %164 = getelementptr ptr, ptr %151, i64 %163
+  %165 = load ptr, ptr %164, align 8
+  %166 = load ptr, ptr %16, align 16
+  %167 = getelementptr ptr, ptr %166, i64 %161
+  store ptr %165, ptr %167, align 8
+  %168 = add nuw nsw i64 %161, 1
+  %169 = load i64, ptr %153, align 8
+  %170 = icmp slt i64 %168, %169
+  br i1 %170, label %160, label %156
+
+171:
+  %172 = phi i64 [ %179, %171 ], [ 0, %156 ]
+  %173 = load ptr, ptr %9, align 16
+  %174 = getelementptr i64, ptr %149, i64 %172
+  %175 = load i64, ptr %174, align 8
+  %176 = getelementptr i64, ptr %173, i64 %175
+  %177 = load i64, ptr %176, align 8
+  %178 = getelementptr i64, ptr %152, i64 %172
+  store i64 %177, ptr %178, align 8
+  %179 = add nuw nsw i64 %172, 1
+  %180 = load i64, ptr %157, align 8
+  %181 = icmp slt i64 %179, %180
+  br i1 %181, label %171, label %182
+
+182:
+  %183 = load ptr, ptr %75, align 8
+  store ptr %183, ptr %30, align 8
+  %184 = load ptr, ptr %9, align 16
+  %185 = getelementptr inbounds i8, ptr %75, i64 40
+  %186 = load i64, ptr %185, align 8
+  %187 = getelementptr i64, ptr %184, i64 %186
+  %188 = load i64, ptr %187, align 8
+  store i64 %188, ptr %31, align 64
+  %189 = load ptr, ptr %16, align 16
+  %190 = load ptr, ptr %189, align 8
+  %191 = load ptr, ptr %4, align 64
+  %192 = getelementptr inbounds i8, ptr %191, i64 40
+  %193 = load i64, ptr %192, align 8
+  %194 = shl i64 %193, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %190, i8 0, i64 %194, i1 false)
+  %195 = trunc i64 %73 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %30, i32 noundef %195, i32 noundef 0) #11
+  br label %253
+
+196:
+  %197 = phi i64 [ %63, %60 ], [ %77, %64 ]
+  %198 = phi ptr [ %41, %60 ], [ %75, %64 ]
+  %199 = phi i64 [ %61, %60 ], [ %73, %64 ]
+  %200 = icmp eq i64 %199, 1
+  br i1 %200, label %201, label %253
+
+201:
+  %202 = getelementptr inbounds i8, ptr %198, i64 16
+  %203 = load ptr, ptr %202, align 8
+  %204 = getelementptr inbounds i8, ptr %198, i64 32
+  %205 = load ptr, ptr %204, align 8
+  %206 = load ptr, ptr %4, align 64
+  %207 = getelementptr i8, ptr %206, i64 80
+  %208 = load ptr, ptr %21, align 8
+  %209 = getelementptr inbounds i8, ptr %198, i64 8
+  %210 = load i64, ptr %209, align 8
+  %211 = icmp sgt i64 %210, 0
+  br i1 %211, label %216, label %212
+
+212:
+  %213 = getelementptr inbounds i8, ptr %198, i64 24
+  %214 = load i64, ptr %213, align 8
+  %215 = icmp sgt i64 %214, 0
+  br i1 %215, label %227, label %238
+
+216:
+  %217 = phi i64 [ %224, %216 ], [ 0, %201 ]
+  %218 = getelementptr i64, ptr %203, i64 %217
+  %219 = load i64, ptr %218, align 8
+  %220 = getelementptr ptr, ptr %207, i64 %219
+  %221 = load ptr, ptr %220, align 8
+  %222 = load ptr, ptr %16, align 16
+  %223 = getelementptr ptr, ptr %222, i64 %217
+  store ptr %221, ptr %223, align 8
+  %224 = add nuw nsw i64 %217, 1
+  %225 = load i64, ptr %209, align 8
+  %226 = icmp slt i64 %224, %225
+  br i1 %226, label %216, label %212
+
+227:
+  %228 = phi i64 [ %235, %227 ], [ 0, %212 ]
+  %229 = load ptr, ptr %9, align 16
+  %230 = getelementptr i64, ptr %205, i64 %228
+  %231 = load i64, ptr %230, align 8
+  %232 = getelementptr i64, ptr %229, i64 %231
+  %233 = load i64, ptr %232, align 8
+  %234 = getelementptr i64, ptr %208, i64 %228
+  store i64 %233, ptr %234, align 8
+  %235 = add nuw nsw i64 %228, 1
+  %236 = load i64, ptr %213, align 8
+  %237 = icmp slt i64 %235, %236
+  br i1 %237, label %227, label %238
+
+238:
+  %239 = load ptr, ptr %198, align 8
+  store ptr %239, ptr %30, align 8
+  %240 = load ptr, ptr %9, align 16
+  %241 = getelementptr inbounds i8, ptr %198, i64 40
+  %242 = load i64, ptr %241, align 8
+  %243 = getelementptr i64, ptr %240, i64 %242
+  %244 = load i64, ptr %243, align 8
+  store i64 %244, ptr %31, align 64
+  %245 = load ptr, ptr %6, align 8
+  %246 = getelementptr %struct.LaunchRecord, ptr %245, i64 %39, i32 8
+  %247 = load i64, ptr %246, align 8
+  %248 = icmp eq i64 %247, 0
+  %249 = select i1 %248, i64 %244, i64 1
+  %250 = load ptr, ptr %16, align 16
+  %251 = load ptr, ptr %21, align 8
+  %252 = load ptr, ptr %24, align 8
+  call void %239(ptr noundef %250, ptr noundef %251, i64 noundef 0, i64 noundef %249, ptr noundef %252) #11
+  br label %253
+
+253:
+  %254 = phi i64 [ %197, %196 ], [ %197, %238 ], [ %77, %182 ]
+  %255 = add i64 %254, %39
+  br label %256
+
+256:
+  %257 = phi i64 [ %255, %253 ], [ %144, %135 ]
+  %258 = icmp slt i64 %257, %2
+  br i1 %258, label %38, label %35
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -2005,7 +2178,473 @@ define internal fastcc zeroext i1 @same_contents(ptr nocapture noundef readonly 
 
 declare ptr @PyTuple_GetItem(ptr noundef, i64 noundef) local_unnamed_addr #1
 
+declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #1
+
 declare void @GOMP_parallel(ptr noundef, ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #1
+
+; Function Attrs: nounwind uwtable(sync)
+define internal void @run_region(ptr nocapture noundef %0) #0 {
+  %2 = tail call i32 @omp_get_thread_num() #11
+  %3 = tail call i32 @omp_get_num_threads() #11
+  %4 = sext i32 %3 to i64
+  %5 = icmp eq i32 %2, 0
+  br i1 %5, label %34, label %6
+
+6:
+  %7 = sext i32 %2 to i64
+  %8 = getelementptr inbounds i8, ptr %0, i64 96
+  %9 = load atomic i64, ptr %8 acquire, align 32
+  %10 = icmp eq i64 %9, 0
+  br i1 %10, label %11, label %234
+
+11:
+  %12 = phi i64 [ %31, %29 ], [ 0, %6 ]
+  %13 = phi i64 [ %30, %29 ], [ 0, %6 ]
+  %14 = tail call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef %7, i64 noundef %4)
+  br i1 %14, label %29, label %15
+
+15:
+  %16 = add i64 %12, 1
+  %17 = icmp sgt i64 %16, 1200
+  br i1 %17, label %18, label %25
+
+18:
+  %19 = icmp eq i64 %13, 0
+  %20 = shl i64 %13, 1
+  %21 = tail call i64 @llvm.smin.i64(i64 %20, i64 400)
+  %22 = select i1 %19, i64 50, i64 %21
+  %23 = trunc i64 %22 to i32
+  %24 = tail call i32 @usleep(i32 noundef %23) #11
+  br label %29
+
+25:
+  %26 = icmp sgt i64 %16, 1000
+  br i1 %26, label %27, label %29
+
+27:
+  %28 = tail call i32 @sched_yield() #11
+  br label %29
+
+29:
+  %30 = phi i64 [ %22, %18 ], [ %13, %27 ], [ %13, %25 ], [ 0, %11 ]
+  %31 = phi i64 [ %16, %18 ], [ %16, %27 ], [ %16, %25 ], [ 0, %11 ]
+  %32 = load atomic i64, ptr %8 acquire, align 32
+  %33 = icmp eq i64 %32, 0
+  br i1 %33, label %11, label %234
+
+34:
+  %35 = getelementptr inbounds i8, ptr %0, i64 24
+  %36 = load i64, ptr %35, align 8
+  %37 = getelementptr inbounds i8, ptr %0, i64 32
+  %38 = load i64, ptr %37, align 32
+  %39 = icmp slt i64 %36, %38
+  br i1 %39, label %40, label %51
+
+40:
+  %41 = getelementptr inbounds i8, ptr %0, i64 8
+  %42 = getelementptr inbounds i8, ptr %0, i64 16
+  %43 = getelementptr inbounds i8, ptr %0, i64 56
+  %44 = getelementptr inbounds i8, ptr %0, i64 48
+  %45 = getelementptr inbounds i8, ptr %0, i64 40
+  %46 = getelementptr inbounds i8, ptr %0, i64 64
+  %47 = getelementptr inbounds i8, ptr %0, i64 72
+  %48 = getelementptr inbounds i8, ptr %0, i64 128
+  %49 = getelementptr inbounds i8, ptr %0, i64 88
+  %50 = load ptr, ptr %41, align 8
+  br label %53
+
+51:
+  %52 = getelementptr inbounds i8, ptr %0, i64 96
+  store atomic i64 1, ptr %52 release, align 32
+  br label %234
+
+53:
+  %54 = phi ptr [ %50, %40 ], [ %228, %227 ]
+  %55 = phi i64 [ %36, %40 ], [ %231, %227 ]
+  %56 = getelementptr %struct.LaunchRecord, ptr %54, i64 %55
+  %57 = load ptr, ptr %42, align 16
+  %58 = getelementptr inbounds i8, ptr %56, i64 40
+  %59 = load i64, ptr %58, align 8
+  %60 = getelementptr i64, ptr %57, i64 %59
+  %61 = load i64, ptr %60, align 8
+  %62 = icmp slt i64 %61, 1
+  br i1 %62, label %85, label %63
+
+63:
+  %64 = load ptr, ptr %0, align 64
+  %65 = getelementptr inbounds i8, ptr %56, i64 48
+  %66 = load i64, ptr %65, align 8
+  %67 = getelementptr i64, ptr %57, i64 %66
+  %68 = load i64, ptr %67, align 8
+  %69 = load ptr, ptr %64, align 8
+  %70 = getelementptr inbounds i8, ptr %69, i64 80
+  %71 = load i64, ptr %70, align 8
+  %72 = icmp eq i64 %61, 1
+  %73 = icmp sgt i64 %71, %68
+  %74 = select i1 %72, i1 true, i1 %73
+  br i1 %74, label %85, label %75
+
+75:
+  %76 = tail call i32 @_ZN2at15get_num_threadsEv() #11
+  %77 = sext i32 %76 to i64
+  %78 = getelementptr inbounds i8, ptr %64, i64 40
+  %79 = load i64, ptr %78, align 8
+  %80 = tail call noundef i64 @llvm.smin.i64(i64 %77, i64 %79)
+  %81 = lshr i64 %71, 1
+  %82 = udiv i64 %68, %81
+  %83 = tail call noundef i64 @llvm.smin.i64(i64 %61, i64 %82)
+  %84 = tail call noundef i64 @llvm.smin.i64(i64 %80, i64 %83)
+  br label %85
+
+85:
+  %86 = phi i64 [ 0, %53 ], [ %84, %75 ], [ 1, %63 ]
+  %87 = tail call noundef i64 @llvm.smin.i64(i64 %86, i64 %4)
+  %88 = icmp sgt i64 %87, 1
+  br i1 %88, label %89, label %171
+
+89:
+  %90 = load ptr, ptr %41, align 8
+  %91 = getelementptr %struct.LaunchRecord, ptr %90, i64 %55
+  %92 = getelementptr inbounds i8, ptr %91, i64 16
+  %93 = load ptr, ptr %92, align 8
+  %94 = getelementptr inbounds i8, ptr %91, i64 32
+  %95 = load ptr, ptr %94, align 8
+  %96 = load ptr, ptr %0, align 64
+  %97 = getelementptr i8, ptr %96, i64 80
+  %98 = load ptr, ptr %43, align 8
+  %99 = getelementptr inbounds i8, ptr %91, i64 8
+  %100 = load i64, ptr %99, align 8
+  %101 = icmp sgt i64 %100, 0
+  br i1 %101, label %106, label %102
+
+102:
+  %103 = getelementptr inbounds i8, ptr %91, i64 24
+  %104 = load i64, ptr %103, align 8
+  %105 = icmp sgt i64 %104, 0
+  br i1 %105, label %117, label %128
+
+106:
+  %107 = phi i64 [ %114, %106 ], [ 0, %89 ]
+  %108 = getelementptr i64, ptr %93, i64 %107
+  %109 = load i64, ptr %108, align 8
+  %110 = getelementptr ptr, ptr %97, i64 %109
+  %111 = load ptr, ptr %110, align 8
+  %112 = load ptr, ptr %44, align 8
+  %113 = getelementptr ptr, ptr %112, i64 %107
+  store ptr %111, ptr %113, align 8
+  %114 = add nuw nsw i64 %107, 1
+  %115 = load i64, ptr %99, align 8
+  %116 = icmp slt i64 %114, %115
+  br i1 %116, label %106, label %102
+
+117:
+  %118 = phi i64 [ %125, %117 ], [ 0, %102 ]
+  %119 = load ptr, ptr %42, align 16
+  %120 = getelementptr i64, ptr %95, i64 %118
+  %121 = load i64, ptr %120, align 8
+  %122 = getelementptr i64, ptr %119, i64 %121
+  %123 = load i64, ptr %122, align 8
+  %124 = getelementptr i64, ptr %98, i64 %118
+  store i64 %123, ptr %124, align 8
+  %125 = add nuw nsw i64 %118, 1
+  %126 = load i64, ptr %103, align 8
+  %127 = icmp slt i64 %125, %126
+  br i1 %127, label %117, label %128
+
+128:
+  %129 = load ptr, ptr %91, align 8
+  store ptr %129, ptr %45, align 8
+  %130 = load ptr, ptr %42, align 16
+  %131 = getelementptr inbounds i8, ptr %91, i64 40
+  %132 = load i64, ptr %131, align 8
+  %133 = getelementptr i64, ptr %130, i64 %132
+  %134 = load i64, ptr %133, align 8
+  store i64 %134, ptr %46, align 8
+  %135 = icmp ugt i64 %134, 4294967295
+  br i1 %135, label %136, label %140
+
+136:
+  %137 = load ptr, ptr %44, align 8
+  %138 = load ptr, ptr %43, align 8
+  %139 = load ptr, ptr %47, align 8
+  tail call void %129(ptr noundef %137, ptr noundef %138, i64 noundef 0, i64 noundef %134, ptr noundef %139) #11
+  br label %227
+
+140:
+  store atomic i64 0, ptr %48 monotonic, align 64
+  store atomic i64 %87, ptr %49 monotonic, align 8
+  br label %144
+
+141:
+  %142 = load atomic i64, ptr %48 acquire, align 64
+  %143 = icmp ult i64 %142, %134
+  br i1 %143, label %159, label %227
+
+144:
+  %145 = phi i64 [ %146, %144 ], [ %87, %140 ]
+  %146 = add nsw i64 %145, -1
+  %147 = mul i64 %146, %134
+  %148 = udiv i64 %147, %87
+  %149 = mul i64 %145, %134
+  %150 = udiv i64 %149, %87
+  %151 = shl i64 %150, 32
+  %152 = or i64 %151, %148
+  %153 = load ptr, ptr %0, align 64
+  %154 = getelementptr inbounds i8, ptr %153, i64 64
+  %155 = load ptr, ptr %154, align 8
+  %156 = shl i64 %146, 6
+  %157 = getelementptr i8, ptr %155, i64 %156
+  store atomic i64 %152, ptr %157 release, align 8
+  %158 = icmp ugt i64 %145, 1
+  br i1 %158, label %144, label %141
+
+159:
+  %160 = phi i64 [ %168, %167 ], [ 0, %141 ]
+  %161 = tail call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %4)
+  br i1 %161, label %167, label %162
+
+162:
+  %163 = add i64 %160, 1
+  %164 = icmp sgt i64 %163, 1000
+  br i1 %164, label %165, label %167
+
+165:
+  %166 = tail call i32 @sched_yield() #11
+  br label %167
+
+167:
+  %168 = phi i64 [ %163, %165 ], [ %163, %162 ], [ 0, %159 ]
+  %169 = load atomic i64, ptr %48 acquire, align 64
+  %170 = icmp ult i64 %169, %134
+  br i1 %170, label %159, label %227
+
+171:
+  %172 = icmp eq i64 %87, 1
+  br i1 %172, label %173, label %227
+
+173:
+  %174 = load ptr, ptr %41, align 8
+  %175 = getelementptr %struct.LaunchRecord, ptr %174, i64 %55
+  %176 = getelementptr inbounds i8, ptr %175, i64 16
+  %177 = load ptr, ptr %176, align 8
+  %178 = getelementptr inbounds i8, ptr %175, i64 32
+  %179 = load ptr, ptr %178, align 8
+  %180 = load ptr, ptr %0, align 64
+  %181 = getelementptr i8, ptr %180, i64 80
+  %182 = load ptr, ptr %43, align 8
+  %183 = getelementptr inbounds i8, ptr %175, i64 8
+  %184 = load i64, ptr %183, align 8
+  %185 = icmp sgt i64 %184, 0
+  br i1 %185, label %190, label %186
+
+186:
+  %187 = getelementptr inbounds i8, ptr %175, i64 24
+  %188 = load i64, ptr %187, align 8
+  %189 = icmp sgt i64 %188, 0
+  br i1 %189, label %201, label %212
+
+190:
+  %191 = phi i64 [ %198, %190 ], [ 0, %173 ]
+  %192 = getelementptr i64, ptr %177, i64 %191
+  %193 = load i64, ptr %192, align 8
+  %194 = getelementptr ptr, ptr %181, i64 %193
+  %195 = load ptr, ptr %194, align 8
+  %196 = load ptr, ptr %44, align 8
+  %197 = getelementptr ptr, ptr %196, i64 %191
+  store ptr %195, ptr %197, align 8
+  %198 = add nuw nsw i64 %191, 1
+  %199 = load i64, ptr %183, align 8
+  %200 = icmp slt i64 %198, %199
+  br i1 %200, label %190, label %186
+
+201:
+  %202 = phi i64 [ %209, %201 ], [ 0, %186 ]
+  %203 = load ptr, ptr %42, align 16
+  %204 = getelementptr i64, ptr %179, i64 %202
+  %205 = load i64, ptr %204, align 8
+  %206 = getelementptr i64, ptr %203, i64 %205
+  %207 = load i64, ptr %206, align 8
+  %208 = getelementptr i64, ptr %182, i64 %202
+  store i64 %207, ptr %208, align 8
+  %209 = add nuw nsw i64 %202, 1
+  %210 = load i64, ptr %187, align 8
+  %211 = icmp slt i64 %209, %210
+  br i1 %211, label %201, label %212
+
+212:
+  %213 = load ptr, ptr %175, align 8
+  store ptr %213, ptr %45, align 8
+  %214 = load ptr, ptr %42, align 16
+  %215 = getelementptr inbounds i8, ptr %175, i64 40
+  %216 = load i64, ptr %215, align 8
+  %217 = getelementptr i64, ptr %214, i64 %216
+  %218 = load i64, ptr %217, align 8
+  store i64 %218, ptr %46, align 8
+  %219 = load ptr, ptr %41, align 8
+  %220 = getelementptr %struct.LaunchRecord, ptr %219, i64 %55, i32 8
+  %221 = load i64, ptr %220, align 8
+  %222 = icmp eq i64 %221, 0
+  %223 = select i1 %222, i64 %218, i64 1
+  %224 = load ptr, ptr %44, align 8
+  %225 = load ptr, ptr %43, align 8
+  %226 = load ptr, ptr %47, align 8
+  tail call void %213(ptr noundef %224, ptr noundef %225, i64 noundef 0, i64 noundef %223, ptr noundef %226) #11
+  br label %227
+
+227:
+  %228 = load ptr, ptr %41, align 8
+  %229 = getelementptr %struct.LaunchRecord, ptr %228, i64 %55, i32 7
+  %230 = load i64, ptr %229, align 8
+  %231 = add i64 %230, %55
+  %232 = load i64, ptr %37, align 32
+  %233 = icmp slt i64 %231, %232
+  br i1 %233, label %53, label %51
+
+234:
+  ret void
+}
+
+declare i32 @omp_get_thread_num() local_unnamed_addr #1
+
+declare i32 @omp_get_num_threads() local_unnamed_addr #1
+
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc noundef zeroext i1 @take_part(ptr nocapture noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
+  %4 = shl i64 %1, 6
+  %5 = getelementptr inbounds i8, ptr %0, i64 88
+  %6 = icmp slt i64 %2, 2
+  %7 = getelementptr inbounds i8, ptr %0, i64 40
+  %8 = getelementptr inbounds i8, ptr %0, i64 72
+  %9 = getelementptr inbounds i8, ptr %0, i64 80
+  %10 = getelementptr inbounds i8, ptr %0, i64 48
+  %11 = getelementptr inbounds i8, ptr %0, i64 56
+  %12 = getelementptr inbounds i8, ptr %0, i64 128
+  br label %13
+
+13:
+  %14 = phi i1 [ false, %3 ], [ true, %90 ]
+  %15 = load ptr, ptr %0, align 64
+  %16 = getelementptr inbounds i8, ptr %15, i64 64
+  %17 = load ptr, ptr %16, align 8
+  %18 = getelementptr i8, ptr %17, i64 %4
+  %19 = load atomic i64, ptr %18 acquire, align 8
+  %20 = lshr i64 %19, 32
+  %21 = and i64 %19, 4294967295
+  %22 = icmp eq i64 %20, %21
+  br i1 %22, label %45, label %23
+
+23:
+  %24 = phi i64 [ %38, %35 ], [ %21, %13 ]
+  %25 = phi i64 [ %37, %35 ], [ %20, %13 ]
+  %26 = phi i64 [ %36, %35 ], [ %19, %13 ]
+  %27 = sub nsw i64 %25, %24
+  %28 = add nsw i64 %27, 1
+  %29 = lshr i64 %28, 1
+  %30 = add nuw i64 %29, %24
+  %31 = and i64 %26, -4294967296
+  %32 = or i64 %30, %31
+  %33 = cmpxchg ptr %18, i64 %26, i64 %32 acq_rel acquire, align 8
+  %34 = extractvalue { i64, i1 } %33, 1
+  br i1 %34, label %40, label %35
+
+35:
+  %36 = extractvalue { i64, i1 } %33, 0
+  %37 = lshr i64 %36, 32
+  %38 = and i64 %36, 4294967295
+  %39 = icmp eq i64 %37, %38
+  br i1 %39, label %45, label %23
+
+40:
+  %41 = and i64 %26, 4294967295
+  %42 = shl i64 %30, 32
+  %43 = or disjoint i64 %42, %41
+  %44 = icmp eq i64 %43, 0
+  br i1 %44, label %45, label %90
+
+45:
+  %46 = load atomic i64, ptr %5 monotonic, align 8
+  %47 = icmp sle i64 %46, %1
+  %48 = or i1 %6, %47
+  br i1 %48, label %103, label %49
+
+49:
+  %50 = phi i64 [ %84, %83 ], [ 1, %45 ]
+  %51 = add i64 %50, %1
+  %52 = srem i64 %51, %2
+  %53 = load ptr, ptr %0, align 64
+  %54 = getelementptr inbounds i8, ptr %53, i64 64
+  %55 = load ptr, ptr %54, align 8
+  %56 = shl i64 %52, 6
+  %57 = getelementptr i8, ptr %55, i64 %56
+  %58 = load atomic i64, ptr %57 acquire, align 8
+  %59 = lshr i64 %58, 32
+  %60 = and i64 %58, 4294967295
+  %61 = icmp eq i64 %59, %60
+  br i1 %61, label %83, label %62
+
+62:
+  %63 = sub nsw i64 %59, %60
+  br label %64
+
+64:
+  %65 = phi i64 [ %81, %77 ], [ %63, %62 ]
+  %66 = phi i64 [ %80, %77 ], [ %60, %62 ]
+  %67 = phi i64 [ %78, %77 ], [ %58, %62 ]
+  %68 = load atomic i64, ptr %5 monotonic, align 8
+  %69 = icmp sgt i64 %68, %1
+  br i1 %69, label %70, label %83
+
+70:
+  %71 = lshr i64 %65, 1
+  %72 = add nuw i64 %71, %66
+  %73 = shl i64 %72, 32
+  %74 = or disjoint i64 %73, %66
+  %75 = cmpxchg ptr %57, i64 %67, i64 %74 acq_rel acquire, align 8
+  %76 = extractvalue { i64, i1 } %75, 1
+  br i1 %76, label %86, label %77
+
+77:
+  %78 = extractvalue { i64, i1 } %75, 0
+  %79 = lshr i64 %78, 32
+  %80 = and i64 %78, 4294967295
+  %81 = sub nsw i64 %79, %80
+  %82 = icmp eq i64 %79, %80
+  br i1 %82, label %83, label %64
+
+83:
+  %84 = add nuw nsw i64 %50, 1
+  %85 = icmp eq i64 %84, %2
+  br i1 %85, label %103, label %49
+
+86:
+  %87 = and i64 %67, -4294967296
+  %88 = or i64 %87, %72
+  %89 = icmp eq i64 %88, 0
+  br i1 %89, label %103, label %90
+
+90:
+  %91 = phi i64 [ %88, %86 ], [ %43, %40 ]
+  %92 = load ptr, ptr %8, align 8
+  %93 = load i64, ptr %9, align 8
+  %94 = mul i64 %93, %1
+  %95 = getelementptr i8, ptr %92, i64 %94
+  %96 = load ptr, ptr %7, align 8
+  %97 = load ptr, ptr %10, align 8
+  %98 = load ptr, ptr %11, align 8
+  %99 = and i64 %91, 4294967295
+  %100 = lshr i64 %91, 32
+  tail call void %96(ptr noundef %97, ptr noundef %98, i64 noundef %99, i64 noundef %100, ptr noundef %95) #11
+  %101 = sub nsw i64 %100, %99
+  %102 = atomicrmw add ptr %12, i64 %101 release, align 64
+  br label %13
+
+103:
+  ret i1 %14
+}
+
+declare i32 @usleep(i32 noundef) local_unnamed_addr #1
+
+declare i32 @sched_yield() local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal void @run_driver(ptr nocapture noundef readonly %0) #0 {
@@ -2025,40 +2664,6 @@ define internal void @run_driver(ptr nocapture noundef readonly %0) #0 {
   tail call void %12(ptr noundef %14, ptr noundef null, i64 noundef %3, i64 noundef %5, ptr noundef %11) #11
   ret void
 }
-
-; Function Attrs: nounwind uwtable(sync)
-define internal void @run_tasks(ptr nocapture noundef readonly %0) #0 {
-  %2 = tail call i32 @omp_get_thread_num() #11
-  %3 = sext i32 %2 to i64
-  %4 = tail call i32 @omp_get_num_threads() #11
-  %5 = sext i32 %4 to i64
-  %6 = getelementptr inbounds i8, ptr %0, i64 24
-  %7 = load i64, ptr %6, align 8
-  %8 = mul i64 %7, %3
-  %9 = udiv i64 %8, %5
-  %10 = add nsw i64 %3, 1
-  %11 = mul i64 %7, %10
-  %12 = udiv i64 %11, %5
-  %13 = getelementptr inbounds i8, ptr %0, i64 32
-  %14 = load ptr, ptr %13, align 8
-  %15 = getelementptr inbounds i8, ptr %0, i64 40
-  %16 = load i64, ptr %15, align 8
-  %17 = mul i64 %16, %3
-  %18 = getelementptr i8, ptr %14, i64 %17
-  %19 = load ptr, ptr %0, align 8
-  %20 = getelementptr inbounds i8, ptr %0, i64 8
-  %21 = load ptr, ptr %20, align 8
-  %22 = getelementptr inbounds i8, ptr %0, i64 16
-  %23 = load ptr, ptr %22, align 8
-  tail call void %19(ptr noundef %21, ptr noundef %23, i64 noundef %9, i64 noundef %12, ptr noundef %18) #11
-  ret void
-}
-
-declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #1
-
-declare i32 @omp_get_thread_num() local_unnamed_addr #1
-
-declare i32 @omp_get_num_threads() local_unnamed_addr #1
 
 declare ptr @_ZN2at13globalContextEv() local_unnamed_addr #1
 
@@ -2215,6 +2820,9 @@ declare i64 @llvm.smin.i64(i64, i64) #9
 
 ; Function Attrs: nofree nounwind willreturn memory(argmem: read)
 declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
+
+; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
+declare i64 @llvm.smax.i64(i64, i64) #9
 
 attributes #0 = { nounwind "no-jump-tables"="true" "no-trapping-math"="true" }
 attributes #1 = { "no-trapping-math"="true" }

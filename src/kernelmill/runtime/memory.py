@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import weakref
 from collections import deque
+from functools import cache
 
 import torch
 
 from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.cpus import quota
+from kernelmill.core.log import get_logger
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.runtime.allocation import empty_strided
 from kernelmill.runtime.large_pages import room
@@ -20,6 +24,7 @@ MOST_IDLE = max(4, os.cpu_count() or 1)
 """So many frames are kept for the next callers: more calls at once than there are processors gain
 nothing by it, and after a burst of them their memory is given back."""
 
+_log = get_logger("runtime")
 _HEADER_WORDS = ctypes.sizeof(FrameHeader) // ctypes.sizeof(word)
 
 
@@ -142,4 +147,24 @@ class Frame:
 
 
 def _most_threads() -> int:
-    return max(torch.get_num_threads(), os.cpu_count() or 1)
+    most = max(torch.get_num_threads(), os.cpu_count() or 1)
+    granted = _granted_threads()
+    return most if granted is None else min(most, granted)
+
+
+@cache
+def _granted_threads() -> int | None:
+    """How many threads the control group has time for, None without a limit: when the time of a
+    period is used up, all threads stand still until the next. Says so where torch would use more.
+    """
+    found = quota()
+    if found is None:
+        return None
+    granted, threads = max(1, math.ceil(found)), torch.get_num_threads()
+    if threads > granted:
+        _log.warning(
+            "the control group grants %g processors, and torch uses %d threads: kernels run on %d; "
+            "OMP_NUM_THREADS=%d has torch's own operators do so too",
+            found, threads, granted, granted,
+        )  # fmt: skip
+    return granted

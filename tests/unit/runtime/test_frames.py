@@ -1,8 +1,13 @@
 """Frames: as many as there are callers, few of them kept when these are gone."""
 
 import gc
+import logging
 import threading
 
+import pytest
+import torch
+
+from kernelmill.runtime import memory
 from kernelmill.runtime.memory import MOST_IDLE, FramePool
 
 
@@ -55,3 +60,22 @@ def test_frames_can_go_while_others_are_counted() -> None:
     gc.collect()
     assert frames.calls == 3 * 50 * MOST_IDLE
     assert len(frames.frames) <= MOST_IDLE
+
+
+@pytest.mark.parametrize(
+    ("quota", "most", "said"), [(None, 64, 0), (1.5, 2, 1), (0.25, 1, 1), (80.0, 64, 0)]
+)
+def test_a_control_groups_quota_bounds_the_threads_and_is_said_once(
+    quota: float | None, most: int, said: int,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(memory, "quota", lambda: quota)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 64)
+    monkeypatch.setattr(logging.getLogger("kernelmill"), "propagate", True)
+    memory._granted_threads.cache_clear()
+    made = FramePool()
+    made.reserve(1, True)
+    with caplog.at_level(logging.WARNING, "kernelmill.runtime"):
+        assert [made.new()._header.threads for _ in range(3)] == [most] * 3
+    assert sum("the control group grants" in record.message for record in caplog.records) == said
+    memory._granted_threads.cache_clear()

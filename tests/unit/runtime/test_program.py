@@ -3,6 +3,7 @@
 import os
 import select
 import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -123,7 +124,7 @@ def test_heavy_launches_use_torchs_threads_and_light_ones_do_not() -> None:
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        assert run_who(10**6) == [0] * 50 + [1] * 50
+        assert threads_met(10**6, 2) == 0b11
         assert run_who(100) == [0] * 100
         assert run_who(10**6, tasks=1) == [0]
         torch.set_num_threads(1)
@@ -132,12 +133,48 @@ def test_heavy_launches_use_torchs_threads_and_light_ones_do_not() -> None:
         torch.set_num_threads(before)
 
 
+MEETING = """
+  %who.32 = call i32 @omp_get_thread_num()
+  %who = zext i32 %who.32 to i64
+  %bit = shl i64 1, %who
+  %before = atomicrmw or ptr %b0, i64 %bit acq_rel
+  %wanted = load i64, ptr %b1
+  br label %wait
+wait:
+  %times = phi i64 [ 0, %body ], [ %times.next, %wait ]
+  %times.next = add i64 %times, 1
+  call i32 @usleep(i32 100)
+  %seen = load atomic i64, ptr %b0 acquire, align 8
+  %all = and i64 %seen, %wanted
+  %met = icmp eq i64 %all, %wanted
+  %late = icmp ugt i64 %times, 100000
+  %go = or i1 %met, %late
+  br i1 %go, label %done, label %wait
+"""
+
+
+def threads_met(work: int, wanted: int) -> int:
+    """A bit for each thread that took part in 100 tasks, none of which ends before the first
+    `wanted` have all begun one, or for ten seconds."""
+    declarations = "declare i32 @omp_get_thread_num()\ndeclare i32 @usleep(i32)"
+    plan = Plan(
+        "meeting", (), (tensor_input("seen", 1, dtype=I64), tensor_input("wanted", 1, dtype=I64)),
+        (buffer("input", 1, dtype=I64, source=0), buffer("input", 1, dtype=I64, source=1)), (),
+        (launch("meeting", (0, 1), 100, work=work),), (), (ref("meeting"),),
+    )  # fmt: skip
+    seen = torch.zeros(1, dtype=torch.int64)
+    program = load(plan, {"meeting": each_task("meeting", 2, MEETING, declarations)})
+    program(seen, torch.tensor([2**wanted - 1]))
+    return int(seen)
+
+
 def test_a_region_has_no_more_threads_than_its_work_keeps_busy() -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(4)
     try:
-        assert set(run_who(3 * host().region_work_ns // 2)) == {0, 1, 2}
-        assert set(run_who(host().region_work_ns)) == {0, 1}
+        assert threads_met(3 * host().region_work_ns // 2, 3) == 0b111
+        assert threads_met(host().region_work_ns, 2) == 0b11
+        assert threads_met(10**6, 4) == 0b1111
     finally:
         torch.set_num_threads(before)
 
@@ -178,6 +215,101 @@ def test_a_thread_that_never_called_torch_uses_the_number_of_threads_set() -> No
             assert set(pool.submit(run_who, 10**6).result()) == {0}
     finally:
         torch.set_num_threads(before)
+
+
+def held_up(thread: int) -> bytes:
+    """Says which thread runs each task of 200. One thread stays in its first task until others have
+    done 150, or for 20 seconds."""
+    body = f"""
+  {WHO.strip()}
+  %held = icmp eq i64 %who, {thread}
+  br i1 %held, label %wait, label %count
+wait:
+  %times = phi i64 [ 0, %body ], [ %times.next, %wait ]
+  %others = load atomic i64, ptr %b0 acquire, align 8
+  %times.next = add i64 %times, 1
+  call i32 @usleep(i32 1000)
+  %enough = icmp uge i64 %others, 150
+  %patient = icmp ult i64 %times, 20000
+  %go.1 = xor i1 %patient, true
+  %go = or i1 %enough, %go.1
+  br i1 %go, label %done, label %wait
+count:
+  %before = atomicrmw add ptr %b0, i64 1 acq_rel
+"""
+    declarations = "declare i32 @omp_get_thread_num()\ndeclare i32 @usleep(i32)"
+    return each_task("held", 2, body.replace("%b0, i64 %task", "%b1, i64 %task"), declarations)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("late", [0, 1])
+def test_tasks_of_a_thread_that_does_not_run_are_taken_by_another(late: int) -> None:
+    """Each has 100 to begin with, of which it claims 50 at first."""
+    plan = Plan(
+        "held", (), (tensor_input("done", 1, dtype=I64),),
+        (buffer("input", 1, dtype=I64, source=0), buffer("tensor", 200, dtype=I64)), (),
+        (launch("held", (0, 1), 200, work=10**8),), (TensorResult(1),), (ref("held", f"{late}"),),
+    )  # fmt: skip
+    program = load(plan, {"held": held_up(late)})
+    for _ in range(3):
+        (who,) = program(torch.zeros(1, dtype=torch.int64))
+        assert set(who.tolist()) <= {0, 1}
+        assert who.tolist().count(late) <= 50
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+@pytest.mark.usefixtures("two_threads")
+def test_launches_share_a_region_in_order_whoever_is_slow(threads: int) -> None:
+    """Each launch adds what it reads of the launch before in other threads' tasks; one in the
+    middle is too small for threads, and one has no tasks."""
+    reverse = """
+  %from = sub i64 999, %task
+  %p = getelementptr i64, ptr %b0, i64 %from
+  %x = load i64, ptr %p
+  %y = mul i64 %x, 3
+  %z = add i64 %y, %task
+  %q = getelementptr i64, ptr %b1, i64 %task
+  store i64 %z, ptr %q
+  %number = call i32 @omp_get_thread_num()
+  %rest = urem i64 %task, 97
+  %odd = icmp eq i64 %rest, 0
+  %late = icmp eq i32 %number, 1
+  %waits = and i1 %odd, %late
+  br i1 %waits, label %nap, label %done
+nap:
+  call i32 @usleep(i32 300)
+"""
+    declarations = "declare i32 @omp_get_thread_num()\ndeclare i32 @usleep(i32)"
+    kernel = each_task("turn", 2, reverse, declarations)
+    steps = 12
+    buffers = (
+        buffer("input", 1000, dtype=I64, source=0),
+        *(buffer("tensor", 1000, dtype=I64) for _ in range(steps)),
+    )
+    launches = tuple(
+        launch("turn", (n, n + 1), 1000, work=100 if n == 5 else 10**7) for n in range(steps)
+    )
+    empty = launch("turn", (0, 1), 0, work=10**7)
+    plan = Plan(
+        "turns", (), (tensor_input("x", 1000, dtype=I64),), buffers, (),
+        (*launches[:3], empty, *launches[3:]), (TensorResult(steps),), (ref("turn"),),
+    )  # fmt: skip
+    program = load(plan, {"turn": kernel})
+    torch.set_num_threads(threads)
+    x = torch.arange(1000) % 17
+    expected = x
+    for _ in range(steps):
+        expected = expected.flip(0) * 3 + torch.arange(1000)
+    for _ in range(20):
+        assert torch.equal(program(x)[0], expected)
 
 
 SCRATCH = """

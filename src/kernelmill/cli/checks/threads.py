@@ -106,7 +106,13 @@ def team(section: Section, torch: Any, found: Cpus | None = None) -> None:
         f"the cgroup grants {found.quota:g}" if found.quota else f"there are {found.cores} cores"
     )
     fix = f"set OMP_NUM_THREADS={found.usable}, or torch.set_num_threads({found.usable})"
-    if threads > found.usable:
+    if found.quota and threads > found.usable:
+        section.slow(
+            f"torch runs {threads} threads, and {limit}: kernels run on {found.usable} at most, "
+            "torch's own operators on all",
+            fix,
+        )
+    elif threads > found.usable:
         section.slow(f"torch runs {threads} threads, and {limit}: they wait for each other", fix)
     elif threads < found.usable:
         section.note(f"torch runs {threads} threads, and {limit}", f"for the least latency {fix}")

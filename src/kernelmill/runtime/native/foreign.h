@@ -85,4 +85,6 @@ extern int64_t dispatch_modes(void) NAMED("_ZN3c104impl20TorchDispatchModeTLS9st
 extern void GOMP_parallel(void (*body)(void *), void *shared, unsigned threads, unsigned flags);
 extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
+extern int sched_yield(void);
+extern int usleep(unsigned microseconds);
 extern int fegetmode(void *mode); /* of fenv.h, which not every C library has */

@@ -13,17 +13,7 @@ typedef struct {
 
 static void **addresses_of(FrameHeader *frame) { return (void **)(frame + 1); }
 
-/* One thread's share of a parallel region: tasks are split evenly, in order, by thread number. */
-static void run_tasks(void *shared) {
-  const Region *region = shared;
-  uint64_t number = omp_get_thread_num(), threads = omp_get_num_threads();
-  uint64_t begin = region->tasks * number / threads;
-  uint64_t end = region->tasks * (number + 1) / threads;
-  char *scratch = region->scratch + region->scratch_bytes * number;
-  region->kernel(region->buffers, region->dims, begin, end, scratch);
-}
-
-/* The same for the driver of a super kernel, which splits the tasks of its sub-kernels itself. */
+/* One thread of a super kernel, whose driver splits the tasks of its sub-kernels itself. */
 static void run_driver(void *shared) {
   const Region *region = shared;
   int64_t number = omp_get_thread_num(), threads = omp_get_num_threads();
@@ -41,38 +31,93 @@ static int64_t threads_for(const FrameHeader *frame, int64_t tasks, int64_t work
   return least(allowed, least(tasks, (uint64_t)work / ((uint64_t)threshold >> 1)));
 }
 
-static void launch(FrameHeader *frame, const LaunchRecord *record, Region *region) {
-  const int64_t *values = frame->values;
-  int64_t threads = threads_for(frame, region->tasks, values[record->work]);
-  if (threads <= 1) {
-    int64_t end = record->super ? 1 : region->tasks; /* of a team of one */
-    region->kernel(region->buffers, region->dims, 0, end, region->scratch);
-  } else if (record->super) {
-    memset(region->buffers[0], 0, frame->threads * 64); /* a cache line for each thread */
-    GOMP_parallel(run_driver, region, threads, 0);
-  } else {
-    GOMP_parallel(run_tasks, region, threads, 0);
+#include "team.c"
+
+/* Gets launch number `at` ready: its tasks, and the addresses and sizes that they read. */
+static void prepare(Run *run, int64_t at) {
+  const LaunchRecord *record = &run->launches[at];
+  const int64_t *buffer_numbers = record->buffers, *dim_numbers = record->dims;
+  void **addresses = addresses_of(run->frame);
+  int64_t *dims = (int64_t *)run->region.dims;
+  for (int64_t b = 0; b < record->buffer_count; b++)
+    run->region.buffers[b] = addresses[buffer_numbers[b]];
+  for (int64_t d = 0; d < record->dim_count; d++) dims[d] = run->values[dim_numbers[d]];
+  run->region.kernel = (Kernel *)record->kernel;
+  run->region.tasks = run->values[record->tasks];
+}
+
+/* How many threads launch number `at` is worth; 0 without tasks. */
+static int64_t threads_of(const Run *run, int64_t at) {
+  const LaunchRecord *record = &run->launches[at];
+  int64_t tasks = run->values[record->tasks];
+  return tasks <= 0 ? 0 : threads_for(run->frame, tasks, run->values[record->work]);
+}
+
+static void run_alone(Run *run, int64_t at) {
+  Region *region = &run->region;
+  prepare(run, at);
+  int64_t end = run->launches[at].super ? 1 : region->tasks; /* of a team of one */
+  region->kernel(region->buffers, region->dims, 0, end, region->scratch);
+}
+
+static void run_super(Run *run, int64_t at, int64_t threads) {
+  prepare(run, at);
+  memset(run->region.buffers[0], 0, run->frame->threads * 64); /* a cache line for each thread */
+  GOMP_parallel(run_driver, &run->region, threads, 0);
+}
+
+/* What every thread of a region does: the first goes through the launches, others help it. */
+static void run_region(void *shared) {
+  Run *run = shared;
+  int64_t number = omp_get_thread_num(), team = omp_get_num_threads();
+  if (number) {
+    help(run, number, team);
+    return;
   }
+  for (int64_t at = run->first; at < run->last; at += run->launches[at].span) {
+    int64_t threads = least(threads_of(run, at), team);
+    if (threads > 1) {
+      prepare(run, at);
+      run_together(run, threads, team);
+    } else if (threads == 1) {
+      run_alone(run, at);
+    }
+  }
+  __atomic_store_n(&run->over, 1, __ATOMIC_RELEASE);
+}
+
+/* Launches from number `at` on up to the last before `last`, or before a super kernel, that several
+   threads do: one region, as opening one for each takes long. Gives the number of the next. */
+static int64_t run_threaded(Run *run, int64_t at, int64_t last) {
+  int64_t most = 1;
+  run->first = run->last = at;
+  for (; at < last && !run->launches[at].super; at += run->launches[at].span) {
+    int64_t threads = threads_of(run, at);
+    if (threads > 1) run->last = at + run->launches[at].span;
+    if (threads > most) most = threads;
+  }
+  memset(run->frame->lines, 0, run->frame->threads * 64);
+  run->over = 0;
+  GOMP_parallel(run_region, run, most, 0);
+  return run->last;
 }
 
 /* Launches number `first` up to `last` of the frame's table; the status that a kernel has set. */
 static int64_t run(FrameHeader *frame, int64_t first, int64_t last) {
   const Table *table = frame->table;
-  const LaunchRecord *launches = table->launches;
-  const int64_t *values = frame->values;
-  void **addresses = addresses_of(frame);
-  void **buffers = __builtin_alloca(sizeof(void *) * table->widest_launch);
-  int64_t *dims = __builtin_alloca(sizeof(int64_t) * table->most_dims);
-  Region region = {NULL, buffers, dims, 0, frame->scratch, frame->scratch_bytes};
-  for (int64_t i = first; i < last; i += launches[i].span) {
-    const LaunchRecord *record = &launches[i];
-    const int64_t *buffer_numbers = record->buffers, *dim_numbers = record->dims;
-    int64_t tasks = values[record->tasks];
-    if (tasks <= 0) continue;
-    for (int64_t b = 0; b < record->buffer_count; b++) buffers[b] = addresses[buffer_numbers[b]];
-    for (int64_t d = 0; d < record->dim_count; d++) dims[d] = values[dim_numbers[d]];
-    region.kernel = (Kernel *)record->kernel, region.tasks = tasks;
-    launch(frame, record, &region);
+  Run run = {.frame = frame, .launches = table->launches, .values = frame->values};
+  run.region.buffers = __builtin_alloca(sizeof(void *) * table->widest_launch);
+  run.region.dims = __builtin_alloca(sizeof(int64_t) * table->most_dims);
+  run.region.scratch = frame->scratch, run.region.scratch_bytes = frame->scratch_bytes;
+  for (int64_t at = first; at < last;) {
+    int64_t threads = threads_of(&run, at), span = run.launches[at].span;
+    if (threads > 1 && !run.launches[at].super) {
+      at = run_threaded(&run, at, last);
+      continue;
+    }
+    if (threads > 1) run_super(&run, at, threads);
+    else if (threads == 1) run_alone(&run, at);
+    at += span;
   }
   return frame->status;
 }

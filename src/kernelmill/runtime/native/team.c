@@ -1,0 +1,108 @@
+/* The tasks of a launch among the threads of a region.
+
+   Each thread has a range of tasks in a cache line of its own, one word: the first in the low half,
+   the end in the high one. Of its own range a thread claims the first half at a time; when that is
+   empty it claims the last half of what another has left, so that nobody waits for tasks that a
+   thread holds which the system does not let run. Which thread runs a task changes no result.
+
+   All is in that word: who has claimed tasks with it may read what the launch says, for there is no
+   next launch before these tasks are counted as done. It does no harm that a word may have become
+   the same again meanwhile, in a later launch. The first thread alone puts ranges into the words,
+   when all of them are empty; everybody else only makes them shorter. */
+
+typedef struct {
+  FrameHeader *frame;
+  const LaunchRecord *launches;
+  const int64_t *values;
+  int64_t first, last; /* launches of the region */
+  Region region;       /* of the launch under way */
+  int64_t members;     /* threads that it is worth */
+  uint64_t over;       /* there are no more launches */
+  _Alignas(64) uint64_t done; /* tasks of the launch */
+} Run;
+
+#define LOOKS 1000 /* so often a thread looks before it lets others have its processor, */
+#define YIELDS 200 /* and so often it does that before it sleeps a while */
+#define SLEEP_MICROSECONDS 50
+#define LONGEST_SLEEP 400 /* after some sleeps, each twice as long as the one before */
+
+static uint64_t range_of(uint64_t first, uint64_t end) { return end << 32 | first; }
+static uint64_t first_of(uint64_t range) { return range & 0xffffffff; }
+static uint64_t end_of(uint64_t range) { return range >> 32; }
+static uint64_t tasks_in(uint64_t range) { return end_of(range) - first_of(range); }
+
+static uint64_t *range_at(const Run *run, int64_t thread) {
+  return (uint64_t *)((char *)run->frame->lines + 64 * thread);
+}
+
+static bool exchanged(uint64_t *range, uint64_t *seen, uint64_t now) {
+  return __atomic_compare_exchange_n(range, seen, now, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+}
+
+/* Tasks from the front of a thread's own range; an empty range when there are none. */
+static uint64_t claimed(uint64_t *own) {
+  uint64_t range = __atomic_load_n(own, __ATOMIC_ACQUIRE);
+  while (tasks_in(range)) {
+    uint64_t middle = first_of(range) + (tasks_in(range) + 1) / 2;
+    if (exchanged(own, &range, range_of(middle, end_of(range))))
+      return range_of(first_of(range), middle);
+  }
+  return 0;
+}
+
+/* Tasks from the back of what another thread has left: half of them. */
+static uint64_t stolen(const Run *run, int64_t thread, int64_t team) {
+  bool member = thread < __atomic_load_n(&run->members, __ATOMIC_RELAXED);
+  for (int64_t i = 1; member && i < team; i++) {
+    uint64_t *other = range_at(run, (thread + i) % team);
+    uint64_t range = __atomic_load_n(other, __ATOMIC_ACQUIRE);
+    while (tasks_in(range) && thread < __atomic_load_n(&run->members, __ATOMIC_RELAXED)) {
+      uint64_t middle = first_of(range) + tasks_in(range) / 2;
+      if (exchanged(other, &range, range_of(first_of(range), middle)))
+        return range_of(middle, end_of(range));
+    }
+  }
+  return 0;
+}
+
+/* Runs tasks as long as there are any to be had; whether there were. */
+static bool take_part(Run *run, int64_t thread, int64_t team) {
+  bool any = false;
+  for (;; any = true) {
+    uint64_t range = claimed(range_at(run, thread));
+    if (!range) range = stolen(run, thread, team);
+    if (!range) return any;
+    const Region *region = &run->region;
+    char *scratch = region->scratch + region->scratch_bytes * thread;
+    region->kernel(region->buffers, region->dims, first_of(range), end_of(range), scratch);
+    __atomic_fetch_add(&run->done, tasks_in(range), __ATOMIC_RELEASE);
+  }
+}
+
+/* The launch that is prepared, as the first of several threads. */
+static void run_together(Run *run, int64_t threads, int64_t team) {
+  uint64_t tasks = run->region.tasks;
+  if (tasks > 0xffffffff) { /* more than a word has room for */
+    run->region.kernel(run->region.buffers, run->region.dims, 0, tasks, run->region.scratch);
+    return;
+  }
+  __atomic_store_n(&run->done, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&run->members, threads, __ATOMIC_RELAXED);
+  for (int64_t i = threads; i-- > 0;) {
+    uint64_t range = range_of(tasks * i / threads, tasks * (i + 1) / threads);
+    __atomic_store_n(range_at(run, i), range, __ATOMIC_RELEASE);
+  }
+  for (int64_t looks = 0; __atomic_load_n(&run->done, __ATOMIC_ACQUIRE) < tasks;)
+    if (take_part(run, 0, team)) looks = 0;
+    else if (++looks > LOOKS) sched_yield();
+}
+
+/* What the other threads do until there are no more launches. */
+static void help(Run *run, int64_t thread, int64_t team) {
+  for (int64_t looks = 0, sleep = 0; !__atomic_load_n(&run->over, __ATOMIC_ACQUIRE);) {
+    if (take_part(run, thread, team)) looks = sleep = 0;
+    else if (++looks > LOOKS + YIELDS)
+      usleep(sleep = sleep ? least(2 * sleep, LONGEST_SLEEP) : SLEEP_MICROSECONDS);
+    else if (looks > LOOKS) sched_yield();
+  }
+}
