@@ -39,7 +39,7 @@ ROWS = (
     "quant_matmul",
     "decoder24",
 )
-MEASURED = ("call", "first call", "of which ours")
+MEASURED = ("call", "first call", "of which kernelmill")
 _SECONDS = 2.0
 """Calls are measured for so long, but at least eleven of them."""
 
@@ -129,7 +129,7 @@ def main() -> None:
         f"{revision()}, medians over {arguments.rounds} processes of each, which took turns, and "
         f"their ratio. {description()}",
         "",
-        "*Ours*: the stages of a compile after torch has traced the model, LLVM among them; the "
+        "*Of which kernelmill*: the stages of a compile after torch has traced the model, LLVM among them; the "
         "folder of kernels was empty.",
         "",
         f"| model | {' | '.join(MEASURED)} |",

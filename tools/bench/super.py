@@ -275,7 +275,7 @@ def launches_table() -> str:
     layers = mlp()
     rows.append(_pair(f"{MLP}: launches", layers, "launches", "super kernel"))
     rows += [
-        _pair(f"{MLP}: {peer}, and ours by {ours}", layers, peer, ours)
+        _pair(f"{MLP}: {peer}, and kernelmill by {ours}", layers, peer, ours)
         for peer, ours in (
             ("AOTInductor", "cache_compile"),
             ("Inductor", "cache_compile"),

@@ -32,6 +32,25 @@ def raises():
         raise ValueError("wrong weights")
     return model, (torch.ones(3),)
 
+def interrupted_at(count):
+    calls = []
+    @torch._dynamo.disable
+    def count_calls(x):
+        calls.append(1)
+        if len(calls) == count:
+            raise KeyboardInterrupt
+        return x
+    return lambda x: count_calls(x * 2) + 1, (torch.ones(3),)
+
+def interrupted_in_eager():
+    return interrupted_at(1)
+
+def interrupted_while_compiling():
+    return interrupted_at(4)
+
+def interrupted_while_measuring():
+    return interrupted_at(12)
+
 def counts():
     seen = []
     def model(x):
@@ -98,6 +117,14 @@ def test_a_model_with_state_is_not_called_wrong(
     bench(f"{file}:counts")
     told = capsys.readouterr().out
     assert "two calls of eager differ" in told and "please report" not in told
+
+
+@pytest.mark.parametrize("when", ["in_eager", "while_compiling", "while_measuring"])
+def test_ctrl_c_prints_nothing_and_is_exit_code_130(
+    file: str, capsys: pytest.CaptureFixture[str], when: str
+) -> None:
+    assert bench(f"{file}:interrupted_{when}") == 130
+    assert capsys.readouterr() == ("", "")
 
 
 def test_wrong_usage(file: str, capsys: pytest.CaptureFixture[str]) -> None:
