@@ -129,8 +129,8 @@ def main() -> None:
         f"{revision()}, medians over {arguments.rounds} processes of each, which took turns, and "
         f"their ratio. {description()}",
         "",
-        "*Of which kernelmill*: the stages of a compile after torch has traced the model, LLVM among them; the "
-        "folder of kernels was empty.",
+        "*Of which kernelmill*: the stages of a compile after torch has traced the model, LLVM "
+        "among them; the folder of kernels was empty.",
         "",
         f"| model | {' | '.join(MEASURED)} |",
         "| --- | --- | --- | --- |",

@@ -34,10 +34,14 @@ def add(app: typer.Typer) -> None:
 def bench(
     model: FactoryName,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.0, help="For all measuring; compiles come first.")
+        float,
+        typer.Option(
+            "--seconds", metavar="N", min=0.0, help="For all measuring; compiles come first."
+        ),
     ] = 5.0,
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Of torch. Default: what torch takes.")
+        int | None,
+        typer.Option("--threads", metavar="N", min=1, help="Of torch. Default: what torch takes."),
     ] = None,
     mode: Annotated[
         str, typer.Option("--mode", metavar="MODE", help="max-autotune or reduce-overhead.")
@@ -45,9 +49,10 @@ def bench(
     tune: Annotated[
         bool, typer.Option("--tune", help="Choose schedules by measuring; compiles take longer.")
     ] = False,
-    inductor: Annotated[
-        bool, typer.Option(help="Measure Inductor too, if there is a C++ compiler.")
-    ] = True,
+    no_inductor: Annotated[
+        bool,
+        typer.Option("--no-inductor", help="Leave out Inductor, which needs a C++ compiler."),
+    ] = False,
     json: Json = False,
 ) -> int:
     """Measure a model without gradients: eager, kernelmill, Inductor, in turns.
@@ -72,7 +77,7 @@ def bench(
 
     if threads:
         torch.set_num_threads(threads)
-    lacking = why_no_inductor() if inductor else "not asked for"
+    lacking = "not asked for" if no_inductor else why_no_inductor()
     with user_output(json):
         found = race(factory, seconds, config, lacking)
     training = bool(getattr(factory.model, "training", False))

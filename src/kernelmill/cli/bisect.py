@@ -30,7 +30,7 @@ def bisect(
         ),
     ] = None,
     widen: Annotated[
-        float, typer.Option("--widen", min=1.0, help="Factor on what counts as equal.")
+        float, typer.Option("--widen", metavar="N", min=1.0, help="Factor on what counts as equal.")
     ] = 1.0,
     json: Json = False,
 ) -> int:

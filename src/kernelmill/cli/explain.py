@@ -55,10 +55,12 @@ def explain(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write a page of HTML here too."),
     ] = None,
-    measure: Annotated[
+    no_measure: Annotated[
         bool,
-        typer.Option("--measure/--no-measure", help="Time calls in turns with eager, and kernels."),
-    ] = True,
+        typer.Option(
+            "--no-measure", help="Leave out timing calls in turns with eager, and kernels."
+        ),
+    ] = False,
     gradients: _Gradients = False,
     json: Json = False,
 ) -> int:
@@ -69,7 +71,7 @@ def explain(
     if output is not None:
         check_writable(output)
     with user_output(json):
-        found = _explained(factory, gradients, measure)
+        found = _explained(factory, gradients, not no_measure)
     if output is not None:
         found.save(output)
     if json:

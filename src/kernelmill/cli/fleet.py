@@ -62,7 +62,9 @@ def precompile(
     folder: Folder = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=1, help="Processes here. Default: one a processor."),
+        typer.Option(
+            "--workers", metavar="N", min=1, help="Processes here. Default: one a processor."
+        ),
     ] = None,
     dask: Annotated[
         str | None,

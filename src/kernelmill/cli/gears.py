@@ -27,7 +27,7 @@ def suggest(
     log: Annotated[
         str, typer.Argument(metavar="LOG", help="A file of kernelmill.inference.record_shapes.")
     ],
-    max: Annotated[int, typer.Option("--max", min=1, help="How many gears.")] = 8,
+    max: Annotated[int, typer.Option("--max", metavar="N", min=1, help="How many gears.")] = 8,
     policy: Annotated[
         Literal["zip", "product"], typer.Option("--policy", help="How gears combine.")
     ] = "zip",

@@ -20,7 +20,9 @@ Log = Annotated[
 ]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", min=1, help="Compiles at a time. Default: one a processor."),
+    typer.Option(
+        "--jobs", metavar="N", min=1, help="Compiles at a time. Default: one a processor."
+    ),
 ]
 Target = Annotated[
     str, typer.Option("--target", metavar="ISA", help="native, x86-64-v2, -v3 or -v4.")

@@ -154,4 +154,5 @@ def _checked(name: str, made: Any) -> Factory:
 
 def _kind(value: Any) -> str:
     size = f" of {len(cast(Any, value))}" if isinstance(value, (tuple, list)) else ""
-    return f"a {type(value).__name__}{size}"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}{size}"

@@ -123,6 +123,7 @@ def test_every_help_has_examples_that_are_read_on_60_columns(command, capsys, mo
     assert main([*command, "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 60
+    assert [line for line in lines if "…" in line] == [], "no word is cut"
     examples = [line.strip() for line in lines[lines.index(f"{' Examples:':60}") + 1 :]]
     assert any(line.startswith(" ".join(["kernelmill", *command])) for line in examples)
 

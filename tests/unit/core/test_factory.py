@@ -113,9 +113,9 @@ def test_wrong_names(file: str, name: str, said: str) -> None:
     ("name", "said"),
     [
         ("mine:nothing", "mine:nothing returned a NoneType; it must return (model, args)"),
-        ("mine:no_model", "returned a int as model"),
-        ("mine:no_args", "returned a int as args"),
-        ("mine:no_kwargs", "returned a int as kwargs"),
+        ("mine:no_model", "returned an int as model"),
+        ("mine:no_args", "returned an int as args"),
+        ("mine:no_kwargs", "returned an int as kwargs"),
         ("mine:leaves", "mine:leaves failed:"),
         ("needs:model", "No module named 'kernelmill_none'"),
         ("unreadable.py:f", "SyntaxError"),
