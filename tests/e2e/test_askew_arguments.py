@@ -18,7 +18,6 @@ from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.quick import REFUSED, QuickCall
 
 pytestmark = pytest.mark.usefixtures("strict")
-MODES = ["default", "dynamic", "cache_compile", "aot"]
 
 
 def misaligned(x: Tensor) -> Tensor:
@@ -35,7 +34,16 @@ def negated_and_misaligned(x: Tensor) -> Tensor:
     return torch._neg_view(misaligned(-x))
 
 
-ASKEW = [misaligned, negated, negated_and_misaligned]
+@pytest.fixture(params=[misaligned, negated, negated_and_misaligned])
+def make(request: pytest.FixtureRequest) -> Callable[[Tensor], Tensor]:
+    """Makes an argument that is not as it lies in memory."""
+    return request.param
+
+
+@pytest.fixture(params=["default", "dynamic", "cache_compile", "aot"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """How a model is compiled."""
+    return request.param
 
 
 class Counts:
@@ -107,8 +115,6 @@ def compiled(mode: str, model: nn.Module, folder: Path, *example: Tensor) -> Cal
     return torch.compile(model, backend="kernelmill", dynamic=True if mode == "dynamic" else None)
 
 
-@pytest.mark.parametrize("make", ASKEW)
-@pytest.mark.parametrize("mode", MODES)
 def test_one_copy_and_the_fast_path(
     mode: str, make: Callable[[Tensor], Tensor], tmp_path: Path, counts: Counts
 ) -> None:
@@ -124,8 +130,6 @@ def test_one_copy_and_the_fast_path(
             assert (counts.slow, counts.refused) == (0, 0)
 
 
-@pytest.mark.parametrize("make", ASKEW)
-@pytest.mark.parametrize("mode", MODES)
 def test_what_is_written_to_is_written_where_it_lies(
     mode: str, make: Callable[[Tensor], Tensor], tmp_path: Path
 ) -> None:
@@ -144,8 +148,6 @@ def test_what_is_written_to_is_written_where_it_lies(
         torch.testing.assert_close(other, y)
 
 
-@pytest.mark.parametrize("make", ASKEW)
-@pytest.mark.parametrize("mode", MODES)
 def test_views_that_are_returned_are_of_the_argument(
     mode: str, make: Callable[[Tensor], Tensor], tmp_path: Path
 ) -> None:
@@ -181,8 +183,6 @@ def test_arguments_that_share_memory(
             torch.testing.assert_close(room, expected)
 
 
-@pytest.mark.parametrize("make", ASKEW)
-@pytest.mark.parametrize("mode", MODES)
 def test_programs_with_operators_of_torch(
     mode: str, make: Callable[[Tensor], Tensor], tmp_path: Path
 ) -> None:
@@ -230,7 +230,6 @@ def test_conjugated_arguments(number: int) -> None:
             torch.testing.assert_close(call(x), function(x), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("mode", MODES)
 def test_inference_tensors_as_arguments_take_the_fast_path(
     mode: str, tmp_path: Path, counts: Counts
 ) -> None:

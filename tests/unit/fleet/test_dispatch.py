@@ -73,6 +73,12 @@ def run(folder, tasks, executor, shared=None):
     return running
 
 
+def warned(caplog):
+    """The one warning that there is."""
+    (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
+    return warning.getMessage()
+
+
 @pytest.fixture
 def no_llvm(monkeypatch):
     """Compiles that take no time."""
@@ -168,8 +174,7 @@ def test_what_a_worker_with_another_compiler_is_given_is_compiled_here(tmp_path,
 
     done = run(tmp_path / "k", [[wanted(1), wanted(2)]], Older())
     assert (done.progress.compiled, done.failures) == (2, {})
-    (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "llvm 14" in warning.getMessage()
+    assert "llvm 14" in warned(caplog)
 
 
 @pytest.mark.usefixtures("no_llvm")
@@ -193,8 +198,7 @@ def test_what_a_worker_without_kernelmill_is_given_is_compiled_here(tmp_path, ca
     done = run(tmp_path / "k", [[wanted(1), wanted(2)]], executor)
     assert (done.progress.compiled, done.failures) == (2, {})
     assert len(executor.tasks) == 2
-    (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "No module named 'kernelmill'" in warning.getMessage()
+    assert "No module named 'kernelmill'" in warned(caplog)
 
 
 @pytest.mark.usefixtures("no_llvm")
@@ -262,8 +266,7 @@ def test_a_shared_store_that_does_not_serve_costs_one_warning(
     monkeypatch.setattr(shared, broken, fail)
     done = run(tmp_path / "k", [[wanted(1), wanted(2)], [wanted(3)]], Here(), shared)
     assert (done.progress.compiled, done.failures, done.unshared) == (3, {}, 3)
-    (warning,) = [r for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "does not serve" in warning.getMessage()
+    assert "does not serve" in warned(caplog)
 
 
 @pytest.mark.usefixtures("no_llvm")
