@@ -178,12 +178,22 @@ class Towers(nn.Module):
         return x
 
 
-def test_streams() -> None:
+@pytest.fixture
+def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many processors are there to plan for, two if nothing else is said: how many a test
+    process may use is for others to say, and may change while it runs."""
+    count: int = getattr(request, "param", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
+    return count
+
+
+@pytest.mark.parametrize("processors", [1, 2, 8], indirect=True)
+def test_streams(processors: int) -> None:
     x, y = torch.randn(2, 4, 256)
     plain = run(Towers(""), x, y)
     assert torch.equal(run(Towers("stream-fusion=1"), x, y), plain)
     assert ranges(Towers(""), x, y)[0]["supers"][0]["streams"] == 1  # type: ignore[index]
-    expected = min(2, len(os.sched_getaffinity(0)))
+    expected = min(2, processors)
     fused = ranges(Towers("stream-fusion=1"), x, y)[0]["supers"]
     assert fused[0]["streams"] == expected  # type: ignore[index]
     tagged = ranges(Towers("", tagged=True), x, y)[0]["supers"]
@@ -207,7 +217,7 @@ class Ordered(nn.Module):
                 return x, torch.softmax(y @ y, -1)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="streams need two processors")
+@pytest.mark.usefixtures("processors")
 def test_wait_tensor_orders_streams() -> None:
     x, y = torch.randn(2, 64, 64)
     barriers = [
