@@ -52,10 +52,10 @@ def interrupted_while_measuring():
     return interrupted_at(12)
 
 def counts():
-    seen = []
+    seen = [0]  # a list that grew would be traced anew, with all of it, after thousands of calls
     def model(x):
-        seen.append(1)
-        return x * len(seen)
+        seen[0] += 1
+        return x * seen[0]
     return model, (torch.ones(3),)
 """
 
