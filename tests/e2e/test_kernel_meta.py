@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 import kernelmill
 from kernelmill.compiler.report import CompileReport, collect_reports
 from kernelmill.config import CompilerConfig
+from tests.fresh import FreshProcesses
 
 pytestmark = pytest.mark.usefixtures("strict")
 
@@ -68,21 +68,19 @@ print(y.tolist(), sum(report.compiled for report in reports))
 """
 
 
-def square_process(folder: Path) -> str:
+def square_process(fresh: FreshProcesses, folder: Path) -> str:
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(sys.path),
         "XDG_CACHE_HOME": str(folder),
     }
     environment.pop("KERNELMILL_KERNEL_META")
-    command = [sys.executable, "-c", SQUARE]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=True
-    )
-    return done.stdout.strip()
+    return fresh.output("-c", SQUARE, cwd=folder, env=environment).strip()
 
 
-def test_a_square_leaves_three_files_and_the_next_process_compiles_nothing(tmp_path: Path) -> None:
-    assert square_process(tmp_path) == "[1.0, 16.0, 81.0] 1"
+def test_a_square_leaves_three_files_and_the_next_process_compiles_nothing(
+    fresh: FreshProcesses, tmp_path: Path
+) -> None:
+    assert square_process(fresh, tmp_path) == "[1.0, 16.0, 81.0] 1"
     info, launch, image = sorted((tmp_path / "kernelmill" / "kernel_meta").iterdir())
     assert [p.suffix for p in (info, launch, image)] == [".info", ".json", ".o"]
     assert info.stem == launch.stem == image.stem
@@ -95,7 +93,7 @@ def test_a_square_leaves_three_files_and_the_next_process_compiles_nothing(tmp_p
     assert operator["gen_model"] == "single"
     assert not operator["is_dynamic_shape"]
     assert json.loads(launch.read_text())["binFileName"] == info.stem
-    assert square_process(tmp_path) == "[1.0, 16.0, 81.0] 0"
+    assert square_process(fresh, tmp_path) == "[1.0, 16.0, 81.0] 0"
 
 
 def test_one_operator_changed_compiles_one_kernel(run) -> None:

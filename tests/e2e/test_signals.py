@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kernelmill.store.survey import survey
+from tests.fresh import FreshProcesses
 
 SCRIPT = """
 import gc, os, signal, sys, time
@@ -62,16 +63,18 @@ print(model.cached.statistics, flush=True)
 """
 
 
-def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
-    environment = {
+def environment(folder: Path) -> dict[str, str]:
+    return {
         **os.environ,
         "KERNELMILL_KERNEL_META": str(folder / "kernels"),
         "KERNELMILL_CACHE_HOME": str(folder / "methods"),
     }
-    script = folder / "script.py"
-    script.write_text(SCRIPT)
-    command = [sys.executable, str(script), str(seconds)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def start(folder: Path, seconds: float) -> subprocess.Popen[str]:
+    (folder / "script.py").write_text(SCRIPT)
+    command = [sys.executable, str(folder / "script.py"), str(seconds)]
+    return subprocess.Popen(command, env=environment(folder), stdout=subprocess.PIPE, text=True)
 
 
 def assert_whole(folder: Path, mended: bool) -> None:
@@ -84,7 +87,9 @@ def assert_whole(folder: Path, mended: bool) -> None:
 
 
 @pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
-def test_a_signal_in_the_midst_of_a_compile(tmp_path: Path, which: signal.Signals) -> None:
+def test_a_signal_in_the_midst_of_a_compile(
+    fresh: FreshProcesses, tmp_path: Path, which: signal.Signals
+) -> None:
     process = start(tmp_path, 0.3)
     assert process.stdout is not None
     for _ in range(3 + len(os.sched_getaffinity(0))):  # some are there, some under way
@@ -101,7 +106,7 @@ def test_a_signal_in_the_midst_of_a_compile(tmp_path: Path, which: signal.Signal
     else:
         assert process.returncode == -signal.SIGTERM
     assert_whole(tmp_path, mended=which == signal.SIGINT)
-    after, _ = start(tmp_path, 0.0).communicate(timeout=300)
+    after = fresh.output(tmp_path / "script.py", 0.0, cwd=tmp_path, env=environment(tmp_path))
     loaded = which == signal.SIGINT
     assert after.splitlines()[-1] == str(
         {"loaded": int(loaded), "traced": int(not loaded), "uncached": 0}

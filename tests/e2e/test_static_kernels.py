@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import kernelmill
+from tests.fresh import FreshProcesses
 
 SCRIPT = """
 import json, sys, torch, kernelmill
@@ -35,7 +36,9 @@ print(json.dumps({name: found[name] for name in ("kernels", "compiled")}))
 """
 
 
-def run(tmp_path: Path, *arguments: str, meta: str = "meta", **knobs: str) -> dict[str, Any]:
+def run(
+    fresh: FreshProcesses, tmp_path: Path, *arguments: str, meta: str = "meta"
+) -> dict[str, Any]:
     """What explain says in a process whose script, store and packages are in `tmp_path`."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
@@ -43,12 +46,9 @@ def run(tmp_path: Path, *arguments: str, meta: str = "meta", **knobs: str) -> di
         **os.environ,
         "KERNELMILL_KERNEL_META": str(tmp_path / meta),
         "KERNELMILL_STATIC_KERNELS": str(tmp_path / "packages"),
-        **knobs,
     }
-    command = [sys.executable, str(script), *arguments]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    output = fresh.output(script, *arguments, cwd=os.getcwd(), env=environment)
+    return json.loads(output.splitlines()[-1])
 
 
 def kinds(found: dict[str, Any]) -> set[str]:
@@ -57,11 +57,13 @@ def kinds(found: dict[str, Any]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, dict[str, Any]]:
+def built(
+    fresh: FreshProcesses, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Path, dict[str, Any]]:
     """(outputs of one run, the folder all is in, what explain said)."""
     tmp_path = tmp_path_factory.mktemp("static")
     (tmp_path / "build").mkdir()
-    found = run(tmp_path, "static", str(tmp_path / "build"))
+    found = run(fresh, tmp_path, "static", str(tmp_path / "build"))
     runs = list((tmp_path / "build" / "aclnn_static_shape_kernel_outputs").iterdir())
     assert len(runs) == 2  # explain compiles, and so does the call after it
     return min(runs), tmp_path, found
@@ -96,7 +98,7 @@ def test_the_outputs_are_those_of_the_documents(
 
 
 def test_installed_elsewhere_it_needs_no_store_and_no_compiler(
-    built: tuple[Path, Path, dict[str, Any]], tmp_path: Path
+    built: tuple[Path, Path, dict[str, Any]], fresh: FreshProcesses, tmp_path: Path
 ) -> None:
     outputs, _, before = built
     (package,) = outputs.glob("*.run")
@@ -104,7 +106,7 @@ def test_installed_elsewhere_it_needs_no_store_and_no_compiler(
     moved.write_bytes(package.read_bytes())
     command = [sys.executable, str(moved), "--install", "--path", str(tmp_path / "packages")]
     subprocess.run(command, check=True, capture_output=True)
-    found = run(tmp_path, meta="empty")
+    found = run(fresh, tmp_path, meta="empty")
     assert found["compiled"] == 0
     assert not (tmp_path / "empty").exists()
     assert {kernel["name"] for kernel in found["kernels"]} == {
@@ -115,18 +117,22 @@ def test_installed_elsewhere_it_needs_no_store_and_no_compiler(
     assert all(kernel["source"] == f"package {package.stem}" for kernel in found["kernels"])
     command[2] = "--uninstall"
     subprocess.run(command, check=True, capture_output=True)
-    assert kinds(run(tmp_path, meta="empty")) == {"dynamic"}
+    assert kinds(run(fresh, tmp_path, meta="empty")) == {"dynamic"}
 
 
-def test_the_choice_is_made_once(built: tuple[Path, Path, dict[str, Any]]) -> None:
+def test_the_choice_is_made_once(
+    built: tuple[Path, Path, dict[str, Any]], fresh: FreshProcesses
+) -> None:
     _, tmp_path, before = built
-    again = run(tmp_path, "static", str(tmp_path / "build"))
+    again = run(fresh, tmp_path, "static", str(tmp_path / "build"))
     assert again["compiled"] == 0
     assert [k["name"] for k in again["kernels"]] == [k["name"] for k in before["kernels"]]
 
 
-def test_without_a_folder_the_outputs_are_beside_the_script(tmp_path: Path) -> None:
-    run(tmp_path, "static")
+def test_without_a_folder_the_outputs_are_beside_the_script(
+    fresh: FreshProcesses, tmp_path: Path
+) -> None:
+    run(fresh, tmp_path, "static")
     assert (tmp_path / "aclnn_static_shape_kernel_outputs").is_dir()
 
 

@@ -1,4 +1,4 @@
-"""Static kernels in the processes of a torchrun job, and with one of them killed."""
+"""Static kernels in the ranks of a job: shared, each with a folder of its own, and one killed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from tests.fresh import FreshProcesses
 
 SCRIPT = """
 import json, os, signal, sys, torch, kernelmill
@@ -80,6 +82,23 @@ def torchrun(folder: Path, meta: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def ranks(
+    fresh: FreshProcesses, folder: Path, meta: str, *more: str, patience: int = 120
+) -> list[int]:
+    """The exit codes of two processes that meet at a file, in place of a job of torchrun."""
+    knobs = environment(folder, patience) | {
+        "STORE": str(folder / f"store{len(list(folder.glob('store*')))}"),
+        "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+    }  # fmt: skip
+    started = [
+        fresh.start(
+            folder / "script.py", folder, meta, *more, cwd=folder, env={**knobs, "RANK": str(rank)}
+        )
+        for rank in range(2)
+    ]
+    return [process.result().returncode for process in started]
+
+
 def test_the_work_is_shared_and_the_package_installed_once(tmp_path: Path) -> None:
     torchrun(tmp_path, "meta")
     chosen = [found(tmp_path, rank)["chosen"] for rank in range(2)]
@@ -93,24 +112,20 @@ def test_the_work_is_shared_and_the_package_installed_once(tmp_path: Path) -> No
         assert kinds <= {"dynamic", f"static (package {package.stem})"}
 
 
-def test_processes_with_folders_of_their_own_share_the_package(tmp_path: Path) -> None:
-    torchrun(tmp_path, "meta{rank}")
+def test_processes_with_folders_of_their_own_share_the_package(
+    fresh: FreshProcesses, tmp_path: Path
+) -> None:
+    assert ranks(fresh, tmp_path, "meta{rank}") == [0, 0]
     (package,) = tmp_path.rglob("static_kernel_*.run")
     kinds = {kind for rank in range(2) for kind in found(tmp_path, rank)["kinds"]}
     assert kinds <= {"dynamic", f"static (package {package.stem})"}
 
 
-def test_when_one_is_killed_the_other_compiles_for_itself(tmp_path: Path) -> None:
-    knobs = {**environment(tmp_path, 3), "STORE": str(tmp_path / "store")}
-    started = [
-        subprocess.Popen(
-            [sys.executable, str(tmp_path / "script.py"), str(tmp_path), "meta", "killed"],
-            env={**knobs, "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"},
-        )
-        for rank in range(2)
-    ]
-    assert [process.wait() for process in started] == [0, -9]
+def test_when_one_is_killed_the_other_compiles_for_itself(
+    fresh: FreshProcesses, tmp_path: Path
+) -> None:
+    assert ranks(fresh, tmp_path, "meta", "killed", patience=3) == [0, -9]
     assert len(found(tmp_path, 0)["chosen"]) >= 5
     assert set(found(tmp_path, 0)["kinds"]) <= {"dynamic", "static (this run)"}
-    torchrun(tmp_path, "meta")  # on what the killed one left behind
+    assert ranks(fresh, tmp_path, "meta") == [0, 0]  # on what the killed one left behind
     assert found(tmp_path, 1)["kinds"]

@@ -11,7 +11,6 @@ import errno
 import json
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +28,7 @@ from kernelmill.core.isa import NAMED, cpuinfo_flags
 from kernelmill.core.machine import profile
 from kernelmill.inference import cache_compile
 from kernelmill.store import packages
+from tests.fresh import FreshProcesses
 from tests.repo.source import ROOT
 from tests.tile_unit import AMX, System, machine_with_tiles
 from tests.tolerances import assert_close
@@ -124,12 +124,10 @@ with torch.no_grad():
 
 
 def test_a_process_under_a_filter_of_system_calls_runs_without(
-    kernels: Path, tmp_path: Path
+    kernels: Path, fresh: FreshProcesses
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", UNDER_A_FILTER], capture_output=True, text=True, cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )  # fmt: skip
+    paths = os.pathsep.join(filter(None, sys.path))
+    done = fresh.run("-c", UNDER_A_FILTER, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths})
     if "no filter of system calls" in done.stderr:
         pytest.skip("no filter of system calls")
     assert done.returncode == 0, done.stderr

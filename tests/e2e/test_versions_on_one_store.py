@@ -3,7 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -84,17 +83,15 @@ def url(tmp_path, monkeypatch):
         yield url
 
 
-def test_two_versions_share_a_folder_and_a_store(tmp_path, url):
+def test_two_versions_share_a_folder_and_a_store(tmp_path, url, fresh):
     folder = tmp_path / "k"
     first = use(url, folder)
     assert first["compiled"] > 0 and first["called"] == 0
     script = f"from {__name__} import another; another({url!r}, {str(folder)!r}, 'fresh')"
     paths = [str(other_version(tmp_path / "other")), *map(os.path.abspath, sys.path)]
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
-    second = json.loads(done.stdout.splitlines()[-1])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    output = fresh.output("-c", script, cwd=tmp_path, env=environment)
+    second = json.loads(output.splitlines()[-1])
     assert second["from"].startswith(paths[0]) and second["manifest"] != name()
     mine = entries(url)
     assert not set(mine) & set(second["pulled"])

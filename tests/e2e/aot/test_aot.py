@@ -30,22 +30,28 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
 
+def environment(folder):
+    paths = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    return {
+        **os.environ, "PYTHONPATH": paths, "KERNELMILL_KERNEL_META": str(folder / "kernels")
+    }  # fmt: skip
+
+
 def run(folder, *command):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
-    environment["KERNELMILL_KERNEL_META"] = str(folder / "kernels")
+    """The output of a process that imports nothing but what it names."""
     folder.mkdir(exist_ok=True)
     done = subprocess.run(
-        [sys.executable, *map(str, command)], cwd=folder, env=environment, capture_output=True,
-        text=True, timeout=600,
+        [sys.executable, *map(str, command)], cwd=folder, env=environment(folder),
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(fresh, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled")
-    run(folder, "-m", "tests.e2e.aot.models", folder)
+    fresh.output("-m", "tests.e2e.aot.models", folder, cwd=folder, env=environment(folder))
     return folder
 
 

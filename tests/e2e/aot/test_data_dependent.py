@@ -18,21 +18,28 @@ ROOT = HERE.parents[2]
 NAMES = [*[function.__name__ for function in FUNCTIONS], "router"]
 
 
+def environment(folder):
+    paths = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    return {
+        **os.environ, "PYTHONPATH": paths, "KERNELMILL_KERNEL_META": str(folder / "kernels")
+    }  # fmt: skip
+
+
 def run(folder, *command):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
-    environment["KERNELMILL_KERNEL_META"] = str(folder / "kernels")
+    """The output of a process that imports nothing but what it names."""
     done = subprocess.run(
-        [sys.executable, *map(str, command)], cwd=folder, env=environment, capture_output=True,
-        text=True, timeout=300,
+        [sys.executable, *map(str, command)], cwd=folder, env=environment(folder),
+        capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout.strip()
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(fresh, tmp_path_factory):
     folder = tmp_path_factory.mktemp("compiled")
-    run(folder, HERE.parent / "data_dependent.py", "aot", folder)
+    script = HERE.parent / "data_dependent.py"
+    fresh.output(script, "aot", folder, cwd=folder, env=environment(folder))
     return folder
 
 

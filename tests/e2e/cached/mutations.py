@@ -3,7 +3,7 @@
 
 `python -m tests.e2e.cached.mutations` runs all of them, each in a process of its own (forked from
 one that has only imported torch and kernelmill) on a copy of the same cache, and writes the table
-into docs/cache.md. test_mutations.py runs a few in processes that are started anew.
+into docs/cache.md. test_mutations.py runs a few, what is about packages in processes that are started anew.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ import subprocess
 import sys
 import tempfile
 import traceback
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 SUBJECT = Path(__file__).with_name("subject.py")
 ROOT = Path(__file__).parents[3]
+Python = Callable[..., subprocess.CompletedProcess[str]]
+"""Runs a script: (its name, cwd, env) -> how that ended."""
+
 CACHE = "cache"
 """The folder of the cache, where a process runs."""
 DOCUMENT = ROOT / "docs" / "cache.md"
@@ -195,10 +199,20 @@ def _fill(folder: Path, text: str, files: dict[str, str]) -> None:
         (folder / "torch").symlink_to(found)
 
 
+def started_anew(
+    script: str, cwd: Path, env: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """A process that imports everything itself, when it has ended."""
+    return subprocess.run(
+        [sys.executable, script], cwd=cwd, env=env, capture_output=True, text=True
+    )
+
+
 def run(
-    folder: Path, text: str, env: dict[str, str] | None = None, files: dict[str, str] | None = None
-) -> dict:
-    """What the subject prints, run as a fresh process in `folder`. RuntimeError with its errors."""
+    folder: Path, text: str, env: dict[str, str] | None = None,
+    files: dict[str, str] | None = None, python: Python = started_anew,
+) -> dict:  # fmt: skip
+    """What the subject prints, run as a process in `folder`. RuntimeError with its errors."""
     _fill(folder, text, files or {})
     environment = {
         **os.environ,
@@ -206,9 +220,7 @@ def run(
         "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT))),
         **(env or {}),
     }
-    done = subprocess.run(
-        [sys.executable, "subject.py"], cwd=folder, env=environment, capture_output=True, text=True
-    )
+    done = python("subject.py", cwd=folder, env=environment)
     if done.returncode:
         raise RuntimeError(done.stderr[-3000:])
     return json.loads(done.stdout.splitlines()[-1])
@@ -218,11 +230,12 @@ def _copy(base: str | Path, folder: str) -> None:
     shutil.copytree(Path(base) / CACHE, Path(folder) / CACHE)
 
 
-def outcome(base: Path, mutation: Mutation) -> str:
-    """ "hit" or "rebuilt": what a fresh process with the mutation does with a copy of the cache."""
+def outcome(base: Path, mutation: Mutation, python: Python = started_anew) -> str:
+    """ "hit" or "rebuilt": what a process with the mutation does with a copy of the cache."""
     with tempfile.TemporaryDirectory() as folder:
         _copy(base, folder)
-        found = run(Path(folder), mutation.apply(SUBJECT.read_text()), mutation.env, mutation.files)
+        text = mutation.apply(SUBJECT.read_text())
+        found = run(Path(folder), text, mutation.env, mutation.files, python)
     if found["uncached"]:
         return "not cached"
     return "rebuilt" if found["traced"] else "hit"

@@ -12,13 +12,19 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 
 
+def environment(folder):
+    paths = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    return {
+        **os.environ, "PYTHONPATH": paths, "KERNELMILL_KERNEL_META": str(folder / "kernels"),
+        "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+
+
 def start(folder, *arguments):
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "src"), str(ROOT)))}
-    environment |= {"KERNELMILL_KERNEL_META": str(folder / "kernels"), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *map(str, arguments)]
     return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True,
+        command, cwd=folder, env=environment(folder), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
@@ -47,9 +53,12 @@ def test_ranks_trace_once_each_and_then_load(tmp_path):
 
 
 @pytest.mark.parametrize("expected", ["'loaded': 1, 'traced': 0, 'uncached': 0"])
-def test_a_language_model_generates_what_eager_does(tmp_path, expected):
-    output_of(start(tmp_path, HERE / "language_model.py"))
-    assert output_of(start(tmp_path, HERE / "language_model.py")).count(expected) == 2
+def test_a_language_model_generates_what_eager_does(fresh, tmp_path, expected):
+    _, later = (
+        fresh.output(HERE / "language_model.py", cwd=tmp_path, env=environment(tmp_path))
+        for _ in range(2)
+    )
+    assert later.count(expected) == 2
 
 
 def test_killed_and_simultaneous_processes_leave_nothing_that_harms(tmp_path):
@@ -58,9 +67,10 @@ def test_killed_and_simultaneous_processes_leave_nothing_that_harms(tmp_path):
     assert output_of(start(tmp_path, *start_of)).startswith("8 kills\n# ")
 
 
-def test_packed_weights_are_mapped_by_all_and_never_stale(tmp_path):
+def test_packed_weights_are_mapped_by_all_and_never_stale(fresh, tmp_path):
     def run(seed):
-        return output_of(start(tmp_path, HERE / "shared_weights.py", seed)).split("] ")
+        command = (HERE / "shared_weights.py", seed)
+        return fresh.output(*command, cwd=tmp_path, env=environment(tmp_path)).split("] ")
 
     files = tmp_path / "cache"
     (maps, counts) = run(0)

@@ -1,12 +1,11 @@
 """First calls that do not wait until all weights are packed, in processes that end meanwhile."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from kernelmill.runtime.pack_job import can_copy
+from tests.fresh import FreshProcesses
 
 SCRIPT = """
 import sys
@@ -48,14 +47,13 @@ print(first["streamed"])
 pytestmark = pytest.mark.skipif(not can_copy(), reason="this system packs at once")
 
 
-def test_processes_end_well_whatever_is_still_to_be_packed(tmp_path: Path) -> None:
+def test_processes_end_well_whatever_is_still_to_be_packed(
+    fresh: FreshProcesses, tmp_path: Path
+) -> None:
     script = tmp_path / "subject.py"
     script.write_text(SCRIPT)
     for what in ("trace", "exit", "stay", "delete", "exit"):
-        done = subprocess.run(
-            [sys.executable, str(script), what],
-            cwd=tmp_path, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = fresh.run(script, what, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         # The call that traces is that of another program.
         assert done.stdout.strip() == ("0" if what == "trace" else "1")

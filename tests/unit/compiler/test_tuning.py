@@ -1,7 +1,5 @@
 """Schedules chosen by measuring: which, how often, and what is kept of it."""
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -208,12 +206,10 @@ print(report.tuned, report.schedules_measured)
 """
 
 
-def test_a_second_process_measures_nothing(tmp_path):
+def test_a_second_process_measures_nothing(fresh, tmp_path):
     def run():
-        command = [sys.executable, "-c", SECOND, str(tmp_path / "kernels")]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr
-        return tuple(map(int, done.stdout.split()[-2:]))
+        output = fresh.output("-c", SECOND, tmp_path / "kernels", cwd=tmp_path)
+        return tuple(map(int, output.split()[-2:]))
 
     tuned, measured = run()
     assert tuned == 2 and measured > 2

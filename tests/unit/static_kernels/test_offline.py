@@ -116,7 +116,7 @@ def test_a_failure_is_told_at_the_end_and_stops_nothing(recorded, tmp_path, monk
     assert told.err == "failed: Sigmoid (4, 16): no such instruction\n"
 
 
-def test_a_package_serves_both_modes_without_a_compile(recorded, tmp_path, capsys):
+def test_a_package_serves_both_modes_without_a_compile(recorded, fresh, tmp_path, capsys):
     arguments = ["static", "build", str(recorded), "--folder", str(tmp_path / "meta")]
     assert main([*arguments, "--output", str(tmp_path), "--name", "mine"]) == 0
     assert capsys.readouterr().out.endswith(f"; {tmp_path}/mine.run\n")
@@ -141,7 +141,7 @@ for mode in ("reduce-overhead", "max-autotune"):
         "PYTHONPATH": ":".join(sys.path),
         "XDG_CACHE_HOME": str(tmp_path / "cache_home"),
     }
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path, env=environment)
+    fresh.output("-c", script, cwd=tmp_path, env=environment)
     assert not (tmp_path / "cache_home").exists()
 
 

@@ -1,8 +1,6 @@
 """What ran, and at which shapes, in both modes and from profiler sessions."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -15,7 +13,7 @@ from kernelmill.compiler import recording
 
 
 @pytest.fixture(autouse=True)
-def fresh():
+def fresh_dynamo():
     torch._dynamo.reset()
     torch.manual_seed(0)
     yield
@@ -98,7 +96,7 @@ def test_a_line_that_was_cut_short_is_left_behind(tmp_path):
 
 
 @pytest.mark.parametrize("dynamic", ["False", "True"])
-def test_a_whole_process(dynamic, tmp_path, monkeypatch):
+def test_a_whole_process(dynamic, fresh, tmp_path, monkeypatch):
     script = f"""
 import torch, kernelmill
 compiled = torch.compile(torch.nn.Tanh(), backend="kernelmill", dynamic={dynamic})
@@ -106,7 +104,7 @@ for rows in (3, 4):
     compiled(torch.randn(rows, 5))
 """
     monkeypatch.setenv("KERNELMILL_RECORD_OPS", str(tmp_path / "log"))
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=tmp_path)
+    fresh.output("-c", script, cwd=tmp_path)
     found = [name for name in names(tmp_path / "log") if not name.endswith("_program")]
     assert sorted(found) == ["Tanh_float_ND_3_5", "Tanh_float_ND_4_5"]
 
