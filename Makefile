@@ -9,7 +9,7 @@ SHARE ?= 1/1
 PY := .venv/bin/python
 PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 
-.PHONY: demo test test-targets test-without reach compat check docs bench sweep torture installed image clean
+.PHONY: demo test test-targets test-without reach compat check style docs bench sweep torture installed image clean
 
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
@@ -35,12 +35,14 @@ reach: .venv/stamp-dev          ## compiled code for AArch64 under an emulator; 
 compat: .venv/stamp-dev         ## other Pythons, of PYTHONS or PATH; docs/compatibility.md
 	$(PY) -m tools.compat
 
-check: .venv/stamp-dev          ## style, types, architecture, sizes
+check: style                    ## style, types, architecture, sizes
+	$(PY) -m pytest -q tests/repo
+
+style: .venv/stamp-dev          ## what of it is none of the tests
 	$(PY) -m ruff check
 	$(PY) -m ruff format --check
 	$(PY) -m pyright
 	.venv/bin/lint-imports
-	$(PY) -m pytest -q tests/repo
 
 docs: .venv/stamp-docs          ## the documents as a site in build/site, readable offline
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs --quiet build --strict
