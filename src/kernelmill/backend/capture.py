@@ -154,7 +154,7 @@ class Traced:
     """A graph that was compiled. `geared` is its call where it has gears.
 
     `metadata` is AOTAutograd's ViewAndMutationMeta (None where there is none), `whole` whether the
-    graph takes Dynamo's arguments, all and as they are.
+    graph takes Dynamo's arguments and gives its results, all and as they are.
     """
 
     kind: str
@@ -162,7 +162,6 @@ class Traced:
     geared: GearedCall | None
     metadata: Any
     whole: bool
-    results: Sequence[Any]
 
 
 @dataclass
@@ -229,10 +228,8 @@ class _Compilation:
         if capture.kind == "inference" and self._needs_no_wrapper(gm):
             self.direct = call
         if self.observe is not None:
-            whole = in_order(_placeholders(gm), len(self.sources))
-            results = [getattr(node, "meta", {}).get("val") for node in _results(gm)]
-            made = geared[0] if geared else None
-            self.observe(Traced(capture.kind, imported, made, autograd.metadata(), whole, results))
+            made, whole = geared[0] if geared else None, self._is_whole(gm)
+            self.observe(Traced(capture.kind, imported, made, autograd.metadata(), whole))
         if capture.kind == "forward":
             report_output_strides(gm, imported.graph)
         self.record(
@@ -308,26 +305,35 @@ class _Compilation:
         gm.graph.output_node().args = (tuple(results),)
         gm.recompile()
 
-    def _needs_no_wrapper(self, gm: fx.GraphModule) -> bool:
-        """Whether AOTAutograd's wrapper would only pass arguments and results through.
+    def _is_whole(self, gm: fx.GraphModule) -> bool:
+        """Whether AOTAutograd's wrapper would only call the graph, and make views of arguments,
+        which the results are already.
 
-        It would do more for arguments it merged or unpacked, for mutations and aliases it applies
-        after the call, for a change of grad mode, and to mark the sizes of results as dynamic.
-        Grad mode, autocast and version counters are the program's own affair.
+        It would do more for arguments it merged or unpacked, for mutations it applies after the
+        call, and for a change of grad mode. Grad mode, autocast and version counters are the
+        program's own affair.
         """
         meta = autograd.metadata()
         return (
-            is_tested()
-            and meta is not None
+            meta is not None
             and in_order(_placeholders(gm), len(self.sources))
             and not meta.mutated_inp_runtime_indices
-            and meta.num_outputs_aliased == 0
             and meta.num_intermediate_bases == 0
             and meta.grad_enabled_mutation is None
-            and (not meta.dynamic_outputs or self.gears is not None)
             and not meta.tokens
-            and not autograd.waits_for_collectives(meta)
             and len(_results(gm)) == meta.num_outputs
+        )
+
+    def _needs_no_wrapper(self, gm: fx.GraphModule) -> bool:
+        """Whether the wrapper would pass arguments and results through, also without marking the
+        sizes of results as dynamic."""
+        meta = autograd.metadata()
+        return (
+            is_tested()
+            and self._is_whole(gm)
+            and meta.num_outputs_aliased == 0
+            and (not meta.dynamic_outputs or self.gears is not None)
+            and not autograd.waits_for_collectives(meta)
             and not autograd.random_numbers_are_functions()
         )
 

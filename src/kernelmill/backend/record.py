@@ -296,16 +296,7 @@ class _Writer:
         (traced,) = trace.traced
         if traced.kind != "inference":
             raise UnsupportedError("it needs a backward pass")
-        meta = traced.metadata
-        if (
-            meta is None
-            or not traced.whole
-            or meta.mutated_inp_runtime_indices
-            or meta.num_intermediate_bases
-            or meta.grad_enabled_mutation is not None
-            or meta.tokens
-            or len(traced.results) != meta.num_outputs
-        ):
+        if not traced.whole:
             raise UnsupportedError("torch does more around its graph than calling it")
         return traced
 
