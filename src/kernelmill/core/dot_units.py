@@ -19,12 +19,16 @@ class Sums(Enum):
     UPPER_FIRST   bf16: fma(a0, b0, fma(a1, b1, sum)), where a1 is the upper half of a word of a
     EVEN_AND_ODD  bf16: from zero, in the order of k, one chain of fma for the lower halves and one
                   for the upper; the sum of both, lower first, is added to the sum
+    TO_ODD        bf16: the sum of both products, which are exact, is added to the sum; a sum that
+                  is not exact becomes the neighbour whose last bit is set, and what is larger than
+                  any f32 infinite
     """
 
     FUSED = 1
     WRAPPING = 2
     UPPER_FIRST = 3
     EVEN_AND_ODD = 4
+    TO_ODD = 5
 
 
 @dataclass(frozen=True)
@@ -100,11 +104,15 @@ SDOT = DotUnit("sdot", I8, I8, I32, 4, Sums.WRAPPING, requires=("dotprod",))
 USDOT = DotUnit("usdot", U8, I8, I32, 4, Sums.WRAPPING, requires=("i8mm",))
 """usdot of AArch64: the same, of unsigned bytes by signed ones."""
 
+BFDOT = DotUnit("bfdot", BF16, BF16, F32, 2, Sums.TO_ODD, requires=("bf16",))
+"""bfdot of AArch64: two products of bf16 a lane. Source: Arm Architecture Reference Manual,
+"BFDotAdd", for a process that has not set FPCR.EBF, as none does at its start."""
+
 DOT_UNITS = {
     unit.name: unit
     for unit in (
         MULTIPLY_ADD, MULTIPLY_ADD_F64, PAIRS_OF_16, VNNI, VNNI_SIGNED, BF16_PAIRS, TILE_BF16,
-        *TILE_BYTES, SDOT, USDOT,
+        *TILE_BYTES, SDOT, USDOT, BFDOT,
     )
 }  # fmt: skip
 """All that there are, by name."""

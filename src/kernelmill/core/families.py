@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from kernelmill.core.dot_units import (
     BF16_PAIRS,
+    BFDOT,
     PAIRS_OF_16,
     SDOT,
     TILE_BF16,
@@ -58,7 +59,7 @@ class Family:
     units            whose vectors take several numbers at once, the better one of a type first
     tile_units       that all of `permitted` bring together
     flags_field      of /proc/cpuinfo, where the flags are
-    outside, has_nontemporal  those of `Isa`
+    outside, has_nontemporal, has_lane_operand  those of `Isa`
     """
 
     triple: str
@@ -70,6 +71,7 @@ class Family:
     flags_field: str = "flags"
     outside: str = "nearest"
     has_nontemporal: bool = False
+    has_lane_operand: bool = False
 
     def flags_of(self, level: str) -> frozenset[str]:
         """All flags that a machine of a level has."""
@@ -135,8 +137,9 @@ AARCH64 = Family(
         ),
     },
     extras={"asimddp": "dotprod", "bf16": "bf16", "i8mm": "i8mm"},
-    units=(SDOT, USDOT),
+    units=(SDOT, USDOT, BFDOT),
     flags_field="Features",
+    has_lane_operand=True,
 )
 
 FAMILIES = {"x86_64": X86_64, "aarch64": AARCH64}

@@ -42,6 +42,7 @@ class Isa:
     has_tiles         all units that work on tiles are there
     emulates_tiles    they are not, and products are made for them all the same
     has_scale         there are instructions on exponents of f32 (AVX-512's scalef and reduce)
+    has_lane_operand  a multiply-add takes one lane of a vector for all lanes of another
     has_nontemporal   aligned vectors can be stored past the caches
     has_vector_math   libtorch_cpu exports vector functions for `vector_bits`
     """
@@ -134,6 +135,10 @@ class Isa:
     @property
     def has_scale(self) -> bool:
         return self._level.has_scale
+
+    @property
+    def has_lane_operand(self) -> bool:
+        return self._family.has_lane_operand
 
     @property
     def has_nontemporal(self) -> bool:

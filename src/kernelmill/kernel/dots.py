@@ -11,6 +11,10 @@ from kernelmill.kernel.fused import Array, to_odd
 _NUMPY = {"bf16": np.uint16, "i8": np.int8, "u8": np.uint8}
 
 _LEAST = 2.0**-126
+_LAST_OF_F32 = np.int64(1 << 29)
+"""The last bit of an f32 in an f64."""
+
+_BEYOND_F32 = _LAST_OF_F32 - 1
 _TINY = _LEAST * (1 - 2.0**-25)
 """What is smaller does not round to the least normal f32, had exponents no end."""
 
@@ -45,6 +49,9 @@ def _summed(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
     c = _flushed(c)
     if unit.sums == Sums.UPPER_FIRST:
         return _add(a[..., 0], b[..., 0], _add(a[..., 1], b[..., 1], c))
+    if unit.sums == Sums.TO_ODD:
+        low, high = (_product(a[..., half], b[..., half]) for half in (0, 1))
+        return _sum_to_odd(c, _sum_to_odd(low, high))
     assert unit.sums == Sums.EVEN_AND_ODD, unit.sums
     chains = [np.zeros_like(c), np.zeros_like(c)]
     for k in range(a.shape[-1]):
@@ -58,6 +65,19 @@ def _add(a: Array, b: Array, c: Array) -> Array:
     exact = to_odd(*np.broadcast_arrays(a, b, c))
     kept = np.where(np.abs(exact) < _TINY, np.copysign(0.0, exact), exact)
     return kept.astype(np.float32)
+
+
+def _product(a: Array, b: Array) -> Array:
+    """The product of two bf16 in f32, where it is exact."""
+    return _flushed(a * b)
+
+
+def _sum_to_odd(a: Array, b: Array) -> Array:
+    """a + b, to the neighbour in f32 whose last bit is set where it is not exact; none denormal."""
+    exact = to_odd(a, np.ones_like(a), b).view(np.int64)
+    inexact = (exact & _BEYOND_F32) != 0
+    odd = (exact & ~_BEYOND_F32 | np.where(inexact, _LAST_OF_F32, 0)).view(np.float64)
+    return _flushed(odd).astype(np.float32)
 
 
 def _flushed(x: Array) -> Array:

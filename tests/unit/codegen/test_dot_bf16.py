@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelmill.codegen.compile import assembly
-from kernelmill.core.dot_units import BF16_PAIRS
+from kernelmill.core.dot_units import BF16_PAIRS, BFDOT, DotUnit
 from kernelmill.core.dtype import F32, I32
 from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
@@ -56,20 +56,40 @@ def near_the_least_normal() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return (*words, c.view(np.float32))
 
 
-@pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
-def test_denormals_are_zeros_as_the_interpreter_has_it(target: Isa) -> None:
-    a, b, c = near_the_least_normal()
+def compiled_and_interpreted(
+    unit: DotUnit, target: Isa, a: np.ndarray, b: np.ndarray, c: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(all="ignore"):
-        expected = dot(BF16_PAIRS, a, b, c)
+        expected = dot(unit, a, b, c)
     got = run_map(
-        lambda builder, *args: builder.dot(BF16_PAIRS, *args), [a, b, c], [I32, I32, F32], F32, 16,
-        target,
-    )  # fmt: skip
+        lambda builder, *args: builder.dot(unit, *args), [a, b, c], [I32, I32, F32], F32, 16, target
+    )
+    return got, expected
+
+
+@pytest.mark.parametrize("unit", [BF16_PAIRS, BFDOT], ids=lambda unit: unit.name)
+@pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
+def test_denormals_are_zeros_as_the_interpreter_has_it(target: Isa, unit: DotUnit) -> None:
+    got, expected = compiled_and_interpreted(unit, target, *near_the_least_normal())
     numbers = ~np.isnan(expected)
     np.testing.assert_array_equal(np.isnan(got), ~numbers)
     np.testing.assert_array_equal(got.view(np.int32)[numbers], expected.view(np.int32)[numbers])
-    assert expected[:2].tolist() == [2.0**-126, 0.0]
+    # To odd, the denormal product is a zero before it is added.
+    assert expected[:2].tolist() == [2.0**-126, 0.0 if unit == BF16_PAIRS else 2.0**-126]
     assert (expected.view(np.int32) & 0x7FFFFFFF == 0).sum() > 50
+
+
+@pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
+def test_sums_to_odd_are_the_interpreters_to_the_last_bit(target: Isa) -> None:
+    rng = np.random.default_rng(5)
+    # Exponents in a narrow range, and of all kinds: infinities, NaN and overflows among them.
+    near, wide = rng.integers(0x3F00, 0x4180, (2, 4096)), rng.integers(0, 0x7FFF, (2, 4096))
+    halves = np.concatenate([near, wide], axis=1).astype(np.uint16)
+    halves |= rng.choice([0, 1 << 15], halves.shape).astype(np.uint16)
+    a, b = (np.ascontiguousarray(half).view(np.int32) for half in halves)
+    c = rng.standard_normal(4096).astype(np.float32)
+    got, expected = compiled_and_interpreted(BFDOT, target, a, b, c)
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_it_is_one_instruction_where_there_is_one() -> None:
@@ -82,3 +102,13 @@ def test_it_is_one_instruction_where_there_is_one() -> None:
     assert assembly(builder.kernel, paired).count("vdpbf16ps") == 1
     plain = assembly(builder.kernel, NAMED["x86-64-v4"])
     assert "vdpbf16ps" not in plain and plain.count("vfmadd") == 4
+
+
+def test_it_is_one_instruction_of_aarch64_for_each_vector() -> None:
+    builder = KernelBuilder("k", "Dot")
+    builder.buffer("x", I32, 16, "in")
+    builder.buffer("y", F32, 16, "inout")
+    word, total = builder.load("x", 0, I32, 16), builder.load("y", 0, F32, 16)
+    builder.store("y", 0, builder.dot(BFDOT, word, word, total))
+    assert assembly(builder.kernel, NAMED["aarch64-v8.6"]).count("bfdot") == 4
+    assert "bfdot" not in assembly(builder.kernel, NAMED["aarch64-v8.2-dotprod"])

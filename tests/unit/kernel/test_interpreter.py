@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 
-from kernelmill.core.dot_units import BF16_PAIRS, TILE_BF16, TILE_BYTES, VNNI
+from kernelmill.core.dot_units import BF16_PAIRS, BFDOT, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.core.dtype import (
     BF16,
     BOOL,
@@ -232,6 +235,38 @@ def test_a_small_result_is_zero_where_24_bits_do_not_round_it_up() -> None:
     for small, expected in ((2.0**-151, 2.0**-126), (2.0**-150, 0.0)):
         a, b = halves((0.0, small * 2.0**60)), halves((0.0, -(2.0**-60)))
         assert dot(BF16_PAIRS, a, b, np.array([2.0**-126], np.float32)).tolist() == [expected]
+
+
+def to_odd(exact: Fraction) -> float:
+    """The f32 of 24 bits towards zero, its last bit set where that is not exact."""
+    if exact == 0:
+        return 0.0
+    power = math.floor(math.log2(abs(exact)))
+    unit = Fraction(2) ** (power - 23)
+    whole, rest = divmod(abs(exact), unit)
+    return math.copysign(float((whole | bool(rest)) * unit), exact)
+
+
+def test_bfdot_adds_the_products_and_then_the_sum_each_to_odd() -> None:
+    rng = np.random.default_rng(6)
+    numbers = rng.integers(-255, 256, (200, 4)) * 2.0 ** rng.integers(-20, 20, (200, 4))
+    sums = (rng.integers(-(2**24), 2**24, 200) * 2.0 ** rng.integers(-40, 10, 200)).astype("f4")
+    a, b = halves(*numbers[:, :2]), halves(*numbers[:, 2:])
+    got = dot(BFDOT, a, b, sums)
+    for (a0, a1, b0, b1), total, found in zip(numbers, sums, got, strict=True):
+        pair = to_odd(Fraction(a0) * Fraction(b0) + Fraction(a1) * Fraction(b1))
+        assert found == to_odd(Fraction(float(total)) + Fraction(pair))
+
+
+def test_bfdot_of_more_than_there_are_numbers_is_infinite() -> None:
+    most = np.array([3.4028235e38], np.float32)
+    # A quarter, then all, of the last bit's value too much.
+    for small, expected in ((2.0**101, most[0]), (2.0**104, np.inf)):
+        with np.errstate(over="ignore"):
+            got = dot(BFDOT, halves((0.0, small)), halves((0.0, 1.0)), most)
+        assert got.tolist() == [expected]
+    zeros = dot(BFDOT, halves((-0.0, -0.0)), halves((1.0, 1.0)), np.array([-0.0], np.float32))
+    assert np.signbit(zeros).all()
 
 
 def test_a_tile_adds_even_and_odd_products_apart() -> None:

@@ -1,4 +1,4 @@
-"""AArch64: NEON with products of bytes.
+"""AArch64: NEON with products of bytes and of bf16.
 
 Source of names and semantics: Arm Architecture Reference Manual for A-profile, "A64 SIMD and
 floating-point instructions"; LLVM's IntrinsicsAArch64.td.
@@ -6,18 +6,17 @@ floating-point instructions"; LLVM's IntrinsicsAArch64.td.
 
 from __future__ import annotations
 
-from kernelmill.codegen import convert
 from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.llvm_types import llvm_type
+from kernelmill.codegen.llvm_types import llvm_type, suffix, vector
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
-from kernelmill.core.dot_units import SDOT, USDOT, DotUnit
-from kernelmill.core.dtype import I8, I32
-from kernelmill.kernel.ir import VType
+from kernelmill.core.dot_units import BFDOT, SDOT, USDOT, DotUnit
 
 _LANES = 4
-_SUMS = VType(I32, _LANES)
-_BYTES = VType(I8, 4 * _LANES)
+_OPERANDS = {SDOT: (16, "i8", "i8"), USDOT: (16, "i8", "i8"), BFDOT: (8, "bfloat", "bf16")}
+"""The units that are one instruction: how many numbers four words are, LLVM's type of one, and its
+name for it in the names of instructions."""
+
 _WHOLE_SYSTEM = 15
 """The one scope that an instruction barrier has."""
 
@@ -26,10 +25,10 @@ class AArch64(Generic):
     """Any level. Vectors are of 128 bits, also on processors with SVE."""
 
     def dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-        has = unit in (SDOT, USDOT) and unit.there(self.isa.features, self.isa.vector_bits)
+        has = unit in _OPERANDS and unit.there(self.isa.features, self.isa.vector_bits)
         if not has or c.lanes % _LANES:
             return super().dot(unit, a, b, c)
-        return in_pieces(lambda *words: _dot_bytes(unit, *words), _LANES, a, b, c)
+        return in_pieces(lambda *words: _dot(unit, *words), _LANES, a, b, c)
 
     def nontemporal_fence(self, code: Code) -> None:
         """Stores past the caches are ordered like all others."""
@@ -42,8 +41,15 @@ class AArch64(Generic):
         )
 
 
-def _dot_bytes(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-    name, code = f"llvm.aarch64.neon.{unit.name}.v4i32.v16i8", c.code
-    sums, bytes = llvm_type(_SUMS), llvm_type(_BYTES)
-    code.module.declare(name, sums, [sums, bytes, bytes])
-    return code.call(name, _SUMS, c, *(convert.bitcast(words, _BYTES) for words in (a, b)))
+def _dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+    count, kind, short = _OPERANDS[unit]
+    code, sums, operand = c.code, llvm_type(c.type), vector(kind, count)
+    name = f"llvm.aarch64.neon.{unit.name}.{suffix(c.type)}.v{count}{short}"
+    code.module.declare(name, sums, [sums, operand, operand])
+    # A lane of a vector can be the last operand alone, or of usdot either.
+    first, last = (a, b) if unit == USDOT else (b, a)
+    x, y = (
+        code.result(f"bitcast {words.typed} to {operand}", words.type).text
+        for words in (first, last)
+    )
+    return code.result(f"call {sums} @{name}({c.typed}, {operand} {x}, {operand} {y})", c.type)

@@ -5,16 +5,21 @@ from __future__ import annotations
 from kernelmill.codegen import arithmetic
 from kernelmill.codegen.code import Reg
 from kernelmill.core.dot_units import DotUnit, Sums
-from kernelmill.core.dtype import F32, I8, DType
+from kernelmill.core.dtype import F32, F64, I8, I64, DType
 
 _LEAST = 2.0**-126
 _SCALE = 2.0**24
+_LAST_OF_F32 = 1 << 29
+"""The last bit of an f32 in an f64."""
 
 
 def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
     """c plus the products of the numbers in the words `a` and `b`, in each lane."""
     if unit.sums == Sums.WRAPPING:
         return add_bytes(unit, a, b, c)
+    if unit.sums == Sums.TO_ODD:
+        low, high = (flushed(bf16(a, half) * bf16(b, half)) for half in (0, 1))
+        return _sum_to_odd(flushed(c), _sum_to_odd(low, high))
     assert unit.sums == Sums.UPPER_FIRST, unit.name
     c = flushed(c)
     for half in (1, 0):
@@ -56,6 +61,26 @@ def add_product(x: Reg, y: Reg, c: Reg) -> Reg:
     total = arithmetic.fma(c.code, x, y, c)
     scaled = arithmetic.fma(c.code, x * _SCALE, y, c * _SCALE)
     return _zero_where(c.code.absolute(scaled).compare("olt", _LEAST * _SCALE), total)
+
+
+def _sum_to_odd(x: Reg, y: Reg) -> Reg:
+    """x + y, to the neighbour in f32 whose last bit is set where it is not exact; none denormal.
+
+    The sum in f64 becomes odd by its error, which is Knuth's, and then one of fewer bits.
+    """
+    code = x.code
+    x, y = (code.convert("fpext", term, F64) for term in (x, y))
+    total = x + y
+    part = total - x
+    error = (x - (total - part)) + (y - part)
+    away = error.compare("ogt", 0.0) ^ total.compare("olt", 0.0)
+    bits = total.bits_as(I64)
+    moved = bits + code.select(away, bits.like(1), bits.like(-1))
+    inexact = error.compare("one", 0.0) & (bits & 1).compare("eq", 0)
+    bits = code.select(inexact, moved, bits)
+    beyond = (bits & _LAST_OF_F32 - 1).compare("ne", 0)
+    odd = (bits & -_LAST_OF_F32) | code.select(beyond, bits.like(_LAST_OF_F32), 0)
+    return flushed(code.convert("fptrunc", odd.bits_as(F64), F32))
 
 
 def _zero_where(condition: Reg, x: Reg) -> Reg:

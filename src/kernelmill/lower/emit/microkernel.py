@@ -28,7 +28,8 @@ class Tile:
     """The shape of a tile, its element type, and whether a*b + c is one instruction.
 
     With a `unit` for groups elements of A and B are words of several numbers; see Contraction.
-    `grouped`: the axes of k are groups within groups.
+    `grouped`: the axes of k are groups within groups. A pass of the loop over a single axis takes
+    `unrolled` k.
     """
 
     rows: int
@@ -38,6 +39,7 @@ class Tile:
     use_fma: bool
     unit: DotUnit = MULTIPLY_ADD
     grouped: bool = False
+    unrolled: int = 1
 
     def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
         """So many vectors of zeros."""
@@ -135,7 +137,7 @@ class Tile:
         count, sets = self.rows * self.vectors, 1
         while sets * count < CHAINS:
             sets *= 2
-        length = max(sets // (1 + depth.paired), 1)
+        length = max(sets // (1 + depth.paired), self.unrolled)
 
         def step(length: int) -> Body:
             return lambda k, sums: self._add(builder, depth.neighbours(k, length), sums, a, b)

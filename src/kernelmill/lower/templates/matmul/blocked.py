@@ -53,6 +53,9 @@ _MOST_ROWS = max(_ROWS[32])
 _DIRECT_ROWS = 8
 """Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
 
+_PANELS_COLUMNS = 64
+"""From so many columns on it pays to turn rows of A round, where lanes are operands."""
+
 _SHALLOW = 32
 """Up to this depth the sums' way through scratch would be felt."""
 
@@ -126,16 +129,20 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
     lanes = machine.isa.lanes(spec.accumulate)
     vectors, rows = _register_tile(ProductSizes.of(spec), machine, candidate)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
+    # Of words with pairs LLVM copies each lane before it multiplies.
+    numbers = spec.group == 4 or (spec.group == 1 and spec.accumulate.is_float)
+    by_lane = machine.isa.has_lane_operand and numbers
     shallow = spec.group == 1 and size_hint(spec.depth) <= _SHALLOW
     schedule = Blocked(
         lanes=lanes,
         rows=rows,
         vectors=vectors,
-        a=_read_a(spec),
+        a=_read_a(spec, by_lane and rows >= lanes),
         b=_read_b(spec, machine, one_tile),
         sums=FromRegisters() if rows == 1 and one_tile and shallow else ThroughScratch(),
         use_fma=machine.isa.has_fma and spec.accumulate.is_float,
         work=estimated_work(spec, lanes, machine),
+        by_lane=by_lane,
     )
     if one_tile:
         return _with_tasks(schedule, spec, machine, candidate)
@@ -211,9 +218,11 @@ def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
 # ---- where operands are read ----------------------------------------------------------------
 
 
-def _read_a(spec: Contraction) -> ReadA:
+def _read_a(spec: Contraction, panels: bool) -> ReadA:
     if spec.a.packed is not None:
         return ReadA.PACKED
+    if panels and spec.a.contiguous_along == Along.K and size_hint(spec.n) >= _PANELS_COLUMNS:
+        return ReadA.PANELS
     return ReadA.IN_PLACE if spec.a.direct else ReadA.COPIED
 
 
@@ -297,7 +306,7 @@ def _task_ns(
     """Nanoseconds of a task by its row tiles and column tiles."""
     depth = size_hint(spec.depth)
     tile = tile_ns(schedule.rows, schedule.vectors, machine)
-    copies_a = schedule.a is ReadA.COPIED
+    copies_a = schedule.a in (ReadA.COPIED, ReadA.PANELS)
     copy_a = _copying(spec.a, (Along.OUTER, Along.K), schedule.lanes) if copies_a else 0.0
 
     @cache

@@ -21,7 +21,8 @@ class ScratchLayout:
     shift   for dot_i8: for each column of a tile what A's bytes being 128 more adds to its sums
     source  what the source of B's panels keeps
     b       a panel of B: [k][`panel_stride`]
-    a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones
+    a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones,
+            or panels [row tile][k][row of the tile], each k with `row_stride`
     end     how much there is
     """
 
@@ -41,12 +42,14 @@ class ReadA(Enum):
     IN_PLACE  where it lies
     PREFETCH  the same, and the next tile's rows are brought near meanwhile
     COPIED    in scratch, into which a task first copies its rows
+    PANELS    in scratch, in panels that a task first makes of its rows
     """
 
     PACKED = auto()
     IN_PLACE = auto()
     PREFETCH = auto()
     COPIED = auto()
+    PANELS = auto()
 
 
 class ReadB(Enum):
@@ -104,6 +107,7 @@ class BlockedTiles(TileSchedule):
     a, b                    where tiles read the operands
     sums                    how sums come to `store`
     use_fma                 the processor multiplies and adds in one instruction
+    by_lane                 and takes one lane of a vector of A's rows for all columns
     work                    estimated nanoseconds of all tasks on one core
     row_tiles, column_tiles tiles that one task computes
     """
@@ -118,6 +122,7 @@ class BlockedTiles(TileSchedule):
     work: Dim
     row_tiles: int = 1
     column_tiles: int = 1
+    by_lane: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.sums, FromRegisters) and self.rows != 1:
@@ -171,10 +176,15 @@ class BlockedTiles(TileSchedule):
             depth = depth + self.lanes - 1  # turned round in whole blocks
         panel = depth * self.panel_stride(spec) if self.b.in_scratch else 0
         a = b + ceildiv(panel, line) * line
-        rows = self.row_tiles * self.rows
+        panels = self.a is ReadA.PANELS
+        rows = self.rows if panels else self.row_tiles * self.rows
         row_stride = part_count(rows, self.lanes) * self.lanes
-        packed = spec.depth * row_stride if self.a is ReadA.COPIED else 0
-        end = a + ceildiv(packed, line) * line
+        copied: Dim = 0
+        if panels:  # turned round in whole blocks
+            copied = (self.row_tiles * spec.depth + self.lanes - 1) * row_stride
+        elif self.a is ReadA.COPIED:
+            copied = spec.depth * row_stride
+        end = a + ceildiv(copied, line) * line
         return ScratchLayout(first_sum, shift, source, b, a, row_stride, end)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:

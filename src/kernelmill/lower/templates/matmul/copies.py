@@ -85,6 +85,38 @@ def copy_a(context: BlockedContext) -> None:
         _copy_row(context, depth, start + row.index, row.index)
 
 
+def turn_a(context: BlockedContext) -> None:
+    """The task's rows of A, for all k, into panels in scratch: square blocks of neighbouring rows,
+    vectors along k, are turned round in registers.
+
+    A block at the end of the last k axis fills rows of the panel that are written after it, or are
+    beyond the last one. Rows that are not there repeat the last.
+    """
+    spec, schedule = context.spec, context.schedule
+    lanes, load, depth = schedule.lanes, loader(spec.a), Depth.whole(spec.k)
+    size = depth.axes[-1]
+    with context.row_tiles() as tile:
+
+        def copy(k: Dims, _: list[Value]) -> list[Value]:
+            lane = context.masked(size - k[-1], size)
+            along = (*k[:-1], k[-1] + context.lane.index)
+            for first in range(0, schedule.rows, lanes):
+                rows = [minimum(tile * schedule.rows + first + i, spec.m - 1) for i in range(lanes)]
+                block = [load(context.builder, context.batch, row, along, lane) for row in rows]
+                for i, value in enumerate(transpose(context.builder, block)):
+                    place = place_in_panel(context, tile, depth.number(k) + i) + first
+                    context.write(place, value)
+            return []
+
+        for_each_k(context.builder, depth, [], copy, lanes)
+
+
+def place_in_panel(context: BlockedContext, tile: Dim, k: Dim) -> Dim:
+    """Where scratch holds the rows of a row tile of A for one k."""
+    layout, local = context.scratch, tile - context.first_row_tile
+    return layout.a + (local * context.spec.depth + k) * layout.row_stride
+
+
 def _copy_rows(context: BlockedContext, depth: Depth, start: Dim, row: Dim, count: Dim) -> None:
     load = loader(context.spec.a)
     lane = context.masked(count - row, count)

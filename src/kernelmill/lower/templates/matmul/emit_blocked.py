@@ -21,6 +21,9 @@ from kernelmill.lower.templates.matmul.operands import PanelsOfB, RowsOfA, panel
 from kernelmill.lower.templates.matmul.store import store_tile, store_vector
 from kernelmill.lower.weights.dot_operand import ZERO_POINTS
 
+_UNROLLED = 8
+"""So many k for each pass of the loop where few instructions are not multiply-adds."""
+
 
 @dataclass(frozen=True)
 class _Task:
@@ -181,6 +184,7 @@ def _register_tile(
         schedule.use_fma,
         context.spec.unit,
         context.spec.b.panelled,
+        _UNROLLED if schedule.by_lane else 1,
     )
     if task.a.flat and task.b.flat:
         depth = depth.collapsed()

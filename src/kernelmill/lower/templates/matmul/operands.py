@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import TypeVar
 
 from kernelmill.core.dim import Dim, ceildiv, maximum, minimum
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement
-from kernelmill.lower.emit.context import EmitContext
+from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch
 from kernelmill.lower.emit.panels import panel_index
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import BlockedContext
-from kernelmill.lower.templates.matmul.copies import copy_a, copy_b, place_of_a
+from kernelmill.lower.templates.matmul.copies import (
+    copy_a,
+    copy_b,
+    place_in_panel,
+    place_of_a,
+    turn_a,
+)
 from kernelmill.lower.templates.matmul.spec import Contraction, FillPanel, loader
 
 
@@ -44,10 +51,28 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
         first = (tile - context.first_row_tile) * rows
         return lambda i, k: context.read_copied(place_of_a(context, first + i, depth.number(k)))
 
+    def packed(depth: Depth, tile: Dim) -> Fetch:
+        name = _need(spec.a.packed, "A is not packed")
+
+        def read(i: int, k: Dims, lanes: int) -> Value:
+            index = panel_index(tile, depth.number(k), spec.depth, rows) + i
+            return _read_packed(context, spec, name, index, lanes)
+
+        return _by_lane(context, read, rows)
+
+    def turned(depth: Depth, tile: Dim) -> Fetch:
+        def read(i: int, k: Dims, lanes: int) -> Value:
+            return context.read_copied(place_in_panel(context, tile, depth.number(k)) + i, lanes)
+
+        return _by_lane(context, read, context.scratch.row_stride)
+
     match context.schedule.a:
         case ReadA.PACKED:
             _need(spec.a.packed, "A is not packed")
-            return RowsOfA(elements)
+            return RowsOfA(packed if context.schedule.by_lane else elements)
+        case ReadA.PANELS:
+            turn_a(context)
+            return RowsOfA(turned)
         case ReadA.IN_PLACE:
             loader(spec.a)
             return RowsOfA(elements, flat=False)
@@ -61,6 +86,21 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
         case ReadA.COPIED:
             copy_a(context)
             return RowsOfA(copied)
+
+
+def _by_lane(context: BlockedContext, read: Callable[[int, Dims, int], Value], rows: int) -> Fetch:
+    """Elements of one k as lanes of vectors, `read(i, k, lanes)`, of which there are whole ones in
+    so many `rows`. They are asked for in the order of the rows."""
+    lanes, vector = context.schedule.lanes, list[Value]()
+
+    def fetch(i: int, k: Dims) -> Value:
+        if i - i % lanes + lanes > rows:
+            return read(i, k, 1)
+        if i % lanes == 0:
+            vector[:] = [read(i, k, lanes)]
+        return context.builder.op("extract", vector[0], i % lanes)
+
+    return fetch
 
 
 def elements_of_a(
@@ -188,9 +228,15 @@ def _prefetching_b(
     whole = schedule.vectors * lanes * spec.depth
     first = minimum((row - context.first_row_tile) * share, whole - share)
     first = context.panel(column + 1, 0) + first
+    every = 1
+    if schedule.by_lane and lines == 1 and isinstance(step, int):
+        every = max(1, LINE_BYTES // (step * spec.accumulate.bytes))
+    number = count()
 
     def fetch(v: int, k: Dims) -> Value:
-        for line in range(lines if v == 0 else 0):
+        # Of a pass over several k only the first has a new line, where vectors are shorter.
+        new = v == 0 and next(number) % every == 0
+        for line in range(lines if new else 0):
             place = first + depth.number(k) * step + line * lanes
             context.builder.prefetch(name, place * spec.group)
         return b(v, k)
