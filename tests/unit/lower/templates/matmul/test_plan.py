@@ -158,9 +158,8 @@ def test_panels_of_constants_that_several_tiles_read_are_fetched_ahead() -> None
     assert plan(Case(128, 64, (64,))).b is not ReadB.PREFETCH  # near enough
     assert plan(Case(128, 768, (768,), b="outer")).b is not ReadB.PREFETCH
     for m in (33, 100):
-        case = Case(m, 210, (600,), target=HERE)
-        assert plan(case, HERE).b is ReadB.PREFETCH
-        case.check()
+        assert plan(Case(m, 210, (600,))).b is ReadB.PREFETCH
+        Case(m, 210, (600,), target=HERE).check()
 
 
 def test_rows_that_come_from_far_are_brought_near_a_tile_ahead() -> None:
