@@ -6,6 +6,7 @@ function; they do not depend on the machine's load.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -100,6 +101,12 @@ def flipped(n: int, x: Tensor, y: Tensor) -> Any:
     return x + y
 
 
+def residuals(n: int, x: Tensor, y: Tensor) -> Any:
+    for _ in range(n):
+        x = x + torch.relu(x * y)
+    return x
+
+
 def reduced(n: int, x: Tensor, y: Tensor) -> Any:
     for _ in range(n):
         x = x - x.mean(-1, keepdim=True) * y
@@ -142,7 +149,7 @@ CHAINS: tuple[tuple[Chain, int], ...] = (
     (slice_writes, 60), (row_writes, 60), (shared_operands, 150), (shifted, 40), (rolled, 60),
     (longer, 100), (chosen, 100), (viewed, 60), (flipped, 60), (reduced, 50),
     (reduced_both_ways, 40), (read_by_many, 60), (joined_from_many, 300), (summed_from_many, 100),
-    (products, 120), (follows_a_product, 150),
+    (products, 120), (follows_a_product, 150), (residuals, 100),
 )  # fmt: skip
 """With lengths from which on their kernels are as large as they get."""
 
@@ -232,6 +239,17 @@ def test_three_thousand_nodes_of_slice_writes_are_a_few_kernels() -> None:
     assert work.lowered is not None
     assert len(work.lowered.plan.steps) <= writes // 8
     assert sum(work.steps.values()) < 6_000_000
+
+
+@pytest.mark.parametrize(
+    ("chain", "nodes_each"),
+    [(slice_writes, 6), (longer, 1), (chosen, 2), (residuals, 3), (flipped, 5)],
+)
+def test_three_thousand_nodes_take_ten_times_the_steps_of_three_hundred(
+    chain: Chain, nodes_each: int
+) -> None:
+    few, many = (sum(compiled(chain, n // nodes_each).steps.values()) for n in (300, 3000))
+    assert many / few <= 10 * math.log(3000) / math.log(300)
 
 
 @pytest.mark.parametrize(("chain", "n"), CHAINS, ids=[chain.__name__ for chain, _ in CHAINS])
