@@ -21,6 +21,12 @@ class View(torch.nn.Module):
         return x[1], x.unsqueeze(0), x + 1
 
 
+class Flattened(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        flat = x.reshape(-1)  # a view, and a copy where x is transposed
+        return flat, x + 1, x[1], flat[::3]
+
+
 class Updated(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         x.add_(1)
@@ -94,8 +100,8 @@ class Held(torch.nn.Module):
 
 
 MODELS = [
-    View, Updated, Place, PlaceOfView, Twice, ViewOfResult, OnlyViewOfResult, UpdatedInPart,
-    UpdatedBits, UpdatedPlace, CopiedInto, Held,
+    View, Flattened, Updated, Place, PlaceOfView, Twice, ViewOfResult, OnlyViewOfResult,
+    UpdatedInPart, UpdatedBits, UpdatedPlace, CopiedInto, Held,
 ]  # fmt: skip
 IN_TORCH = (Place, PlaceOfView)
 STRICT = (Updated, Place, UpdatedInPart, UpdatedBits, UpdatedPlace, CopiedInto)

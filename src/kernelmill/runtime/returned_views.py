@@ -2,13 +2,14 @@
 
 An argument that kernels could not read where it lies was copied for the call. A view of it is made
 of the argument all the same: it shares the caller's memory, and has the strides and the place there
-that follow from it, as in eager.
+that follow from it, as in eager. What lies so that a view cannot be made of it (all elements of a
+transposed matrix in a row) is copied first: `reshape` is such a view, and a copy elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -71,6 +72,7 @@ class _Made:
 class _View:
     def __init__(self, plan: Plan, call: AtenCall) -> None:
         self._operator, self._results = find_operator(call.target), call.results
+        (self._base,) = buffers_in((call.args, call.kwargs))
 
         def read(text: str) -> Callable[[_Made], int]:
             dim = dim_of(text, plan.symbols)
@@ -79,12 +81,22 @@ class _View:
         self._arguments = CallArguments(call, read)
 
     def make(self, made: _Made) -> None:
-        """Put what it gives to the tensors."""
-        args, kwargs = self._arguments.of(made)
-        outcome = flattened(self._operator(*args, **kwargs))
+        """Put what it gives to the tensors. RuntimeError of torch where it is no view of a tensor
+        that lies row by row either."""
+        try:
+            outcome = self._made(made)
+        except RuntimeError:
+            base = made.tensors[self._base]
+            if base.is_contiguous():
+                raise
+            outcome = self._made(replace(made, tensors={self._base: base.contiguous()}))
         for buffer, tensor in zip(self._results, outcome, strict=False):
             if isinstance(tensor, torch.Tensor):
                 made.tensors[buffer] = tensor
+
+    def _made(self, made: _Made) -> Iterable[object]:
+        args, kwargs = self._arguments.of(made)
+        return flattened(self._operator(*args, **kwargs))
 
 
 def _is_view(plan: Plan, result: Result) -> bool:
