@@ -33,6 +33,11 @@ class Updated(torch.nn.Module):
         return x[1], x, x * 2
 
 
+class UpdatedWithItself(torch.nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        return (x.t().mul_(1),)
+
+
 class Place(torch.nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         return x.as_strided((2,), (1,), 1), x.as_strided((2,), (1,), 1) + 1, x + 1
@@ -100,11 +105,11 @@ class Held(torch.nn.Module):
 
 
 MODELS = [
-    View, Flattened, Updated, Place, PlaceOfView, Twice, ViewOfResult, OnlyViewOfResult,
-    UpdatedInPart, UpdatedBits, UpdatedPlace, CopiedInto, Held,
+    View, Flattened, Updated, UpdatedWithItself, Place, PlaceOfView, Twice, ViewOfResult,
+    OnlyViewOfResult, UpdatedInPart, UpdatedBits, UpdatedPlace, CopiedInto, Held,
 ]  # fmt: skip
 IN_TORCH = (Place, PlaceOfView)
-STRICT = (Updated, Place, UpdatedInPart, UpdatedBits, UpdatedPlace, CopiedInto)
+STRICT = (Updated, UpdatedWithItself, Place, UpdatedInPart, UpdatedBits, UpdatedPlace, CopiedInto)
 """Those that write to the argument, or ask for places in its memory: strides are as they were."""
 LAYOUTS: list[Callable[[Tensor], Tensor]] = [
     lambda memory: memory[:4].view(2, 2),

@@ -28,8 +28,8 @@ def _copied(before: Graph, after: Graph) -> set[Value]:
     were, are = ({new for _, new in graph.updates} for graph in (before, after))
     for old, new in _values(before, after):
         was, is_now = memory_of(old), memory_of(new)
-        became_argument = is_now.node is None and was.node is not None
-        became_argument |= new is not is_now and is_now in are and was not in were
+        updates_now = new is not is_now and is_now in are and was not in were
+        became_argument = was.node is not None and (is_now.node is None or updates_now)
         if became_argument or keeper.setdefault(is_now, was) is not was:
             found.add(was)
     return found
