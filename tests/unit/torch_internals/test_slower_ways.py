@@ -528,6 +528,19 @@ def calls_are_checked_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         written(shared, shared)
 
 
+@case("native.switches")
+def switches_are_read_in_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module, was = Cached(tmp_path), torch.backends.cuda.flash_sdp_enabled()
+    try:
+        with torch.no_grad():
+            for enabled in (True, False, True):
+                torch.backends.cuda.enable_flash_sdp(enabled)
+                torch.testing.assert_close(module.kept(X), module.run(X))
+    finally:
+        torch.backends.cuda.enable_flash_sdp(was)
+    assert module.kept.statistics["traced"] == 2
+
+
 @case("native.packed")
 def the_entry_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UnsupportedError, match=r"not supported: native\.packed"):
