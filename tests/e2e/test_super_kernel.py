@@ -16,6 +16,15 @@ from kernelmill.inference import cache_compile
 from kernelmill.scope import stream_switch, super_kernel, wait_tensor
 
 
+@pytest.fixture(autouse=True)
+def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many processors are there to plan for, two if nothing else is said: how many a test
+    process may use is for others to say, and may change while it runs."""
+    count: int = getattr(request, "param", 2)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
+    return count
+
+
 class Layers(nn.Module):
     """Eight kernels in a range."""
 
@@ -178,15 +187,6 @@ class Towers(nn.Module):
         return x
 
 
-@pytest.fixture
-def processors(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """So many processors are there to plan for, two if nothing else is said: how many a test
-    process may use is for others to say, and may change while it runs."""
-    count: int = getattr(request, "param", 2)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(count)))
-    return count
-
-
 @pytest.mark.parametrize("processors", [1, 2, 8], indirect=True)
 def test_streams(processors: int) -> None:
     x, y = torch.randn(2, 4, 256)
@@ -217,7 +217,6 @@ class Ordered(nn.Module):
                 return x, torch.softmax(y @ y, -1)
 
 
-@pytest.mark.usefixtures("processors")
 def test_wait_tensor_orders_streams() -> None:
     x, y = torch.randn(2, 64, 64)
     barriers = [
