@@ -7,7 +7,7 @@ Writes docs/performance-revisions.md.
     python -m tools.bench.revisions d430c08 --rounds 7          so many processes of each
 
 Both are checked out beside each other. Processes of the one and of the other take turns, each with
-an empty folder of kernels, and a figure is the ratio of the medians over processes.
+an empty folder of kernels, and figures are ratios of the medians and of the least over processes.
 """
 
 from __future__ import annotations
@@ -91,10 +91,12 @@ def compare(old: Path, new: Path, rows: list[str], rounds: int) -> list[str]:
                 found[tree].append(in_process(tree, row))
         cells: list[str] = []
         for figure in MEASURED:
-            before, after = (
-                statistics.median(one[figure] for one in found[tree]) for tree in (old, new)
+            times = [[one[figure] for one in found[tree]] for tree in (old, new)]
+            before, after = map(statistics.median, times)
+            least = min(times[1]) / min(times[0])
+            cells.append(
+                f"{before * 1e3:.4g} → {after * 1e3:.4g} ms, {after / before:.3f} ({least:.3f})"
             )
-            cells.append(f"{before * 1e3:.4g} → {after * 1e3:.4g} ms, {after / before:.3f}")
         lines.append(f"| {row} | {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return lines
@@ -128,6 +130,9 @@ def main() -> None:
         f"`python -m tools.bench.revisions {arguments.revision}`: {arguments.revision} → "
         f"{revision()}, medians over {arguments.rounds} processes of each, which took turns, and "
         f"their ratio. {description()}",
+        "",
+        "In parentheses the ratio of the least: all calls of one process may be slower than those "
+        "of the next, by where the system lets it run, and the least of both met the same.",
         "",
         "*Of which kernelmill*: the stages of a compile after torch has traced the model, LLVM "
         "among them; the folder of kernels was empty.",
