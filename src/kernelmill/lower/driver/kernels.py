@@ -28,7 +28,6 @@ from kernelmill.lower.schedule.template import (
     Pack,
     Template,
 )
-from kernelmill.lower.templates.matmul.bind import ContractionBinding
 from kernelmill.lower.templates.registry import template_for
 
 
@@ -114,8 +113,7 @@ class KernelMaker:
             slots = tuple(b if b == STATUS_BUFFER else signature.local(b) for b in emitter.buffers)
             kept = _Kept(emitter.builder.kernel, slots, time, loss)
             self.cache.kernels[key] = kept
-        products = binding.f32_products if isinstance(binding, ContractionBinding) else ""
-        return _bind(kept, signature, template.name, products)
+        return _bind(kept, signature, template.name, binding.f32_products)
 
     def _context(self, work: Work) -> GroupContext:
         own = {*work.group.internal, *work.group.roots}

@@ -94,6 +94,12 @@ class Binding(Protocol[SpecT_co]):
         """Which of the template's layouts it has, which groups of equal structure may differ in."""
         ...
 
+    @property
+    def f32_products(self) -> str:
+        """How products of f32 are computed, for reports; "" where none are that torch's setting
+        of their precision is for."""
+        ...
+
     def packing(self, candidate: Candidate | None) -> Hashable:
         """How constant operands are to be laid out: the same for groups of equal structure."""
         ...
@@ -147,7 +153,16 @@ class Template(Protocol[SpecT, ScheduleT]):
         ...
 
 
-class NothingPacked:
+class NoProducts:
+    """Of bindings without products that torch's setting of the precision of f32 is for."""
+
+    @property
+    def f32_products(self) -> str:
+        """There are none."""
+        return ""
+
+
+class NothingPacked(NoProducts):
     """Of bindings that have no constant operands to pack."""
 
     @property

@@ -28,6 +28,11 @@ class ConvolutionBinding:
         """The layout's name."""
         return self._layout.name
 
+    @property
+    def f32_products(self) -> str:
+        """As the layout has it."""
+        return self._binding.f32_products
+
     def packing(self, candidate: Candidate | None) -> Any:
         """How the layout wants constant operands."""
         return self._binding.packing(candidate)

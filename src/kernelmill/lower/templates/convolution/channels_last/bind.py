@@ -18,7 +18,7 @@ from kernelmill.lower.emit.access import computes, steps_by_one
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.template import GroupContext, NoProducts
 from kernelmill.lower.templates.convolution.channels_last.candidates import (
     OPEN,
     ConvolutionCandidate,
@@ -61,7 +61,7 @@ FEW_OUTS = 12
 """Fewer output channels than these fill a vector badly."""
 
 
-class ChannelsLastBinding:
+class ChannelsLastBinding(NoProducts):
     """A group around a convolution, with vectors of channels."""
 
     layout = ""

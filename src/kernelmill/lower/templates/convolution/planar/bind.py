@@ -15,7 +15,7 @@ from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.schedule.epilogue import Epilogue
-from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.schedule.template import GroupContext, NoProducts
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.roles import window_roles
 from kernelmill.lower.templates.convolution.planar.schedule import plan_planar
@@ -27,7 +27,7 @@ from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
 
 
-class PlanarBinding:
+class PlanarBinding(NoProducts):
     """A group around a convolution, with vectors of pixels."""
 
     layout = ""
