@@ -164,7 +164,7 @@ class _Launches:
             wrong = self._step(launch, constant.get(frozenset(self._written(launch))))
             if wrong is not None:
                 return wrong
-        for step, work in zip(plan.steps, filter(self._is_step, steps), strict=True):
+        for step, work in zip(plan.steps, self._with_steps(steps), strict=True):
             if isinstance(work, Call):
                 for value in work.node.results:
                     if value in self.placed.locations:
@@ -175,10 +175,10 @@ class _Launches:
                     return wrong
         return None
 
-    def _is_step(self, work: Work | Call) -> bool:
-        """Whether the plan has a step for it, and not only a view that is returned."""
+    def _with_steps(self, works: Sequence[Work | Call]) -> list[Work | Call]:
+        """Those that the plan has steps for: not what is only a view that is returned."""
         views = {n for n, b in enumerate(self.lowered.plan.buffers) if b.kind is BufferKind.VIEW}
-        return isinstance(work, Work) or not views & {*work.results}
+        return [work for work in works if isinstance(work, Work) or not views & {*work.results}]
 
     def _step(self, launch: Launch, work: Work | None) -> Difference | None:
         """Run it; its values are torch's afterwards."""

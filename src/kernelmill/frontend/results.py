@@ -51,7 +51,7 @@ class ResultImporter:
         self._views: dict[fx.Node, Value] = {}
         self._made: dict[fx.Node, list[Value]] = {}
         self._returned: dict[Value, fx.Node] = {}
-        self._results: dict[tuple[Any, bool], Result] = {}
+        self._results: dict[tuple[fx.Node, bool], Result] = {}
         self._written: set[Any] = set()
 
     def run(self, entries: Sequence[Any]) -> list[Result]:
@@ -66,14 +66,14 @@ class ResultImporter:
 
     def _once(self, entry: Any, shared: set[Any], exact: bool) -> Result:
         """What is returned twice is one result."""
+        if not isinstance(entry, fx.Node):
+            return entry
         key = entry, exact
         if key not in self._results:
             self._results[key] = self._result(entry, shared, exact)
         return self._results[key]
 
-    def _result(self, entry: Any, shared: set[Any], exact: bool) -> Result:
-        if entry is None or isinstance(entry, int):
-            return entry
+    def _result(self, entry: fx.Node, shared: set[Any], exact: bool) -> Result:
         value = self.context.argument(entry)
         if isinstance(value, (WeakFloat, Condition)):
             raise UnsupportedError("a number that is no integer as result")
