@@ -131,18 +131,19 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
     one_tile = isinstance(spec.m, int) and spec.m <= rows
     # Of words with pairs LLVM copies each lane before it multiplies.
     numbers = spec.group == 4 or (spec.group == 1 and spec.accumulate.is_float)
-    by_lane = machine.isa.has_lane_operand and numbers
+    lane_operand = machine.isa.has_lane_operand and numbers
+    a = _read_a(spec, lane_operand and rows >= lanes)
     shallow = spec.group == 1 and size_hint(spec.depth) <= _SHALLOW
     schedule = Blocked(
         lanes=lanes,
         rows=rows,
         vectors=vectors,
-        a=_read_a(spec, by_lane and rows >= lanes),
+        a=a,
         b=_read_b(spec, machine, one_tile),
         sums=FromRegisters() if rows == 1 and one_tile and shallow else ThroughScratch(),
         use_fma=machine.isa.has_fma and spec.accumulate.is_float,
         work=estimated_work(spec, lanes, machine),
-        by_lane=by_lane,
+        by_lane=lane_operand and a in (ReadA.PACKED, ReadA.PANELS),
     )
     if one_tile:
         return _with_tasks(schedule, spec, machine, candidate)

@@ -107,7 +107,7 @@ class BlockedTiles(TileSchedule):
     a, b                    where tiles read the operands
     sums                    how sums come to `store`
     use_fma                 the processor multiplies and adds in one instruction
-    by_lane                 and takes one lane of a vector of A's rows for all columns
+    by_lane                 and takes one lane of a vector of A's rows for all columns: A is read so
     work                    estimated nanoseconds of all tasks on one core
     row_tiles, column_tiles tiles that one task computes
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from typing import TypeVar
 
@@ -90,15 +90,18 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
 
 def _by_lane(context: BlockedContext, read: Callable[[int, Dims, int], Value], rows: int) -> Fetch:
     """Elements of one k as lanes of vectors, `read(i, k, lanes)`, of which there are whole ones in
-    so many `rows`. They are asked for in the order of the rows."""
-    lanes, vector = context.schedule.lanes, list[Value]()
+    so many `rows`."""
+    lanes = context.schedule.lanes
+
+    @cache
+    def vector(first: int, k: Dims) -> Value:
+        return read(first, k, lanes)
 
     def fetch(i: int, k: Dims) -> Value:
-        if i - i % lanes + lanes > rows:
+        lane = i % lanes
+        if i - lane + lanes > rows:
             return read(i, k, 1)
-        if i % lanes == 0:
-            vector[:] = [read(i, k, lanes)]
-        return context.builder.op("extract", vector[0], i % lanes)
+        return context.builder.op("extract", vector(i - lane, k), lane)
 
     return fetch
 
