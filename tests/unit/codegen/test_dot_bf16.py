@@ -13,6 +13,7 @@ from kernelmill.core.dtype import F32, I32
 from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.dots import dot
+from kernelmill.kernel.ir import Kernel
 from tests.unit.codegen.native import TARGETS, run_map
 
 
@@ -92,23 +93,24 @@ def test_sums_to_odd_are_the_interpreters_to_the_last_bit(target: Isa) -> None:
     np.testing.assert_array_equal(got, expected)
 
 
-def test_it_is_one_instruction_where_there_is_one() -> None:
+def sixteen_sums(unit: DotUnit) -> Kernel:
     builder = KernelBuilder("k", "Dot")
     builder.buffer("x", I32, 16, "in")
     builder.buffer("y", F32, 16, "inout")
     word, total = builder.load("x", 0, I32, 16), builder.load("y", 0, F32, 16)
-    builder.store("y", 0, builder.dot(BF16_PAIRS, word, word, total))
+    builder.store("y", 0, builder.dot(unit, word, word, total))
+    return builder.kernel
+
+
+def test_it_is_one_instruction_where_there_is_one() -> None:
+    kernel = sixteen_sums(BF16_PAIRS)
     paired = replace(NAMED["x86-64-v4"], features=("avx512bf16",))
-    assert assembly(builder.kernel, paired).count("vdpbf16ps") == 1
-    plain = assembly(builder.kernel, NAMED["x86-64-v4"])
+    assert assembly(kernel, paired).count("vdpbf16ps") == 1
+    plain = assembly(kernel, NAMED["x86-64-v4"])
     assert "vdpbf16ps" not in plain and plain.count("vfmadd") == 4
 
 
 def test_it_is_one_instruction_of_aarch64_for_each_vector() -> None:
-    builder = KernelBuilder("k", "Dot")
-    builder.buffer("x", I32, 16, "in")
-    builder.buffer("y", F32, 16, "inout")
-    word, total = builder.load("x", 0, I32, 16), builder.load("y", 0, F32, 16)
-    builder.store("y", 0, builder.dot(BFDOT, word, word, total))
-    assert assembly(builder.kernel, NAMED["aarch64-v8.6"]).count("bfdot") == 4
-    assert "bfdot" not in assembly(builder.kernel, NAMED["aarch64-v8.2-dotprod"])
+    kernel = sixteen_sums(BFDOT)
+    assert assembly(kernel, NAMED["aarch64-v8.6"]).count("bfdot") == 4
+    assert "bfdot" not in assembly(kernel, NAMED["aarch64-v8.2-dotprod"])
