@@ -169,6 +169,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _skip_what_needs_it(config, item)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def usual_machine() -> None:
+    """Programs are compiled for the committed figures of this machine: what one test measured
+    would change what is chosen in all that come after it."""
+    from kernelmill.compiler.calibration import keep_figures
+    from kernelmill.core.machine import target_machine
+    from kernelmill.store.store import open_store
+
+    keep_figures(open_store(), target_machine("native"))
+
+
 @pytest.fixture(autouse=True)
 def same_draws() -> None:
     """A test draws the same numbers whatever ran before it."""

@@ -108,8 +108,13 @@ def machine_for(store: Store, target: str | None = None, measure: bool = False) 
 def recalibrate(store: Store) -> Machine:
     """Measure this machine and keep its figures, whether or not there were any."""
     machine = calibrate(host())
-    store.put(calibration_key(host()), TYPE, _compiled(machine))
+    keep_figures(store, machine)
     return machine
+
+
+def keep_figures(store: Store, machine: Machine) -> None:
+    """Have the figures of this machine be those that `machine_for` finds."""
+    store.put(calibration_key(machine), TYPE, _compiled(machine))
 
 
 def calibration_key(machine: Machine) -> Key:

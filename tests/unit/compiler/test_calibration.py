@@ -17,10 +17,10 @@ from kernelmill.compiler.calibration import calibration_key, figures, machine_fo
 from kernelmill.core.dot_units import BF16_PAIRS, MULTIPLY_ADD, TILE_BF16, TILE_BYTES, DotUnit
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.core.isa import NAMED, withheld
-from kernelmill.core.machine import PROFILES, Machine, Rates, host
+from kernelmill.core.machine import PROFILES, Machine, Rates, host, target_machine
 from kernelmill.kernel.verifier import verify_kernel
 from kernelmill.store.entry import Compiled
-from kernelmill.store.store import Store
+from kernelmill.store.store import Store, open_store
 from tests.tile_unit import REAL, System, machine_with_tiles
 
 
@@ -40,6 +40,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 def keep(store: Store, text: str) -> None:
     compiled = Compiled(text.encode(), {}, {"kernelName": "Machine"})
     store.put(calibration_key(host()), calibration.TYPE, compiled)
+
+
+def test_tests_have_the_committed_figures() -> None:
+    """A run of tests measures nothing that changes what others of it see."""
+    assert figures(machine_for(open_store(), "native", measure=True)) == figures(
+        target_machine("native")
+    )
 
 
 def test_without_figures_the_committed_ones_serve(store: Store) -> None:
