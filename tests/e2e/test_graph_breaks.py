@@ -50,6 +50,22 @@ def test_a_quantised_model_says_once_what_to_use(caplog: pytest.LogCaptureFixtur
     assert len(said) == 1 and "kernelmill.ops.weight_quant_matmul" in said[0]
 
 
+def test_it_is_said_of_a_model_of_which_nothing_is_captured(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Dynamo leaves a loop that breaks the graph to Python, and calls no backend."""
+    layers = (nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU(), nn.Linear(8, 4))
+    model, backend = quantised(nn.Sequential(*layers)), kernelmill.get_backend()
+    with torch.no_grad(), caplog.at_level(logging.WARNING, "kernelmill.backend"):
+        compiled = torch.compile(model, backend=backend)
+        for rows in (3, 3, 5):
+            x = torch.randn(rows, 8)
+            assert torch.equal(compiled(x), model(x))
+    assert not backend.captures
+    assert [r.message for r in caplog.records if "quantize_dynamic" in r.message]
+    assert len(caplog.records) == 1
+
+
 def test_explain_says_it_of_a_model_that_has_nothing_to_compile() -> None:
     model = quantised(nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 4)))
     found = kernelmill.explain(model, torch.randn(3, 8))

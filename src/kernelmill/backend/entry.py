@@ -58,8 +58,11 @@ def get_backend(
     """A backend with these options.
 
     `custom_decompositions` maps operator overloads to functions that AOTAutograd traces in their
-    place.
+    place. Loads torch._dynamo, as torch.compile does.
     """
+    from kernelmill.backend.graph_breaks import say_breaks
+
+    say_breaks()
     return Backend(compiler_config, custom_decompositions)
 
 

@@ -258,6 +258,26 @@ def graph_breaks(since: int = 0) -> list[GraphBreak]:
     return [] if found is None else [_graph_break(each) for each in found[since:]]
 
 
+@internal(
+    "dynamo.callbacks",
+    reason="saying what breaks the graph of a model of which nothing is captured",
+    fallback="it is said only where something is captured",
+)
+def _callbacks() -> Any:
+    from torch._dynamo import callback_handler
+
+    check(type(callback_handler), "register_end_callback", "run_end_callbacks")
+    return callback_handler if isinstance(callback_handler.end_callbacks, list) else None
+
+
+def after_each_compile(call: Callable[[Any], None]) -> None:
+    """Have Dynamo call this after it has compiled a frame, or has given up. Until
+    `torch._dynamo.reset()`; however often it is asked for, it is called once a frame."""
+    found = _callbacks.get()
+    if found is not None and call not in found.end_callbacks:
+        found.register_end_callback(call)
+
+
 def _graph_break(reason: Any) -> GraphBreak:
     if not reason.user_stack:
         return GraphBreak(reason.reason, "", 0, "", "")

@@ -301,6 +301,16 @@ def breaks_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert kernelmill.explain(broken, X).graph_breaks == 0
 
 
+@case("dynamo.callbacks")
+def a_frame_without_a_capture_goes_unnoticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[object] = []
+    dynamo.after_each_compile(called.append)
+    torch.testing.assert_close(torch.compile(layer, backend=Backend())(X), layer(X))
+    assert not called
+
+
 @case("dynamo.compile_lock")
 def the_lock_is_let_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torch._dynamo import convert_frame
