@@ -264,10 +264,11 @@ def graph_breaks(since: int = 0) -> list[GraphBreak]:
     fallback="it is said only where something is captured",
 )
 def _callbacks() -> Any:
-    from torch._dynamo import callback_handler
+    from torch._dynamo.callback import callback_handler
 
-    check(type(callback_handler), "register_end_callback", "run_end_callbacks")
-    return callback_handler if isinstance(callback_handler.end_callbacks, list) else None
+    found: Any = callback_handler
+    check(type(found), "register_end_callback", "run_end_callbacks")
+    return found if isinstance(found.end_callbacks, list) else None
 
 
 def after_each_compile(call: Callable[[Any], None]) -> None:
