@@ -78,9 +78,9 @@ clean:                          ## remove the environment
 	rm -rf .venv
 
 .venv/stamp-demo: extras := [demo]
-.venv/stamp-dev: extras := [demo,dev]
+.venv/stamp-dev: extras := [demo,dev,serve]
 .venv/stamp-docs: extras := [docs]
-.venv/stamp-bench: extras := [demo,dev,bench]
+.venv/stamp-bench: extras := [demo,dev,serve,bench]
 
 .venv/stamp-%: pyproject.toml constraints.txt
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv || \

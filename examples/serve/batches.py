@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,9 @@ import transformers
 from torch import Tensor
 
 BATCHES = (1, 2, 4)
-LENGTHS = tuple(range(16, 129, 16))
+LENGTHS = tuple(
+    sorted(map(int, os.environ.get("SERVE_LENGTHS", "16,32,48,64,80,96,112,128").split(",")))
+)
 """Sizes that programs are compiled for: texts in a batch, and tokens of each. Longer texts are cut.
 
 Larger batches are hardly faster for each text (docs/serving.md), so these fill up exactly, and only
