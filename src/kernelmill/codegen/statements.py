@@ -14,7 +14,7 @@ from kernelmill.codegen.nontemporal import fills_vectors
 from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym, provably_less
 from kernelmill.core.dot_units import DOT_UNITS, DotUnit
-from kernelmill.core.dtype import BOOL, F64, I32, I64, DType
+from kernelmill.core.dtype import BOOL, F64, I64, DType
 from kernelmill.core.errors import CodegenError
 from kernelmill.kernel.ir import (
     SCRATCH,
@@ -185,9 +185,10 @@ class Body:
         if op == "fma":
             return arithmetic.fma(self.code, *(self.operand(arg, type) for arg in args))
         if op == "dot":
-            word = VType(I32, type.lanes)
-            a, b = self.operand(args[0], word), self.operand(args[1], word)
-            return self._target.dot(_unit(statement), a, b, self.operand(args[2], type))
+            unit = _unit(statement)
+            lanes = unit.words(type.lanes)
+            a, b = (self.operand(args[n], VType(unit.word, lanes[n])) for n in (0, 1))
+            return self._target.dot(unit, a, b, self.operand(args[2], type))
         if op == "select":
             # With a known condition LLVM 22 drops the selection where it takes both sides for 0,
             # as it does 0 / 0.

@@ -137,7 +137,8 @@ def figures(machine: Machine) -> dict[str, Any]:
 
 def _units(machine: Machine) -> tuple[DotUnit, ...]:
     """Those that the processor has: what is done in vectors in their place has no rate."""
-    return machine.isa.dot_units + (machine.isa.tile_units if machine.isa.has_tiles else ())
+    in_vectors = machine.isa.dot_units + machine.isa.block_units
+    return in_vectors + (machine.isa.tile_units if machine.isa.has_tiles else ())
 
 
 def _compiled(machine: Machine) -> Compiled:
@@ -204,7 +205,7 @@ def _rounded(figure: float) -> float:
 
 def _dot_rate(machine: Machine, unit: DotUnit) -> float:
     """Instructions of one core in a nanosecond."""
-    tiles = unit.rows > 1
+    tiles = unit.on_tiles
     kernel = tile_kernel(unit) if tiles else _dot_kernel(machine, unit)
     tensors = [
         torch.zeros(_elements(buffer), dtype=_TORCH[buffer.dtype]) for buffer in kernel.buffers
@@ -220,9 +221,10 @@ def _dot_kernel(machine: Machine, unit: DotUnit) -> Kernel:
     out = b.buffer("sums", unit.sum, _SUMS * lanes, "inout")
     kind = VType(unit.sum, lanes)
     start = [b.load(out, n * lanes, unit.sum, lanes) for n in range(_SUMS)]
-    operand = start[0] if unit.group == 1 else b.op("bitcast", start[0], dtype=I32, lanes=lanes)
+    words = unit.words(lanes)[0]
+    bits = start[0] if unit.group == 1 else b.op("bitcast", start[0], dtype=unit.word, lanes=words)
     with b.loop(0, _TURNS, carry=[(kind, value) for value in start]) as loop:
-        loop.carry(*(_product(b, unit, operand, value) for value in loop.carried))
+        loop.carry(*(_product(b, unit, bits, value) for value in loop.carried))
     for number, value in enumerate(loop.results):
         b.store(out, number * lanes, value)
     return b.kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
+from kernelmill.core.dtype import BF16, F32, F64, I8, I32, I64, U8, DType
 
 
 class Sums(Enum):
@@ -19,9 +19,9 @@ class Sums(Enum):
     UPPER_FIRST   bf16: fma(a0, b0, fma(a1, b1, sum)), where a1 is the upper half of a word of a
     EVEN_AND_ODD  bf16: from zero, in the order of k, one chain of fma for the lower halves and one
                   for the upper; the sum of both, lower first, is added to the sum
-    TO_ODD        bf16: the sum of both products, which are exact, is added to the sum; a sum that
-                  is not exact becomes the neighbour whose last bit is set, and what is larger than
-                  any f32 infinite
+    TO_ODD        bf16, two at a time: the sum of both products, which are exact, is added to the
+                  sum; a sum that is not exact becomes the neighbour whose last bit is set, and what
+                  is larger than any f32 infinite
     """
 
     FUSED = 1
@@ -35,8 +35,7 @@ class Sums(Enum):
 class DotUnit:
     """Instructions that add products of `a` and `b`, neighbours along k, to a `sum`.
 
-    group     neighbours along k that lie in one word of 32 bits, the first in its lowest bits;
-              1: no words
+    group     neighbours along k that lie in one word, the first in its lowest bits; 1: no words
     sums      how the products are added
     rows      rows of sums that one instruction computes at most; 1: it works on vectors
     columns   columns of sums at most; 0: as many as a vector has lanes
@@ -44,8 +43,12 @@ class DotUnit:
     requires  LLVM's names of features any of which brings it; none: the ISA's level does
     narrow    those of them that bring it for vectors of at most 256 bits
 
-    One of several rows works on tiles: a has a row of groups for each row of sums, b a row of
-    words, one for each column of sums, for each group (neighbours along k are interleaved).
+    One of several rows and of several groups works on tiles: a has a row of groups for each row of
+    sums, b a row of words, one for each column of sums, for each group (neighbours along k are
+    interleaved).
+
+    One of several rows and a single group works on blocks in vectors: a has a word for each row of
+    sums, b one for each column, and the sums are the lanes of one vector, row-major.
     """
 
     name: str
@@ -59,6 +62,25 @@ class DotUnit:
     depth: int = 1
     requires: tuple[str, ...] = ()
     narrow: tuple[str, ...] = ()
+
+    @property
+    def on_tiles(self) -> bool:
+        """Whether it works on tiles."""
+        return self.depth > 1
+
+    @property
+    def on_blocks(self) -> bool:
+        """Whether it works on blocks in vectors."""
+        return self.rows > 1 and not self.on_tiles
+
+    @property
+    def word(self) -> DType:
+        """What a word of a or b is: as many bits as its numbers."""
+        return I64 if self.group * self.b.bits == I64.bits else I32
+
+    def words(self, sums: int) -> tuple[int, int]:
+        """Words of a and of b for a vector of so many sums."""
+        return (self.rows, self.columns) if self.on_blocks else (sums, sums)
 
     def there(self, features: tuple[str, ...], bits: int) -> bool:
         """Whether these features bring it for vectors of so many bits."""
@@ -108,11 +130,21 @@ BFDOT = DotUnit("bfdot", BF16, BF16, F32, 2, Sums.TO_ODD, requires=("bf16",))
 """bfdot of AArch64: two products of bf16 a lane. Source: Arm Architecture Reference Manual,
 "BFDotAdd", for a process that has not set FPCR.EBF, as none does at its start."""
 
+BLOCK_BYTES = tuple(
+    DotUnit(name, a, b, I32, 8, Sums.WRAPPING, 2, 2, requires=("i8mm",))
+    for name, a, b in (("smmla", I8, I8), ("ummla", U8, U8), ("usmmla", U8, I8))
+)
+"""smmla, ummla and usmmla of AArch64: two rows by two columns, each of eight bytes."""
+
+BFMMLA = DotUnit("bfmmla", BF16, BF16, F32, 4, Sums.TO_ODD, 2, 2, requires=("bf16",))
+"""bfmmla of AArch64: two rows by two columns, each of four bf16. Source: as for bfdot,
+"BFMatMulAdd": twice what bfdot does."""
+
 DOT_UNITS = {
     unit.name: unit
     for unit in (
         MULTIPLY_ADD, MULTIPLY_ADD_F64, PAIRS_OF_16, VNNI, VNNI_SIGNED, BF16_PAIRS, TILE_BF16,
-        *TILE_BYTES, SDOT, USDOT, BFDOT,
+        *TILE_BYTES, SDOT, USDOT, BFDOT, *BLOCK_BYTES, BFMMLA,
     )
 }  # fmt: skip
 """All that there are, by name."""

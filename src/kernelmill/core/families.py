@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from kernelmill.core.dot_units import (
     BF16_PAIRS,
     BFDOT,
+    BFMMLA,
+    BLOCK_BYTES,
     PAIRS_OF_16,
     SDOT,
     TILE_BF16,
@@ -57,6 +59,7 @@ class Family:
     permitted        the same of what a process may use when the system permits it
                      (core/tile_permission.py): a machine's own ISA has all of them or none
     units            whose vectors take several numbers at once, the better one of a type first
+    block_units      whose vectors are blocks of sums
     tile_units       that all of `permitted` bring together
     flags_field      of /proc/cpuinfo, where the flags are
     outside, has_nontemporal, has_lane_operand  those of `Isa`
@@ -67,6 +70,7 @@ class Family:
     extras: Mapping[str, str] = field(default_factory=dict[str, str])
     permitted: Mapping[str, str] = field(default_factory=dict[str, str])
     units: tuple[DotUnit, ...] = ()
+    block_units: tuple[DotUnit, ...] = ()
     tile_units: tuple[DotUnit, ...] = ()
     flags_field: str = "flags"
     outside: str = "nearest"
@@ -138,6 +142,7 @@ AARCH64 = Family(
     },
     extras={"asimddp": "dotprod", "bf16": "bf16", "i8mm": "i8mm"},
     units=(SDOT, USDOT, BFDOT),
+    block_units=(*BLOCK_BYTES, BFMMLA),
     flags_field="Features",
     has_lane_operand=True,
 )

@@ -164,6 +164,16 @@ class Isa:
         """The unit for tiles of such numbers; None where there is none."""
         return next((unit for unit in self.tile_units if (unit.a, unit.b) == (a, b)), None)
 
+    def block_unit(self, a: DType, b: DType) -> DotUnit | None:
+        """The unit for blocks of such numbers in vectors; None where there is none."""
+        return next((unit for unit in self.block_units if (unit.a, unit.b) == (a, b)), None)
+
+    @property
+    def block_units(self) -> tuple[DotUnit, ...]:
+        """Those that `block_unit` chooses from."""
+        units = self._family.block_units
+        return tuple(unit for unit in units if unit.there(self.features, self.vector_bits))
+
     @property
     def tile_units(self) -> tuple[DotUnit, ...]:
         """Those that `tile_unit` chooses from."""

@@ -30,6 +30,9 @@ Level = Literal["l1", "l2", "shared", "memory"]
 
 LEVELS: tuple[Level, ...] = ("l1", "l2", "shared", "memory")
 
+_INTO_PANELS = 3.0
+"""Vector operations for each vector of an operand that is copied with its rows side by side."""
+
 _CACHE = Path("/sys/devices/system/cpu/cpu0/cache")
 
 
@@ -136,7 +139,7 @@ class Machine:
 
         Of few rows that is the longer one: they need no tiles.
         """
-        vectors, tiles = self.dot_unit(b), self.isa.tile_unit(a, b)
+        vectors, tiles = self._unit_in_vectors(a, b, m, n, k), self.isa.tile_unit(a, b)
         if tiles is None:
             return vectors
         brought = self.streaming(k * n * b.bytes)
@@ -144,6 +147,15 @@ class Machine:
         by_tiles = max(self._instructions_ns(tiles, m, n, k), brought) + copied
         by_vectors = max(self._instructions_ns(vectors, m, n, k), brought)
         return tiles if by_tiles < by_vectors else vectors
+
+    def _unit_in_vectors(self, a: DType, b: DType, m: int, n: int, k: int) -> DotUnit:
+        """Blocks where they take less time than rows of sums, with that of copying a for them."""
+        rows, blocks = self.dot_unit(b), self.isa.block_unit(a, b)
+        if blocks is None:
+            return rows
+        copied = self.time(m * k * a.bytes / self.isa.vector_bytes * _INTO_PANELS, {})
+        by_blocks = self._instructions_ns(blocks, m, n, k) + copied
+        return blocks if by_blocks < self._instructions_ns(rows, m, n, k) else rows
 
     def _instructions_ns(self, unit: DotUnit, m: int, n: int, k: int) -> float:
         """Nanoseconds of a product's instructions of this unit."""

@@ -21,6 +21,9 @@ _TINY = _LEAST * (1 - 2.0**-25)
 
 def dot(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
     """c plus, in each lane, the products of the numbers in the words of `a` and `b`."""
+    if unit.on_blocks:
+        a, b = np.broadcast_to(a, unit.rows), np.broadcast_to(b, unit.columns)
+        a, b = a.repeat(unit.columns), np.tile(b, unit.rows)
     left, right = (
         np.ascontiguousarray(words).view(_NUMPY[dtype.name]).reshape(-1, unit.group)
         for words, dtype in zip(np.broadcast_arrays(a, b), (unit.a, unit.b), strict=True)
@@ -50,8 +53,10 @@ def _summed(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
     if unit.sums == Sums.UPPER_FIRST:
         return _add(a[..., 0], b[..., 0], _add(a[..., 1], b[..., 1], c))
     if unit.sums == Sums.TO_ODD:
-        low, high = (_product(a[..., half], b[..., half]) for half in (0, 1))
-        return _sum_to_odd(c, _sum_to_odd(low, high))
+        for k in range(0, unit.group, 2):
+            low, high = (_product(a[..., half], b[..., half]) for half in (k, k + 1))
+            c = _sum_to_odd(c, _sum_to_odd(low, high))
+        return c
     assert unit.sums == Sums.EVEN_AND_ODD, unit.sums
     chains = [np.zeros_like(c), np.zeros_like(c)]
     for k in range(a.shape[-1]):

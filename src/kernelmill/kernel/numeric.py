@@ -46,7 +46,7 @@ def literal_dtype(instr: Instr, position: int, registers: Sequence[DType]) -> DT
     if instr.op in ("extract", "lane_mask"):
         return I64
     if instr.op == "dot" and position < 2:
-        return I32
+        return DOT_UNITS[str(instr.attrs["unit"])].word
     return BOOL if instr.op == "select" and position == 0 else instr.result.type.dtype
 
 

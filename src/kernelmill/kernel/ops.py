@@ -10,6 +10,8 @@ dot         dot(a, b, sum){unit}: in each lane sum plus the products of the numb
             in the words (i32) a and b; `unit` names one of core/dot_units.py's that works on
             vectors, which says of what type the numbers are and how the products are added. Units
             that mean the same are interchangeable: a target takes the best instruction it has.
+            Of one that works on blocks a has a word (i64) for each row, b one for each column, and
+            sum[row * columns + column] gets the products of these two.
 tiles       tile_zero(): zeros, or +0.0; tile_dot(a, b, sum){unit}: each sum[i, j] plus the
             products of row i of a and column j of b, as a unit of core/dot_units.py that works on
             tiles adds them: a[i, k] with b[k div group, j * group + k mod group]. Any shape goes up

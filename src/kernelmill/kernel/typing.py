@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernelmill.core.dot_units import DOT_UNITS, DotUnit
-from kernelmill.core.dtype import BOOL, F32, F64, I32, I64, DType
+from kernelmill.core.dtype import BOOL, F32, F64, I64, DType
 from kernelmill.kernel.ir import Instr, Operand, Value, VType
 from kernelmill.kernel.ops import COMPARE, MATH, MATH_BINARY, OUTSIDE, REDUCE, TILE
 
@@ -204,10 +204,12 @@ def _unit(instr: Instr) -> DotUnit:
 def _dot(instr: Instr) -> None:
     _arity(instr, 3)
     unit, type = _unit(instr), instr.result.type
-    require(unit.group > 1 and unit.rows == 1, f"{unit.name} takes no words of several numbers")
+    require(unit.group > 1 and not unit.on_tiles, f"{unit.name} takes no words of several numbers")
     require(type.dtype == unit.sum, f"{unit.name} gives {unit.sum}, not {type.dtype}")
-    for arg in instr.args[:2]:
-        check_fits(arg, VType(I32, type.lanes))
+    sums = unit.rows * unit.columns if unit.on_blocks else type.lanes
+    require(type.lanes == sums, f"{unit.name} gives {sums} sums, not {type.lanes}")
+    for arg, lanes in zip(instr.args[:2], unit.words(type.lanes), strict=True):
+        check_fits(arg, VType(unit.word, lanes))
     check_fits(instr.args[2], type)
 
 
@@ -219,7 +221,7 @@ def _tile_zero(instr: Instr) -> None:
 def _tile_dot(instr: Instr) -> None:
     _arity(instr, 3)
     unit, type = _unit(instr), instr.result.type
-    require(unit.rows > 1, f"{unit.name} takes no tiles")
+    require(unit.on_tiles, f"{unit.name} takes no tiles")
     a = _register(instr).type
     groups = a.lanes // unit.group
     inside = type.rows <= unit.rows and type.lanes <= unit.columns and groups <= unit.depth

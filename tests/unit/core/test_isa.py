@@ -127,6 +127,16 @@ def test_arm_has_vectors_of_128_bits_and_products_of_bytes() -> None:
     assert most.runs(NAMED["aarch64-neon"]) and not NAMED["aarch64-v8.2"].runs(most)
 
 
+def test_arm_has_blocks_where_its_extensions_are() -> None:
+    most = NAMED["aarch64-v8.6"]
+    found = [most.block_unit(*pair) for pair in ((I8, I8), (U8, U8), (U8, I8), (BF16, BF16))]
+    assert found == [*dot_units.BLOCK_BYTES, dot_units.BFMMLA]
+    assert most.block_unit(I8, U8) is None and most.block_unit(F32, F32) is None
+    assert NAMED["aarch64-v8.2-dotprod"].block_units == NAMED["x86-64-v4-amx"].block_units == ()
+    halves = Isa(most.triple, most.cpu, ("bf16",))
+    assert halves.block_units == (dot_units.BFMMLA,)
+
+
 def test_a_level_that_its_family_lacks_is_refused() -> None:
     with pytest.raises(ValueError, match="'x86-64-v5' is no level of x86_64"):
         parse_isa("x86_64-unknown-linux-gnu x86-64-v5 -")
@@ -165,6 +175,8 @@ def test_dot_units_have_names_of_their_own() -> None:
     for described in NAMED.values():
         assert set(described.dot_units) <= set(dot_units.DOT_UNITS.values())
         assert all(unit.rows == 1 for unit in described.dot_units)
+        assert all(unit.on_blocks and not unit.on_tiles for unit in described.block_units)
+        assert all(unit.on_tiles and not unit.on_blocks for unit in described.tile_units)
 
 
 def test_names() -> None:

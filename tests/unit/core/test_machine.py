@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from kernelmill.core.dot_units import BF16_PAIRS, MULTIPLY_ADD, VNNI
-from kernelmill.core.dtype import BF16, F32, I8
+from kernelmill.core.dot_units import BF16_PAIRS, BFDOT, BFMMLA, MULTIPLY_ADD, SDOT, VNNI
+from kernelmill.core.dtype import BF16, F32, I8, U8
 from kernelmill.core.isa import NAMED
 from kernelmill.core.machine import (
     PROFILES,
@@ -94,3 +94,16 @@ def test_tiles_are_for_products_that_memory_does_not_make_wait() -> None:
     assert one.product_unit(I8, I8, 128, 768, 768) == one.isa.tile_unit(I8, I8)
     assert one.product_unit(F32, F32, 128, 768, 768) == MULTIPLY_ADD
     assert PROFILES["x86-64-v4-bf16"].product_unit(BF16, BF16, 128, 768, 768) == BF16_PAIRS
+
+
+def test_blocks_are_for_several_rows_of_several_columns() -> None:
+    one = PROFILES["aarch64-v8.6"]
+    signed = one.isa.block_unit(I8, I8)
+    by_rows = [one.product_unit(I8, I8, m, 768, 768) for m in (1, 2, 3, 128)]
+    assert by_rows == [SDOT, signed, signed, signed]
+    by_columns = [one.product_unit(BF16, BF16, 64, n, 768) for n in (2, 4, 8, 64)]
+    assert by_columns == [BFDOT, BFDOT, BFMMLA, BFMMLA]
+    # Of unsigned bytes alone there is no unit with rows of sums.
+    assert one.product_unit(U8, U8, 128, 768, 768) == one.isa.block_unit(U8, U8)
+    slow = replace(one.rates, dots=(("bfmmla", one.rates.operations / 4),))
+    assert replace(one, rates=slow).product_unit(BF16, BF16, 128, 768, 768) == BFDOT

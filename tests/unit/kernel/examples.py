@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kernelmill.core.dim import Sym, maximum, minimum, of_atom
-from kernelmill.core.dot_units import BF16_PAIRS, TILE_BF16, TILE_BYTES, VNNI
+from kernelmill.core.dot_units import BF16_PAIRS, BFMMLA, TILE_BF16, TILE_BYTES, VNNI
 from kernelmill.core.dtype import BF16, BOOL, F32, F64, I8, I32, I64, U8
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import STATUS, Kernel, VType
@@ -45,6 +45,8 @@ def operators() -> Kernel:
     b.op("bitcast", b.op("bitcast", i, dtype=I8, lanes=32), dtype=I32, lanes=8)
     b.dot(VNNI, i, -3, b.op("splat", 5, dtype=I32, lanes=8))
     b.dot(BF16_PAIRS, i, -3, x)
+    pair = b.op("splat", 5, dtype=I64, lanes=2)
+    b.dot(BFMMLA, pair, -3, b.op("slice", x, start=4, lanes=4))
     for op in sorted(REDUCE):
         b.op(op, i)
     lane = b.op("extract", x, 3)

@@ -10,12 +10,12 @@ from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.llvm_types import llvm_type, suffix, vector
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
-from kernelmill.core.dot_units import BFDOT, SDOT, USDOT, DotUnit
+from kernelmill.core.dot_units import BFDOT, BFMMLA, SDOT, USDOT, DotUnit
+from kernelmill.core.dtype import BF16
 
 _LANES = 4
-_OPERANDS = {SDOT: (16, "i8", "i8"), USDOT: (16, "i8", "i8"), BFDOT: (8, "bfloat", "bf16")}
-"""The units that are one instruction: how many numbers four words are, LLVM's type of one, and its
-name for it in the names of instructions."""
+_ROWS = (SDOT, USDOT, BFDOT)
+"""The units that are one instruction, of those that have rows of sums."""
 
 _WHOLE_SYSTEM = 15
 """The one scope that an instruction barrier has."""
@@ -25,7 +25,9 @@ class AArch64(Generic):
     """Any level. Vectors are of 128 bits, also on processors with SVE."""
 
     def dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-        has = unit in _OPERANDS and unit.there(self.isa.features, self.isa.vector_bits)
+        if unit.on_blocks and unit in self.isa.block_units:
+            return _dot(unit, a, b, c)
+        has = unit in _ROWS and unit.there(self.isa.features, self.isa.vector_bits)
         if not has or c.lanes % _LANES:
             return super().dot(unit, a, b, c)
         return in_pieces(lambda *words: _dot(unit, *words), _LANES, a, b, c)
@@ -42,12 +44,15 @@ class AArch64(Generic):
 
 
 def _dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-    count, kind, short = _OPERANDS[unit]
+    count, kind, short = (8, "bfloat", "bf16") if unit.b == BF16 else (16, "i8", "i8")
     code, sums, operand = c.code, llvm_type(c.type), vector(kind, count)
-    name = f"llvm.aarch64.neon.{unit.name}.{suffix(c.type)}.v{count}{short}"
+    name = f"llvm.aarch64.neon.{unit.name}"
+    if unit != BFMMLA:
+        name = f"{name}.{suffix(c.type)}.v{count}{short}"
     code.module.declare(name, sums, [sums, operand, operand])
     # A lane of a vector can be the last operand alone, or of usdot either.
-    first, last = (a, b) if unit == USDOT else (b, a)
+    turned = not unit.on_blocks and unit != USDOT
+    first, last = (b, a) if turned else (a, b)
     x, y = (
         code.result(f"bitcast {words.typed} to {operand}", words.type).text
         for words in (first, last)

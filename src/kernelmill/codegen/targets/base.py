@@ -16,7 +16,8 @@ class Answers(Protocol):
 
     def dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
         """c plus, in each lane, the products of the numbers in the words a and b, as the unit, or
-        one that means the same, adds them."""
+        one that means the same, adds them. Of a unit that works on blocks a and b have a word for
+        each row and each column."""
         ...
 
     def tile_zero(self, code: Code, type: VType) -> Reg:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from kernelmill.codegen import arithmetic
+from dataclasses import replace
+
+from kernelmill.codegen import arithmetic, convert, vectors
 from kernelmill.codegen.code import Reg
 from kernelmill.core.dot_units import DotUnit, Sums
-from kernelmill.core.dtype import F32, F64, I8, I64, DType
+from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
+from kernelmill.kernel.ir import VType
 
 _LEAST = 2.0**-126
 _SCALE = 2.0**24
@@ -15,6 +18,8 @@ _LAST_OF_F32 = 1 << 29
 
 def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
     """c plus the products of the numbers in the words `a` and `b`, in each lane."""
+    if unit.on_blocks:
+        return _blocks(unit, a, b, c)
     if unit.sums == Sums.WRAPPING:
         return add_bytes(unit, a, b, c)
     if unit.sums == Sums.TO_ODD:
@@ -24,6 +29,21 @@ def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
     c = flushed(c)
     for half in (1, 0):
         c = add_product(bf16(a, half), bf16(b, half), c)
+    return c
+
+
+def _blocks(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
+    """The same of blocks, by words of 32 bits for each of the sums, the first of a word first."""
+    halves = unit.word.bits // I32.bits
+    narrow = replace(unit, group=unit.group // halves, rows=1, columns=0)
+    left, right = (convert.bitcast(x, VType(I32, x.lanes * halves)) for x in (a, b))
+    places = [divmod(place, unit.columns) for place in range(c.lanes)]
+    for half in range(halves):
+        x, y = (
+            vectors.shuffle(words, words, [place[side] * halves + half for place in places])
+            for side, words in enumerate((left, right))
+        )
+        c = dot(narrow, x, y, c)
     return c
 
 

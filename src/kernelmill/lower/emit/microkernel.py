@@ -41,6 +41,11 @@ class Tile:
     grouped: bool = False
     unrolled: int = 1
 
+    @property
+    def count(self) -> int:
+        """How many vectors of sums there are."""
+        return self.rows * self.vectors
+
     def zeros(self, builder: KernelBuilder, count: int) -> list[Value]:
         """So many vectors of zeros."""
         zero = 0.0 if self.dtype.is_float else 0
@@ -134,7 +139,7 @@ class Tile:
     def _sum_in_sets(
         self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]
     ) -> list[Value]:
-        count, sets = self.rows * self.vectors, 1
+        count, sets = self.count, 1
         while sets * count < CHAINS:
             sets *= 2
         length = max(sets // (1 + depth.paired), self.unrolled)
@@ -157,7 +162,7 @@ class Tile:
         self, builder: KernelBuilder, points: list[Dims], sums: list[Value], a: Fetch, b: Fetch
     ) -> list[Value]:
         """The sums with the products of each k, which go to its sets in turn."""
-        count, result = self.rows * self.vectors, list(sums)
+        count, result = self.count, list(sums)
         for number, k in enumerate(points):
             first = number * count % len(result)
             columns = [b(v, k) for v in range(self.vectors)]

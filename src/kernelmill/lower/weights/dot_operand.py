@@ -1,4 +1,4 @@
-"""Packed dot operands: small numbers, neighbours along k, several to an i32."""
+"""Packed dot operands: small numbers, neighbours along k, several to an i32 or i64."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def unit_of_product(dtype: DType, machine: Machine, m: Dim, n: Dim, k: Dim) -> D
 
 @dataclass(frozen=True)
 class DotOperand:
-    """An operand of `k` numbers of type `dtype` in i32 words; zeros fill up the last.
+    """An operand of `k` numbers of type `dtype` in words; zeros fill up the last.
 
     `shifted`: 128 is added to every byte, so that as unsigned they have the order of signed ones.
     """
@@ -41,12 +41,13 @@ class DotOperand:
     dtype: DType
     k: Dim
     load: LoadNumber
+    word: DType = I32
     shifted: bool = False
 
     @property
     def size(self) -> int:
         """Numbers in a word."""
-        return 32 // self.dtype.bits
+        return self.word.bits // self.dtype.bits
 
     @property
     def count(self) -> Dim:
@@ -85,7 +86,7 @@ class DotOperand:
             mask = builder.op("lane_mask", left, lanes=count)
         part = Lane(builder.fresh_symbol("part", 0, count - 1), count, mask)
         value = self.load(batch, outer, first * self.size + part.index, part)
-        return builder.op("bitcast", value, dtype=I32, lanes=words)
+        return builder.op("bitcast", value, dtype=self.word, lanes=words)
 
     def _side_by_side(
         self, builder: KernelBuilder, batch: Dims, outer: Dim, first: Dim, lane: Lane
@@ -102,7 +103,7 @@ class DotOperand:
             value = self.load(batch, outer, at, lane)
             if self.dtype.is_float:
                 value = builder.op("bitcast", value, dtype=I16)
-            value = builder.op("cast", value, dtype=I32)
+            value = builder.op("cast", value, dtype=self.word)
             if part < self.size - 1:
                 value = builder.op("and", value, (1 << bits) - 1)
             if part:

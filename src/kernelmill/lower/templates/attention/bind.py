@@ -89,7 +89,7 @@ class AttentionBinding(NothingPacked):
             return None
         sizes = (size_hint(size) for size in (spec.rows, spec.keys, spec.depth))
         unit = machine.product_unit(BF16, BF16, *sizes)
-        if unit.rows == 1:
+        if not unit.on_tiles:
             return None
 
         def along_depth(operand: Value, group: int) -> Words:

@@ -45,7 +45,7 @@ class PixelTiles(MatmulTemplate):
         if geometry.groups > 1 or geometry.planar:
             return False
         unit = self.bind(context).unit
-        return unit.rows > 1 and geometry.channels % (WORDS * unit.group) == 0
+        return unit.on_tiles and geometry.channels % (WORDS * unit.group) == 0
 
     def bind(self, context: GroupContext) -> TiledConvolution:
         """The product."""
@@ -64,7 +64,7 @@ class TiledConvolution(ContractionBinding):
         unit = unit_of_product(
             roles.a.dtype, self.context.machine, roles.m, roles.n, product(roles.k)
         )
-        return unit if unit.rows > 1 else MULTIPLY_ADD
+        return unit if unit.on_tiles else MULTIPLY_ADD
 
 
 def tap_roles(node: Node, _: Dim, in_place: bool) -> Roles:

@@ -50,6 +50,7 @@ from kernelmill.lower.templates.matmul.bind_pieces import (
     product_text,
 )
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
+from kernelmill.lower.templates.matmul.inner_product import MOST_ROWS
 from kernelmill.lower.templates.matmul.packing import Layout, Packable, ProductSizes
 from kernelmill.lower.templates.matmul.roles import Places, Roles, everywhere
 from kernelmill.lower.templates.matmul.schedule import choose_layout
@@ -149,7 +150,12 @@ class ContractionBinding:
         rows = roles.m
         if self.grouped and isinstance(rows, int) and isinstance(roles.batch[0], int):
             rows = ceildiv(rows, roles.batch[0])
-        return unit_of_product(roles.a.dtype, self.context.machine, rows, roles.n, *roles.k)
+        machine = self.context.machine
+        unit = unit_of_product(roles.a.dtype, machine, rows, roles.n, *roles.k)
+        # Few rows read B where it lies, which blocks cannot.
+        few = isinstance(rows, int) and rows <= MOST_ROWS
+        loose = not self.computes_b and not self.context.is_constant(roles.b)
+        return machine.dot_unit(unit.b) if unit.on_blocks and few and loose else unit
 
     @property
     def pieces(self) -> Pieces | None:
@@ -287,7 +293,7 @@ class _Operands:
         (k,) = roles.k
         unit = binding.unit
         shifted = roles.a.dtype == I8 and unit.a == U8
-        if unit.rows > 1:
+        if unit.on_tiles:
             a = replace(a, rows=self._aligned_rows(roles, mod(k, unit.group * WORDS) == 0))
         a = self._as_dot_operand(a, roles.a, roles.a_index, k, shifted, roles.a_within)
         b = self._as_dot_operand(b, roles.b, roles.b_index, k, shifted=False)
@@ -313,7 +319,7 @@ class _Operands:
             lane = lane and self._lane_within(lane, within(bi, oi, (ki,)))
             return self.e.read(value, at(bi, oi, (ki,)), lane, value.dtype)
 
-        packed = DotOperand(value.dtype, k, load, shifted)
+        packed = DotOperand(value.dtype, k, load, self.binding.unit.word, shifted)
         whole = operand.contiguous_along == Along.K and mod(k, packed.size) == 0
         direct = operand.direct and whole and not converts(value, self.e.stored)
         near = operand.prefetch

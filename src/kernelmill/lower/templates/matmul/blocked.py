@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from kernelmill.core.dim import Dim, floordiv, minimum, product
+from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.emit.access import Along
@@ -77,7 +78,7 @@ class Panels:
         roles, unit, each = product.roles, product.unit, product.grouped
         context = product.context
         b = pack_panels(context, roles.b, roles.b_index, roles.n, roles, self.b, unit, each)
-        if b is not None or unit.group == 4 or each:
+        if b is not None or not unit.a.is_float or each:
             return PackedWeights(b=b, packing=self)
         a = pack_panels(context, roles.a, roles.a_index, roles.m, roles, self.a, unit)
         return PackedWeights(a=a, packing=self)
@@ -104,9 +105,9 @@ class Blocked(BlockedTiles):
         cls, product: Packable, machine: Machine, candidate: ContractionCandidate
     ) -> Panels | None:
         """Panels as wide as the register tile that constant operands get."""
-        sizes = product.sizes
-        vectors, _ = _register_tile(replace(sizes, shared_b=True), machine, candidate)
-        _, rows = _register_tile(replace(sizes, packed_a=True), machine, candidate)
+        sizes, unit = product.sizes, product.unit
+        vectors, _ = _register_tile(replace(sizes, shared_b=True), unit, machine, candidate)
+        _, rows = _register_tile(replace(sizes, packed_a=True), unit, machine, candidate)
         return Panels(vectors * machine.isa.lanes(sizes.accumulate), rows)
 
     def candidates(self, spec: Contraction) -> Sequence[ContractionCandidate]:
@@ -127,11 +128,11 @@ class Blocked(BlockedTiles):
 
 def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) -> Blocked:
     lanes = machine.isa.lanes(spec.accumulate)
-    vectors, rows = _register_tile(ProductSizes.of(spec), machine, candidate)
+    vectors, rows = _register_tile(ProductSizes.of(spec), spec.unit, machine, candidate)
     one_tile = isinstance(spec.m, int) and spec.m <= rows
     # Of words with pairs LLVM copies each lane before it multiplies.
     numbers = spec.group == 4 or (spec.group == 1 and spec.accumulate.is_float)
-    lane_operand = machine.isa.has_lane_operand and numbers
+    lane_operand = machine.isa.has_lane_operand and numbers and not spec.unit.on_blocks
     a = _read_a(spec, lane_operand and rows >= lanes)
     shallow = spec.group == 1 and size_hint(spec.depth) <= _SHALLOW
     schedule = Blocked(
@@ -162,12 +163,13 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
 
 
 def _register_tile(
-    sizes: ProductSizes, machine: Machine, candidate: ContractionCandidate
+    sizes: ProductSizes, unit: DotUnit, machine: Machine, candidate: ContractionCandidate
 ) -> tuple[int, int]:
-    """Its vectors and rows."""
+    """Its vectors and rows, which are those of whole blocks where the unit works on these."""
     vectors = candidate.vectors or _choose_vectors(sizes, machine)
     limit = min(_row_limit(sizes, machine, vectors), candidate.rows or _MOST_ROWS)
-    return vectors, _choose_rows(sizes.m, limit, vectors, machine)
+    rows = _choose_rows(sizes.m, limit, vectors, machine)
+    return vectors, part_count(rows, unit.rows) * unit.rows
 
 
 def _row_limit(sizes: ProductSizes, machine: Machine, vectors: int) -> int:
@@ -222,6 +224,8 @@ def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
 def _read_a(spec: Contraction, panels: bool) -> ReadA:
     if spec.a.packed is not None:
         return ReadA.PACKED
+    if spec.unit.on_blocks:
+        return ReadA.COPIED if spec.a.contiguous_along == Along.OUTER else ReadA.PANELS
     if panels and spec.a.contiguous_along == Along.K and size_hint(spec.n) >= _PANELS_COLUMNS:
         return ReadA.PANELS
     return ReadA.IN_PLACE if spec.a.direct else ReadA.COPIED
@@ -287,7 +291,7 @@ def _choose_depth_block(spec: Contraction, machine: Machine, width: int) -> int:
 
 def _bytes(spec: Contraction, outer: int) -> int:
     """Size of so many rows of A or columns of B."""
-    return outer * size_hint(spec.depth) * spec.accumulate.bytes
+    return outer * size_hint(spec.depth) * spec.element.bytes
 
 
 # ---- tasks ----------------------------------------------------------------------------------
@@ -314,7 +318,7 @@ def _task_ns(
     def panels(column_tiles: int) -> tuple[float, float]:
         """Of streaming B in, and of making its panels."""
         elements = column_tiles * schedule.width * depth
-        streamed = machine.streaming(elements * spec.accumulate.bytes)
+        streamed = machine.streaming(elements * spec.element.bytes)
         if schedule.b is ReadB.FILLED:
             made = _source_operations(replace(schedule, column_tiles=column_tiles), spec)
             return streamed, machine.time(made, {})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from kernelmill.core.dim import Dim, ceildiv, product
+from kernelmill.core.dim import Dim, ceildiv, floordiv, product
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import LINE_BYTES
@@ -15,7 +15,8 @@ from kernelmill.lower.templates.matmul.tile_schedule import TileSchedule
 
 @dataclass(frozen=True)
 class ScratchLayout:
-    """Where things are in a thread's scratch, in elements of the accumulator's dtype.
+    """Where things are in a thread's scratch: sums and what becomes of them in elements of the
+    accumulator's dtype, operands in elements of their own.
 
     sums    finished tiles, each `rows` x `width`; before them one vector of zeros
     shift   for dot_i8: for each column of a tile what A's bytes being 128 more adds to its sums
@@ -23,7 +24,7 @@ class ScratchLayout:
     b       a panel of B: [k][`panel_stride`]
     a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones,
             or panels [row tile][k][row of the tile], each k with `row_stride`
-    end     how much there is
+    end     how much there is, in elements of the accumulator's dtype
     """
 
     sums: int
@@ -170,7 +171,9 @@ class BlockedTiles(TileSchedule):
         shift = first_sum + part_count(self._kept_sums, line) * line
         source = shift + (part_count(self.width, line) * line if spec.dot_i8 else 0)
         kept = self.kept(spec)
+        wide = spec.element.bytes // spec.accumulate.bytes
         b = source + (0 if kept is None else ceildiv(kept.elements, line) * line)
+        b, line = floordiv(b, wide), line // wide
         depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
         if spec.b.contiguous_along == Along.K:
             depth = depth + self.lanes - 1  # turned round in whole blocks
@@ -184,7 +187,7 @@ class BlockedTiles(TileSchedule):
             copied = (self.row_tiles * spec.depth + self.lanes - 1) * row_stride
         elif self.a is ReadA.COPIED:
             copied = spec.depth * row_stride
-        end = a + ceildiv(copied, line) * line
+        end = (a + ceildiv(copied, line) * line) * wide
         return ScratchLayout(first_sum, shift, source, b, a, row_stride, end)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim, minimum, mod
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
+from kernelmill.lower.emit.block_tile import BlockTile
 from kernelmill.lower.emit.branches import Choice, choose
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Tile
@@ -176,7 +177,8 @@ def _register_tile(
     task: _Task, depth: Depth, row: Dim, column: Dim, rows: int, vectors: int
 ) -> None:
     context, schedule = task.context, task.context.schedule
-    tile = Tile(
+    shape = BlockTile if context.spec.unit.on_blocks else Tile
+    tile = shape(
         rows,
         vectors,
         schedule.lanes,
@@ -184,7 +186,7 @@ def _register_tile(
         schedule.use_fma,
         context.spec.unit,
         context.spec.b.panelled,
-        _UNROLLED if schedule.by_lane else 1,
+        _UNROLLED if schedule.by_lane or shape is BlockTile else 1,
     )
     if task.a.flat and task.b.flat:
         depth = depth.collapsed()

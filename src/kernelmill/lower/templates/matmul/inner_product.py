@@ -48,7 +48,7 @@ class InnerProduct(AlongK):
     ) -> InnerProduct | None:
         """Where there are few rows, and both operands are read where they lie, B along k."""
         rows = spec.m
-        special = spec.rows is not None or spec.group == 4
+        special = spec.rows is not None or spec.group == 4 or spec.unit.on_blocks
         if special or not isinstance(rows, int) or not 0 < rows <= MOST_ROWS:
             return None
         loose = spec.a.packed is None and spec.b.packed is None and not spec.b.panelled

@@ -48,8 +48,10 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
         return elements_of_a(context, spec, context.batch, depth, tile, rows)
 
     def copied(depth: Depth, tile: Dim) -> Fetch:
-        first = (tile - context.first_row_tile) * rows
-        return lambda i, k: context.read_copied(place_of_a(context, first + i, depth.number(k)))
+        first, count = (tile - context.first_row_tile) * rows, spec.unit.rows
+        return lambda i, k: context.read_copied(
+            place_of_a(context, first + i, depth.number(k)), count
+        )
 
     def packed(depth: Depth, tile: Dim) -> Fetch:
         name = _need(spec.a.packed, "A is not packed")
@@ -64,6 +66,8 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
         def read(i: int, k: Dims, lanes: int) -> Value:
             return context.read_copied(place_in_panel(context, tile, depth.number(k)) + i, lanes)
 
+        if not context.schedule.by_lane:
+            return lambda i, k: read(i, k, spec.unit.rows)
         return _by_lane(context, read, context.scratch.row_stride)
 
     match context.schedule.a:
@@ -110,12 +114,13 @@ def elements_of_a(
     context: EmitContext, spec: Contraction, batch: Dims, depth: Depth, tile: Dim, rows: int
 ) -> Fetch:
     """Elements of A in tile number `tile` of so many rows, from panels of constants or where they
-    lie."""
+    lie; of a unit that works on blocks, from panels, those of its rows together."""
     if spec.a.packed is not None:
         name = spec.a.packed
         return lambda i, k: _read_packed(
-            context, spec, name, panel_index(tile, depth.number(k), spec.depth, rows) + i, 1
-        )
+            context, spec, name, panel_index(tile, depth.number(k), spec.depth, rows) + i,
+            spec.unit.rows,
+        )  # fmt: skip
     load = loader(spec.a)
     return lambda i, k: load(context.builder, batch, tile * rows + i, k, None)
 
@@ -124,7 +129,8 @@ def elements_of_a(
 class PanelsOfB:
     """How tiles read B.
 
-    vectors  so many in a column tile, by its number
+    vectors  so many in a column tile, by its number; of a unit that works on blocks they have its
+             columns, else as many as a vector has lanes
     fill     make the column tile's panel in scratch, if it has one
     ahead    the vectors as `vectors` gives them to a tile, by its row and column, and with its
              products the tile's share of the next panel is brought near
@@ -141,7 +147,7 @@ class PanelsOfB:
 
 def panels_of_b(context: BlockedContext) -> PanelsOfB:
     """How a task's tiles read B. Emits what must be done before the first of them."""
-    b, lanes = context.spec.b, context.schedule.lanes
+    b, lanes = context.spec.b, context.spec.unit.columns or context.schedule.lanes
 
     def packed(depth: Depth, tile: Dim, _: int) -> Fetch:
         name = _need(b.packed, "B is not packed")
@@ -232,8 +238,9 @@ def _prefetching_b(
     first = minimum((row - context.first_row_tile) * share, whole - share)
     first = context.panel(column + 1, 0) + first
     every = 1
-    if schedule.by_lane and lines == 1 and isinstance(step, int):
-        every = max(1, LINE_BYTES // (step * spec.accumulate.bytes))
+    several = schedule.by_lane or spec.unit.on_blocks
+    if several and lines == 1 and isinstance(step, int):
+        every = max(1, LINE_BYTES // (step * spec.element.bytes))
     number = count()
 
     def fetch(v: int, k: Dims) -> Value:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from kernelmill.core.dim import Dim, product
 from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
-from kernelmill.core.dtype import I32, U8, DType
+from kernelmill.core.dtype import U8, DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
@@ -163,12 +163,12 @@ class Exact:
 class Contraction:
     """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
 
-    With a `unit` for groups of 4 or 2 so many i8 or bf16 numbers that are neighbours along k are
-    one element, an i32 word: `k` counts words, and a packed operand is a buffer of the numbers. A
-    word that is not whole has zeros in B, and in A too where its numbers are bf16. A's bytes are
-    as its unit takes them: unsigned ones are 128 more than what they stand for. B's are signed.
-    A unit that works on tiles takes both as they are; with `split` it multiplies planes, and not
-    `a` and `b`. Where these are pieces of f32, `exact` is for numbers that have none.
+    With a `unit` for groups of so many i8 or bf16 numbers, neighbours along k are one element, a
+    word: `k` counts words, and a packed operand is a buffer of the numbers. A word that is not
+    whole has zeros in B, and in A too where its numbers are bf16. Where A's bytes are signed and
+    the unit takes unsigned ones they are 128 more than what they stand for. A unit that works on
+    tiles or blocks takes both as they are; with `split` it multiplies planes, and not `a` and `b`.
+    Where these are pieces of f32, `exact` is for numbers that have none.
 
     With `rows` how many rows there are is found out for each batch index while running, and `m` is
     the most that all of them can have together; `likely` is what one is expected to have.
@@ -209,9 +209,9 @@ class Contraction:
     @property
     def dot_i8(self) -> bool:
         """Whether those are bytes, and A's are unsigned for signed numbers: sums are shifted."""
-        return self.group == 4 and self.unit.a == U8 and self.unit.rows == 1
+        return self.group == 4 and self.unit.a == U8 and not self.unit.on_tiles
 
     @property
     def element(self) -> DType:
         """What operands are in registers and in scratch."""
-        return self.accumulate if self.group == 1 else I32
+        return self.accumulate if self.group == 1 else self.unit.word

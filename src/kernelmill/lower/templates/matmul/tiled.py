@@ -167,14 +167,14 @@ class Tiled(TileSchedule):
         cls, spec: Contraction, machine: Machine, candidate: ContractionCandidate = OPEN
     ) -> Tiled | None:
         """Where the unit works on tiles."""
-        return _plan(spec, machine, candidate) if spec.unit.rows > 1 else None
+        return _plan(spec, machine, candidate) if spec.unit.on_tiles else None
 
     @classmethod
     def layout(
         cls, product: Packable, machine: Machine, candidate: ContractionCandidate
     ) -> TileLayout | None:
         """Tiles where the unit works on them."""
-        return TileLayout() if product.unit.rows > 1 else None
+        return TileLayout() if product.unit.on_tiles else None
 
     def emit(self, place: TaskPlace) -> None:
         """All of a task's blocks."""

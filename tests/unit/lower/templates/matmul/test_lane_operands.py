@@ -1,4 +1,5 @@
-"""Products of AArch64: a multiply-add takes a lane of A's rows. Made there, and read as text."""
+"""Inner loops of AArch64's products, read as text: a multiply-add takes a lane of A's rows, a unit
+for blocks two rows of A and two columns of B."""
 
 from __future__ import annotations
 
@@ -7,8 +8,8 @@ import re
 import pytest
 
 from kernelmill.codegen.compile import assembly
-from kernelmill.core.dtype import BF16, F32, F64, I8, I32, DType
-from kernelmill.core.machine import PROFILES
+from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
+from kernelmill.core.machine import PROFILES, Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.ir import Instr, Kernel
 from kernelmill.kernel.walk import statements_of
@@ -16,18 +17,18 @@ from tests.compiled import lowered
 from tests.unit.lower.templates.matmul.test_tiled import product
 
 NEON, V8_6 = PROFILES["aarch64-neon"], PROFILES["aarch64-v8.6"]
+DOTPROD = PROFILES["aarch64-v8.2-dotprod"]
 
 
-def kernel_of(made: Graph, dot: bool = False) -> Kernel:
-    machine = V8_6 if dot else NEON
+def kernel_of(made: Graph, machine: Machine = NEON) -> Kernel:
     found = lowered(made, machine).kernels.values()
     (kernel,) = (kernel for kernel in found if kernel.type.startswith("MatMul"))
     return kernel
 
 
-def loops(kernel: Kernel, word: str, dot: bool = False) -> list[list[str]]:
+def loops(kernel: Kernel, word: str, machine: Machine = NEON) -> list[list[str]]:
     """The instructions of each innermost loop that has `word`, the one with most of them first."""
-    text = assembly(kernel, (V8_6 if dot else NEON).isa)
+    text = assembly(kernel, machine.isa)
     found: list[list[str]] = []
     for block in re.split(r"\n(?=\.LBB)", text):
         label, lines = block.partition(":")[0], re.findall(r"^\t([a-z].*)$", block, re.MULTILINE)
@@ -59,13 +60,31 @@ def test_few_columns_read_rows_where_they_lie() -> None:
 
 
 def test_pairs_of_bf16_are_one_instruction() -> None:
-    kernel = kernel_of(product(BF16, F32, "b", "b")(128, 768, 768), dot=True)
-    loop = loops(kernel, "bfdot", dot=True)[0]
+    """Of so few columns that blocks do not pay."""
+    kernel = kernel_of(product(BF16, F32, "b", "b")(128, 768, 4), V8_6)
+    loop = loops(kernel, "bfdot", V8_6)[0]
     assert not any(line.startswith(("fmla", "shl")) for line in loop)
 
 
 def test_products_of_bytes_are_by_lane_too() -> None:
-    kernel = kernel_of(product(I8, I32, "b", "b")(128, 768, 768), dot=True)
-    loop = loops(kernel, "sdot", dot=True)[0]
+    kernel = kernel_of(product(I8, I32, "b", "b")(128, 768, 768), DOTPROD)
+    loop = loops(kernel, "sdot", DOTPROD)[0]
     assert len(loop) <= 1.15 * sum(line.startswith("sdot") for line in loop)
     assert not any("[sp" in line for line in loop)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "sums", "unit"), [(I8, I32, "smmla"), (U8, U8, "ummla"), (BF16, F32, "bfmmla")],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.parametrize("constant", ["b", ""])
+def test_blocks_are_read_once_for_each_tile(
+    constant: str, dtype: DType, sums: DType, unit: str
+) -> None:
+    """Four blocks of rows by six of columns take ten vectors, two of them at a time: 29 for 24."""
+    kernel = kernel_of(product(dtype, sums, constant, constant)(128, 768, 768), V8_6)
+    loop = loops(kernel, unit, V8_6)[0]
+    blocks = sum(line.startswith(unit) for line in loop)
+    assert blocks == 4 * 6 * 8 and len(loop) <= 1.25 * blocks
+    assert sum(line.startswith("ld") for line in loop) == 5 * 8
+    assert not any("[sp" in line for line in loop), "sums stay in registers"
