@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from kernelmill.fleet.task import CompileTask
 
-BATCH_SECONDS = 0.08
-"""Of work in a batch: with 4 ms to send one, a twentieth."""
+BATCH_SECONDS = 0.3
+"""Of work in a batch: Dask's processes take 15 ms of the processors' time to send one, which is a
+twentieth."""
 
 _PARTS = 2
 """A batch has at most this part of what is left for each worker, so that the last are small."""

@@ -27,10 +27,10 @@ def test_every_task_is_in_one_batch(count, workers):
 
 def test_batches_have_as_much_work_as_is_wanted_and_less_at_the_end():
     costs = Costs()
-    work = [sum(map(costs.of, batch)) for batch in batches(tasks(500), costs, 2)]
+    work = [sum(map(costs.of, batch)) for batch in batches(tasks(5000), costs, 2)]
     assert max(work) <= BATCH_SECONDS
     assert min(work[:20]) > BATCH_SECONDS / 2
-    last = [len(batch) for batch in batches(tasks(500), costs, 2)][-3:]
+    last = [len(batch) for batch in batches(tasks(5000), costs, 2)][-3:]
     assert last == [1, 1, 1]
 
 
