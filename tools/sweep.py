@@ -1,6 +1,6 @@
 """Runs every sample of PyTorch's operator database through kernelmill; writes docs/coverage.md.
 
-    python -m tools.sweep                        everything: about an hour on two cores
+    python -m tools.sweep                        everything: about half an hour on two cores
     python -m tools.sweep --ops add nn --first 2 a part of it, printed and not written
     python -m tools.sweep --mend build/sweep-x.jsonl what failed in an earlier sweep, with all else
                                                  taken from there; the table says what ran when
@@ -35,6 +35,9 @@ RESULT = Path("docs/coverage.md")
 SAMPLE_SECONDS = 60.0
 """A sample that takes longer counts as failed."""
 
+SAMPLES_OF_A_WORKER = 1000
+"""Then a fresh one takes over: torch keeps something of every trace, and more of it is slower."""
+
 KEPT_DETAILS = 5
 
 
@@ -57,13 +60,20 @@ class Outcome:
 
 @dataclass
 class Worker:
-    """A process and the job it is at: `next_sample` is the first one without a verdict."""
+    """A process and the job it is at: `next_sample` is the first one without a verdict. `checked`
+    are its samples of all jobs."""
 
     process: Any
     pipe: Connection
     outcome: Outcome | None = None
     next_sample: int = 0
     deadline: float = 0.0
+    checked: int = 0
+
+    def stop(self) -> None:
+        """Ends the process, which is at no job."""
+        self.pipe.send(None)
+        self.process.join()
 
 
 def recorded(path: Path) -> dict[tuple[str, str], Outcome]:
@@ -127,12 +137,15 @@ class Sweep:
         self.remaining = len(todo)
         pool = [self._start() for _ in range(min(workers, len(todo)))]
         while pool:
-            for worker in pool:
+            for at, worker in enumerate(pool):
                 if worker.outcome is None and todo:
-                    self._give(worker, Outcome(*todo.pop(), revision=self.revision), 0)
+                    if worker.checked >= SAMPLES_OF_A_WORKER:
+                        worker.stop()
+                        pool[at] = self._start()
+                    self._give(pool[at], Outcome(*todo.pop(), revision=self.revision), 0)
             for worker in [each for each in pool if each.outcome is None]:
                 pool.remove(worker)
-                worker.pipe.send(None)
+                worker.stop()
             ready = wait([worker.pipe for worker in pool], timeout=1.0)
             for at, worker in enumerate(pool):
                 if worker.pipe in ready:
@@ -154,6 +167,7 @@ class Sweep:
         else:
             worker.outcome.add(worker.next_sample, *message)
             worker.next_sample += 1
+            worker.checked += 1
             worker.deadline = time.monotonic() + SAMPLE_SECONDS
         return worker
 
