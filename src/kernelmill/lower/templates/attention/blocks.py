@@ -57,7 +57,8 @@ class AttentionBlocks(ABC):
     """What all schedules have. `scratch_bytes` are of one thread, `work` is nanoseconds of one
     core.
 
-    lanes         elements of a vector; `use_fma` tells whether a*b + c is one instruction.
+    lanes         elements of a vector; `use_fma` tells whether a*b + c is one instruction, and
+                  `by_lane` whether it takes a lane of a vector for all lanes.
     rows          query rows of a task and head; `row_blocks` tasks cover all of them.
     tile_rows     rows of a register tile.
     value_panels  widths, in vectors, of the register tiles of weighted values.
@@ -73,6 +74,7 @@ class AttentionBlocks(ABC):
     keys: int
     single_block: bool
     tasks: Dim
+    by_lane: bool = False
     scratch_bytes: int = 0
     work: Dim = 0
 
@@ -136,7 +138,7 @@ class PanelBlocks(AttentionBlocks):
             lanes=lanes, use_fma=machine.isa.has_fma, rows=rows, row_blocks=row_blocks,
             tile_rows=tile_rows, panel=panel, value_panels=split(spec.value_depth, lanes, widest),
             keys=keys, single_block=covers(keys, spec.keys),
-            tasks=product(spec.batch) * row_blocks,
+            tasks=product(spec.batch) * row_blocks, by_lane=machine.isa.has_lane_operand,
         )  # fmt: skip
 
     def with_candidate(self, spec: AttentionSpec, candidate: AttentionCandidate) -> Self:

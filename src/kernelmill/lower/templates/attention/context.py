@@ -166,11 +166,11 @@ class AttentionContext:
         """Exponentials of scores: in the place of these."""
         self.write(self.score_offset(tile_row, vector * self.schedule.lanes), weights)
 
-    def query_elements(self, tile: Tile, d: Dim) -> list[Value]:
-        """Element d of each of the tile's scaled queries."""
+    def query_elements(self, tile: Tile, k: Dim, *, lanes: int = 1) -> list[Value]:
+        """Elements k, k + 1, ... of each of the tile's scaled queries, so many lanes of them."""
         row = self.scratch.query_row
-        offset = self.scratch.queries + tile.first * row + d
-        return [self.read(offset + i * row) for i in range(tile.count)]
+        offset = self.scratch.queries + tile.first * row + k
+        return [self.read(offset + i * row, lanes) for i in range(tile.count)]
 
     def read_vectors(self, offset: Dim, count: int) -> Sequence[Value]:
         """`count` neighbouring vectors of scratch."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, maximum, minimum
 from kernelmill.core.machine import Machine
@@ -108,8 +109,7 @@ def _emit_tile(context: AttentionContext, tile: Tile, start: Dim, count: Dim) ->
     exponentiate(context, tile, start, count, panels * panel)
 
     def values(k: Dim, *, first: int, width: int) -> Sequence[Value]:
-        offset = scratch.values + k * scratch.value_row + first * context.schedule.lanes
-        return context.read_vectors(offset, width)
+        return context.read_vectors(_place_of_value(context, k, first), width)
 
     add_weighted_values(context, tile, count, values)
 
@@ -161,9 +161,28 @@ def _copy_keys(context: AttentionContext, batch: Dims, base: Dim, left: Dim, rig
 
 
 def _pack_values(context: AttentionContext, batch: Dims, start: Dim, end: Dim) -> None:
-    spec, scratch = context.spec, context.scratch
+    spec, whole = context.spec, context.schedule.lanes
     with context.builder.loop(start, end, prefix="n") as loop:
         for first, lanes in context.row_vectors(spec.value_depth):
             value = context.load_vector(spec.value, batch, loop.index, first, lanes)
-            offset = scratch.values + (loop.index - start) * scratch.value_row + first
+            offset = _place_of_value(context, loop.index - start, first // whole) + first % whole
             context.write(offset, value)
+
+
+def _place_of_value(context: AttentionContext, key: Dim, vector: int) -> Dim:
+    """Where scratch has this vector of a value: rows of values, or where rows of weights are read
+    in vectors along the keys panels as wide as register tiles, so that loads of neighbouring keys
+    are near each other."""
+    schedule, scratch = context.schedule, context.scratch
+    if not schedule.by_lane:
+        return scratch.values + key * scratch.value_row + vector * schedule.lanes
+    last, width = next(
+        (last, width)
+        for last, width in zip(
+            accumulate(schedule.value_panels), schedule.value_panels, strict=True
+        )
+        if vector < last
+    )
+    first = last - width
+    panel = scratch.values + first * schedule.keys * schedule.lanes
+    return panel + (key * width + vector - first) * schedule.lanes

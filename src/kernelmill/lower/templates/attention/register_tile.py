@@ -6,33 +6,91 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
-from kernelmill.core.dim import Dim
+from kernelmill.core.dim import Dim, floordiv
 from kernelmill.kernel.ir import Operand, Value
 from kernelmill.lower.templates.attention.context import AttentionContext, Tile
+
+
+class RowElements(Protocol):
+    """Gives elements k, k + 1, ... of each row of the tile, so many lanes of them."""
+
+    def __call__(self, k: Dim, *, lanes: int = 1) -> Sequence[Value]: ...
+
+
+Vectors = Callable[[Dim], Sequence[Value]]
+"""The vectors of the tile at k."""
 
 
 def multiply_tile(
     context: AttentionContext,
     stop: Dim,
-    left: Callable[[Dim], Sequence[Value]],
-    right: Callable[[Dim], Sequence[Value]],
+    left: RowElements,
+    right: Vectors,
     initial: Sequence[Sequence[Operand]],
 ) -> list[list[Value]]:
-    """initial[i][j] + the sum over k < stop of left(k)[i] * right(k)[j].
+    """initial[i][j] + the sum over k < stop of left(k)[i] * right(k)[j]."""
+    width, lane_pass = len(initial[0]), _LANE_PASS * context.schedule.lanes
+    values: Sequence[Operand] = [value for row in initial for value in row]
+    start = floordiv(stop, lane_pass) * lane_pass if context.schedule.by_lane else 0
+    if start == 0:
+        sums = _add_one_by_one(context, 0, stop, left, right, values)
+    else:
+        sums = _add_by_lane(context, start, left, right, values)
+        if start != stop:
+            sums = _add_one_by_one(context, start, stop, left, right, sums)
+    return [list(sums[i : i + width]) for i in range(0, len(sums), width)]
 
-    `left` gives one scalar for each row, `right` the vectors of the tile.
-    """
-    width = len(initial[0])
-    carry = [(context.vector, value) for row in initial for value in row]
-    with context.builder.loop(0, stop, carry=carry, prefix="k") as loop:
+
+def _add_one_by_one(
+    context: AttentionContext,
+    start: Dim,
+    stop: Dim,
+    left: RowElements,
+    right: Vectors,
+    initial: Sequence[Operand],
+) -> Sequence[Value]:
+    carry = [(context.vector, value) for value in initial]
+    with context.builder.loop(start, stop, carry=carry, prefix="k") as loop:
         vectors = right(loop.index)
-        sums: list[Value] = []
-        for i, factor in enumerate(left(loop.index)):
-            carried = loop.carried[i * width : (i + 1) * width]
-            for vector, total in zip(vectors, carried, strict=True):
-                sums.append(context.multiply_add(factor, vector, total))
+        loop.carry(*_added(context, left(loop.index), vectors, loop.carried))
+    return loop.results
+
+
+def _add_by_lane(
+    context: AttentionContext, stop: Dim, left: RowElements, right: Vectors,
+    initial: Sequence[Operand],
+) -> Sequence[Value]:  # fmt: skip
+    """The same, where a multiply-add takes one lane of a vector: rows are read in vectors along
+    k."""
+    builder, lanes = context.builder, context.schedule.lanes
+    carry = [(context.vector, value) for value in initial]
+    with builder.loop(0, stop, _LANE_PASS * lanes, carry, prefix="k") as loop:
+        sums: Sequence[Value] = loop.carried
+        for k in (loop.index + part * lanes for part in range(_LANE_PASS)):
+            rows = left(k, lanes=lanes)
+            for lane in range(lanes):
+                factors = [builder.op("extract", row, lane) for row in rows]
+                sums = _added(context, factors, right(k + lane), sums)
         loop.carry(*sums)
-    return [list(loop.results[i : i + width]) for i in range(0, len(carry), width)]
+    return loop.results
+
+
+def _added(
+    context: AttentionContext,
+    factors: Sequence[Value],
+    vectors: Sequence[Value],
+    sums: Sequence[Value],
+) -> list[Value]:
+    """The sums, row-major, with the product of each row's factor and each vector."""
+    width = len(vectors)
+    return [
+        context.multiply_add(factors[place // width], vectors[place % width], total)
+        for place, total in enumerate(sums)
+    ]
+
+
+_LANE_PASS = 2
+"""Vectors along k that a pass of the loop takes where a multiply-add takes a lane."""
 
 
 class ValuePanel(Protocol):
@@ -47,8 +105,8 @@ def add_weighted_values(
     """sums[row] = sums[row] * factor + the weighted values of the block's first `count` keys."""
     scratch, lanes = context.scratch, context.schedule.lanes
 
-    def weights(k: Dim) -> list[Value]:
-        return [context.read(context.score_offset(i, k)) for i in range(tile.count)]
+    def weights(k: Dim, *, lanes: int = 1) -> list[Value]:
+        return [context.read(context.score_offset(i, k), lanes) for i in range(tile.count)]
 
     first = 0
     for width in context.schedule.value_panels:

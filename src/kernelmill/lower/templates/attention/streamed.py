@@ -63,7 +63,7 @@ class Streamed(AttentionBlocks):
             row_blocks=row_blocks, tile_rows=heads * rows,
             value_panels=split(spec.value_depth, lanes, width), keys=keys,
             single_block=covers(keys, spec.keys),
-            tasks=product(spec.batch) // heads * row_blocks,
+            tasks=product(spec.batch) // heads * row_blocks, by_lane=machine.isa.has_lane_operand,
         )  # fmt: skip
 
     @property

@@ -11,7 +11,7 @@ from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.block_tile import BlockTile
 from kernelmill.lower.emit.branches import Choice, choose
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.emit.microkernel import Tile
+from kernelmill.lower.emit.microkernel import Fetch, Tile
 from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
     InDepthBlocks,
@@ -192,11 +192,19 @@ def _register_tile(
         depth = depth.collapsed()
     a = task.a.elements(depth, row)
     b = task.b.ahead(task.b.vectors(depth, column, vectors), depth, row, column)
+    if schedule.by_lane and depth.inner == 1:
+        a, b, depth = _along_first(a, depth), _along_first(b, depth), depth.first
     places = [i * schedule.width + v * schedule.lanes for i in range(rows) for v in range(vectors)]
     initial = task.initial(row, places)
     factors = task.b.factors(column, vectors)
     sums = tile.sum_products(context.builder, depth, a, b, initial, factors)
     task.keep(row, column, list(zip(places, sums, strict=True)))
+
+
+def _along_first(fetch: Fetch, depth: Depth) -> Fetch:
+    """The same by the first axis of k alone, where the others have one element."""
+    others = (0,) * (len(depth.axes) - 1)
+    return lambda i, k: fetch(i, (*k, *others))
 
 
 def _clear_shift(context: BlockedContext) -> None:

@@ -10,6 +10,8 @@ import pytest
 from kernelmill.codegen.compile import assembly
 from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
 from kernelmill.core.machine import PROFILES, Machine
+from kernelmill.core.roles import InputRole
+from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.ir import Instr, Kernel
 from kernelmill.kernel.walk import statements_of
@@ -20,9 +22,9 @@ NEON, V8_6 = PROFILES["aarch64-neon"], PROFILES["aarch64-v8.6"]
 DOTPROD = PROFILES["aarch64-v8.2-dotprod"]
 
 
-def kernel_of(made: Graph, machine: Machine = NEON) -> Kernel:
+def kernel_of(made: Graph, machine: Machine = NEON, type: str = "MatMul") -> Kernel:
     found = lowered(made, machine).kernels.values()
-    (kernel,) = (kernel for kernel in found if kernel.type.startswith("MatMul"))
+    (kernel,) = (kernel for kernel in found if kernel.type.startswith(type))
     return kernel
 
 
@@ -88,3 +90,41 @@ def test_blocks_are_read_once_for_each_tile(
     assert blocks == 4 * 6 * 8 and len(loop) <= 1.25 * blocks
     assert sum(line.startswith("ld") for line in loop) == 5 * 8
     assert not any("[sp" in line for line in loop), "sums stay in registers"
+
+
+def convolution(window: int) -> Graph:
+    b = GraphBuilder("g")
+    image = b.input("x", F32, (1, 64, 28, 28))
+    weight = b.input("w", F32, (64, 64, window, window), role=InputRole.PARAM)
+    around = (window // 2,) * 2
+    found = b.emit("conv", image, weight, stride=(1, 1), padding=around, dilation=(1, 1), groups=1)
+    b.graph.results = [found]
+    return b.graph
+
+
+def attention() -> Graph:
+    b = GraphBuilder("g")
+    operands = [b.input(name, F32, (1, 8, 128, 64)) for name in "qkv"]
+    b.graph.results = [b.emit("attention", *operands, scale=0.125, causal=False)]
+    return b.graph
+
+
+@pytest.mark.parametrize(
+    ("made", "type", "counted", "most"),
+    [
+        (convolution(3), "Conv", 1, 1.15), (convolution(1), "Conv", 1, 1.18),
+        (attention(), "Attention", 2, 1.22),
+    ],
+    ids=["windows", "pixels", "attention"],
+)  # fmt: skip
+def test_other_templates_take_lanes_too(made: Graph, type: str, counted: int, most: float) -> None:
+    """Of pixels rows of the image are read where they lie, a vector at a time. The tile of an
+    attention, scores or weighted values, is of four rows by four vectors: five loads of two vectors
+    for 32 multiply-adds."""
+    found = loops(kernel_of(made, type=type), "fmla")[:counted]
+    assert len(found) == counted
+    for loop in found:
+        adds = [line for line in loop if line.startswith("fmla")]
+        assert all(re.search(r"\.s\[\d\]$", line) for line in adds)
+        assert len(adds) >= 128 and len(loop) <= most * len(adds)
+        assert not any("[sp" in line for line in loop)
