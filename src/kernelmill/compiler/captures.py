@@ -25,8 +25,8 @@ from kernelmill.runtime.program import Program
 _log = get_logger("compiler")
 
 _SUMMED = (
-    "arena_bytes", "packed_bytes", "calls", "repacks", "streamed", "packing", "weights_watched",
-    "weights_compared", "weights_sampled", "copies",
+    "arena_bytes", "packed_bytes", "calls", "held_up", "repacks", "streamed", "packing",
+    "weights_watched", "weights_compared", "weights_sampled", "copies",
 )  # fmt: skip
 """The counters of a program that those of its captures are added to."""
 

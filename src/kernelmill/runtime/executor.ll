@@ -6,8 +6,9 @@
 %struct.TVMFFIAny = type { i32, %union.anon, %union.anon.0 }
 %union.anon = type { i32 }
 %union.anon.0 = type { i64 }
-%struct.Run = type { ptr, ptr, ptr, i64, i64, %struct.Region, i64, i64, [24 x i8], i64, [56 x i8] }
-%struct.Region = type { ptr, ptr, ptr, i64, ptr, i64 }
+%struct.Time = type { i64, i64 }
+%struct.Run = type { ptr, ptr, ptr, i64, i64, %struct.Region, i64, i64, i64, i64, i64, [48 x i8], i64, [56 x i8] }
+%struct.Region = type { ptr, ptr, ptr, i64, ptr, i64, i64, i64 }
 %struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64 }
 %struct.StepRecord = type { i64, i64, ptr, i64, i64 }
 %struct.WatchRecord = type { i64, ptr, ptr, i64, i64 }
@@ -20,6 +21,7 @@
 %struct.ArenaRecord = type { i64, i64 }
 
 @km_changes = external local_unnamed_addr global %struct.Changes, align 8
+@.str = private unnamed_addr constant [11 x i8] c"/proc/stat\00", align 1
 @km_flags = external local_unnamed_addr constant %struct.Flags, align 8
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -38,7 +40,7 @@ define noundef i32 @km_dict_changed(i32 noundef %0, ptr noundef %1, ptr nocaptur
   store ptr %1, ptr %12, align 8
   %13 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 8), align 8
   %14 = trunc i64 %13 to i32
-  %15 = tail call i32 @PyDict_Unwatch(i32 noundef %14, ptr noundef %1) #11
+  %15 = tail call i32 @PyDict_Unwatch(i32 noundef %14, ptr noundef %1) #12
   br label %16
 
 16:
@@ -59,7 +61,7 @@ define noundef i32 @km_type_changed(ptr noundef %0) local_unnamed_addr #0 {
   store ptr %0, ptr %7, align 8
   %8 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 16), align 8
   %9 = trunc i64 %8 to i32
-  %10 = tail call i32 @PyType_Unwatch(i32 noundef %9, ptr noundef %0) #11
+  %10 = tail call i32 @PyType_Unwatch(i32 noundef %9, ptr noundef %0) #12
   ret i32 0
 }
 
@@ -93,7 +95,7 @@ define internal fastcc i64 @admit(ptr nocapture noundef %0, ptr noundef %1, ptr 
   br i1 %9, label %10, label %107
 
 10:
-  %11 = getelementptr i8, ptr %0, i64 80
+  %11 = getelementptr i8, ptr %0, i64 144
   %12 = getelementptr inbounds i8, ptr %0, i64 8
   br label %13
 
@@ -244,345 +246,448 @@ define noundef i32 @km_launch(ptr nocapture noundef readnone %0, ptr nocapture n
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
-  %4 = alloca %struct.Run, align 64
-  %5 = load ptr, ptr %0, align 8
-  call void @llvm.lifetime.start.p0(i64 192, ptr nonnull %4) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(192) %4, i8 0, i64 192, i1 false)
-  store ptr %0, ptr %4, align 64
-  %6 = getelementptr inbounds i8, ptr %4, i64 8
-  %7 = getelementptr inbounds i8, ptr %5, i64 56
-  %8 = load ptr, ptr %7, align 8
-  store ptr %8, ptr %6, align 8
-  %9 = getelementptr inbounds i8, ptr %4, i64 16
-  %10 = getelementptr inbounds i8, ptr %0, i64 8
-  %11 = load ptr, ptr %10, align 8
-  store ptr %11, ptr %9, align 16
-  %12 = getelementptr inbounds i8, ptr %5, i64 64
-  %13 = load i64, ptr %12, align 8
-  %14 = shl i64 %13, 3
-  %15 = alloca i8, i64 %14, align 16
-  %16 = getelementptr inbounds i8, ptr %4, i64 48
-  store ptr %15, ptr %16, align 16
-  %17 = getelementptr inbounds i8, ptr %5, i64 72
-  %18 = load i64, ptr %17, align 8
-  %19 = shl i64 %18, 3
-  %20 = alloca i8, i64 %19, align 16
-  %21 = getelementptr inbounds i8, ptr %4, i64 56
-  store ptr %20, ptr %21, align 8
-  %22 = getelementptr inbounds i8, ptr %0, i64 24
-  %23 = load ptr, ptr %22, align 8
-  %24 = getelementptr inbounds i8, ptr %4, i64 72
-  store ptr %23, ptr %24, align 8
-  %25 = getelementptr inbounds i8, ptr %0, i64 32
-  %26 = load i64, ptr %25, align 8
-  %27 = getelementptr inbounds i8, ptr %4, i64 80
-  store i64 %26, ptr %27, align 16
-  %28 = icmp slt i64 %1, %2
-  br i1 %28, label %29, label %35
+  %4 = alloca %struct.Time, align 8
+  %5 = alloca %struct.Time, align 8
+  %6 = alloca %struct.Time, align 8
+  %7 = alloca %struct.Time, align 8
+  %8 = alloca %struct.Time, align 8
+  %9 = alloca %struct.Run, align 64
+  %10 = load ptr, ptr %0, align 8
+  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %9) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(256) %9, i8 0, i64 256, i1 false)
+  store ptr %0, ptr %9, align 64
+  %11 = getelementptr inbounds i8, ptr %9, i64 8
+  %12 = getelementptr inbounds i8, ptr %10, i64 56
+  %13 = load ptr, ptr %12, align 8
+  store ptr %13, ptr %11, align 8
+  %14 = getelementptr inbounds i8, ptr %9, i64 16
+  %15 = getelementptr inbounds i8, ptr %0, i64 8
+  %16 = load ptr, ptr %15, align 8
+  store ptr %16, ptr %14, align 16
+  %17 = tail call i32 @_ZN2at15get_num_threadsEv() #12
+  %18 = sext i32 %17 to i64
+  %19 = getelementptr inbounds i8, ptr %0, i64 40
+  %20 = load i64, ptr %19, align 8
+  %21 = tail call noundef i64 @llvm.smin.i64(i64 %18, i64 %20)
+  %22 = getelementptr inbounds i8, ptr %0, i64 64
+  %23 = load i64, ptr %22, align 8
+  %24 = icmp ne i64 %23, 0
+  %25 = icmp slt i64 %23, %21
+  %26 = and i1 %24, %25
+  br i1 %26, label %27, label %56
 
-29:
-  %30 = getelementptr inbounds i8, ptr %4, i64 40
-  %31 = getelementptr inbounds i8, ptr %4, i64 64
-  %32 = getelementptr inbounds i8, ptr %4, i64 32
-  %33 = getelementptr inbounds i8, ptr %4, i64 24
-  %34 = getelementptr inbounds i8, ptr %4, i64 96
-  br label %38
+27:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
+  %28 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #12
+  %29 = load i64, ptr %8, align 8
+  %30 = mul i64 %29, 1000000000
+  %31 = getelementptr inbounds i8, ptr %8, i64 8
+  %32 = load i64, ptr %31, align 8
+  %33 = add i64 %30, %32
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #12
+  %34 = getelementptr inbounds i8, ptr %0, i64 72
+  %35 = load i64, ptr %34, align 8
+  %36 = icmp slt i64 %33, %35
+  br i1 %36, label %37, label %39
 
-35:
-  %36 = getelementptr inbounds i8, ptr %0, i64 56
-  %37 = load i64, ptr %36, align 8
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %4) #11
-  ret i64 %37
+37:
+  %38 = load i64, ptr %22, align 8
+  br label %56
 
-38:
-  %39 = phi i64 [ %1, %29 ], [ %257, %256 ]
-  %40 = load ptr, ptr %6, align 8
-  %41 = getelementptr %struct.LaunchRecord, ptr %40, i64 %39
-  %42 = load ptr, ptr %9, align 16
-  %43 = getelementptr inbounds i8, ptr %41, i64 40
-  %44 = load i64, ptr %43, align 8
-  %45 = getelementptr i64, ptr %42, i64 %44
-  %46 = load i64, ptr %45, align 8
-  %47 = icmp slt i64 %46, 1
-  br i1 %47, label %60, label %48
+39:
+  %40 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %0, i64 noundef %33)
+  br i1 %40, label %48, label %41
+
+41:
+  %42 = getelementptr inbounds i8, ptr %0, i64 80
+  %43 = load i64, ptr %42, align 8
+  %44 = icmp slt i64 %33, %43
+  br i1 %44, label %45, label %48
+
+45:
+  %46 = add i64 %33, 250000000
+  store i64 %46, ptr %34, align 8
+  %47 = load i64, ptr %22, align 8
+  br label %56
 
 48:
-  %49 = load ptr, ptr %4, align 64
-  %50 = getelementptr inbounds i8, ptr %41, i64 48
-  %51 = load i64, ptr %50, align 8
-  %52 = getelementptr i64, ptr %42, i64 %51
-  %53 = load i64, ptr %52, align 8
-  %54 = load ptr, ptr %49, align 8
-  %55 = getelementptr inbounds i8, ptr %54, i64 80
-  %56 = load i64, ptr %55, align 8
-  %57 = icmp eq i64 %46, 1
-  %58 = icmp sgt i64 %56, %53
-  %59 = select i1 %57, i1 true, i1 %58
-  br i1 %59, label %60, label %64
+  %49 = load i64, ptr %22, align 8
+  %50 = shl i64 %49, 1
+  store i64 %50, ptr %22, align 8
+  %51 = getelementptr inbounds i8, ptr %0, i64 88
+  %52 = load i64, ptr %51, align 8
+  %53 = add i64 %52, %33
+  store i64 %53, ptr %34, align 8
+  %54 = getelementptr inbounds i8, ptr %0, i64 112
+  store i64 6000000, ptr %54, align 8
+  %55 = call noundef i64 @llvm.smin.i64(i64 %21, i64 %50)
+  br label %56
 
-60:
-  %61 = phi i64 [ 1, %48 ], [ 0, %38 ]
-  %62 = getelementptr inbounds i8, ptr %41, i64 56
-  %63 = load i64, ptr %62, align 8
-  br label %196
+56:
+  %57 = phi i64 [ %21, %3 ], [ %38, %37 ], [ %55, %48 ], [ %47, %45 ]
+  %58 = getelementptr inbounds i8, ptr %9, i64 112
+  store i64 %57, ptr %58, align 16
+  %59 = getelementptr inbounds i8, ptr %10, i64 64
+  %60 = load i64, ptr %59, align 8
+  %61 = shl i64 %60, 3
+  %62 = alloca i8, i64 %61, align 16
+  %63 = getelementptr inbounds i8, ptr %9, i64 48
+  store ptr %62, ptr %63, align 16
+  %64 = getelementptr inbounds i8, ptr %10, i64 72
+  %65 = load i64, ptr %64, align 8
+  %66 = shl i64 %65, 3
+  %67 = alloca i8, i64 %66, align 16
+  %68 = getelementptr inbounds i8, ptr %9, i64 56
+  store ptr %67, ptr %68, align 8
+  %69 = getelementptr inbounds i8, ptr %0, i64 24
+  %70 = load ptr, ptr %69, align 8
+  %71 = getelementptr inbounds i8, ptr %9, i64 72
+  store ptr %70, ptr %71, align 8
+  %72 = getelementptr inbounds i8, ptr %0, i64 32
+  %73 = load i64, ptr %72, align 8
+  %74 = getelementptr inbounds i8, ptr %9, i64 80
+  store i64 %73, ptr %74, align 16
+  %75 = icmp slt i64 %1, %2
+  br i1 %75, label %76, label %90
 
-64:
-  %65 = call i32 @_ZN2at15get_num_threadsEv() #11
-  %66 = sext i32 %65 to i64
-  %67 = getelementptr inbounds i8, ptr %49, i64 40
-  %68 = load i64, ptr %67, align 8
-  %69 = call noundef i64 @llvm.smin.i64(i64 %66, i64 %68)
-  %70 = lshr i64 %56, 1
-  %71 = udiv i64 %53, %70
-  %72 = call noundef i64 @llvm.smin.i64(i64 %46, i64 %71)
-  %73 = call noundef i64 @llvm.smin.i64(i64 %69, i64 %72)
-  %74 = load ptr, ptr %6, align 8
-  %75 = getelementptr %struct.LaunchRecord, ptr %74, i64 %39
-  %76 = getelementptr inbounds i8, ptr %75, i64 56
-  %77 = load i64, ptr %76, align 8
-  %78 = icmp sgt i64 %73, 1
-  br i1 %78, label %79, label %196
+76:
+  %77 = getelementptr inbounds i8, ptr %9, i64 40
+  %78 = getelementptr inbounds i8, ptr %9, i64 64
+  %79 = getelementptr inbounds i8, ptr %5, i64 8
+  %80 = getelementptr inbounds i8, ptr %9, i64 88
+  %81 = getelementptr inbounds i8, ptr %9, i64 96
+  %82 = getelementptr inbounds i8, ptr %4, i64 8
+  %83 = getelementptr inbounds i8, ptr %9, i64 32
+  %84 = getelementptr inbounds i8, ptr %9, i64 24
+  %85 = getelementptr inbounds i8, ptr %9, i64 136
+  %86 = getelementptr inbounds i8, ptr %9, i64 120
+  %87 = getelementptr inbounds i8, ptr %7, i64 8
+  %88 = getelementptr inbounds i8, ptr %6, i64 8
+  %89 = getelementptr inbounds i8, ptr %9, i64 128
+  br label %93
 
-79:
-  %80 = getelementptr inbounds i8, ptr %75, i64 64
-  %81 = load i64, ptr %80, align 8
-  %82 = icmp eq i64 %81, 0
-  br i1 %82, label %83, label %145
+90:
+  %91 = getelementptr inbounds i8, ptr %0, i64 56
+  %92 = load i64, ptr %91, align 8
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %9) #12
+  ret i64 %92
 
-83:
-  store i64 %39, ptr %32, align 32
-  store i64 %39, ptr %33, align 8
-  br label %84
+93:
+  %94 = phi i64 [ %1, %76 ], [ %321, %320 ]
+  %95 = load ptr, ptr %11, align 8
+  %96 = getelementptr %struct.LaunchRecord, ptr %95, i64 %94
+  %97 = load ptr, ptr %14, align 16
+  %98 = getelementptr inbounds i8, ptr %96, i64 40
+  %99 = load i64, ptr %98, align 8
+  %100 = getelementptr i64, ptr %97, i64 %99
+  %101 = load i64, ptr %100, align 8
+  %102 = icmp slt i64 %101, 1
+  br i1 %102, label %115, label %103
 
-84:
-  %85 = phi ptr [ %74, %83 ], [ %128, %127 ]
-  %86 = phi i64 [ %39, %83 ], [ %133, %127 ]
-  %87 = phi i64 [ 1, %83 ], [ %130, %127 ]
-  %88 = getelementptr %struct.LaunchRecord, ptr %85, i64 %86, i32 8
-  %89 = load i64, ptr %88, align 8
-  %90 = icmp eq i64 %89, 0
-  br i1 %90, label %91, label %135
-
-91:
-  %92 = getelementptr %struct.LaunchRecord, ptr %85, i64 %86
-  %93 = load ptr, ptr %9, align 16
-  %94 = getelementptr inbounds i8, ptr %92, i64 40
-  %95 = load i64, ptr %94, align 8
-  %96 = getelementptr i64, ptr %93, i64 %95
-  %97 = load i64, ptr %96, align 8
-  %98 = icmp slt i64 %97, 1
-  br i1 %98, label %127, label %99
-
-99:
-  %100 = load ptr, ptr %4, align 64
-  %101 = getelementptr inbounds i8, ptr %92, i64 48
-  %102 = load i64, ptr %101, align 8
-  %103 = getelementptr i64, ptr %93, i64 %102
-  %104 = load i64, ptr %103, align 8
-  %105 = load ptr, ptr %100, align 8
-  %106 = getelementptr inbounds i8, ptr %105, i64 80
+103:
+  %104 = getelementptr inbounds i8, ptr %96, i64 48
+  %105 = load i64, ptr %104, align 8
+  %106 = getelementptr i64, ptr %97, i64 %105
   %107 = load i64, ptr %106, align 8
-  %108 = icmp eq i64 %97, 1
-  %109 = icmp sgt i64 %107, %104
-  %110 = select i1 %108, i1 true, i1 %109
-  br i1 %110, label %127, label %111
+  %108 = load ptr, ptr %9, align 64
+  %109 = load ptr, ptr %108, align 8
+  %110 = getelementptr inbounds i8, ptr %109, i64 80
+  %111 = load i64, ptr %110, align 8
+  %112 = icmp eq i64 %101, 1
+  %113 = icmp sgt i64 %111, %107
+  %114 = select i1 %112, i1 true, i1 %113
+  br i1 %114, label %115, label %119
 
-111:
-  %112 = call i32 @_ZN2at15get_num_threadsEv() #11
-  %113 = sext i32 %112 to i64
-  %114 = getelementptr inbounds i8, ptr %100, i64 40
-  %115 = load i64, ptr %114, align 8
-  %116 = call noundef i64 @llvm.smin.i64(i64 %113, i64 %115)
-  %117 = lshr i64 %107, 1
-  %118 = udiv i64 %104, %117
-  %119 = call noundef i64 @llvm.smin.i64(i64 %97, i64 %118)
-  %120 = call noundef i64 @llvm.smin.i64(i64 %116, i64 %119)
-  %121 = icmp sgt i64 %120, 1
-  %122 = load ptr, ptr %6, align 8
-  br i1 %121, label %123, label %127
+115:
+  %116 = phi i64 [ 1, %103 ], [ 0, %93 ]
+  %117 = getelementptr inbounds i8, ptr %96, i64 56
+  %118 = load i64, ptr %117, align 8
+  br label %262
 
-123:
-  %124 = getelementptr %struct.LaunchRecord, ptr %122, i64 %86, i32 7
-  %125 = load i64, ptr %124, align 8
-  %126 = add i64 %125, %86
-  store i64 %126, ptr %32, align 32
-  br label %127
+119:
+  %120 = load i64, ptr %58, align 16
+  %121 = lshr i64 %111, 1
+  %122 = udiv i64 %107, %121
+  %123 = call noundef i64 @llvm.smin.i64(i64 %101, i64 %122)
+  %124 = call noundef i64 @llvm.smin.i64(i64 %120, i64 %123)
+  %125 = getelementptr inbounds i8, ptr %96, i64 56
+  %126 = load i64, ptr %125, align 8
+  %127 = icmp sgt i64 %124, 1
+  br i1 %127, label %128, label %262
 
-127:
-  %128 = phi ptr [ %122, %123 ], [ %122, %111 ], [ %85, %99 ], [ %85, %91 ]
-  %129 = phi i64 [ %120, %123 ], [ %120, %111 ], [ 1, %99 ], [ 0, %91 ]
-  %130 = call i64 @llvm.smax.i64(i64 %129, i64 %87)
-  %131 = getelementptr %struct.LaunchRecord, ptr %128, i64 %86, i32 7
-  %132 = load i64, ptr %131, align 8
-  %133 = add i64 %132, %86
-  %134 = icmp slt i64 %133, %2
-  br i1 %134, label %84, label %135
+128:
+  %129 = getelementptr inbounds i8, ptr %96, i64 64
+  %130 = load i64, ptr %129, align 8
+  %131 = icmp eq i64 %130, 0
+  br i1 %131, label %132, label %199
 
-135:
-  %136 = phi i64 [ %87, %84 ], [ %130, %127 ]
-  %137 = trunc nuw nsw i64 %136 to i32
-  %138 = load ptr, ptr %4, align 64
-  %139 = getelementptr inbounds i8, ptr %138, i64 64
-  %140 = load ptr, ptr %139, align 8
-  %141 = getelementptr inbounds i8, ptr %138, i64 40
+132:
+  store i64 %94, ptr %83, align 32
+  store i64 %94, ptr %84, align 8
+  br label %133
+
+133:
+  %134 = phi i64 [ %94, %132 ], [ %172, %167 ]
+  %135 = phi i64 [ 1, %132 ], [ %169, %167 ]
+  %136 = getelementptr %struct.LaunchRecord, ptr %95, i64 %134, i32 8
+  %137 = load i64, ptr %136, align 8
+  %138 = icmp eq i64 %137, 0
+  br i1 %138, label %139, label %174
+
+139:
+  %140 = getelementptr %struct.LaunchRecord, ptr %95, i64 %134
+  %141 = getelementptr inbounds i8, ptr %140, i64 40
   %142 = load i64, ptr %141, align 8
-  %143 = shl i64 %142, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %140, i8 0, i64 %143, i1 false)
-  store i64 0, ptr %34, align 32
-  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %4, i32 noundef %137, i32 noundef 0) #11
-  %144 = load i64, ptr %32, align 32
-  br label %256
+  %143 = getelementptr i64, ptr %97, i64 %142
+  %144 = load i64, ptr %143, align 8
+  %145 = icmp slt i64 %144, 1
+  br i1 %145, label %167, label %146
 
-145:
-  %146 = getelementptr inbounds i8, ptr %75, i64 16
-  %147 = load ptr, ptr %146, align 8
-  %148 = getelementptr inbounds i8, ptr %75, i64 32
-  %149 = load ptr, ptr %148, align 8
-  %150 = load ptr, ptr %4, align 64
-  %151 = getelementptr i8, ptr %150, i64 80
-  %152 = load ptr, ptr %21, align 8
-  %153 = getelementptr inbounds i8, ptr %75, i64 8
-  %154 = load i64, ptr %153, align 8
-  %155 = icmp sgt i64 %154, 0
-  br i1 %155, label %160, label %156
+146:
+  %147 = getelementptr inbounds i8, ptr %140, i64 48
+  %148 = load i64, ptr %147, align 8
+  %149 = getelementptr i64, ptr %97, i64 %148
+  %150 = load i64, ptr %149, align 8
+  %151 = load ptr, ptr %108, align 8
+  %152 = getelementptr inbounds i8, ptr %151, i64 80
+  %153 = load i64, ptr %152, align 8
+  %154 = icmp eq i64 %144, 1
+  %155 = icmp sgt i64 %153, %150
+  %156 = select i1 %154, i1 true, i1 %155
+  br i1 %156, label %167, label %157
 
-156:
-  %157 = getelementptr inbounds i8, ptr %75, i64 24
-  %158 = load i64, ptr %157, align 8
-  %159 = icmp sgt i64 %158, 0
-  br i1 %159, label %171, label %182
+157:
+  %158 = lshr i64 %153, 1
+  %159 = udiv i64 %150, %158
+  %160 = call noundef i64 @llvm.smin.i64(i64 %144, i64 %159)
+  %161 = call noundef i64 @llvm.smin.i64(i64 %120, i64 %160)
+  %162 = icmp sgt i64 %161, 1
+  br i1 %162, label %163, label %167
 
-160:
-  %161 = phi i64 [ %168, %160 ], [ 0, %145 ]
-  %162 = getelementptr i64, ptr %147, i64 %161
-  %163 = load i64, ptr %162, align 8
-  %164 = getelementptr ptr, ptr %151, i64 %163
-  %165 = load ptr, ptr %164, align 8
-  %166 = load ptr, ptr %16, align 16
-  %167 = getelementptr ptr, ptr %166, i64 %161
-  store ptr %165, ptr %167, align 8
-  %168 = add nuw nsw i64 %161, 1
-  %169 = load i64, ptr %153, align 8
-  %170 = icmp slt i64 %168, %169
-  br i1 %170, label %160, label %156
+163:
+  %164 = getelementptr %struct.LaunchRecord, ptr %95, i64 %134, i32 7
+  %165 = load i64, ptr %164, align 8
+  %166 = add i64 %165, %134
+  store i64 %166, ptr %83, align 32
+  br label %167
 
-171:
-  %172 = phi i64 [ %179, %171 ], [ 0, %156 ]
-  %173 = load ptr, ptr %9, align 16
-  %174 = getelementptr i64, ptr %149, i64 %172
-  %175 = load i64, ptr %174, align 8
-  %176 = getelementptr i64, ptr %173, i64 %175
-  %177 = load i64, ptr %176, align 8
-  %178 = getelementptr i64, ptr %152, i64 %172
-  store i64 %177, ptr %178, align 8
-  %179 = add nuw nsw i64 %172, 1
-  %180 = load i64, ptr %157, align 8
-  %181 = icmp slt i64 %179, %180
-  br i1 %181, label %171, label %182
+167:
+  %168 = phi i64 [ %161, %163 ], [ %161, %157 ], [ 1, %146 ], [ 0, %139 ]
+  %169 = call i64 @llvm.smax.i64(i64 %168, i64 %135)
+  %170 = getelementptr %struct.LaunchRecord, ptr %95, i64 %134, i32 7
+  %171 = load i64, ptr %170, align 8
+  %172 = add i64 %171, %134
+  %173 = icmp slt i64 %172, %2
+  br i1 %173, label %133, label %174
 
-182:
-  %183 = load ptr, ptr %75, align 8
-  store ptr %183, ptr %30, align 8
-  %184 = load ptr, ptr %9, align 16
-  %185 = getelementptr inbounds i8, ptr %75, i64 40
-  %186 = load i64, ptr %185, align 8
-  %187 = getelementptr i64, ptr %184, i64 %186
-  %188 = load i64, ptr %187, align 8
-  store i64 %188, ptr %31, align 64
-  %189 = load ptr, ptr %16, align 16
-  %190 = load ptr, ptr %189, align 8
-  %191 = load ptr, ptr %4, align 64
-  %192 = getelementptr inbounds i8, ptr %191, i64 40
-  %193 = load i64, ptr %192, align 8
-  %194 = shl i64 %193, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %190, i8 0, i64 %194, i1 false)
-  %195 = trunc i64 %73 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %30, i32 noundef %195, i32 noundef 0) #11
-  br label %253
+174:
+  %175 = phi i64 [ %169, %167 ], [ %135, %133 ]
+  %176 = getelementptr inbounds i8, ptr %108, i64 128
+  %177 = load ptr, ptr %176, align 8
+  %178 = getelementptr inbounds i8, ptr %108, i64 40
+  %179 = load i64, ptr %178, align 8
+  %180 = shl i64 %179, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %177, i8 0, i64 %180, i1 false)
+  store i64 0, ptr %85, align 8
+  store i64 0, ptr %86, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
+  %181 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
+  %182 = load i64, ptr %7, align 8
+  %183 = mul i64 %182, 1000000000
+  %184 = load i64, ptr %87, align 8
+  %185 = add i64 %183, %184
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
+  %186 = trunc i64 %175 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %186, i32 noundef 0) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
+  %187 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
+  %188 = load i64, ptr %6, align 8
+  %189 = mul i64 %188, 1000000000
+  %190 = load i64, ptr %88, align 8
+  %191 = add i64 %189, %190
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
+  %192 = load ptr, ptr %9, align 64
+  %193 = load i64, ptr %58, align 16
+  %194 = load i64, ptr %86, align 8
+  %195 = add i64 %194, %191
+  %196 = load i64, ptr %89, align 64
+  %197 = sub i64 %195, %196
+  call fastcc void @judge(ptr noundef %192, i64 noundef %193, i64 noundef %175, i64 noundef %185, i64 noundef %191, i64 noundef %197)
+  %198 = load i64, ptr %83, align 32
+  br label %320
 
-196:
-  %197 = phi i64 [ %63, %60 ], [ %77, %64 ]
-  %198 = phi ptr [ %41, %60 ], [ %75, %64 ]
-  %199 = phi i64 [ %61, %60 ], [ %73, %64 ]
-  %200 = icmp eq i64 %199, 1
-  br i1 %200, label %201, label %253
-
-201:
-  %202 = getelementptr inbounds i8, ptr %198, i64 16
+199:
+  %200 = getelementptr inbounds i8, ptr %96, i64 16
+  %201 = load ptr, ptr %200, align 8
+  %202 = getelementptr inbounds i8, ptr %96, i64 32
   %203 = load ptr, ptr %202, align 8
-  %204 = getelementptr inbounds i8, ptr %198, i64 32
-  %205 = load ptr, ptr %204, align 8
-  %206 = load ptr, ptr %4, align 64
-  %207 = getelementptr i8, ptr %206, i64 80
-  %208 = load ptr, ptr %21, align 8
-  %209 = getelementptr inbounds i8, ptr %198, i64 8
-  %210 = load i64, ptr %209, align 8
-  %211 = icmp sgt i64 %210, 0
-  br i1 %211, label %216, label %212
+  %204 = getelementptr i8, ptr %108, i64 144
+  %205 = load ptr, ptr %68, align 8
+  %206 = getelementptr inbounds i8, ptr %96, i64 8
+  %207 = load i64, ptr %206, align 8
+  %208 = icmp sgt i64 %207, 0
+  br i1 %208, label %213, label %209
 
-212:
-  %213 = getelementptr inbounds i8, ptr %198, i64 24
-  %214 = load i64, ptr %213, align 8
-  %215 = icmp sgt i64 %214, 0
-  br i1 %215, label %227, label %238
+209:
+  %210 = getelementptr inbounds i8, ptr %96, i64 24
+  %211 = load i64, ptr %210, align 8
+  %212 = icmp sgt i64 %211, 0
+  br i1 %212, label %224, label %235
 
-216:
-  %217 = phi i64 [ %224, %216 ], [ 0, %201 ]
-  %218 = getelementptr i64, ptr %203, i64 %217
-  %219 = load i64, ptr %218, align 8
-  %220 = getelementptr ptr, ptr %207, i64 %219
-  %221 = load ptr, ptr %220, align 8
-  %222 = load ptr, ptr %16, align 16
-  %223 = getelementptr ptr, ptr %222, i64 %217
-  store ptr %221, ptr %223, align 8
-  %224 = add nuw nsw i64 %217, 1
-  %225 = load i64, ptr %209, align 8
-  %226 = icmp slt i64 %224, %225
-  br i1 %226, label %216, label %212
+213:
+  %214 = phi i64 [ %221, %213 ], [ 0, %199 ]
+  %215 = getelementptr i64, ptr %201, i64 %214
+  %216 = load i64, ptr %215, align 8
+  %217 = getelementptr ptr, ptr %204, i64 %216
+  %218 = load ptr, ptr %217, align 8
+  %219 = load ptr, ptr %63, align 16
+  %220 = getelementptr ptr, ptr %219, i64 %214
+  store ptr %218, ptr %220, align 8
+  %221 = add nuw nsw i64 %214, 1
+  %222 = load i64, ptr %206, align 8
+  %223 = icmp slt i64 %221, %222
+  br i1 %223, label %213, label %209
 
-227:
-  %228 = phi i64 [ %235, %227 ], [ 0, %212 ]
-  %229 = load ptr, ptr %9, align 16
-  %230 = getelementptr i64, ptr %205, i64 %228
-  %231 = load i64, ptr %230, align 8
-  %232 = getelementptr i64, ptr %229, i64 %231
-  %233 = load i64, ptr %232, align 8
-  %234 = getelementptr i64, ptr %208, i64 %228
-  store i64 %233, ptr %234, align 8
-  %235 = add nuw nsw i64 %228, 1
-  %236 = load i64, ptr %213, align 8
-  %237 = icmp slt i64 %235, %236
-  br i1 %237, label %227, label %238
+224:
+  %225 = phi i64 [ %232, %224 ], [ 0, %209 ]
+  %226 = load ptr, ptr %14, align 16
+  %227 = getelementptr i64, ptr %203, i64 %225
+  %228 = load i64, ptr %227, align 8
+  %229 = getelementptr i64, ptr %226, i64 %228
+  %230 = load i64, ptr %229, align 8
+  %231 = getelementptr i64, ptr %205, i64 %225
+  store i64 %230, ptr %231, align 8
+  %232 = add nuw nsw i64 %225, 1
+  %233 = load i64, ptr %210, align 8
+  %234 = icmp slt i64 %232, %233
+  br i1 %234, label %224, label %235
 
-238:
-  %239 = load ptr, ptr %198, align 8
-  store ptr %239, ptr %30, align 8
-  %240 = load ptr, ptr %9, align 16
-  %241 = getelementptr inbounds i8, ptr %198, i64 40
-  %242 = load i64, ptr %241, align 8
-  %243 = getelementptr i64, ptr %240, i64 %242
-  %244 = load i64, ptr %243, align 8
-  store i64 %244, ptr %31, align 64
-  %245 = load ptr, ptr %6, align 8
-  %246 = getelementptr %struct.LaunchRecord, ptr %245, i64 %39, i32 8
-  %247 = load i64, ptr %246, align 8
-  %248 = icmp eq i64 %247, 0
-  %249 = select i1 %248, i64 %244, i64 1
-  %250 = load ptr, ptr %16, align 16
-  %251 = load ptr, ptr %21, align 8
-  %252 = load ptr, ptr %24, align 8
-  call void %239(ptr noundef %250, ptr noundef %251, i64 noundef 0, i64 noundef %249, ptr noundef %252) #11
-  br label %253
+235:
+  %236 = load ptr, ptr %96, align 8
+  store ptr %236, ptr %77, align 8
+  %237 = load ptr, ptr %14, align 16
+  %238 = load i64, ptr %98, align 8
+  %239 = getelementptr i64, ptr %237, i64 %238
+  %240 = load i64, ptr %239, align 8
+  store i64 %240, ptr %78, align 64
+  %241 = load ptr, ptr %63, align 16
+  %242 = load ptr, ptr %241, align 8
+  %243 = load ptr, ptr %9, align 64
+  %244 = getelementptr inbounds i8, ptr %243, i64 40
+  %245 = load i64, ptr %244, align 8
+  %246 = shl i64 %245, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %242, i8 0, i64 %246, i1 false)
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
+  %247 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
+  %248 = load i64, ptr %5, align 8
+  %249 = mul i64 %248, 1000000000
+  %250 = load i64, ptr %79, align 8
+  %251 = add i64 %249, %250
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
+  store i64 %251, ptr %80, align 8
+  store i64 0, ptr %81, align 32
+  %252 = trunc i64 %124 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %77, i32 noundef %252, i32 noundef 0) #12
+  %253 = load ptr, ptr %9, align 64
+  %254 = load i64, ptr %58, align 16
+  %255 = load i64, ptr %80, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
+  %256 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
+  %257 = load i64, ptr %4, align 8
+  %258 = mul i64 %257, 1000000000
+  %259 = load i64, ptr %82, align 8
+  %260 = add i64 %258, %259
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
+  %261 = load i64, ptr %81, align 32
+  call fastcc void @judge(ptr noundef %253, i64 noundef %254, i64 noundef %124, i64 noundef %255, i64 noundef %260, i64 noundef %261)
+  br label %317
 
-253:
-  %254 = phi i64 [ %197, %196 ], [ %197, %238 ], [ %77, %182 ]
-  %255 = add i64 %254, %39
-  br label %256
+262:
+  %263 = phi i64 [ %118, %115 ], [ %126, %119 ]
+  %264 = phi i64 [ %116, %115 ], [ %124, %119 ]
+  %265 = icmp eq i64 %264, 1
+  br i1 %265, label %266, label %317
 
-256:
-  %257 = phi i64 [ %255, %253 ], [ %144, %135 ]
-  %258 = icmp slt i64 %257, %2
-  br i1 %258, label %38, label %35
+266:
+  %267 = getelementptr inbounds i8, ptr %96, i64 16
+  %268 = load ptr, ptr %267, align 8
+  %269 = getelementptr inbounds i8, ptr %96, i64 32
+  %270 = load ptr, ptr %269, align 8
+  %271 = load ptr, ptr %9, align 64
+  %272 = getelementptr i8, ptr %271, i64 144
+  %273 = load ptr, ptr %68, align 8
+  %274 = getelementptr inbounds i8, ptr %96, i64 8
+  %275 = load i64, ptr %274, align 8
+  %276 = icmp sgt i64 %275, 0
+  br i1 %276, label %281, label %277
+
+277:
+  %278 = getelementptr inbounds i8, ptr %96, i64 24
+  %279 = load i64, ptr %278, align 8
+  %280 = icmp sgt i64 %279, 0
+  br i1 %280, label %292, label %303
+
+281:
+  %282 = phi i64 [ %289, %281 ], [ 0, %266 ]
+  %283 = getelementptr i64, ptr %268, i64 %282
+  %284 = load i64, ptr %283, align 8
+  %285 = getelementptr ptr, ptr %272, i64 %284
+  %286 = load ptr, ptr %285, align 8
+  %287 = load ptr, ptr %63, align 16
+  %288 = getelementptr ptr, ptr %287, i64 %282
+  store ptr %286, ptr %288, align 8
+  %289 = add nuw nsw i64 %282, 1
+  %290 = load i64, ptr %274, align 8
+  %291 = icmp slt i64 %289, %290
+  br i1 %291, label %281, label %277
+
+292:
+  %293 = phi i64 [ %300, %292 ], [ 0, %277 ]
+  %294 = load ptr, ptr %14, align 16
+  %295 = getelementptr i64, ptr %270, i64 %293
+  %296 = load i64, ptr %295, align 8
+  %297 = getelementptr i64, ptr %294, i64 %296
+  %298 = load i64, ptr %297, align 8
+  %299 = getelementptr i64, ptr %273, i64 %293
+  store i64 %298, ptr %299, align 8
+  %300 = add nuw nsw i64 %293, 1
+  %301 = load i64, ptr %278, align 8
+  %302 = icmp slt i64 %300, %301
+  br i1 %302, label %292, label %303
+
+303:
+  %304 = load ptr, ptr %96, align 8
+  store ptr %304, ptr %77, align 8
+  %305 = load ptr, ptr %14, align 16
+  %306 = load i64, ptr %98, align 8
+  %307 = getelementptr i64, ptr %305, i64 %306
+  %308 = load i64, ptr %307, align 8
+  store i64 %308, ptr %78, align 64
+  %309 = load ptr, ptr %11, align 8
+  %310 = getelementptr %struct.LaunchRecord, ptr %309, i64 %94, i32 8
+  %311 = load i64, ptr %310, align 8
+  %312 = icmp eq i64 %311, 0
+  %313 = select i1 %312, i64 %308, i64 1
+  %314 = load ptr, ptr %63, align 16
+  %315 = load ptr, ptr %68, align 8
+  %316 = load ptr, ptr %71, align 8
+  call void %304(ptr noundef %314, ptr noundef %315, i64 noundef 0, i64 noundef %313, ptr noundef %316) #12
+  br label %317
+
+317:
+  %318 = phi i64 [ %263, %262 ], [ %263, %303 ], [ %126, %235 ]
+  %319 = add i64 %318, %94
+  br label %320
+
+320:
+  %321 = phi i64 [ %319, %317 ], [ %198, %174 ]
+  %322 = icmp slt i64 %321, %2
+  br i1 %322, label %93, label %90
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -611,7 +716,7 @@ define noundef i32 @km_call(ptr nocapture noundef readnone %0, ptr nocapture nou
   br i1 %23, label %24, label %38
 
 24:
-  %25 = getelementptr i8, ptr %6, i64 80
+  %25 = getelementptr i8, ptr %6, i64 144
   br label %26
 
 26:
@@ -724,13 +829,13 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %59 = load i64, ptr %58, align 8
   %60 = getelementptr i64, ptr %40, i64 %59
   %61 = load i64, ptr %60, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #11
-  %62 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #12
+  %62 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %8) #12
   %63 = icmp eq i64 %62, %61
   %64 = load i32, ptr %8, align 4
   %65 = icmp eq i32 %64, 0
   %66 = select i1 %63, i1 %65, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
   br i1 %66, label %197, label %209
 
 67:
@@ -825,19 +930,19 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %123 = getelementptr inbounds i8, ptr %50, i64 32
   %124 = load i64, ptr %123, align 8
   %125 = getelementptr ptr, ptr %33, i64 %124
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
   store i64 0, ptr %6, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #12
   %126 = icmp slt i64 %118, 1
   br i1 %126, label %127, label %128
 
 127:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   br label %197
 
 128:
-  %129 = call i32 @PyDict_Next(ptr noundef nonnull %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %125) #11
+  %129 = call i32 @PyDict_Next(ptr noundef nonnull %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %125) #12
   %130 = icmp eq i32 %129, 0
   br i1 %130, label %135, label %131
 
@@ -848,8 +953,8 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   br i1 %134, label %136, label %201
 
 135:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   br label %209
 
 136:
@@ -859,13 +964,13 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   br i1 %139, label %140, label %141
 
 140:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   br label %197
 
 141:
   %142 = getelementptr ptr, ptr %125, i64 %138
-  %143 = call i32 @PyDict_Next(ptr noundef %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %142) #11
+  %143 = call i32 @PyDict_Next(ptr noundef %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %142) #12
   %144 = icmp eq i32 %143, 0
   br i1 %144, label %150, label %145
 
@@ -878,8 +983,8 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
 
 150:
   %151 = icmp slt i64 %138, %118
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   br i1 %151, label %209, label %197
 
 152:
@@ -901,7 +1006,7 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
 164:
   %165 = getelementptr inbounds i8, ptr %50, i64 24
   %166 = load i64, ptr %165, align 8
-  %167 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #11
+  %167 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #12
   %168 = icmp eq ptr %167, null
   br i1 %168, label %209, label %169
 
@@ -911,7 +1016,7 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   br i1 %171, label %209, label %172
 
 172:
-  %173 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %170, ptr noundef %69, i64 noundef %166) #11
+  %173 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %170, ptr noundef %69, i64 noundef %166) #12
   %174 = getelementptr inbounds i8, ptr %50, i64 32
   %175 = load i64, ptr %174, align 8
   %176 = getelementptr ptr, ptr %33, i64 %175
@@ -922,7 +1027,7 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
 178:
   %179 = getelementptr inbounds i8, ptr %50, i64 24
   %180 = load i64, ptr %179, align 8
-  %181 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #11
+  %181 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #12
   %182 = icmp eq ptr %181, null
   br i1 %182, label %197, label %183
 
@@ -934,17 +1039,17 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
 186:
   %187 = getelementptr inbounds i8, ptr %50, i64 32
   %188 = load i64, ptr %187, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #11
-  %189 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #12
+  %189 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %5) #12
   %190 = icmp eq i64 %189, %188
   %191 = load i32, ptr %5, align 4
   %192 = icmp eq i32 %191, 0
   %193 = select i1 %190, i1 %192, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
   br i1 %193, label %197, label %209
 
 194:
-  %195 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %184, ptr noundef %69, i64 noundef %180) #11
+  %195 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %184, ptr noundef %69, i64 noundef %180) #12
   %196 = icmp eq ptr %195, null
   br i1 %196, label %197, label %209
 
@@ -955,8 +1060,8 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   br i1 %200, label %48, label %202
 
 201:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   br label %209
 
 202:
@@ -983,22 +1088,22 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unnamed_addr #0 {
   %1 = alloca i64, align 8
-  %2 = tail call ptr @_ZN2at13globalContextEv() #11
-  %3 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 1) #11
-  %4 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #11
-  %5 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #11
-  %6 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #11
-  %7 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #11
-  %8 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #11
-  %9 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #11
-  %10 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #11
-  %11 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #11
-  %12 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %1) #11
+  %2 = tail call ptr @_ZN2at13globalContextEv() #12
+  %3 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 1) #12
+  %4 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #12
+  %5 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #12
+  %6 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #12
+  %7 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #12
+  %8 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #12
+  %9 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #12
+  %10 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #12
+  %11 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #12
+  %12 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %1) #12
   store i64 0, ptr %1, align 8
-  %13 = call i32 @fegetmode(ptr noundef nonnull %1) #11
+  %13 = call i32 @fegetmode(ptr noundef nonnull %1) #12
   %14 = load i64, ptr %1, align 8
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #12
   %15 = load ptr, ptr getelementptr inbounds (i8, ptr @km_flags, i64 8), align 8
   %16 = load i64, ptr @km_flags, align 8
   %17 = icmp sgt i64 %16, 0
@@ -1009,7 +1114,7 @@ define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unname
   %20 = phi i64 [ %27, %18 ], [ 0, %0 ]
   %21 = getelementptr ptr, ptr %15, i64 %19
   %22 = load ptr, ptr %21, align 8
-  %23 = call i32 %22(ptr noundef %2) #11
+  %23 = call i32 %22(ptr noundef %2) #12
   %24 = and i32 %23, 255
   %25 = zext nneg i32 %24 to i64
   %26 = shl i64 %25, %19
@@ -1116,7 +1221,7 @@ define internal fastcc zeroext i1 @unmoved(ptr nocapture noundef readonly %0, i6
   %28 = load ptr, ptr %27, align 8
   %29 = getelementptr inbounds i8, ptr %14, i64 24
   %30 = load i64, ptr %29, align 8
-  %31 = tail call ptr @_PyDict_GetItem_KnownHash(ptr noundef %16, ptr noundef %28, i64 noundef %30) #11
+  %31 = tail call ptr @_PyDict_GetItem_KnownHash(ptr noundef %16, ptr noundef %28, i64 noundef %30) #12
   %32 = ptrtoint ptr %31 to i64
   %33 = getelementptr inbounds i8, ptr %14, i64 32
   %34 = load i64, ptr %33, align 8
@@ -1171,7 +1276,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %19 = load ptr, ptr %18, align 8
   %20 = getelementptr inbounds i8, ptr %0, i64 128
   %21 = load ptr, ptr %20, align 8
-  %22 = getelementptr i8, ptr %14, i64 80
+  %22 = getelementptr i8, ptr %14, i64 144
   %23 = getelementptr inbounds i8, ptr %0, i64 48
   %24 = load i64, ptr %23, align 8
   %25 = icmp slt i64 %24, 1
@@ -1212,29 +1317,29 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
 52:
   %53 = load i64, ptr %31, align 8
   %54 = getelementptr i8, ptr %38, i64 %53
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #12
   store i32 0, ptr %6, align 4
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
   store i32 0, ptr %7, align 4
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #12
   store i32 0, ptr %8, align 4
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %9) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %9) #12
   store i64 0, ptr %9, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %10) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %11) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %12) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %10) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %11) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %12) #12
   %55 = load ptr, ptr %54, align 8
   %56 = icmp eq ptr %55, null
   br i1 %56, label %105, label %57
 
 57:
-  %58 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %54) #11
+  %58 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %54) #12
   %59 = and i32 %58, 255
   %60 = icmp eq i32 %59, 0
   br i1 %60, label %61, label %105
 
 61:
-  %62 = call i32 @aoti_torch_get_device_type(ptr noundef nonnull %54, ptr noundef nonnull %6) #11
+  %62 = call i32 @aoti_torch_get_device_type(ptr noundef nonnull %54, ptr noundef nonnull %6) #12
   %63 = icmp ne i32 %62, 0
   %64 = load i32, ptr %6, align 4
   %65 = icmp ne i32 %64, 0
@@ -1242,7 +1347,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %66, label %105, label %67
 
 67:
-  %68 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %54, ptr noundef nonnull %7) #11
+  %68 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %54, ptr noundef nonnull %7) #12
   %69 = icmp ne i32 %68, 0
   %70 = load i32, ptr %7, align 4
   %71 = icmp ne i32 %70, 0
@@ -1250,7 +1355,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %72, label %105, label %73
 
 73:
-  %74 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %54, ptr noundef nonnull %8) #11
+  %74 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %54, ptr noundef nonnull %8) #12
   %75 = icmp eq i32 %74, 0
   %76 = load i32, ptr %8, align 4
   %77 = sext i32 %76 to i64
@@ -1259,7 +1364,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %79, label %80, label %105
 
 80:
-  %81 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %54, ptr noundef nonnull %9) #11
+  %81 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %54, ptr noundef nonnull %9) #12
   %82 = icmp eq i32 %81, 0
   br i1 %82, label %83, label %105
 
@@ -1271,7 +1376,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %87, label %88, label %105
 
 88:
-  %89 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %54, ptr noundef nonnull %12) #11
+  %89 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %54, ptr noundef nonnull %12) #12
   %90 = icmp eq i32 %89, 0
   br i1 %90, label %91, label %105
 
@@ -1286,23 +1391,23 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %98, label %99, label %105
 
 99:
-  %100 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %54, ptr noundef nonnull %10) #11
+  %100 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %54, ptr noundef nonnull %10) #12
   %101 = icmp eq i32 %100, 0
   br i1 %101, label %102, label %105
 
 102:
-  %103 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %54, ptr noundef nonnull %11) #11
+  %103 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %54, ptr noundef nonnull %11) #12
   %104 = icmp eq i32 %103, 0
   br i1 %104, label %106, label %105
 
 105:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
   br label %222
 
 106:
@@ -1332,13 +1437,13 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   br i1 %126, label %128, label %127
 
 127:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
   br label %222
 
 128:
@@ -1363,13 +1468,13 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %145 = phi i1 [ false, %106 ], [ %140, %128 ]
   %146 = and i1 %110, %144
   %147 = select i1 %146, i1 true, i1 %145
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
   br i1 %147, label %148, label %222
 
 148:
@@ -1386,7 +1491,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %155 = load i64, ptr %31, align 8
   %156 = getelementptr i8, ptr %38, i64 %155
   %157 = load ptr, ptr %156, align 8
-  %158 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %157) #11
+  %158 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %157) #12
   %159 = and i32 %158, 255
   %160 = icmp eq i32 %159, 0
   br i1 %160, label %161, label %222
@@ -1430,8 +1535,8 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %185 = load i64, ptr %184, align 8
   %186 = getelementptr ptr, ptr %2, i64 %185
   %187 = load ptr, ptr %186, align 8
-  call void @Py_IncRef(ptr noundef %187) #11
-  %188 = call i32 @PyList_SetItem(ptr noundef nonnull %174, i64 noundef %182, ptr noundef %187) #11
+  call void @Py_IncRef(ptr noundef %187) #12
+  %188 = call i32 @PyList_SetItem(ptr noundef nonnull %174, i64 noundef %182, ptr noundef %187) #12
   %189 = add nuw nsw i64 %182, 1
   %190 = load i64, ptr %23, align 8
   %191 = icmp slt i64 %189, %190
@@ -1463,7 +1568,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %211 = getelementptr i64, ptr %195, i64 %205
   %212 = load i64, ptr %211, align 8
   %213 = getelementptr ptr, ptr %22, i64 %212
-  %214 = call i32 @aoti_torch_get_data_ptr(ptr noundef %210, ptr noundef %213) #11
+  %214 = call i32 @aoti_torch_get_data_ptr(ptr noundef %210, ptr noundef %213) #12
   %215 = add nuw nsw i64 %205, 1
   %216 = load i64, ptr %196, align 8
   %217 = icmp slt i64 %215, %216
@@ -1632,7 +1737,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   %11 = load ptr, ptr %0, align 8
   %12 = getelementptr inbounds i8, ptr %0, i64 8
   %13 = load ptr, ptr %12, align 8
-  %14 = getelementptr i8, ptr %0, i64 80
+  %14 = getelementptr i8, ptr %0, i64 144
   %15 = icmp eq ptr %1, null
   br i1 %15, label %251, label %16
 
@@ -1660,7 +1765,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   br label %70
 
 33:
-  call void @llvm.lifetime.start.p0(i64 24, ptr nonnull %9) #11
+  call void @llvm.lifetime.start.p0(i64 24, ptr nonnull %9) #12
   %34 = icmp sgt i64 %26, 0
   br i1 %34, label %35, label %63
 
@@ -1687,7 +1792,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
 
 52:
   %53 = phi i64 [ 0, %35 ], [ %49, %48 ]
-  call void @llvm.lifetime.start.p0(i64 96, ptr nonnull %10) #11
+  call void @llvm.lifetime.start.p0(i64 96, ptr nonnull %10) #12
   store i64 96, ptr %10, align 8
   store i64 2, ptr %36, align 8
   %54 = getelementptr %struct.PagesRecord, ptr %24, i64 %53
@@ -1706,20 +1811,20 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   store i64 2, ptr %47, align 8
   %58 = load i64, ptr %22, align 8
   %59 = trunc i64 %58 to i32
-  %60 = call i32 (i32, i64, ...) @ioctl(i32 noundef %59, i64 noundef 3227543056, ptr noundef nonnull %10) #11
+  %60 = call i32 (i32, i64, ...) @ioctl(i32 noundef %59, i64 noundef 3227543056, ptr noundef nonnull %10) #12
   %61 = icmp eq i32 %60, 0
-  call void @llvm.lifetime.end.p0(i64 96, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 96, ptr nonnull %10) #12
   br i1 %61, label %48, label %62
 
 62:
-  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #12
   br label %67
 
 63:
   %64 = getelementptr inbounds i8, ptr %22, i64 8
   %65 = load atomic i64, ptr %64 acquire, align 8
   %66 = icmp eq i64 %65, 0
-  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #12
   br i1 %66, label %28, label %67
 
 67:
@@ -1765,7 +1870,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   %96 = load i64, ptr %32, align 8
   %97 = getelementptr inbounds i8, ptr %95, i64 16
   %98 = load i64, ptr %97, align 8
-  %99 = call ptr @PyTuple_GetItem(ptr noundef %2, i64 noundef %98) #11
+  %99 = call ptr @PyTuple_GetItem(ptr noundef %2, i64 noundef %98) #12
   %100 = load ptr, ptr %95, align 8
   %101 = icmp eq ptr %99, %100
   br i1 %101, label %102, label %122
@@ -1778,13 +1883,13 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   %105 = getelementptr inbounds i8, ptr %95, i64 24
   %106 = getelementptr inbounds i8, ptr %95, i64 80
   %107 = load ptr, ptr %106, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
   %108 = getelementptr inbounds i8, ptr %95, i64 64
   %109 = load i64, ptr %108, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
   br label %128
 
 110:
@@ -1804,23 +1909,23 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   br i1 %121, label %123, label %122
 
 122:
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
   br label %189
 
 123:
   %124 = getelementptr inbounds i8, ptr %95, i64 80
   %125 = load ptr, ptr %124, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
   %126 = getelementptr inbounds i8, ptr %95, i64 64
   %127 = load i64, ptr %126, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
   br label %128
 
 128:
@@ -1829,7 +1934,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   %131 = phi ptr [ %107, %104 ], [ %125, %123 ]
   %132 = phi ptr [ %105, %104 ], [ %117, %123 ]
   %133 = shl i64 %129, 3
-  %134 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %132, ptr noundef nonnull %8) #11
+  %134 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %132, ptr noundef nonnull %8) #12
   %135 = icmp eq i32 %134, 0
   br i1 %135, label %136, label %189
 
@@ -1841,7 +1946,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   br i1 %140, label %141, label %189
 
 141:
-  %142 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %132, ptr noundef nonnull %4) #11
+  %142 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %132, ptr noundef nonnull %4) #12
   %143 = icmp eq i32 %142, 0
   br i1 %143, label %144, label %189
 
@@ -1852,7 +1957,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   br i1 %147, label %148, label %189
 
 148:
-  %149 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %132, ptr noundef nonnull %7) #11
+  %149 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %132, ptr noundef nonnull %7) #12
   %150 = icmp eq i32 %149, 0
   br i1 %150, label %151, label %189
 
@@ -1865,12 +1970,12 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   br i1 %156, label %157, label %189
 
 157:
-  %158 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %132, ptr noundef nonnull %5) #11
+  %158 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %132, ptr noundef nonnull %5) #12
   %159 = icmp eq i32 %158, 0
   br i1 %159, label %160, label %189
 
 160:
-  %161 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %132, ptr noundef nonnull %6) #11
+  %161 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %132, ptr noundef nonnull %6) #12
   %162 = icmp eq i32 %161, 0
   br i1 %162, label %163, label %189
 
@@ -1889,7 +1994,7 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   br i1 %172, label %173, label %189
 
 173:
-  %174 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %132) #11
+  %174 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %132) #12
   %175 = and i32 %174, 255
   %176 = zext nneg i32 %175 to i64
   %177 = getelementptr inbounds i8, ptr %95, i64 56
@@ -1904,27 +2009,27 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   br i1 %183, label %190, label %184
 
 184:
-  %185 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %132) #11
+  %185 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %132) #12
   %186 = getelementptr inbounds i8, ptr %95, i64 40
   %187 = load i64, ptr %186, align 8
   %188 = icmp eq i64 %185, %187
   br i1 %188, label %190, label %189
 
 189:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #12
   br label %201
 
 190:
   %191 = call fastcc zeroext i1 @same_contents(ptr noundef nonnull %95)
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #12
   br i1 %191, label %192, label %201
 
 192:
@@ -2180,327 +2285,696 @@ declare ptr @PyTuple_GetItem(ptr noundef, i64 noundef) local_unnamed_addr #1
 
 declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #1
 
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef %1) unnamed_addr #0 {
+  %3 = alloca [256 x i8], align 16
+  %4 = alloca [5 x i64], align 16
+  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %3) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(256) %3, i8 0, i64 256, i1 false)
+  %5 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str, i32 noundef 524288) #12
+  %6 = icmp slt i32 %5, 0
+  br i1 %6, label %7, label %9
+
+7:
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #12
+  %8 = getelementptr inbounds i8, ptr %0, i64 104
+  br label %72
+
+9:
+  %10 = call i64 @read(i32 noundef %5, ptr noundef nonnull %3, i64 noundef 255) #12
+  %11 = icmp slt i64 %10, 1
+  %12 = tail call i32 @close(i32 noundef %5) #12
+  call void @llvm.lifetime.start.p0(i64 40, ptr nonnull %4) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(40) %4, i8 0, i64 40, i1 false)
+  %13 = load i8, ptr %3, align 16
+  %14 = icmp eq i8 %13, 0
+  %15 = select i1 %11, i1 true, i1 %14
+  br i1 %15, label %51, label %16
+
+16:
+  %17 = phi i8 [ %44, %40 ], [ %13, %9 ]
+  %18 = phi i64 [ %41, %40 ], [ 0, %9 ]
+  %19 = phi ptr [ %43, %40 ], [ %3, %9 ]
+  %20 = add i8 %17, -58
+  %21 = icmp ult i8 %20, -10
+  br i1 %21, label %40, label %22
+
+22:
+  %23 = getelementptr [5 x i64], ptr %4, i64 0, i64 %18
+  %24 = load i64, ptr %23, align 8
+  br label %25
+
+25:
+  %26 = phi i64 [ %24, %22 ], [ %32, %25 ]
+  %27 = phi i8 [ %17, %22 ], [ %34, %25 ]
+  %28 = phi ptr [ %19, %22 ], [ %33, %25 ]
+  %29 = mul i64 %26, 10
+  %30 = zext nneg i8 %27 to i64
+  %31 = add i64 %29, -48
+  %32 = add i64 %31, %30
+  store i64 %32, ptr %23, align 8
+  %33 = getelementptr i8, ptr %28, i64 1
+  %34 = load i8, ptr %33, align 1
+  %35 = add i8 %34, -48
+  %36 = icmp ult i8 %35, 10
+  br i1 %36, label %25, label %37
+
+37:
+  %38 = add nsw i64 %18, 1
+  %39 = icmp eq i8 %34, 0
+  br i1 %39, label %48, label %40
+
+40:
+  %41 = phi i64 [ %18, %16 ], [ %38, %37 ]
+  %42 = phi ptr [ %19, %16 ], [ %33, %37 ]
+  %43 = getelementptr i8, ptr %42, i64 1
+  %44 = load i8, ptr %43, align 1
+  %45 = icmp ne i8 %44, 0
+  %46 = icmp slt i64 %41, 5
+  %47 = select i1 %45, i1 %46, i1 false
+  br i1 %47, label %16, label %48
+
+48:
+  %49 = phi i64 [ %41, %40 ], [ %38, %37 ]
+  %50 = icmp slt i64 %49, 5
+  br i1 %50, label %51, label %53
+
+51:
+  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %4) #12
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #12
+  %52 = getelementptr inbounds i8, ptr %0, i64 104
+  br label %72
+
+53:
+  %54 = getelementptr inbounds i8, ptr %4, i64 8
+  %55 = load i64, ptr %54, align 8
+  %56 = getelementptr inbounds i8, ptr %4, i64 24
+  %57 = load i64, ptr %56, align 8
+  %58 = add i64 %57, %55
+  %59 = getelementptr inbounds i8, ptr %4, i64 32
+  %60 = load i64, ptr %59, align 16
+  %61 = add i64 %58, %60
+  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %4) #12
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #12
+  %62 = getelementptr inbounds i8, ptr %0, i64 104
+  %63 = icmp slt i64 %61, 0
+  br i1 %63, label %72, label %64
+
+64:
+  %65 = load i64, ptr %62, align 8
+  %66 = sub i64 %61, %65
+  %67 = mul i64 %66, 20000000
+  %68 = getelementptr inbounds i8, ptr %0, i64 96
+  %69 = load i64, ptr %68, align 8
+  %70 = sub i64 %1, %69
+  %71 = icmp sge i64 %67, %70
+  br label %72
+
+72:
+  %73 = phi ptr [ %62, %53 ], [ %62, %64 ], [ %8, %7 ], [ %52, %51 ]
+  %74 = phi i64 [ %61, %53 ], [ %61, %64 ], [ -1, %7 ], [ -1, %51 ]
+  %75 = phi i1 [ true, %53 ], [ %71, %64 ], [ true, %7 ], [ true, %51 ]
+  store i64 %74, ptr %73, align 8
+  %76 = getelementptr inbounds i8, ptr %0, i64 96
+  store i64 %1, ptr %76, align 8
+  ret i1 %75
+}
+
+declare i32 @clock_gettime(i32 noundef, ptr noundef) local_unnamed_addr #1
+
+; Function Attrs: nofree
+declare noundef i32 @open(ptr nocapture noundef readonly, i32 noundef, ...) local_unnamed_addr #9
+
+; Function Attrs: nofree
+declare noundef i64 @read(i32 noundef, ptr nocapture noundef, i64 noundef) local_unnamed_addr #9
+
+declare i32 @close(i32 noundef) local_unnamed_addr #1
+
 declare void @GOMP_parallel(ptr noundef, ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal void @run_region(ptr nocapture noundef %0) #0 {
-  %2 = tail call i32 @omp_get_thread_num() #11
-  %3 = tail call i32 @omp_get_num_threads() #11
-  %4 = sext i32 %3 to i64
-  %5 = icmp eq i32 %2, 0
-  br i1 %5, label %34, label %6
-
-6:
-  %7 = sext i32 %2 to i64
-  %8 = getelementptr inbounds i8, ptr %0, i64 96
-  %9 = load atomic i64, ptr %8 acquire, align 32
-  %10 = icmp eq i64 %9, 0
-  br i1 %10, label %11, label %234
+  %2 = alloca %struct.Time, align 8
+  %3 = alloca %struct.Time, align 8
+  %4 = alloca %struct.Time, align 8
+  %5 = alloca %struct.Time, align 8
+  %6 = alloca %struct.Time, align 8
+  %7 = tail call i32 @omp_get_thread_num() #12
+  %8 = tail call i32 @omp_get_num_threads() #12
+  %9 = sext i32 %8 to i64
+  %10 = icmp eq i32 %7, 0
+  br i1 %10, label %47, label %11
 
 11:
-  %12 = phi i64 [ %31, %29 ], [ 0, %6 ]
-  %13 = phi i64 [ %30, %29 ], [ 0, %6 ]
-  %14 = tail call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef %7, i64 noundef %4)
-  br i1 %14, label %29, label %15
+  %12 = sext i32 %7 to i64
+  %13 = tail call i64 @pthread_self() #12
+  %14 = load ptr, ptr %0, align 64
+  %15 = getelementptr inbounds i8, ptr %14, i64 128
+  %16 = load ptr, ptr %15, align 8
+  %17 = shl nsw i64 %12, 6
+  %18 = getelementptr i8, ptr %16, i64 %17
+  %19 = getelementptr inbounds i8, ptr %18, i64 16
+  %20 = tail call i32 @pthread_getcpuclockid(i64 noundef %13, ptr noundef nonnull %19) #12
+  %21 = getelementptr inbounds i8, ptr %0, i64 136
+  %22 = load atomic i64, ptr %21 acquire, align 8
+  %23 = icmp eq i64 %22, 0
+  br i1 %23, label %24, label %345
 
-15:
-  %16 = add i64 %12, 1
-  %17 = icmp sgt i64 %16, 1200
-  br i1 %17, label %18, label %25
+24:
+  %25 = phi i64 [ %44, %42 ], [ 0, %11 ]
+  %26 = phi i64 [ %43, %42 ], [ 0, %11 ]
+  %27 = tail call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef %12, i64 noundef %9)
+  br i1 %27, label %42, label %28
 
-18:
-  %19 = icmp eq i64 %13, 0
-  %20 = shl i64 %13, 1
-  %21 = tail call i64 @llvm.smin.i64(i64 %20, i64 400)
-  %22 = select i1 %19, i64 50, i64 %21
-  %23 = trunc i64 %22 to i32
-  %24 = tail call i32 @usleep(i32 noundef %23) #11
-  br label %29
+28:
+  %29 = add i64 %25, 1
+  %30 = icmp sgt i64 %29, 1200
+  br i1 %30, label %31, label %38
 
-25:
-  %26 = icmp sgt i64 %16, 1000
-  br i1 %26, label %27, label %29
+31:
+  %32 = icmp eq i64 %26, 0
+  %33 = shl i64 %26, 1
+  %34 = tail call i64 @llvm.smin.i64(i64 %33, i64 400)
+  %35 = select i1 %32, i64 50, i64 %34
+  %36 = trunc i64 %35 to i32
+  %37 = tail call i32 @usleep(i32 noundef %36) #12
+  br label %42
 
-27:
-  %28 = tail call i32 @sched_yield() #11
-  br label %29
-
-29:
-  %30 = phi i64 [ %22, %18 ], [ %13, %27 ], [ %13, %25 ], [ 0, %11 ]
-  %31 = phi i64 [ %16, %18 ], [ %16, %27 ], [ %16, %25 ], [ 0, %11 ]
-  %32 = load atomic i64, ptr %8 acquire, align 32
-  %33 = icmp eq i64 %32, 0
-  br i1 %33, label %11, label %234
-
-34:
-  %35 = getelementptr inbounds i8, ptr %0, i64 24
-  %36 = load i64, ptr %35, align 8
-  %37 = getelementptr inbounds i8, ptr %0, i64 32
-  %38 = load i64, ptr %37, align 32
-  %39 = icmp slt i64 %36, %38
-  br i1 %39, label %40, label %51
+38:
+  %39 = icmp sgt i64 %29, 1000
+  br i1 %39, label %40, label %42
 
 40:
-  %41 = getelementptr inbounds i8, ptr %0, i64 8
-  %42 = getelementptr inbounds i8, ptr %0, i64 16
-  %43 = getelementptr inbounds i8, ptr %0, i64 56
-  %44 = getelementptr inbounds i8, ptr %0, i64 48
-  %45 = getelementptr inbounds i8, ptr %0, i64 40
-  %46 = getelementptr inbounds i8, ptr %0, i64 64
-  %47 = getelementptr inbounds i8, ptr %0, i64 72
-  %48 = getelementptr inbounds i8, ptr %0, i64 128
-  %49 = getelementptr inbounds i8, ptr %0, i64 88
-  %50 = load ptr, ptr %41, align 8
-  br label %53
+  %41 = tail call i32 @sched_yield() #12
+  br label %42
 
-51:
-  %52 = getelementptr inbounds i8, ptr %0, i64 96
-  store atomic i64 1, ptr %52 release, align 32
-  br label %234
+42:
+  %43 = phi i64 [ %35, %31 ], [ %26, %40 ], [ %26, %38 ], [ 0, %24 ]
+  %44 = phi i64 [ %29, %31 ], [ %29, %40 ], [ %29, %38 ], [ 0, %24 ]
+  %45 = load atomic i64, ptr %21 acquire, align 8
+  %46 = icmp eq i64 %45, 0
+  br i1 %46, label %24, label %345
+
+47:
+  %48 = getelementptr inbounds i8, ptr %0, i64 24
+  %49 = load i64, ptr %48, align 8
+  %50 = getelementptr inbounds i8, ptr %0, i64 32
+  %51 = load i64, ptr %50, align 32
+  %52 = icmp slt i64 %49, %51
+  br i1 %52, label %53, label %70
 
 53:
-  %54 = phi ptr [ %50, %40 ], [ %228, %227 ]
-  %55 = phi i64 [ %36, %40 ], [ %231, %227 ]
-  %56 = getelementptr %struct.LaunchRecord, ptr %54, i64 %55
-  %57 = load ptr, ptr %42, align 16
-  %58 = getelementptr inbounds i8, ptr %56, i64 40
-  %59 = load i64, ptr %58, align 8
-  %60 = getelementptr i64, ptr %57, i64 %59
-  %61 = load i64, ptr %60, align 8
-  %62 = icmp slt i64 %61, 1
-  br i1 %62, label %85, label %63
+  %54 = getelementptr inbounds i8, ptr %0, i64 8
+  %55 = getelementptr inbounds i8, ptr %0, i64 16
+  %56 = getelementptr inbounds i8, ptr %0, i64 112
+  %57 = getelementptr inbounds i8, ptr %0, i64 56
+  %58 = getelementptr inbounds i8, ptr %0, i64 48
+  %59 = getelementptr inbounds i8, ptr %0, i64 40
+  %60 = getelementptr inbounds i8, ptr %0, i64 64
+  %61 = getelementptr inbounds i8, ptr %0, i64 72
+  %62 = getelementptr inbounds i8, ptr %0, i64 192
+  %63 = getelementptr inbounds i8, ptr %0, i64 104
+  %64 = getelementptr inbounds i8, ptr %5, i64 8
+  %65 = getelementptr inbounds i8, ptr %4, i64 8
+  %66 = getelementptr inbounds i8, ptr %3, i64 8
+  %67 = getelementptr inbounds i8, ptr %2, i64 8
+  %68 = getelementptr inbounds i8, ptr %0, i64 120
+  %69 = load ptr, ptr %54, align 8
+  br label %79
 
-63:
-  %64 = load ptr, ptr %0, align 64
-  %65 = getelementptr inbounds i8, ptr %56, i64 48
-  %66 = load i64, ptr %65, align 8
-  %67 = getelementptr i64, ptr %57, i64 %66
-  %68 = load i64, ptr %67, align 8
-  %69 = load ptr, ptr %64, align 8
-  %70 = getelementptr inbounds i8, ptr %69, i64 80
-  %71 = load i64, ptr %70, align 8
-  %72 = icmp eq i64 %61, 1
-  %73 = icmp sgt i64 %71, %68
-  %74 = select i1 %72, i1 true, i1 %73
-  br i1 %74, label %85, label %75
+70:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
+  %71 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
+  %72 = load i64, ptr %6, align 8
+  %73 = mul i64 %72, 1000000000
+  %74 = getelementptr inbounds i8, ptr %6, i64 8
+  %75 = load i64, ptr %74, align 8
+  %76 = add i64 %73, %75
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
+  %77 = getelementptr inbounds i8, ptr %0, i64 128
+  store i64 %76, ptr %77, align 64
+  %78 = getelementptr inbounds i8, ptr %0, i64 136
+  store atomic i64 1, ptr %78 release, align 8
+  br label %345
 
-75:
-  %76 = tail call i32 @_ZN2at15get_num_threadsEv() #11
-  %77 = sext i32 %76 to i64
-  %78 = getelementptr inbounds i8, ptr %64, i64 40
-  %79 = load i64, ptr %78, align 8
-  %80 = tail call noundef i64 @llvm.smin.i64(i64 %77, i64 %79)
-  %81 = lshr i64 %71, 1
-  %82 = udiv i64 %68, %81
-  %83 = tail call noundef i64 @llvm.smin.i64(i64 %61, i64 %82)
-  %84 = tail call noundef i64 @llvm.smin.i64(i64 %80, i64 %83)
-  br label %85
-
-85:
-  %86 = phi i64 [ 0, %53 ], [ %84, %75 ], [ 1, %63 ]
-  %87 = tail call noundef i64 @llvm.smin.i64(i64 %86, i64 %4)
-  %88 = icmp sgt i64 %87, 1
-  br i1 %88, label %89, label %171
+79:
+  %80 = phi ptr [ %69, %53 ], [ %339, %338 ]
+  %81 = phi i64 [ %49, %53 ], [ %342, %338 ]
+  %82 = getelementptr %struct.LaunchRecord, ptr %80, i64 %81
+  %83 = load ptr, ptr %55, align 16
+  %84 = getelementptr inbounds i8, ptr %82, i64 40
+  %85 = load i64, ptr %84, align 8
+  %86 = getelementptr i64, ptr %83, i64 %85
+  %87 = load i64, ptr %86, align 8
+  %88 = icmp slt i64 %87, 1
+  br i1 %88, label %107, label %89
 
 89:
-  %90 = load ptr, ptr %41, align 8
-  %91 = getelementptr %struct.LaunchRecord, ptr %90, i64 %55
-  %92 = getelementptr inbounds i8, ptr %91, i64 16
-  %93 = load ptr, ptr %92, align 8
-  %94 = getelementptr inbounds i8, ptr %91, i64 32
+  %90 = getelementptr inbounds i8, ptr %82, i64 48
+  %91 = load i64, ptr %90, align 8
+  %92 = getelementptr i64, ptr %83, i64 %91
+  %93 = load i64, ptr %92, align 8
+  %94 = load ptr, ptr %0, align 64
   %95 = load ptr, ptr %94, align 8
-  %96 = load ptr, ptr %0, align 64
-  %97 = getelementptr i8, ptr %96, i64 80
-  %98 = load ptr, ptr %43, align 8
-  %99 = getelementptr inbounds i8, ptr %91, i64 8
-  %100 = load i64, ptr %99, align 8
-  %101 = icmp sgt i64 %100, 0
-  br i1 %101, label %106, label %102
+  %96 = getelementptr inbounds i8, ptr %95, i64 80
+  %97 = load i64, ptr %96, align 8
+  %98 = icmp eq i64 %87, 1
+  %99 = icmp sgt i64 %97, %93
+  %100 = select i1 %98, i1 true, i1 %99
+  br i1 %100, label %107, label %101
 
-102:
-  %103 = getelementptr inbounds i8, ptr %91, i64 24
-  %104 = load i64, ptr %103, align 8
-  %105 = icmp sgt i64 %104, 0
-  br i1 %105, label %117, label %128
+101:
+  %102 = load i64, ptr %56, align 16
+  %103 = lshr i64 %97, 1
+  %104 = udiv i64 %93, %103
+  %105 = call noundef i64 @llvm.smin.i64(i64 %87, i64 %104)
+  %106 = call noundef i64 @llvm.smin.i64(i64 %102, i64 %105)
+  br label %107
 
-106:
-  %107 = phi i64 [ %114, %106 ], [ 0, %89 ]
-  %108 = getelementptr i64, ptr %93, i64 %107
-  %109 = load i64, ptr %108, align 8
-  %110 = getelementptr ptr, ptr %97, i64 %109
-  %111 = load ptr, ptr %110, align 8
-  %112 = load ptr, ptr %44, align 8
-  %113 = getelementptr ptr, ptr %112, i64 %107
-  store ptr %111, ptr %113, align 8
-  %114 = add nuw nsw i64 %107, 1
-  %115 = load i64, ptr %99, align 8
-  %116 = icmp slt i64 %114, %115
-  br i1 %116, label %106, label %102
+107:
+  %108 = phi i64 [ 0, %79 ], [ %106, %101 ], [ 1, %89 ]
+  %109 = call noundef i64 @llvm.smin.i64(i64 %108, i64 %9)
+  %110 = icmp sgt i64 %109, 1
+  br i1 %110, label %111, label %285
 
-117:
-  %118 = phi i64 [ %125, %117 ], [ 0, %102 ]
-  %119 = load ptr, ptr %42, align 16
-  %120 = getelementptr i64, ptr %95, i64 %118
-  %121 = load i64, ptr %120, align 8
-  %122 = getelementptr i64, ptr %119, i64 %121
-  %123 = load i64, ptr %122, align 8
-  %124 = getelementptr i64, ptr %98, i64 %118
-  store i64 %123, ptr %124, align 8
-  %125 = add nuw nsw i64 %118, 1
-  %126 = load i64, ptr %103, align 8
-  %127 = icmp slt i64 %125, %126
-  br i1 %127, label %117, label %128
+111:
+  %112 = getelementptr inbounds i8, ptr %82, i64 16
+  %113 = load ptr, ptr %112, align 8
+  %114 = getelementptr inbounds i8, ptr %82, i64 32
+  %115 = load ptr, ptr %114, align 8
+  %116 = load ptr, ptr %0, align 64
+  %117 = getelementptr i8, ptr %116, i64 144
+  %118 = load ptr, ptr %57, align 8
+  %119 = getelementptr inbounds i8, ptr %82, i64 8
+  %120 = load i64, ptr %119, align 8
+  %121 = icmp sgt i64 %120, 0
+  br i1 %121, label %126, label %122
 
-128:
-  %129 = load ptr, ptr %91, align 8
-  store ptr %129, ptr %45, align 8
-  %130 = load ptr, ptr %42, align 16
-  %131 = getelementptr inbounds i8, ptr %91, i64 40
-  %132 = load i64, ptr %131, align 8
-  %133 = getelementptr i64, ptr %130, i64 %132
-  %134 = load i64, ptr %133, align 8
-  store i64 %134, ptr %46, align 8
-  %135 = icmp ugt i64 %134, 4294967295
-  br i1 %135, label %136, label %140
+122:
+  %123 = getelementptr inbounds i8, ptr %82, i64 24
+  %124 = load i64, ptr %123, align 8
+  %125 = icmp sgt i64 %124, 0
+  br i1 %125, label %137, label %148
 
-136:
-  %137 = load ptr, ptr %44, align 8
-  %138 = load ptr, ptr %43, align 8
-  %139 = load ptr, ptr %47, align 8
-  tail call void %129(ptr noundef %137, ptr noundef %138, i64 noundef 0, i64 noundef %134, ptr noundef %139) #11
-  br label %227
+126:
+  %127 = phi i64 [ %134, %126 ], [ 0, %111 ]
+  %128 = getelementptr i64, ptr %113, i64 %127
+  %129 = load i64, ptr %128, align 8
+  %130 = getelementptr ptr, ptr %117, i64 %129
+  %131 = load ptr, ptr %130, align 8
+  %132 = load ptr, ptr %58, align 8
+  %133 = getelementptr ptr, ptr %132, i64 %127
+  store ptr %131, ptr %133, align 8
+  %134 = add nuw nsw i64 %127, 1
+  %135 = load i64, ptr %119, align 8
+  %136 = icmp slt i64 %134, %135
+  br i1 %136, label %126, label %122
 
-140:
-  store atomic i64 0, ptr %48 monotonic, align 64
-  store atomic i64 %87, ptr %49 monotonic, align 8
-  br label %144
+137:
+  %138 = phi i64 [ %145, %137 ], [ 0, %122 ]
+  %139 = load ptr, ptr %55, align 16
+  %140 = getelementptr i64, ptr %115, i64 %138
+  %141 = load i64, ptr %140, align 8
+  %142 = getelementptr i64, ptr %139, i64 %141
+  %143 = load i64, ptr %142, align 8
+  %144 = getelementptr i64, ptr %118, i64 %138
+  store i64 %143, ptr %144, align 8
+  %145 = add nuw nsw i64 %138, 1
+  %146 = load i64, ptr %123, align 8
+  %147 = icmp slt i64 %145, %146
+  br i1 %147, label %137, label %148
 
-141:
-  %142 = load atomic i64, ptr %48 acquire, align 64
-  %143 = icmp ult i64 %142, %134
-  br i1 %143, label %159, label %227
+148:
+  %149 = load ptr, ptr %82, align 8
+  store ptr %149, ptr %59, align 8
+  %150 = load ptr, ptr %55, align 16
+  %151 = load i64, ptr %84, align 8
+  %152 = getelementptr i64, ptr %150, i64 %151
+  %153 = load i64, ptr %152, align 8
+  store i64 %153, ptr %60, align 8
+  %154 = icmp ugt i64 %153, 4294967295
+  br i1 %154, label %155, label %159
 
-144:
-  %145 = phi i64 [ %146, %144 ], [ %87, %140 ]
-  %146 = add nsw i64 %145, -1
-  %147 = mul i64 %146, %134
-  %148 = udiv i64 %147, %87
-  %149 = mul i64 %145, %134
-  %150 = udiv i64 %149, %87
-  %151 = shl i64 %150, 32
-  %152 = or i64 %151, %148
-  %153 = load ptr, ptr %0, align 64
-  %154 = getelementptr inbounds i8, ptr %153, i64 64
-  %155 = load ptr, ptr %154, align 8
-  %156 = shl i64 %146, 6
-  %157 = getelementptr i8, ptr %155, i64 %156
-  store atomic i64 %152, ptr %157 release, align 8
-  %158 = icmp ugt i64 %145, 1
-  br i1 %158, label %144, label %141
+155:
+  %156 = load ptr, ptr %58, align 8
+  %157 = load ptr, ptr %57, align 8
+  %158 = load ptr, ptr %61, align 8
+  call void %149(ptr noundef %156, ptr noundef %157, i64 noundef 0, i64 noundef %153, ptr noundef %158) #12
+  br label %338
 
 159:
-  %160 = phi i64 [ %168, %167 ], [ 0, %141 ]
-  %161 = tail call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %4)
-  br i1 %161, label %167, label %162
+  store atomic i64 0, ptr %62 monotonic, align 64
+  store atomic i64 %109, ptr %63 monotonic, align 8
+  br label %164
 
-162:
-  %163 = add i64 %160, 1
-  %164 = icmp sgt i64 %163, 1000
-  br i1 %164, label %165, label %167
+160:
+  %161 = load atomic i64, ptr %62 acquire, align 64
+  %162 = load i64, ptr %60, align 8
+  %163 = icmp ult i64 %161, %162
+  br i1 %163, label %179, label %338
 
-165:
-  %166 = tail call i32 @sched_yield() #11
-  br label %167
+164:
+  %165 = phi i64 [ %166, %164 ], [ %109, %159 ]
+  %166 = add nsw i64 %165, -1
+  %167 = mul i64 %166, %153
+  %168 = udiv i64 %167, %109
+  %169 = mul i64 %165, %153
+  %170 = udiv i64 %169, %109
+  %171 = shl i64 %170, 32
+  %172 = or i64 %171, %168
+  %173 = load ptr, ptr %0, align 64
+  %174 = getelementptr inbounds i8, ptr %173, i64 128
+  %175 = load ptr, ptr %174, align 8
+  %176 = shl i64 %166, 6
+  %177 = getelementptr i8, ptr %175, i64 %176
+  store atomic i64 %172, ptr %177 release, align 8
+  %178 = icmp ugt i64 %165, 1
+  br i1 %178, label %164, label %160
 
-167:
-  %168 = phi i64 [ %163, %165 ], [ %163, %162 ], [ 0, %159 ]
-  %169 = load atomic i64, ptr %48 acquire, align 64
-  %170 = icmp ult i64 %169, %134
-  br i1 %170, label %159, label %227
+179:
+  %180 = phi i64 [ %281, %280 ], [ 0, %160 ]
+  %181 = call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %9)
+  br i1 %181, label %280, label %182
 
-171:
-  %172 = icmp eq i64 %87, 1
-  br i1 %172, label %173, label %227
+182:
+  %183 = add i64 %180, 1
+  %184 = icmp sgt i64 %183, 1200
+  br i1 %184, label %185, label %276
 
-173:
-  %174 = load ptr, ptr %41, align 8
-  %175 = getelementptr %struct.LaunchRecord, ptr %174, i64 %55
-  %176 = getelementptr inbounds i8, ptr %175, i64 16
-  %177 = load ptr, ptr %176, align 8
-  %178 = getelementptr inbounds i8, ptr %175, i64 32
-  %179 = load ptr, ptr %178, align 8
-  %180 = load ptr, ptr %0, align 64
-  %181 = getelementptr i8, ptr %180, i64 80
-  %182 = load ptr, ptr %43, align 8
-  %183 = getelementptr inbounds i8, ptr %175, i64 8
-  %184 = load i64, ptr %183, align 8
-  %185 = icmp sgt i64 %184, 0
-  br i1 %185, label %190, label %186
+185:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
+  %186 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
+  %187 = load i64, ptr %5, align 8
+  %188 = load i64, ptr %64, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
+  br label %189
 
-186:
-  %187 = getelementptr inbounds i8, ptr %175, i64 24
-  %188 = load i64, ptr %187, align 8
-  %189 = icmp sgt i64 %188, 0
-  br i1 %189, label %201, label %212
+189:
+  %190 = phi i64 [ %209, %208 ], [ 1, %185 ]
+  %191 = load ptr, ptr %0, align 64
+  %192 = getelementptr inbounds i8, ptr %191, i64 128
+  %193 = load ptr, ptr %192, align 8
+  %194 = shl i64 %190, 6
+  %195 = getelementptr i8, ptr %193, i64 %194
+  %196 = getelementptr inbounds i8, ptr %195, i64 8
+  %197 = load atomic i64, ptr %196 acquire, align 8
+  %198 = icmp eq i64 %197, 0
+  br i1 %198, label %208, label %199
 
-190:
-  %191 = phi i64 [ %198, %190 ], [ 0, %173 ]
-  %192 = getelementptr i64, ptr %177, i64 %191
-  %193 = load i64, ptr %192, align 8
-  %194 = getelementptr ptr, ptr %181, i64 %193
-  %195 = load ptr, ptr %194, align 8
-  %196 = load ptr, ptr %44, align 8
-  %197 = getelementptr ptr, ptr %196, i64 %191
-  store ptr %195, ptr %197, align 8
-  %198 = add nuw nsw i64 %191, 1
-  %199 = load i64, ptr %183, align 8
-  %200 = icmp slt i64 %198, %199
-  br i1 %200, label %190, label %186
+199:
+  %200 = getelementptr inbounds i8, ptr %195, i64 16
+  %201 = load i32, ptr %200, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
+  %202 = call i32 @clock_gettime(i32 noundef %201, ptr noundef nonnull %4) #12
+  %203 = load i64, ptr %4, align 8
+  %204 = mul i64 %203, 1000000000
+  %205 = load i64, ptr %65, align 8
+  %206 = add i64 %204, %205
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
+  %207 = getelementptr inbounds i8, ptr %195, i64 24
+  store i64 %206, ptr %207, align 8
+  br label %208
 
-201:
-  %202 = phi i64 [ %209, %201 ], [ 0, %186 ]
-  %203 = load ptr, ptr %42, align 16
-  %204 = getelementptr i64, ptr %179, i64 %202
-  %205 = load i64, ptr %204, align 8
-  %206 = getelementptr i64, ptr %203, i64 %205
-  %207 = load i64, ptr %206, align 8
-  %208 = getelementptr i64, ptr %182, i64 %202
-  store i64 %207, ptr %208, align 8
-  %209 = add nuw nsw i64 %202, 1
-  %210 = load i64, ptr %187, align 8
-  %211 = icmp slt i64 %209, %210
-  br i1 %211, label %201, label %212
+208:
+  %209 = add nuw nsw i64 %190, 1
+  %210 = icmp eq i64 %209, %9
+  br i1 %210, label %211, label %189
 
-212:
-  %213 = load ptr, ptr %175, align 8
-  store ptr %213, ptr %45, align 8
-  %214 = load ptr, ptr %42, align 16
-  %215 = getelementptr inbounds i8, ptr %175, i64 40
-  %216 = load i64, ptr %215, align 8
-  %217 = getelementptr i64, ptr %214, i64 %216
-  %218 = load i64, ptr %217, align 8
-  store i64 %218, ptr %46, align 8
-  %219 = load ptr, ptr %41, align 8
-  %220 = getelementptr %struct.LaunchRecord, ptr %219, i64 %55, i32 8
-  %221 = load i64, ptr %220, align 8
-  %222 = icmp eq i64 %221, 0
-  %223 = select i1 %222, i64 %218, i64 1
-  %224 = load ptr, ptr %44, align 8
-  %225 = load ptr, ptr %43, align 8
-  %226 = load ptr, ptr %47, align 8
-  tail call void %213(ptr noundef %224, ptr noundef %225, i64 noundef 0, i64 noundef %223, ptr noundef %226) #11
-  br label %227
+211:
+  %212 = load atomic i64, ptr %62 acquire, align 64
+  %213 = load i64, ptr %60, align 8
+  %214 = icmp ult i64 %212, %213
+  br i1 %214, label %215, label %280
 
-227:
-  %228 = load ptr, ptr %41, align 8
-  %229 = getelementptr %struct.LaunchRecord, ptr %228, i64 %55, i32 7
-  %230 = load i64, ptr %229, align 8
-  %231 = add i64 %230, %55
-  %232 = load i64, ptr %37, align 32
-  %233 = icmp slt i64 %231, %232
-  br i1 %233, label %53, label %51
+215:
+  %216 = mul i64 %187, 1000000000
+  %217 = add i64 %216, %188
+  br label %218
 
-234:
+218:
+  %219 = phi i64 [ %233, %272 ], [ %217, %215 ]
+  %220 = phi i1 [ %261, %272 ], [ false, %215 ]
+  br i1 %220, label %221, label %223
+
+221:
+  %222 = call i32 @usleep(i32 noundef 50) #12
+  br label %228
+
+223:
+  %224 = phi i64 [ %267, %265 ], [ 0, %218 ]
+  %225 = load atomic i64, ptr %62 acquire, align 64
+  %226 = load i64, ptr %60, align 8
+  %227 = icmp ult i64 %225, %226
+  br i1 %227, label %265, label %228
+
+228:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
+  %229 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %3) #12
+  %230 = load i64, ptr %3, align 8
+  %231 = mul i64 %230, 1000000000
+  %232 = load i64, ptr %66, align 8
+  %233 = add i64 %231, %232
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
+  %234 = sub i64 %233, %219
+  br label %235
+
+235:
+  %236 = phi i1 [ %261, %260 ], [ false, %228 ]
+  %237 = phi i64 [ %262, %260 ], [ 1, %228 ]
+  %238 = load ptr, ptr %0, align 64
+  %239 = getelementptr inbounds i8, ptr %238, i64 128
+  %240 = load ptr, ptr %239, align 8
+  %241 = shl i64 %237, 6
+  %242 = getelementptr i8, ptr %240, i64 %241
+  %243 = getelementptr inbounds i8, ptr %242, i64 8
+  %244 = load atomic i64, ptr %243 acquire, align 8
+  %245 = icmp eq i64 %244, 0
+  br i1 %245, label %260, label %246
+
+246:
+  %247 = getelementptr inbounds i8, ptr %242, i64 16
+  %248 = load i32, ptr %247, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
+  %249 = call i32 @clock_gettime(i32 noundef %248, ptr noundef nonnull %2) #12
+  %250 = load i64, ptr %2, align 8
+  %251 = mul i64 %250, 1000000000
+  %252 = load i64, ptr %67, align 8
+  %253 = add i64 %251, %252
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
+  %254 = getelementptr inbounds i8, ptr %242, i64 24
+  %255 = load i64, ptr %254, align 8
+  %256 = sub i64 %253, %255
+  %257 = shl i64 %256, 1
+  %258 = icmp slt i64 %257, %234
+  %259 = or i1 %236, %258
+  store i64 %253, ptr %254, align 8
+  br label %260
+
+260:
+  %261 = phi i1 [ %259, %246 ], [ %236, %235 ]
+  %262 = add nuw nsw i64 %237, 1
+  %263 = icmp eq i64 %262, %9
+  br i1 %263, label %264, label %235
+
+264:
+  br i1 %261, label %269, label %272
+
+265:
+  %266 = call i32 @sched_yield() #12
+  %267 = add nuw nsw i64 %224, 1
+  %268 = icmp eq i64 %267, 200
+  br i1 %268, label %228, label %223
+
+269:
+  %270 = load i64, ptr %68, align 8
+  %271 = add i64 %270, %234
+  store i64 %271, ptr %68, align 8
+  br label %272
+
+272:
+  %273 = load atomic i64, ptr %62 acquire, align 64
+  %274 = load i64, ptr %60, align 8
+  %275 = icmp ult i64 %273, %274
+  br i1 %275, label %218, label %280
+
+276:
+  %277 = icmp sgt i64 %183, 1000
+  br i1 %277, label %278, label %280
+
+278:
+  %279 = call i32 @sched_yield() #12
+  br label %280
+
+280:
+  %281 = phi i64 [ %183, %278 ], [ %183, %276 ], [ 0, %179 ], [ %183, %211 ], [ %183, %272 ]
+  %282 = load atomic i64, ptr %62 acquire, align 64
+  %283 = load i64, ptr %60, align 8
+  %284 = icmp ult i64 %282, %283
+  br i1 %284, label %179, label %338
+
+285:
+  %286 = icmp eq i64 %109, 1
+  br i1 %286, label %287, label %338
+
+287:
+  %288 = getelementptr inbounds i8, ptr %82, i64 16
+  %289 = load ptr, ptr %288, align 8
+  %290 = getelementptr inbounds i8, ptr %82, i64 32
+  %291 = load ptr, ptr %290, align 8
+  %292 = load ptr, ptr %0, align 64
+  %293 = getelementptr i8, ptr %292, i64 144
+  %294 = load ptr, ptr %57, align 8
+  %295 = getelementptr inbounds i8, ptr %82, i64 8
+  %296 = load i64, ptr %295, align 8
+  %297 = icmp sgt i64 %296, 0
+  br i1 %297, label %302, label %298
+
+298:
+  %299 = getelementptr inbounds i8, ptr %82, i64 24
+  %300 = load i64, ptr %299, align 8
+  %301 = icmp sgt i64 %300, 0
+  br i1 %301, label %313, label %324
+
+302:
+  %303 = phi i64 [ %310, %302 ], [ 0, %287 ]
+  %304 = getelementptr i64, ptr %289, i64 %303
+  %305 = load i64, ptr %304, align 8
+  %306 = getelementptr ptr, ptr %293, i64 %305
+  %307 = load ptr, ptr %306, align 8
+  %308 = load ptr, ptr %58, align 8
+  %309 = getelementptr ptr, ptr %308, i64 %303
+  store ptr %307, ptr %309, align 8
+  %310 = add nuw nsw i64 %303, 1
+  %311 = load i64, ptr %295, align 8
+  %312 = icmp slt i64 %310, %311
+  br i1 %312, label %302, label %298
+
+313:
+  %314 = phi i64 [ %321, %313 ], [ 0, %298 ]
+  %315 = load ptr, ptr %55, align 16
+  %316 = getelementptr i64, ptr %291, i64 %314
+  %317 = load i64, ptr %316, align 8
+  %318 = getelementptr i64, ptr %315, i64 %317
+  %319 = load i64, ptr %318, align 8
+  %320 = getelementptr i64, ptr %294, i64 %314
+  store i64 %319, ptr %320, align 8
+  %321 = add nuw nsw i64 %314, 1
+  %322 = load i64, ptr %299, align 8
+  %323 = icmp slt i64 %321, %322
+  br i1 %323, label %313, label %324
+
+324:
+  %325 = load ptr, ptr %82, align 8
+  store ptr %325, ptr %59, align 8
+  %326 = load ptr, ptr %55, align 16
+  %327 = load i64, ptr %84, align 8
+  %328 = getelementptr i64, ptr %326, i64 %327
+  %329 = load i64, ptr %328, align 8
+  store i64 %329, ptr %60, align 8
+  %330 = load ptr, ptr %54, align 8
+  %331 = getelementptr %struct.LaunchRecord, ptr %330, i64 %81, i32 8
+  %332 = load i64, ptr %331, align 8
+  %333 = icmp eq i64 %332, 0
+  %334 = select i1 %333, i64 %329, i64 1
+  %335 = load ptr, ptr %58, align 8
+  %336 = load ptr, ptr %57, align 8
+  %337 = load ptr, ptr %61, align 8
+  call void %325(ptr noundef %335, ptr noundef %336, i64 noundef 0, i64 noundef %334, ptr noundef %337) #12
+  br label %338
+
+338:
+  %339 = load ptr, ptr %54, align 8
+  %340 = getelementptr %struct.LaunchRecord, ptr %339, i64 %81, i32 7
+  %341 = load i64, ptr %340, align 8
+  %342 = add i64 %341, %81
+  %343 = load i64, ptr %50, align 32
+  %344 = icmp slt i64 %342, %343
+  br i1 %344, label %79, label %70
+
+345:
+  ret void
+}
+
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64 noundef %2, i64 noundef %3, i64 noundef %4, i64 noundef %5) unnamed_addr #0 {
+  %7 = alloca %struct.Time, align 8
+  %8 = getelementptr inbounds i8, ptr %0, i64 96
+  %9 = load i64, ptr %8, align 8
+  %10 = sub i64 %4, %9
+  %11 = icmp slt i64 %10, 50000000
+  br i1 %11, label %54, label %12
+
+12:
+  %13 = sub i64 %3, %4
+  %14 = getelementptr inbounds i8, ptr %0, i64 112
+  %15 = load i64, ptr %14, align 8
+  %16 = icmp sgt i64 %5, 499999
+  %17 = mul i64 %5, %2
+  %18 = select i1 %16, i64 %17, i64 0
+  %19 = add i64 %13, %18
+  %20 = add i64 %19, %15
+  store i64 %20, ptr %14, align 8
+  %21 = icmp sgt i64 %20, 12000000
+  br i1 %21, label %22, label %50
+
+22:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
+  %23 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
+  %24 = load i64, ptr %7, align 8
+  %25 = mul i64 %24, 1000000000
+  %26 = getelementptr inbounds i8, ptr %7, i64 8
+  %27 = load i64, ptr %26, align 8
+  %28 = add i64 %25, %27
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
+  %29 = getelementptr inbounds i8, ptr %0, i64 72
+  %30 = load i64, ptr %29, align 8
+  %31 = icmp slt i64 %28, %30
+  br i1 %31, label %32, label %37
+
+32:
+  %33 = getelementptr inbounds i8, ptr %0, i64 88
+  %34 = load i64, ptr %33, align 8
+  %35 = shl i64 %34, 1
+  %36 = call noundef i64 @llvm.smin.i64(i64 %35, i64 4000000000)
+  br label %37
+
+37:
+  %38 = phi i64 [ %36, %32 ], [ 250000000, %22 ]
+  %39 = getelementptr inbounds i8, ptr %0, i64 88
+  store i64 %38, ptr %39, align 8
+  %40 = add i64 %38, %28
+  store i64 %40, ptr %29, align 8
+  %41 = add i64 %28, 10000000000
+  %42 = getelementptr inbounds i8, ptr %0, i64 80
+  store i64 %41, ptr %42, align 8
+  %43 = add i64 %1, -1
+  %44 = getelementptr inbounds i8, ptr %0, i64 64
+  store i64 %43, ptr %44, align 8
+  store i64 0, ptr %14, align 8
+  %45 = getelementptr inbounds i8, ptr %0, i64 120
+  %46 = load i64, ptr %45, align 8
+  %47 = add i64 %46, 1
+  store i64 %47, ptr %45, align 8
+  %48 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %0, i64 noundef %28)
+  %49 = load i64, ptr %14, align 8
+  br label %50
+
+50:
+  %51 = phi i64 [ %49, %37 ], [ %20, %12 ]
+  %52 = icmp slt i64 %51, 0
+  br i1 %52, label %53, label %54
+
+53:
+  store i64 0, ptr %14, align 8
+  br label %54
+
+54:
   ret void
 }
 
@@ -2508,138 +2982,145 @@ declare i32 @omp_get_thread_num() local_unnamed_addr #1
 
 declare i32 @omp_get_num_threads() local_unnamed_addr #1
 
+declare i32 @pthread_getcpuclockid(i64 noundef, ptr noundef) local_unnamed_addr #1
+
+declare i64 @pthread_self() local_unnamed_addr #1
+
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc noundef zeroext i1 @take_part(ptr nocapture noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
-  %4 = shl i64 %1, 6
-  %5 = getelementptr inbounds i8, ptr %0, i64 88
-  %6 = icmp slt i64 %2, 2
-  %7 = getelementptr inbounds i8, ptr %0, i64 40
-  %8 = getelementptr inbounds i8, ptr %0, i64 72
-  %9 = getelementptr inbounds i8, ptr %0, i64 80
-  %10 = getelementptr inbounds i8, ptr %0, i64 48
-  %11 = getelementptr inbounds i8, ptr %0, i64 56
-  %12 = getelementptr inbounds i8, ptr %0, i64 128
-  br label %13
+  %4 = load ptr, ptr %0, align 64
+  %5 = getelementptr inbounds i8, ptr %4, i64 128
+  %6 = load ptr, ptr %5, align 8
+  %7 = shl i64 %1, 6
+  %8 = getelementptr i8, ptr %6, i64 %7
+  %9 = getelementptr inbounds i8, ptr %0, i64 104
+  %10 = icmp slt i64 %2, 2
+  %11 = getelementptr inbounds i8, ptr %8, i64 8
+  %12 = getelementptr inbounds i8, ptr %0, i64 40
+  %13 = getelementptr inbounds i8, ptr %0, i64 72
+  %14 = getelementptr inbounds i8, ptr %0, i64 80
+  %15 = getelementptr inbounds i8, ptr %0, i64 48
+  %16 = getelementptr inbounds i8, ptr %0, i64 56
+  %17 = getelementptr inbounds i8, ptr %0, i64 192
+  br label %18
 
-13:
-  %14 = phi i1 [ false, %3 ], [ true, %90 ]
-  %15 = load ptr, ptr %0, align 64
-  %16 = getelementptr inbounds i8, ptr %15, i64 64
-  %17 = load ptr, ptr %16, align 8
-  %18 = getelementptr i8, ptr %17, i64 %4
-  %19 = load atomic i64, ptr %18 acquire, align 8
-  %20 = lshr i64 %19, 32
-  %21 = and i64 %19, 4294967295
-  %22 = icmp eq i64 %20, %21
-  br i1 %22, label %45, label %23
+18:
+  %19 = phi i1 [ false, %3 ], [ true, %91 ]
+  %20 = load atomic i64, ptr %8 acquire, align 8
+  %21 = lshr i64 %20, 32
+  %22 = and i64 %20, 4294967295
+  %23 = icmp eq i64 %21, %22
+  br i1 %23, label %46, label %24
 
-23:
-  %24 = phi i64 [ %38, %35 ], [ %21, %13 ]
-  %25 = phi i64 [ %37, %35 ], [ %20, %13 ]
-  %26 = phi i64 [ %36, %35 ], [ %19, %13 ]
-  %27 = sub nsw i64 %25, %24
-  %28 = add nsw i64 %27, 1
-  %29 = lshr i64 %28, 1
-  %30 = add nuw i64 %29, %24
-  %31 = and i64 %26, -4294967296
-  %32 = or i64 %30, %31
-  %33 = cmpxchg ptr %18, i64 %26, i64 %32 acq_rel acquire, align 8
-  %34 = extractvalue { i64, i1 } %33, 1
-  br i1 %34, label %40, label %35
+24:
+  %25 = phi i64 [ %39, %36 ], [ %22, %18 ]
+  %26 = phi i64 [ %38, %36 ], [ %21, %18 ]
+  %27 = phi i64 [ %37, %36 ], [ %20, %18 ]
+  %28 = sub nsw i64 %26, %25
+  %29 = add nsw i64 %28, 1
+  %30 = lshr i64 %29, 1
+  %31 = add nuw i64 %30, %25
+  %32 = and i64 %27, -4294967296
+  %33 = or i64 %31, %32
+  %34 = cmpxchg ptr %8, i64 %27, i64 %33 acq_rel acquire, align 8
+  %35 = extractvalue { i64, i1 } %34, 1
+  br i1 %35, label %41, label %36
 
-35:
-  %36 = extractvalue { i64, i1 } %33, 0
-  %37 = lshr i64 %36, 32
-  %38 = and i64 %36, 4294967295
-  %39 = icmp eq i64 %37, %38
-  br i1 %39, label %45, label %23
+36:
+  %37 = extractvalue { i64, i1 } %34, 0
+  %38 = lshr i64 %37, 32
+  %39 = and i64 %37, 4294967295
+  %40 = icmp eq i64 %38, %39
+  br i1 %40, label %46, label %24
 
-40:
-  %41 = and i64 %26, 4294967295
-  %42 = shl i64 %30, 32
-  %43 = or disjoint i64 %42, %41
-  %44 = icmp eq i64 %43, 0
-  br i1 %44, label %45, label %90
+41:
+  %42 = and i64 %27, 4294967295
+  %43 = shl i64 %31, 32
+  %44 = or disjoint i64 %43, %42
+  %45 = icmp eq i64 %44, 0
+  br i1 %45, label %46, label %91
 
-45:
-  %46 = load atomic i64, ptr %5 monotonic, align 8
-  %47 = icmp sle i64 %46, %1
-  %48 = or i1 %6, %47
-  br i1 %48, label %103, label %49
+46:
+  %47 = load atomic i64, ptr %9 monotonic, align 8
+  %48 = icmp sle i64 %47, %1
+  %49 = or i1 %10, %48
+  br i1 %49, label %104, label %50
 
-49:
-  %50 = phi i64 [ %84, %83 ], [ 1, %45 ]
-  %51 = add i64 %50, %1
-  %52 = srem i64 %51, %2
-  %53 = load ptr, ptr %0, align 64
-  %54 = getelementptr inbounds i8, ptr %53, i64 64
-  %55 = load ptr, ptr %54, align 8
-  %56 = shl i64 %52, 6
-  %57 = getelementptr i8, ptr %55, i64 %56
-  %58 = load atomic i64, ptr %57 acquire, align 8
-  %59 = lshr i64 %58, 32
-  %60 = and i64 %58, 4294967295
-  %61 = icmp eq i64 %59, %60
-  br i1 %61, label %83, label %62
+50:
+  %51 = phi i64 [ %85, %84 ], [ 1, %46 ]
+  %52 = add i64 %51, %1
+  %53 = srem i64 %52, %2
+  %54 = load ptr, ptr %0, align 64
+  %55 = getelementptr inbounds i8, ptr %54, i64 128
+  %56 = load ptr, ptr %55, align 8
+  %57 = shl i64 %53, 6
+  %58 = getelementptr i8, ptr %56, i64 %57
+  %59 = load atomic i64, ptr %58 acquire, align 8
+  %60 = lshr i64 %59, 32
+  %61 = and i64 %59, 4294967295
+  %62 = icmp eq i64 %60, %61
+  br i1 %62, label %84, label %63
 
-62:
-  %63 = sub nsw i64 %59, %60
-  br label %64
+63:
+  %64 = sub nsw i64 %60, %61
+  br label %65
 
-64:
-  %65 = phi i64 [ %81, %77 ], [ %63, %62 ]
-  %66 = phi i64 [ %80, %77 ], [ %60, %62 ]
-  %67 = phi i64 [ %78, %77 ], [ %58, %62 ]
-  %68 = load atomic i64, ptr %5 monotonic, align 8
-  %69 = icmp sgt i64 %68, %1
-  br i1 %69, label %70, label %83
+65:
+  %66 = phi i64 [ %82, %78 ], [ %64, %63 ]
+  %67 = phi i64 [ %81, %78 ], [ %61, %63 ]
+  %68 = phi i64 [ %79, %78 ], [ %59, %63 ]
+  %69 = load atomic i64, ptr %9 monotonic, align 8
+  %70 = icmp sgt i64 %69, %1
+  br i1 %70, label %71, label %84
 
-70:
-  %71 = lshr i64 %65, 1
-  %72 = add nuw i64 %71, %66
-  %73 = shl i64 %72, 32
-  %74 = or disjoint i64 %73, %66
-  %75 = cmpxchg ptr %57, i64 %67, i64 %74 acq_rel acquire, align 8
-  %76 = extractvalue { i64, i1 } %75, 1
-  br i1 %76, label %86, label %77
+71:
+  %72 = lshr i64 %66, 1
+  %73 = add nuw i64 %72, %67
+  %74 = shl i64 %73, 32
+  %75 = or disjoint i64 %74, %67
+  %76 = cmpxchg ptr %58, i64 %68, i64 %75 acq_rel acquire, align 8
+  %77 = extractvalue { i64, i1 } %76, 1
+  br i1 %77, label %87, label %78
 
-77:
-  %78 = extractvalue { i64, i1 } %75, 0
-  %79 = lshr i64 %78, 32
-  %80 = and i64 %78, 4294967295
-  %81 = sub nsw i64 %79, %80
-  %82 = icmp eq i64 %79, %80
-  br i1 %82, label %83, label %64
+78:
+  %79 = extractvalue { i64, i1 } %76, 0
+  %80 = lshr i64 %79, 32
+  %81 = and i64 %79, 4294967295
+  %82 = sub nsw i64 %80, %81
+  %83 = icmp eq i64 %80, %81
+  br i1 %83, label %84, label %65
 
-83:
-  %84 = add nuw nsw i64 %50, 1
-  %85 = icmp eq i64 %84, %2
-  br i1 %85, label %103, label %49
+84:
+  %85 = add nuw nsw i64 %51, 1
+  %86 = icmp eq i64 %85, %2
+  br i1 %86, label %104, label %50
 
-86:
-  %87 = and i64 %67, -4294967296
-  %88 = or i64 %87, %72
-  %89 = icmp eq i64 %88, 0
-  br i1 %89, label %103, label %90
+87:
+  %88 = and i64 %68, -4294967296
+  %89 = or i64 %88, %73
+  %90 = icmp eq i64 %89, 0
+  br i1 %90, label %104, label %91
 
-90:
-  %91 = phi i64 [ %88, %86 ], [ %43, %40 ]
-  %92 = load ptr, ptr %8, align 8
-  %93 = load i64, ptr %9, align 8
-  %94 = mul i64 %93, %1
-  %95 = getelementptr i8, ptr %92, i64 %94
-  %96 = load ptr, ptr %7, align 8
-  %97 = load ptr, ptr %10, align 8
-  %98 = load ptr, ptr %11, align 8
-  %99 = and i64 %91, 4294967295
-  %100 = lshr i64 %91, 32
-  tail call void %96(ptr noundef %97, ptr noundef %98, i64 noundef %99, i64 noundef %100, ptr noundef %95) #11
-  %101 = sub nsw i64 %100, %99
-  %102 = atomicrmw add ptr %12, i64 %101 release, align 64
-  br label %13
+91:
+  %92 = phi i64 [ %89, %87 ], [ %44, %41 ]
+  store atomic i64 1, ptr %11 release, align 8
+  %93 = load ptr, ptr %13, align 8
+  %94 = load i64, ptr %14, align 8
+  %95 = mul i64 %94, %1
+  %96 = getelementptr i8, ptr %93, i64 %95
+  %97 = load ptr, ptr %12, align 8
+  %98 = load ptr, ptr %15, align 8
+  %99 = load ptr, ptr %16, align 8
+  %100 = and i64 %92, 4294967295
+  %101 = lshr i64 %92, 32
+  tail call void %97(ptr noundef %98, ptr noundef %99, i64 noundef %100, i64 noundef %101, ptr noundef %96) #12
+  store atomic i64 0, ptr %11 monotonic, align 8
+  %102 = sub nsw i64 %101, %100
+  %103 = atomicrmw add ptr %17, i64 %102 release, align 64
+  br label %18
 
-103:
-  ret i1 %14
+104:
+  ret i1 %19
 }
 
 declare i32 @usleep(i32 noundef) local_unnamed_addr #1
@@ -2647,21 +3128,81 @@ declare i32 @usleep(i32 noundef) local_unnamed_addr #1
 declare i32 @sched_yield() local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal void @run_driver(ptr nocapture noundef readonly %0) #0 {
-  %2 = tail call i32 @omp_get_thread_num() #11
-  %3 = sext i32 %2 to i64
-  %4 = tail call i32 @omp_get_num_threads() #11
-  %5 = sext i32 %4 to i64
-  %6 = getelementptr inbounds i8, ptr %0, i64 32
-  %7 = load ptr, ptr %6, align 8
-  %8 = getelementptr inbounds i8, ptr %0, i64 40
-  %9 = load i64, ptr %8, align 8
-  %10 = mul i64 %9, %3
-  %11 = getelementptr i8, ptr %7, i64 %10
-  %12 = load ptr, ptr %0, align 8
-  %13 = getelementptr inbounds i8, ptr %0, i64 8
-  %14 = load ptr, ptr %13, align 8
-  tail call void %12(ptr noundef %14, ptr noundef null, i64 noundef %3, i64 noundef %5, ptr noundef %11) #11
+define internal void @run_driver(ptr nocapture noundef %0) #0 {
+  %2 = alloca %struct.Time, align 8
+  %3 = alloca %struct.Time, align 8
+  %4 = alloca %struct.Time, align 8
+  %5 = tail call i32 @omp_get_thread_num() #12
+  %6 = sext i32 %5 to i64
+  %7 = tail call i32 @omp_get_num_threads() #12
+  %8 = sext i32 %7 to i64
+  %9 = getelementptr inbounds i8, ptr %0, i64 32
+  %10 = load ptr, ptr %9, align 8
+  %11 = getelementptr inbounds i8, ptr %0, i64 40
+  %12 = load i64, ptr %11, align 8
+  %13 = mul i64 %12, %6
+  %14 = getelementptr i8, ptr %10, i64 %13
+  %15 = icmp eq i32 %5, 0
+  br i1 %15, label %16, label %20
+
+16:
+  %17 = load ptr, ptr %0, align 8
+  %18 = getelementptr inbounds i8, ptr %0, i64 8
+  %19 = load ptr, ptr %18, align 8
+  tail call void %17(ptr noundef %19, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #12
+  br label %54
+
+20:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
+  %21 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %4) #12
+  %22 = load i64, ptr %4, align 8
+  %23 = getelementptr inbounds i8, ptr %4, i64 8
+  %24 = load i64, ptr %23, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
+  %25 = load ptr, ptr %0, align 8
+  %26 = getelementptr inbounds i8, ptr %0, i64 8
+  %27 = load ptr, ptr %26, align 8
+  call void %25(ptr noundef %27, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
+  %28 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %3) #12
+  %29 = load i64, ptr %3, align 8
+  %30 = getelementptr inbounds i8, ptr %3, i64 8
+  %31 = load i64, ptr %30, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
+  %32 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %2) #12
+  %33 = load i64, ptr %2, align 8
+  %34 = getelementptr inbounds i8, ptr %2, i64 8
+  %35 = load i64, ptr %34, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
+  %36 = getelementptr inbounds i8, ptr %0, i64 48
+  %37 = load i64, ptr %36, align 8
+  %38 = sub i64 %22, %29
+  %39 = add i64 %38, %33
+  %40 = mul i64 %39, 1000000000
+  %41 = add i64 %24, %35
+  %42 = add i64 %31, %37
+  %43 = sub i64 %41, %42
+  %44 = add i64 %43, %40
+  %45 = getelementptr inbounds i8, ptr %0, i64 56
+  %46 = load atomic i64, ptr %45 monotonic, align 8
+  br label %47
+
+47:
+  %48 = phi i64 [ %46, %20 ], [ %53, %50 ]
+  %49 = icmp sgt i64 %44, %48
+  br i1 %49, label %50, label %54
+
+50:
+  %51 = cmpxchg ptr %45, i64 %48, i64 %44 monotonic monotonic, align 8
+  %52 = extractvalue { i64, i1 } %51, 1
+  %53 = extractvalue { i64, i1 } %51, 0
+  br i1 %52, label %54, label %47
+
+54:
   ret void
 }
 
@@ -2816,13 +3357,13 @@ declare void @Py_IncRef(ptr noundef) local_unnamed_addr #1
 declare i32 @PyList_SetItem(ptr noundef, i64 noundef, ptr noundef) local_unnamed_addr #1
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.smin.i64(i64, i64) #9
+declare i64 @llvm.smin.i64(i64, i64) #10
 
 ; Function Attrs: nofree nounwind willreturn memory(argmem: read)
-declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
+declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #11
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.smax.i64(i64, i64) #9
+declare i64 @llvm.smax.i64(i64, i64) #10
 
 attributes #0 = { nounwind "no-jump-tables"="true" "no-trapping-math"="true" }
 attributes #1 = { "no-trapping-math"="true" }
@@ -2833,6 +3374,7 @@ attributes #5 = { mustprogress nocallback nofree nounwind willreturn memory(argm
 attributes #6 = { nounwind "no-trapping-math"="true" }
 attributes #7 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
 attributes #8 = { nofree nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
-attributes #9 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
-attributes #10 = { nofree nounwind willreturn memory(argmem: read) }
-attributes #11 = { nounwind }
+attributes #9 = { nofree "no-trapping-math"="true" }
+attributes #10 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #11 = { nofree nounwind willreturn memory(argmem: read) }
+attributes #12 = { nounwind }

@@ -324,6 +324,12 @@ class FrameHeader(ctypes.Structure):
 
     The last field is the address of `status`, so that it is buffer number -1; before it, as number
     -2, that of one cache line for each thread, in which the threads of a super kernel meet.
+
+    Where threads are held up (native/contention.c), calls have no more than `limit` (0: no limit)
+    until `limited_until`, and a trial of more lasts as long again; `pause` is how long that was to
+    be, and at `try_at` there is a trial in any case: nanoseconds of CLOCK_MONOTONIC. `free_ticks`
+    the processors had been free at `asked_at`. `lost` is a weighed sum of nanoseconds in which
+    calls waited for threads that did not run, and `held_up` how often it came to a limit.
     """
 
     _fields_ = (
@@ -335,6 +341,14 @@ class FrameHeader(ctypes.Structure):
         ("threads", word),
         ("calls", word),
         ("status", word),
+        ("limit", word),
+        ("limited_until", word),
+        ("try_at", word),
+        ("pause", word),
+        ("asked_at", word),
+        ("free_ticks", word),
+        ("lost", word),
+        ("held_up", word),
         ("lines", pointer),
         ("status_address", pointer),
     )

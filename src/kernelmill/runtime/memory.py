@@ -123,6 +123,11 @@ class Frame:
         return self._header.calls
 
     @property
+    def held_up(self) -> int:
+        """How often its calls went on with one thread less, because one did not run."""
+        return self._header.held_up
+
+    @property
     def arena_bytes(self) -> int:
         return self._arena_bytes
 

@@ -80,7 +80,8 @@ class Program:
         all calls together. `streamed` calls had weights packed launch by launch, and `packing` are
         parts that a thread has yet to pack (runtime/streaming.py). `weights_watched`,
         `weights_compared` and `weights_sampled` say how writes to packed weights are found, each
-        for so many weights: by their pages, by all contents, by pieces (runtime/contents.py)."""
+        for so many weights: by their pages, by all contents, by pieces (runtime/contents.py).
+        `held_up` is how often calls went on with one thread less, because one did not run."""
         engine, parameters = self._engine, self._engine.parameters
         counts = None if parameters is None else parameters.checked()
         steps = self.plan.steps
@@ -93,6 +94,7 @@ class Program:
             "arena_bytes": sum(frame.arena_bytes for frame in engine.pool.frames),
             "packed_bytes": 0 if parameters is None else parameters.packed_bytes,
             "calls": engine.pool.calls,
+            "held_up": sum(frame.held_up for frame in engine.pool.frames),
             "repacks": 0 if parameters is None else parameters.repacks,
             "streamed": 0 if parameters is None else parameters.streamed,
             "packing": 0 if parameters is None else parameters.packing,

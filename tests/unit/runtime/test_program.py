@@ -13,6 +13,7 @@ import torch
 from kernelmill.core.dtype import F32, I64
 from kernelmill.core.machine import host
 from kernelmill.plan.ir import DimResult, Plan, TensorResult
+from kernelmill.runtime.layout import FrameHeader
 from kernelmill.runtime.program import load
 from tests.unit.runtime.kernels import (
     add,
@@ -263,6 +264,54 @@ def test_tasks_of_a_thread_that_does_not_run_are_taken_by_another(late: int) -> 
         (who,) = program(torch.zeros(1, dtype=torch.int64))
         assert set(who.tolist()) <= {0, 1}
         assert who.tolist().count(late) <= 50
+
+
+STAYS_AWAY = """
+  %who = call i32 @omp_get_thread_num()
+  %helps = icmp ne i32 %who, 0
+  br i1 %helps, label %nap, label %wait
+nap:
+  %before = atomicrmw add ptr %b0, i64 1 acq_rel
+  call i32 @usleep(i32 50000)
+  br label %done
+wait:
+  %times = phi i64 [ 0, %body ], [ %times.next, %wait ]
+  %times.next = add i64 %times, 1
+  call i32 @usleep(i32 100)
+  %others = load atomic i64, ptr %b0 acquire, align 8
+  %met = icmp ne i64 %others, 0
+  %late = icmp ugt i64 %times, 100000
+  %go = or i1 %met, %late
+  br i1 %go, label %done, label %wait
+"""
+"""The first thread waits until another has begun a task, which stays in it and does not run."""
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_where_a_thread_is_held_up_calls_have_one_less_for_a_while() -> None:
+    declarations = "declare i32 @omp_get_thread_num()\ndeclare i32 @usleep(i32)"
+    plan = Plan(
+        "away", (), (tensor_input("others", 1, dtype=I64),),
+        (buffer("input", 1, dtype=I64, source=0),), (), (launch("away", (0,), 2, work=10**8),), (),
+        (ref("away"),),
+    )  # fmt: skip
+    program = load(plan, {"away": each_task("away", 1, STAYS_AWAY, declarations)})
+
+    def others(before: int) -> int:
+        """How many tasks other threads have, `before` among them."""
+        count = torch.tensor([before])
+        program(count)
+        return int(count)
+
+    assert others(0) == 1
+    assert program.report()["held_up"] == 1
+    assert others(100) == 100
+    (frame,) = program.engine.pool.frames
+    header = FrameHeader.from_address(frame.address)
+    assert header.limit == 1
+    header.limit = header.asked_at = 0
+    assert others(0) == 1
+    assert program.report()["held_up"] == 2
 
 
 @pytest.mark.parametrize("threads", [2, 5])

@@ -87,4 +87,14 @@ extern int omp_get_thread_num(void);
 extern int omp_get_num_threads(void);
 extern int sched_yield(void);
 extern int usleep(unsigned microseconds);
+#define OPEN_TO_READ 02000000 /* O_RDONLY | O_CLOEXEC */
+extern int open(const char *path, int flags, ...);
+extern int64_t read(int file, void *into, size_t bytes);
+extern int close(int file);
+extern uint64_t pthread_self(void);
+extern int pthread_getcpuclockid(uint64_t thread, int32_t *clock);
+struct Time {
+  int64_t seconds, nanoseconds;
+};
+extern int clock_gettime(int32_t clock, struct Time *time);
 extern int fegetmode(void *mode); /* of fenv.h, which not every C library has */

@@ -9,29 +9,40 @@ typedef struct {
   uint64_t tasks;
   char *scratch;
   int64_t scratch_bytes; /* of one thread */
+  int64_t began;         /* a super kernel, when, */
+  int64_t lost;          /* and how long one of its threads did not run: the longest */
 } Region;
 
 static void **addresses_of(FrameHeader *frame) { return (void **)(frame + 1); }
 
-/* One thread of a super kernel, whose driver splits the tasks of its sub-kernels itself. */
+#include "contention.c"
+
+/* One thread of a super kernel, whose driver splits the tasks of its sub-kernels itself. All wait
+   for whoever does not run. */
 static void run_driver(void *shared) {
-  const Region *region = shared;
+  Region *region = shared;
   int64_t number = omp_get_thread_num(), threads = omp_get_num_threads();
   char *scratch = region->scratch + region->scratch_bytes * number;
+  int64_t ran = number ? time_of(OWN_CLOCK) : 0;
   region->kernel(region->buffers, NULL, number, threads, scratch);
-}
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
-/* How many threads are worth while; two should have enough to do. */
-static int64_t threads_for(const FrameHeader *frame, int64_t tasks, int64_t work) {
-  int64_t threshold = ((const Table *)frame->table)->threshold;
-  if (tasks == 1 || work < threshold) return 1;
-  int64_t allowed = least(get_num_threads(), frame->threads);
-  return least(allowed, least(tasks, (uint64_t)work / ((uint64_t)threshold >> 1)));
+  if (!number) return;
+  ran = time_of(OWN_CLOCK) - ran;
+  int64_t lost = time_of(CLOCK) - region->began - ran;
+  int64_t longest = __atomic_load_n(&region->lost, __ATOMIC_RELAXED);
+  while (lost > longest &&
+         !__atomic_compare_exchange_n(&region->lost, &longest, lost, false, __ATOMIC_RELAXED,
+                                      __ATOMIC_RELAXED)) {
+  }
 }
 
 #include "team.c"
+
+/* How many threads are worth while; two should have enough to do. */
+static int64_t threads_for(const Run *run, int64_t tasks, int64_t work) {
+  int64_t threshold = ((const Table *)run->frame->table)->threshold;
+  if (tasks == 1 || work < threshold) return 1;
+  return least(run->most, least(tasks, (uint64_t)work / ((uint64_t)threshold >> 1)));
+}
 
 /* Gets launch number `at` ready: its tasks, and the addresses and sizes that they read. */
 static void prepare(Run *run, int64_t at) {
@@ -50,7 +61,7 @@ static void prepare(Run *run, int64_t at) {
 static int64_t threads_of(const Run *run, int64_t at) {
   const LaunchRecord *record = &run->launches[at];
   int64_t tasks = run->values[record->tasks];
-  return tasks <= 0 ? 0 : threads_for(run->frame, tasks, run->values[record->work]);
+  return tasks <= 0 ? 0 : threads_for(run, tasks, run->values[record->work]);
 }
 
 static void run_alone(Run *run, int64_t at) {
@@ -63,7 +74,9 @@ static void run_alone(Run *run, int64_t at) {
 static void run_super(Run *run, int64_t at, int64_t threads) {
   prepare(run, at);
   memset(run->region.buffers[0], 0, run->frame->threads * 64); /* a cache line for each thread */
+  run->region.began = time_of(CLOCK), run->region.lost = 0;
   GOMP_parallel(run_driver, &run->region, threads, 0);
+  judge(run->frame, run->most, threads, run->region.began, time_of(CLOCK), run->region.lost);
 }
 
 /* What every thread of a region does: the first goes through the launches, others help it. */
@@ -83,6 +96,7 @@ static void run_region(void *shared) {
       run_alone(run, at);
     }
   }
+  run->done_at = time_of(CLOCK);
   __atomic_store_n(&run->over, 1, __ATOMIC_RELEASE);
 }
 
@@ -97,8 +111,11 @@ static int64_t run_threaded(Run *run, int64_t at, int64_t last) {
     if (threads > most) most = threads;
   }
   memset(run->frame->lines, 0, run->frame->threads * 64);
-  run->over = 0;
+  run->over = 0, run->lost = 0;
+  int64_t began = time_of(CLOCK);
   GOMP_parallel(run_region, run, most, 0);
+  int64_t ended = time_of(CLOCK);
+  judge(run->frame, run->most, most, began, ended, run->lost + ended - run->done_at);
   return run->last;
 }
 
@@ -106,6 +123,7 @@ static int64_t run_threaded(Run *run, int64_t at, int64_t last) {
 static int64_t run(FrameHeader *frame, int64_t first, int64_t last) {
   const Table *table = frame->table;
   Run run = {.frame = frame, .launches = table->launches, .values = frame->values};
+  run.most = limited(frame, least(get_num_threads(), frame->threads));
   run.region.buffers = __builtin_alloca(sizeof(void *) * table->widest_launch);
   run.region.dims = __builtin_alloca(sizeof(int64_t) * table->most_dims);
   run.region.scratch = frame->scratch, run.region.scratch_bytes = frame->scratch_bytes;

@@ -11,12 +11,22 @@
    when all of them are empty; everybody else only makes them shorter. */
 
 typedef struct {
+  uint64_t range;
+  uint64_t works; /* whether the thread holds tasks */
+  int32_t clock;  /* tells how long it has run */
+  int64_t ran;    /* so long, when somebody last looked */
+} Line;
+
+typedef struct {
   FrameHeader *frame;
   const LaunchRecord *launches;
   const int64_t *values;
   int64_t first, last; /* launches of the region */
   Region region;       /* of the launch under way */
   int64_t members;     /* threads that it is worth */
+  int64_t most;        /* threads of a launch */
+  int64_t lost;        /* nanoseconds that the first thread waited for threads that did not run */
+  int64_t done_at;     /* when the last launch was done */
   uint64_t over;       /* there are no more launches */
   _Alignas(64) uint64_t done; /* tasks of the launch */
 } Run;
@@ -31,8 +41,8 @@ static uint64_t first_of(uint64_t range) { return range & 0xffffffff; }
 static uint64_t end_of(uint64_t range) { return range >> 32; }
 static uint64_t tasks_in(uint64_t range) { return end_of(range) - first_of(range); }
 
-static uint64_t *range_at(const Run *run, int64_t thread) {
-  return (uint64_t *)((char *)run->frame->lines + 64 * thread);
+static Line *line_of(const Run *run, int64_t thread) {
+  return (Line *)((char *)run->frame->lines + 64 * thread);
 }
 
 static bool exchanged(uint64_t *range, uint64_t *seen, uint64_t now) {
@@ -54,7 +64,7 @@ static uint64_t claimed(uint64_t *own) {
 static uint64_t stolen(const Run *run, int64_t thread, int64_t team) {
   bool member = thread < __atomic_load_n(&run->members, __ATOMIC_RELAXED);
   for (int64_t i = 1; member && i < team; i++) {
-    uint64_t *other = range_at(run, (thread + i) % team);
+    uint64_t *other = &line_of(run, (thread + i) % team)->range;
     uint64_t range = __atomic_load_n(other, __ATOMIC_ACQUIRE);
     while (tasks_in(range) && thread < __atomic_load_n(&run->members, __ATOMIC_RELAXED)) {
       uint64_t middle = first_of(range) + tasks_in(range) / 2;
@@ -67,15 +77,50 @@ static uint64_t stolen(const Run *run, int64_t thread, int64_t team) {
 
 /* Runs tasks as long as there are any to be had; whether there were. */
 static bool take_part(Run *run, int64_t thread, int64_t team) {
+  Line *own = line_of(run, thread);
   bool any = false;
   for (;; any = true) {
-    uint64_t range = claimed(range_at(run, thread));
+    uint64_t range = claimed(&own->range);
     if (!range) range = stolen(run, thread, team);
     if (!range) return any;
+    __atomic_store_n(&own->works, 1, __ATOMIC_RELEASE);
     const Region *region = &run->region;
     char *scratch = region->scratch + region->scratch_bytes * thread;
     region->kernel(region->buffers, region->dims, first_of(range), end_of(range), scratch);
+    __atomic_store_n(&own->works, 0, __ATOMIC_RELAXED);
     __atomic_fetch_add(&run->done, tasks_in(range), __ATOMIC_RELEASE);
+  }
+}
+
+/* Whether a thread that holds tasks has not run for most of the last nanoseconds. */
+static bool holds_up(const Run *run, int64_t team, int64_t nanoseconds) {
+  bool found = false;
+  for (int64_t i = 1; i < team; i++) {
+    Line *line = line_of(run, i);
+    if (!__atomic_load_n(&line->works, __ATOMIC_ACQUIRE)) continue;
+    int64_t ran = time_of(line->clock);
+    found |= 2 * (ran - line->ran) < nanoseconds;
+    line->ran = ran;
+  }
+  return found;
+}
+
+static bool is_done(const Run *run) {
+  return __atomic_load_n(&run->done, __ATOMIC_ACQUIRE) >= run->region.tasks;
+}
+
+/* Waits for tasks that others hold. Where one of these does not run, the first thread sleeps: to a
+   processor without work the system moves those that wait for another. */
+static void wait_for_others(Run *run, int64_t team) {
+  int64_t before = time_of(CLOCK);
+  holds_up(run, team, 0);
+  for (bool held = false; !is_done(run);) {
+    if (held) usleep(SLEEP_MICROSECONDS);
+    for (int64_t i = 0; !held && i < YIELDS && !is_done(run); i++) sched_yield();
+    int64_t now = time_of(CLOCK);
+    held = holds_up(run, team, now - before);
+    if (held) run->lost += now - before;
+    before = now;
   }
 }
 
@@ -90,15 +135,17 @@ static void run_together(Run *run, int64_t threads, int64_t team) {
   __atomic_store_n(&run->members, threads, __ATOMIC_RELAXED);
   for (int64_t i = threads; i-- > 0;) {
     uint64_t range = range_of(tasks * i / threads, tasks * (i + 1) / threads);
-    __atomic_store_n(range_at(run, i), range, __ATOMIC_RELEASE);
+    __atomic_store_n(&line_of(run, i)->range, range, __ATOMIC_RELEASE);
   }
-  for (int64_t looks = 0; __atomic_load_n(&run->done, __ATOMIC_ACQUIRE) < tasks;)
+  for (int64_t looks = 0; !is_done(run);)
     if (take_part(run, 0, team)) looks = 0;
-    else if (++looks > LOOKS) sched_yield();
+    else if (++looks > LOOKS + YIELDS) wait_for_others(run, team);
+    else if (looks > LOOKS) sched_yield();
 }
 
 /* What the other threads do until there are no more launches. */
 static void help(Run *run, int64_t thread, int64_t team) {
+  pthread_getcpuclockid(pthread_self(), &line_of(run, thread)->clock);
   for (int64_t looks = 0, sleep = 0; !__atomic_load_n(&run->over, __ATOMIC_ACQUIRE);) {
     if (take_part(run, thread, team)) looks = sleep = 0;
     else if (++looks > LOOKS + YIELDS)
