@@ -297,7 +297,10 @@ class _Writer:
         if traced.kind != "inference":
             raise UnsupportedError("it needs a backward pass")
         if not traced.whole:
-            raise UnsupportedError("torch does more around its graph than calling it")
+            raise UnsupportedError(
+                "torch does more around its graph than calling it, as with weights that are a "
+                "subclass of Tensor (docs/generating.md says how to unwrap torchao's)"
+            )
         return traced
 
     def _lasting_changes(self) -> list[str]:

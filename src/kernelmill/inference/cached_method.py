@@ -151,6 +151,8 @@ class CachedMethod:
     def _find_ingredients(self) -> dict[str, str]:
         return {
             **versions(target_isa(self._config.target)),
+            # How ATen packs weights of four bits depends on it.
+            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
             **dict(self._config.ingredients()),
             "class": name_of(type(getattr(self._function, "__self__", None))),
             "dynamic": str(self._dynamic),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kernelmill.core.dim import Dim
-from kernelmill.core.dtype import BOOL, I8, I32, DType
+from kernelmill.core.dtype import BOOL, F32, I8, I32, DType
+from kernelmill.frontend.aten.int4_layout import int4_layout, unpacked_int4
 from kernelmill.frontend.emitter import Emitter
 from kernelmill.frontend.promotion import Number
 from kernelmill.frontend.registry import NotTranslated, translates, translates_foreign
@@ -87,6 +88,29 @@ def weight_int8pack_mm(e: Emitter, x: Value, weight: Value, scales: Value) -> Va
     columns = e.permute(e.cast(weight, x.dtype), (1, 0))
     result = e.mul(sums(e, x, columns), e.expand(e.wide(scales), e.shape))
     return e.cast(result, e.dtype)
+
+
+@translates("_weight_int4pack_mm_for_cpu.default")
+def weight_int4pack_mm(
+    e: Emitter, x: Value, weight: Value, group: int, scales_and_zeros: Value
+) -> Value:
+    """x (m, k) times a weight (n, k) of four bits a number in ATen's layout, each number less 8
+    times the scale and plus the zero of its group of k: (k / group, n, 2)."""
+    layout = int4_layout()
+    n, k = weight.shape[0], x.shape[1]
+    if layout is None:
+        raise NotTranslated("this build of torch packs four bits in another way")
+    if not isinstance(n, int) or not isinstance(k, int):
+        raise NotTranslated("a weight of four bits of symbolic size")
+    numbers = e.cast(unpacked_int4(e, weight, n, k, layout), F32)
+
+    def spread(index: int) -> Value:
+        one = e.wide(e.select(scales_and_zeros, 2, index))
+        groups = e.expand(e.unsqueeze(one, 1), (k // group, group, n))
+        return e.permute(e.reshape(groups, (k, n)), (1, 0))
+
+    made = e.add(e.mul(e.sub(numbers, 8.0), spread(0)), spread(1))
+    return e.cast(matmul(e, e.wide(x), e.permute(made, (1, 0))), e.dtype)  # rounded once
 
 
 @translates("addmm.default", "baddbmm.default")

@@ -31,6 +31,15 @@ def widened(weight: Value, inside: AbstractSet[Value]) -> Value:
     return _Widening(inside).plain(weight)
 
 
+def bytes_in_i32(value: Value, inside: AbstractSet[Value]) -> tuple[Value, int, int] | None:
+    """Bytes that are computed `inside` in i32, and between which numbers they are; None where
+    `value` is of another type."""
+    if value.dtype not in _RANGES:
+        return None
+    wide = _Widening(inside).wide(value)
+    return wide.value, wide.low, wide.high
+
+
 class _Widening:
     def __init__(self, inside: AbstractSet[Value]) -> None:
         self.inside = inside

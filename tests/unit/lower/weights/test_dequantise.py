@@ -91,8 +91,28 @@ def int4_in_halves(b: GraphBuilder, n: int, k: int, dtype: DType) -> tuple[Value
     return int4(b, n, k, dtype, dim=1)
 
 
+def int4_with_zeros(b: GraphBuilder, n: int, k: int, dtype: DType) -> tuple[Value, list[Tensor]]:
+    """Numbers less 8, times a scale and plus a zero of their group of k: both (groups, n)."""
+    q = b.emit("cast", nibbles(b, n, k, 2), dtype=dtype)
+    q = b.emit("sub", q, b.emit("full", dtype=dtype, shape=(n, k), value=8.0))
+    s, z = (b.input(name, dtype, (k // GROUP, n), role=InputRole.BUFFER) for name in ("s", "z"))
+    spread_s, spread_z = (
+        b.emit("permute", b.emit("reshape", each, shape=(k, n)), dims=(1, 0))
+        for each in (
+            b.emit("expand", b.emit("reshape", v, shape=(k // GROUP, 1, n)),
+                   shape=(k // GROUP, GROUP, n))
+            for v in (s, z)
+        )
+    )  # fmt: skip
+    weight = b.emit("add", b.emit("mul", q, spread_s), spread_z)
+    groups = (k // GROUP, n)
+    zeros = whole(F32, *groups).to(to_torch(dtype))
+    return weight, [bytes_(n, k // 2), scales(*groups).to(to_torch(dtype)), zeros]
+
+
 Kind = Callable[[GraphBuilder, int, int, DType], tuple[Value, list[Tensor]]]
-KINDS: list[Kind] = [cast_alone, per_channel, in_groups, int4, int4_in_halves]
+FOUR_BITS: list[Kind] = [int4, int4_in_halves, int4_with_zeros]
+KINDS: list[Kind] = [cast_alone, per_channel, in_groups, *FOUR_BITS]
 
 
 def linear(kind: Kind, m: int, n: int, k: int, dtype: DType = F32) -> tuple[Graph, list[Tensor]]:
@@ -115,8 +135,9 @@ def test_the_weight_is_computed_by_its_product(kind: Kind, m: int, dtype: DType)
     graph, arguments = linear(kind, m, 50, 64, dtype)
     made = check(graph, *arguments, targets=TARGETS, interpret=m < 20)
     assert len(made.plan.steps) == 1
-    small = "u8" if kind in (int4, int4_in_halves) else "i8"
-    assert small in packed(made) and sum(name == "f32" for name in packed(made)) <= (dtype == F32)
+    small = "i32" if kind in FOUR_BITS else "i8"  # words of eight numbers
+    floats = sum(name == "f32" for name in packed(made))
+    assert small in packed(made) and floats <= (1 + (kind is int4_with_zeros)) * (dtype == F32)
 
 
 def experts(m: int, four_bits: bool, dtype: DType) -> tuple[Graph, list[Tensor]]:
@@ -171,8 +192,8 @@ def test_sizes(kind: Kind, m: int, n: int, k: int) -> None:
 def test_the_bytes_of_the_weight_are_those_of_its_numbers() -> None:
     for kind, bits in ((per_channel, 8), (int4, 4)):
         made = lowered(linear(kind, 1, 96, 128)[0])
-        (weight,) = (b for b in made.plan.buffers if b.kind == "packed" and b.dtype.bits == 8)
-        assert torch.Size(map(int, weight.shape)).numel() == 96 * 128 * bits // 8
+        (weight,) = (b for b in made.plan.buffers if b.kind == "packed" and not b.dtype.is_float)
+        assert torch.Size(map(int, weight.shape)).numel() * weight.dtype.bits == 96 * 128 * bits
 
 
 def test_a_weight_in_the_other_order() -> None:

@@ -43,6 +43,7 @@ from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.emit.tiles import WORDS
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
+from kernelmill.lower.templates.matmul.bind_four_bits import FourBitWeight, four_bit_weight
 from kernelmill.lower.templates.matmul.bind_pieces import (
     in_pieces,
     is_f32_product,
@@ -117,6 +118,13 @@ class ContractionBinding:
         return self.whole.b in self.context.dequantised_in_place
 
     @cached_property
+    def four_bits(self) -> FourBitWeight | None:
+        """B as numbers of four bits with factors, if it is that."""
+        if not self.computes_b or self.grouped:
+            return None
+        return four_bit_weight(self.whole, self.context, self._reads)
+
+    @cached_property
     def weight(self) -> Value:
         """B as it is computed in f32, from bytes by way of i32."""
         return widened(self.whole.b, self.context.dequantised_in_place)
@@ -126,6 +134,8 @@ class ContractionBinding:
         """Of few rows: B without its scale, and the scale, the same for a group of k or for all."""
         m, (size,) = self.whole.m, self.whole.k
         assert isinstance(size, int)
+        if self.four_bits is not None:
+            return None
         few = isinstance(m, int) and m <= _FEW_ROWS
         groups = depth_axes(self._reads(self.whole.b), size)
         for rest, scale in factors(self.weight) if few else ():
@@ -224,6 +234,8 @@ class ContractionBinding:
         return packing.pack(self.packable)
 
     def _pack_leaves(self, width: int) -> PackedWeights:
+        if self.four_bits is not None:
+            return self.four_bits.pack(self.context, width, self.seed.origin)
         instead, stored = dict[Value, Value](), dict[Value, Location]()
         for leaf in leaves_along(self._reads(self.whole.b)):
             view = leaf.panels(width, self.seed.origin)
@@ -279,6 +291,8 @@ class _Operands:
             None if first is None else lambda b, batch: self._find_rows(b, batch, first),
             binding.likely_rows,
         )  # fmt: skip
+        if binding.four_bits is not None:
+            return replace(made, four_bits=binding.four_bits.operand(self.e, packed))
         return made if binding.pieces is None else in_pieces(made, binding.pieces, pieces)
 
     def _loose(self, roles: Roles) -> tuple[Operand, Operand, Dims]:

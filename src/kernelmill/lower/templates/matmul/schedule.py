@@ -9,13 +9,14 @@ from kernelmill.core.machine import Machine
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.few_columns import FewColumns
+from kernelmill.lower.templates.matmul.four_bits import FourBits
 from kernelmill.lower.templates.matmul.inner_product import InnerProduct
 from kernelmill.lower.templates.matmul.packing import Layout, Packable
 from kernelmill.lower.templates.matmul.pieced import Pieced
 from kernelmill.lower.templates.matmul.spec import Contraction
 from kernelmill.lower.templates.matmul.tiled import Tiled
 
-Schedule = Pieced | Tiled | InnerProduct | FewColumns | Blocked
+Schedule = FourBits | Pieced | Tiled | InnerProduct | FewColumns | Blocked
 """In the order in which they are asked; the last does for every contraction."""
 
 _KINDS: tuple[type[Schedule], ...] = get_args(Schedule)

@@ -160,6 +160,29 @@ class Exact:
 
 
 @dataclass(frozen=True)
+class FourBitB:
+    """B as numbers of four bits, each multiplied with a factor: B[k, n] = number * scale + offset.
+
+    a              reads A, with k as one axis
+    words          name of the buffer of words (panels, k / 8, width); see weights/four_bits.py
+    width          columns of a panel
+    low            what a number of four zeros stands for
+    group          neighbours along k that share scale and offset
+    scale, offset  read vectors of f32 along n at a k; None: 1, and 0
+    bf16           A's numbers are bf16
+    """
+
+    a: LoadElement
+    words: str
+    width: int
+    low: int
+    group: int
+    scale: LoadElement | None
+    offset: LoadElement | None
+    bf16: bool
+
+
+@dataclass(frozen=True)
 class Contraction:
     """The whole of it. `k` may be several axes (c, kh, kw): the last is the innermost loop.
 
@@ -172,6 +195,8 @@ class Contraction:
 
     With `rows` how many rows there are is found out for each batch index while running, and `m` is
     the most that all of them can have together; `likely` is what one is expected to have.
+
+    `four_bits` is B once more, where it is made of numbers of four bits.
 
     `accumulate` is f32, f64, i32 or i64. Any size may be symbolic, and any may be zero: with no k
     the sums are zero.
@@ -190,6 +215,7 @@ class Contraction:
     likely: Dim = 0
     split: Planes | None = None
     exact: Exact | None = None
+    four_bits: FourBitB | None = None
 
     @property
     def planes(self) -> Planes:

@@ -1,0 +1,156 @@
+"""Weights of four bits a number with factors for groups along k, as words for products of few rows.
+
+Eight neighbours along k are an i32 word: number 2 * i + h of them has the four bits from
+4 * i + 16 * h on. Numbers of one i are a pair in the halves of a word, as dot units take two bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from kernelmill.core.dim import Dim, ceildiv
+from kernelmill.core.dtype import F32, I32
+from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.ir import Value
+from kernelmill.graph.ops import OPS
+from kernelmill.lower.weights.widen import bytes_in_i32
+
+WORD = 8
+"""Numbers in a word."""
+
+_MOST = 15
+
+
+def bit_of(number: int) -> int:
+    """The lowest bit of one of a word's numbers."""
+    return 4 * (number // 2) + 16 * (number % 2)
+
+
+@dataclass(frozen=True)
+class Affine:
+    """A weight as `numbers` * `scale` + `offset`, f32 all but the numbers: i32, `low` to `low` + 15
+    at most. Each has the weight's shape; a scale of None is 1 everywhere, an offset 0."""
+
+    numbers: Value
+    low: int
+    scale: Value | None = None
+    offset: Value | None = None
+
+    @property
+    def factors(self) -> tuple[Value, ...]:
+        """What there is besides the numbers."""
+        return tuple(value for value in (self.scale, self.offset) if value is not None)
+
+
+def affine(weight: Value, inside: AbstractSet[Value]) -> Affine | None:
+    """A weight that is computed from values of which those between it and its leaves are `inside`,
+    where it has that form: by products and sums of floats, under views and casts, of integers that
+    have four bits."""
+    return _Taking(inside).apart(weight)
+
+
+class _Taking:
+    def __init__(self, inside: AbstractSet[Value]) -> None:
+        self.inside = inside
+        self.builder = GraphBuilder("affine")
+
+    def apart(self, value: Value) -> Affine | None:
+        node = value.node
+        if node is None or value not in self.inside or not value.dtype.is_float:
+            return None
+        if node.op == "cast":
+            source = node.operands[0]
+            return self.apart(source) if source.dtype.is_float else self._numbers(source)
+        if OPS[node.op].transparent and len(node.operands) == 1:
+            return self._viewed(value)
+        if node.op in ("mul", "add", "sub"):
+            return self._joined(node.op, *node.operands)
+        return None
+
+    def _numbers(self, source: Value) -> Affine | None:
+        found = bytes_in_i32(source, self.inside)
+        if found is None or found[2] - found[1] > _MOST:
+            return None
+        return Affine(found[0], found[1])
+
+    def _viewed(self, value: Value) -> Affine | None:
+        node = value.node
+        assert node is not None
+        parts = None if OPS[node.op].fills else self.apart(node.operands[0])
+        if parts is None:
+            return None
+
+        def view(part: Value | None) -> Value | None:
+            return None if part is None else self.builder.emit(node.op, part, **node.attrs)
+
+        numbers = view(parts.numbers)
+        assert numbers is not None
+        return Affine(numbers, parts.low, view(parts.scale), view(parts.offset))
+
+    def _joined(self, op: str, a: Value, b: Value) -> Affine | None:
+        parts, other = self.apart(a), b
+        if parts is None and op != "sub":
+            parts, other = self.apart(b), a
+        if parts is None:
+            return None
+        other = other if other.dtype == F32 else self.builder.emit("cast", other, dtype=F32)
+        scale, offset = parts.scale, parts.offset
+        if op == "mul":
+            scale = other if scale is None else self.builder.emit("mul", scale, other)
+            offset = None if offset is None else self.builder.emit("mul", offset, other)
+        elif offset is not None:
+            offset = self.builder.emit(op, offset, other)
+        else:
+            offset = other if op == "add" else self.builder.emit("neg", other)
+        return Affine(parts.numbers, parts.low, scale, offset)
+
+
+def words_in_panels(rows: Value, low: int, width: int, origin: str) -> Value:
+    """Numbers (1, n, k) of i32, from `low` on, as words (panels, k / 8, `width`); k is whole
+    words. Columns that fill up the last panel have zeros."""
+    builder = GraphBuilder("words")
+    builder.origin = origin
+    _, n, k = rows.shape
+    panels = ceildiv(n, width)
+    if low:
+        less = builder.emit("full", value=low, dtype=I32, shape=rows.shape)
+        rows = builder.emit("sub", rows, less)
+    if panels * width != n:
+        rows = builder.emit("pad", rows, low=(0, 0, 0), high=(0, panels * width - n, 0), value=0)
+    shape = (panels, width, k // WORD, 1)
+    eights = builder.emit("reshape", rows, shape=(*shape[:3], WORD))
+    words: Value | None = None
+    for number in range(WORD):
+        part = builder.emit("slice", eights, dim=3, start=number, end=number + 1, step=1)
+        if number:
+            bits = builder.emit("full", value=bit_of(number), dtype=I32, shape=shape)
+            part = builder.emit("shl", part, bits)
+        words = part if words is None else builder.emit("bit_or", words, part)
+    assert words is not None
+    flat = builder.emit("reshape", words, shape=shape[:3])
+    return builder.emit("permute", flat, dims=(0, 2, 1))
+
+
+def numbers_of(words: Value, low: int, columns: Dim) -> Value:
+    """The numbers (`columns`, k) of i32 that words in panels are made of; `columns` may be fewer
+    than there are."""
+    builder = GraphBuilder("numbers")
+    panels, count, width = words.shape
+    turned = builder.emit("permute", words, dims=(0, 2, 1))
+    flat = builder.emit("reshape", turned, shape=(panels * width, count, 1))
+    shape = (panels * width, count, WORD)
+    spread = builder.emit("expand", flat, shape=shape)
+
+    def full(value: int) -> Value:
+        return builder.emit("full", value=value, dtype=I32, shape=shape)
+
+    number = builder.emit("cast", builder.emit("iota", dim=2, shape=shape), dtype=I32)
+    odd = builder.emit("shl", builder.emit("bit_and", number, full(1)), full(4))
+    even = builder.emit("shl", builder.emit("shr", number, full(1)), full(2))
+    bits = builder.emit("shr", spread, builder.emit("bit_or", odd, even))
+    found = builder.emit("bit_and", bits, full(_MOST))
+    if low:
+        found = builder.emit("add", found, full(low))
+    whole = builder.emit("reshape", found, shape=(panels * width, count * WORD))
+    return builder.emit("slice", whole, dim=0, start=0, end=columns, step=1)
