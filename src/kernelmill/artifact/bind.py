@@ -10,24 +10,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import getitem
 from typing import Any
 
 import torch
 
-from kernelmill.artifact.arguments import check_of, getter, refusal
 from kernelmill.artifact.binder import Binder
 from kernelmill.artifact.code import changed_code
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
-from kernelmill.artifact.guards import changes
+from kernelmill.artifact.guard_records import Place
+from kernelmill.artifact.guards import RepeatedChecks, changes, in_words
 from kernelmill.artifact.manifest import CallSpec, Manifest, Source
 from kernelmill.artifact.packages import version_of
-from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument, text_of
+from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.program_set import ProgramSet
-from kernelmill.artifact.results import Builder
+from kernelmill.artifact.results import Build, Builder
 from kernelmill.artifact.settings import SettingsCheck, difference
-from kernelmill.artifact.watch import Place, Watch
+from kernelmill.artifact.watch import Watch
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.object_checks import supported
 from kernelmill.runtime.quick import REFUSED, NativeWatch
@@ -35,8 +35,6 @@ from kernelmill.runtime.samples import span_of
 
 Values = tuple[Any, ...]
 """A value for each parameter of a call."""
-
-_BUILT_OTHERWISE = (AttributeError, KeyError, IndexError, TypeError)
 
 
 class Mismatch(InputError):
@@ -102,7 +100,7 @@ class GuardResult:
     empty when it does; `values` are those of the manifest's tree."""
 
     reason: str
-    values: Sequence[Any] = ()
+    values: Mapping[int, Any] = field(default_factory=dict[int, Any])
 
 
 def evaluate_guards(
@@ -151,21 +149,14 @@ class Bound:
         self.tensors, self.report = tensors, programs.report
         builder = Builder()
         build = builder.build(spec.result)
-        passed = [_finder(path, spec, target) for path in builder.paths]
-        self._build, self._passed = build, passed
-        self._fast_path = fast_path_of(
-            manifest,
-            programs.single,
-            (lambda results, values: build(results, [find(values) for find in passed]))
-            if passed
-            else build,
-        )
+        if builder.paths:
+            build = _with_passed(build, builder.paths, spec, target)
+        self._build = build
+        self._fast_path = fast_path_of(manifest, programs.single, build)
         self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, seen, self._fast_path)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
-        names = frozenset(manifest.guards.names)
-        self._checks = [(check_of(guard, spec.names, names), guard) for guard in spec.checks]
-        self._spec, self._names, self._run = spec, names, programs.call
+        self._run = programs.call
 
     @property
     def quick(self) -> Callable[[Values], Any]:
@@ -182,13 +173,6 @@ class Bound:
         if differs := self._settings.difference():
             raise Mismatch(differs)
         self._watched.check()
-        for check, guard in self._checks:
-            try:
-                right = check(values)
-            except _BUILT_OTHERWISE:
-                right = False
-            if not right:
-                raise InputError(refusal(guard, values, self._spec.names, self._names))
         generation = 0 if self._fast_path is None else self._fast_path.generation
         inputs, own = self._gather(values)
         if torch.is_grad_enabled():
@@ -196,12 +180,23 @@ class Bound:
         results = self._run(*inputs)
         if self._fast_path is not None:
             self._fast_path.learn(values, inputs, generation)
-        passed = self._passed
-        return self._build(results, [find(values) for find in passed] if passed else ())
+        return self._build(results, values)
 
 
 def _refuse(values: Values) -> Any:
     return REFUSED
+
+
+def _with_passed(
+    build: Build, paths: Sequence[Path], spec: CallSpec, target: Target | None
+) -> Build:
+    """`build` for a call's values, of which some are returned as they came."""
+
+    def returned(results: Sequence[Any], values: Sequence[Any]) -> Any:
+        roots = _roots(target, given=dict(zip(spec.names, values, strict=True)))
+        return build(results, [follow(path, roots) for path in paths])
+
+    return returned
 
 
 def refuse_gradients(tensors: Iterable[Any]) -> None:
@@ -259,7 +254,7 @@ class _Watched:
         for source in manifest.spec.inputs:
             if not source.own:
                 if seen.values[source.place] is MISSING:
-                    raise Mismatch(f"{text_of(source.path)} is not there")
+                    raise Mismatch(f"{in_words(source.path)} is not there")
                 place = watch.place(source.place)
                 if place is not None:
                     watch.add_input(place)
@@ -276,44 +271,57 @@ Gather = Callable[[Values], tuple[Sequence[Any], Sequence[Any]]]
 
 
 def _gatherer(manifest: Manifest, written: frozenset[int], places: Sequence[Place]) -> Gather:
-    """Gives the program's inputs from a call's values, and those that are the call's own."""
-    inputs, names = manifest.spec.inputs, manifest.spec.names
+    """Checks a call's values, and gives the program's inputs and those that are the call's own."""
+    inputs, find = manifest.spec.inputs, _own_inputs(manifest)
     outside = [n for n, source in enumerate(inputs) if not source.own]
-    own = [n for n, source in enumerate(inputs) if source.own]
-    gets = [_input_getter(inputs[n], names) for n in own]
-    order = [*own, *outside]
+    order = [*(n for n, source in enumerate(inputs) if source.own), *outside]
     in_order = order == sorted(order)
     positions = [order.index(n) for n in range(len(order))]
-    whole = [inputs[n] for n in own] == [Source((("argument", name),)) for name in names]
     watched = [n for n in range(len(inputs)) if n in written or inputs[n].own] if written else []
 
     def gather(values: Values) -> tuple[Sequence[Any], Sequence[Any]]:
+        own = find(values)
         try:
-            mine = values if whole else [get(values) for get in gets]
-        except _BUILT_OTHERWISE as error:
-            raise InputError(_built_otherwise([inputs[n] for n in own], names, values)) from error
-        try:
-            found = [*mine, *[getitem(owner, key) for owner, key in places]]
+            found = [*own, *[getitem(owner, key) for owner, key in places]]
         except (KeyError, IndexError) as error:
             raise Mismatch(f"{error} is not there") from error
         if not in_order:
             found = [found[n] for n in positions]
         if watched:
             _refuse_shared(manifest, {n: found[n] for n in watched}, written)
-        return found, mine
+        return found, own
 
     return gather
 
 
-def _built_otherwise(sources: Iterable[Source], names: Sequence[str], values: Values) -> str:
-    for source in sources:
-        try:
-            _input_getter(source, names)(values)
-        except _BUILT_OTHERWISE as error:
-            size = f" with a size {source.axis}" if source.axis >= 0 else ""
-            name = name_of_argument(source.path)
-            return f"argument {name!r}: expected a tensor{size}, got another value ({error})"
-    return "an argument is built otherwise"
+def _own_inputs(manifest: Manifest) -> Callable[[Values], Sequence[Any]]:
+    """Checks a call's values, and gives those of the program's inputs that are among them."""
+    spec, tree = manifest.spec, manifest.tree
+    own = [source for source in spec.inputs if source.own]
+    if not spec.checks and own == [Source((("argument", name),)) for name in spec.names]:
+        return lambda values: values
+    checks = RepeatedChecks(spec.checks, frozenset(manifest.guards.names))
+    names, places = spec.names, tree.below("argument")
+
+    def find(values: Values) -> Sequence[Any]:
+        found = tree.values(Roots(None, dict(zip(names, values, strict=True)), {}), places)
+        if differs := checks.difference(found):
+            raise InputError(differs)
+        return [_input(source, found[source.place]) for source in own]
+
+    return find
+
+
+def _input(source: Source, value: Any) -> Any:
+    if value is MISSING:
+        raise InputError(f"{in_words(source.path)} is not there")
+    if source.axis < 0:
+        return value
+    try:
+        return (value.shape[source.axis] - source.plus) // source.times
+    except (AttributeError, IndexError, TypeError) as error:
+        wanted = f"expected a tensor with a size {source.axis}, got another value ({error})"
+        raise InputError(f"{in_words(source.path)}: {wanted}") from error
 
 
 def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: frozenset[int]) -> None:
@@ -347,19 +355,3 @@ def _name_of(manifest: Manifest, number: int) -> str:
     if path[0][0] == "tensor":
         return manifest.tensors[path[0][1]].name
     return name_of_argument(path)
-
-
-def _input_getter(source: Source, names: Sequence[str]) -> Callable[[Values], Any]:
-    get, axis, times, plus = getter(source.path, names), source.axis, source.times, source.plus
-    if axis < 0:
-        return get
-    if (times, plus) == (1, 0):
-        return lambda values: get(values).shape[axis]
-    return lambda values: (get(values).shape[axis] - plus) // times
-
-
-def _finder(path: Path, spec: CallSpec, target: Target | None) -> Callable[[Values], Any]:
-    if path[0][0] == "argument":
-        return getter(path, spec.names)
-    roots = _roots(target)
-    return lambda values: follow(path, roots)

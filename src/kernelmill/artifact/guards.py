@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kernelmill.artifact.fingerprint import class_text, fingerprint, keys_of, name_of, shape_of
+from kernelmill.artifact.fingerprint import (
+    class_text,
+    fingerprint,
+    is_atom,
+    keys_of,
+    name_of,
+    shape_of,
+)
 from kernelmill.artifact.manifest import Guard
-from kernelmill.artifact.paths import MISSING, Roots, follow, name_of_argument, text_of
+from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument, text_of
 
 Classes = dict[type, str]
 """Texts of classes that were made already."""
@@ -50,27 +58,85 @@ def found_in(kind: str, value: Any) -> str:
     return _TEXTS[kind](value)
 
 
-def changes(reads: Iterable[Guard], values: Sequence[Any], names: frozenset[str]) -> Iterator[str]:
+def changes(
+    reads: Iterable[Guard], values: Mapping[int, Any], names: frozenset[str]
+) -> Iterator[str]:
     """What is not as it was found, in words; `values` are those of the tree."""
     classes: Classes = {}
     for guard in reads:
-        value, other = values[guard.place], values[guard.other_place] if guard.other else None
-        if value is MISSING or other is MISSING:
-            yield f"{text_of(guard.path if value is MISSING else guard.other)} is not there"
-            continue
+        if differs := _difference(guard, values, names, classes):
+            yield differs
+
+
+def _difference(
+    guard: Guard, values: Mapping[int, Any], names: frozenset[str], classes: Classes
+) -> str:
+    value, other = values[guard.place], values[guard.other_place] if guard.other else None
+    if value is MISSING or other is MISSING:
+        return f"{in_words(guard.path if value is MISSING else guard.other)} is not there"
+    try:
         now = seen(guard, value, other, names, classes)
-        if now != guard.found:
-            yield difference(guard, now)
-
-
-def difference(guard: Guard, now: str) -> str:
-    """What is not as it was found, in words."""
+    except TypeError:  # nothing can be in it
+        now = name_of(type(value))
+    if now == guard.found:
+        return ""
     if not guard.of_argument:
         return f"{guard.text()}: was {guard.found}, is {now}"
-    name = f".{guard.name}" if guard.name else ""
-    place = f"argument '{name_of_argument(guard.path)}{name}'"
     wanted, came = (text.replace("builtins.", "")[:_SHOWN] for text in (guard.found, now))
-    return f"{place}: expected {wanted}, got {came}"
+    return f"{in_words(guard.path, guard.name)}: expected {wanted}, got {came}"
 
 
 _SHOWN = 120
+
+
+def in_words(path: Path, attribute: str = "") -> str:
+    """What is at a path, for the one who calls."""
+    if path[0][0] != "argument":
+        return text_of(path)
+    return f"argument '{name_of_argument(path)}{attribute and f'.{attribute}'}'"
+
+
+class RepeatedChecks:
+    """Guards of arguments, compared at each call.
+
+    What was seen to be right is recognised the next time: data and functions by their identity,
+    classes, lengths and keys.
+    """
+
+    def __init__(self, guards: Sequence[Guard], names: frozenset[str]) -> None:
+        self._guards = [(guard, _SIGNS.get(guard.kind)) for guard in guards]
+        self._names = names
+        self._right: list[Any] = [self] * len(guards)  # which is no sign
+
+    def difference(self, values: Mapping[int, Any]) -> str:
+        """The first that does not find what it found in the trace, in words; "" when all do."""
+        for number, (guard, sign_of) in enumerate(self._guards):
+            sign = None if sign_of is None else sign_of(values[guard.place])
+            right = self._right[number]
+            if sign_of and (sign is right or (type(sign) is tuple and sign == right)):
+                continue
+            if differs := _difference(guard, values, self._names, {}):
+                return differs
+            self._right[number] = sign
+        return ""
+
+
+def _layout(value: Any) -> Any:
+    size = len(value) if hasattr(value, "__len__") else 0
+    return "layout", type(value), list(value) if isinstance(value, dict) else size
+
+
+def _identity(value: Any) -> Any:
+    return value if lasts(value) else object()
+
+
+def lasts(value: object) -> bool:
+    """Whether the same object is the same value later: data, a class, a function."""
+    kinds = (type, types.FunctionType, types.BuiltinFunctionType)
+    return is_atom(value) or isinstance(value, kinds)
+
+
+_SIGNS: Mapping[str, Callable[[Any], Any]] = {
+    "value": _identity, "class": type, "type": type, "shape": _layout, "keys": _layout,
+}  # fmt: skip
+"""What tells values apart for each kind, compared by identity, or as a tuple of signs."""

@@ -22,7 +22,7 @@ and each step one of
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 Path = tuple[tuple[Any, ...], ...]
@@ -123,10 +123,19 @@ class Tree:
             found.append((step,) if before < 0 else (*found[before], step))
         return found
 
-    def values(self, roots: Roots) -> list[Any]:
-        """What is at each place now; MISSING where there is nothing."""
-        found: list[Any] = []
-        for before, (kind, *names) in self.rows:
+    def below(self, root: str) -> list[int]:
+        """The places of all paths with a root of this kind."""
+        found: dict[int, None] = {}
+        for place, (before, step) in enumerate(self.rows):
+            if before in found or (before < 0 and step[0] == root):
+                found[place] = None
+        return list(found)
+
+    def values(self, roots: Roots, places: Iterable[int] | None = None) -> dict[int, Any]:
+        """What is now at these places, or at all; MISSING where there is nothing."""
+        found: dict[int, Any] = {}
+        for place in range(len(self.rows)) if places is None else places:
+            before, (kind, *names) = self.rows[place]
             value = MISSING if before < 0 else found[before]
             try:
                 if before < 0:
@@ -135,7 +144,7 @@ class Tree:
                     value = _STEPS[kind](value, *names)
             except (MissingPath, AttributeError, KeyError, IndexError, TypeError):
                 value = MISSING
-            found.append(value)
+            found[place] = value
         return found
 
 

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.fingerprint import is_atom
+from kernelmill.artifact.guard_records import ORDER, GuardRecords
+from kernelmill.artifact.guards import lasts
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
 from kernelmill.runtime import quick
-from kernelmill.runtime.layout import StepKind, StepRecord, WatchKind, words
-from kernelmill.runtime.quick import Row
+from kernelmill.runtime.layout import StepKind, StepRecord, words
 from kernelmill.torch_internals import objects
 
-_LASTING = (type, types.FunctionType, types.BuiltinFunctionType)
 _UNPACKING: dict[type, int] = {tuple: StepKind.TUPLE, list: StepKind.LIST, dict: StepKind.DICT}
 _WHOLE_WORD = -1
 
@@ -47,7 +46,7 @@ class ArgumentUnpacker:
         self.keep: list[Any] = []
         self._unpacked: dict[int, int] = {}
         self._typed: set[int] = set()
-        self._classes = _Classes()
+        self._classes = GuardRecords()
         first = self._take(StepKind.TUPLE, quick.GIVEN, None, values)
         self._outside = self._take(StepKind.TUPLE, quick.ARGUMENTS, None, [None] * count)
         self._registers = {name: first + number for number, name in enumerate(manifest.spec.names)}
@@ -100,9 +99,9 @@ class ArgumentUnpacker:
         return kind
 
     def _watch_classes(self) -> None:
-        rows = self._classes.rows
+        rows = [row for row in self._classes.rows() if row is not None]
         table = quick.watch_records(rows)
-        self.keep += [table, rows, self._classes.keep]
+        self.keep += [table, rows, self._classes]
         at = ctypes.addressof(table)
         self.steps.append(StepRecord(StepKind.WATCHED, quick.GIVEN, at, len(rows), 0))
 
@@ -117,7 +116,7 @@ class ArgumentUnpacker:
                 self._places[number] = self._registers[names[0]]
             return True
         if before in self._known:
-            value = self._classes.step(self._known[before], step)
+            value = self._step(self._known[before], step)
             self._known[number] = value
             return value is not MISSING
         if before not in self._places:
@@ -165,9 +164,9 @@ class ArgumentUnpacker:
         """The register of an attribute that an object has in its own __dict__, 0 when it has none
         there, or its class may have a say in it."""
         owner, kind = self._objects[register], self._expect_type(register)
-        if not self._classes.are_plain(kind) or name not in vars(owner):
+        if not self._are_plain(kind) or name not in vars(owner):
             return 0
-        if _overrides(self._classes.find(kind, name)):
+        if _overrides(self._in_class(kind, name)):
             return 0
         self.keep.append(name)
         target = len(self._objects)
@@ -183,11 +182,10 @@ class ArgumentUnpacker:
             return not guard.other or guard.other[0][0] != "argument"
         if guard.place in self._known:  # the same object, as the steps and rows are
             value = self._known[guard.place]
-            lasting = is_atom(value) or isinstance(value, _LASTING)
-            return guard.kind in ("class", "type") or (guard.kind == "value" and lasting)
+            return guard.kind in ("class", "type") or (guard.kind == "value" and lasts(value))
         register = self._places[guard.place]
         value = self._objects[register]
-        if guard.kind == "value" and (is_atom(value) or isinstance(value, _LASTING)):
+        if guard.kind == "value" and lasts(value):
             self._expect_value(register, value)
         elif guard.kind in ("class", "type"):
             self._expect_type(register)
@@ -224,7 +222,7 @@ class ArgumentUnpacker:
         kind = self._expect_type(register)
         if not kind.__dictoffset__:
             return True
-        if not self._classes.are_plain(kind):
+        if not self._are_plain(kind):
             return False
         self._add_absent(register, guard.name)
         return True
@@ -236,84 +234,53 @@ class ArgumentUnpacker:
     def _expect_has(self, register: int, guard: Guard) -> bool:
         """hasattr, from where the attribute is."""
         owner, kind = self._objects[register], self._expect_type(register)
-        if not self._classes.are_plain(kind):
+        if not self._are_plain(kind):
             return False
-        found = self._classes.find(kind, guard.name)
+        found = self._in_class(kind, guard.name)
         if found is not MISSING:
             # A property's code was traced, and what it read is compared: it gives the same again.
             sure = isinstance(found, (property, types.FunctionType, classmethod, staticmethod))
             return sure or not hasattr(type(found), "__get__")
         if guard.name in vars(owner):
             return self._attribute(register, guard.name) > 0
-        if self._classes.find(kind, "__getattr__") is not MISSING:
+        if self._in_class(kind, "__getattr__") is not MISSING:
             return False
         self._add_absent(register, guard.name)
         return True
 
+    # ---- classes, which are watched ---------------------------------------------------------
 
-def _overrides(found: object) -> bool:
-    """Whether this attribute of a class goes before those of its objects."""
-    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
-
-
-class _Classes:
-    """What is looked up in classes, and the rows that watch it."""
-
-    def __init__(self) -> None:
-        self._rows: dict[tuple[int, object], Row] = {}
-        self.keep: list[Any] = []
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        """What has to be the same."""
-        return list(self._rows.values())
-
-    def find(self, kind: type, name: str) -> Any:
+    def _in_class(self, kind: type, name: str) -> Any:
         """What a class or the first of its bases has under a name; MISSING when none has."""
-        self._resolve(kind)
-        for part in kind.__mro__:
-            found = self._entry(vars(part), name)
-            if found is not MISSING:
-                return found
-        return MISSING
+        place = self._classes.find(kind, name)
+        return MISSING if place is None else place[0][place[1]]
 
-    def are_plain(self, kind: type) -> bool:
+    def _are_plain(self, kind: type) -> bool:
         """Whether objects of a class have their attributes in a __dict__, found as usual."""
         return (
             objects.resolution_at.works
             and kind.__dictoffset__ != 0
-            and isinstance(self.find(kind, "__dict__"), types.GetSetDescriptorType)
-            and self.find(kind, "__getattribute__") is object.__getattribute__
+            and isinstance(self._in_class(kind, "__dict__"), types.GetSetDescriptorType)
+            and self._in_class(kind, "__getattribute__") is object.__getattribute__
         )
 
-    def step(self, value: Any, step: Sequence[Any]) -> Any:
+    def _step(self, value: Any, step: Sequence[Any]) -> Any:
         """A step from a class, or from what was found below it; MISSING if it cannot be watched."""
         kind, *names = step
         if isinstance(value, type) and objects.resolution_at.works:
             if kind == "namespace":
                 return vars(value)
             if (kind, names) == ("attribute", ["__mro__"]):
-                return self._resolve(value)
+                return self._classes.add_property(value, ORDER)
         if kind == "item" and type(value) is tuple:
             return value[names[0]]
         if kind == "item" and isinstance(value, types.MappingProxyType):
-            return self._entry(value, names[0])
+            return self._classes.look_up(value, names[0])
         if type(value) is property and kind == "attribute" and names[0] in ("fget", "fset"):
             return getattr(value, names[0])
         return MISSING
 
-    def _resolve(self, kind: type) -> tuple[type, ...]:
-        found = kind.__mro__
-        self._rows[id(kind), None] = quick.order_row(kind)
-        self.keep.append(found)
-        return found
 
-    def _entry(self, proxy: types.MappingProxyType[str, Any], name: str) -> Any:
-        space = objects.dict_of(proxy)
-        if space is None:
-            return MISSING
-        found = space.get(name, MISSING)
-        expected = 0 if found is MISSING else id(found)
-        self._rows[id(space), name] = (WatchKind.DICT_ITEM, space, name, hash(name), expected)
-        self.keep.append(found)
-        return found
+def _overrides(found: object) -> bool:
+    """Whether this attribute of a class goes before those of its objects."""
+    return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")

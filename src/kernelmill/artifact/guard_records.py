@@ -1,0 +1,114 @@
+"""What has to stay as it is for a program to be right, each thing as a record of the native watch.
+
+An item is what a dict or list has under a key or index, or that it has nothing there; a property is
+what an object is by itself (`Property`). That a value is still the same object costs some 40 ns to
+see in Python, natively a few.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from operator import attrgetter, eq, is_
+from typing import Any
+
+from kernelmill.artifact.paths import MISSING
+from kernelmill.runtime.layout import WatchKind
+from kernelmill.runtime.quick import Row, class_row, order_row, size_row, space_row
+from kernelmill.torch_internals.objects import dict_of
+
+Place = tuple[Any, Any]
+"""A dict, list or tuple, and the key or index in it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Property:
+    """What `read` gives of an object, compared by `same`. `row` is its record, None where there is
+    none and Python has to look at each call. `with_contents`: whoever watches all changes of a dict
+    or class notices this one."""
+
+    read: Callable[[Any], Any]
+    same: Callable[[Any, Any], bool]
+    row: Callable[[Any], Row | None] | None
+    with_contents: bool = False
+
+
+CLASS = Property(type, is_, class_row)
+SPACE = Property(vars, is_, space_row)
+"""Which dict is its __dict__."""
+ORDER = Property(attrgetter("__mro__"), is_, order_row, with_contents=True)
+"""In which classes a class looks for attributes."""
+SIZE = Property(len, eq, size_row, with_contents=True)
+KEYS = Property(list, eq, None, with_contents=True)
+
+
+class GuardRecords:
+    """Collects what has to stay, each once. `items` are (owner, key, value), MISSING for nothing
+    there; `properties` are (owner, value)."""
+
+    def __init__(self) -> None:
+        self.items: dict[tuple[int, Any], tuple[Any, Any, Any]] = {}
+        self.properties: dict[tuple[int, Property], tuple[Any, Any]] = {}
+
+    def add_item(self, owner: Any, key: Any, value: Any) -> None:
+        """What is there has to stay the same object. Tuples never change."""
+        if not isinstance(owner, tuple):
+            self.items.setdefault((id(owner), key), (owner, key, value))
+
+    def add_property(self, owner: Any, kind: Property) -> Any:
+        """What this is has to stay; gives it."""
+        if (id(owner), kind) not in self.properties:
+            self.properties[id(owner), kind] = owner, kind.read(owner)
+        return self.properties[id(owner), kind][1]
+
+    def look_up(self, space: Any, name: Any) -> Any:
+        """What a dict, or the namespace of a class, has under a name, and has to keep; MISSING for
+        nothing, or where it cannot be watched."""
+        owner = dict_of(space) if isinstance(space, types.MappingProxyType) else space
+        if owner is None:
+            return MISSING
+        value = dict.get(owner, name, MISSING)
+        self.add_item(owner, name, value)
+        return value
+
+    def find(self, kind: type, name: str) -> Place | None:
+        """Where a class finds an attribute, in itself or a base, and has to find it; None when none
+        of them has it, or that cannot be watched."""
+        for part in self.add_property(kind, ORDER):
+            space = dict_of(vars(part))
+            if space is None:
+                return None
+            if self.look_up(space, name) is not MISSING:
+                return space, name
+        return None
+
+    def unchanged(self) -> bool:
+        """Whether everything is as it was."""
+        try:
+            for owner, key, value in self.items.values():
+                found = owner[key] if isinstance(owner, list) else dict.get(owner, key, MISSING)
+                if found is not value:
+                    return False
+        except IndexError:
+            return False
+        properties = self.properties.items()
+        return all(kind.same(kind.read(owner), value) for (_, kind), (owner, value) in properties)
+
+    def rows(self, watched: Collection[int] = ()) -> list[Row | None]:
+        """The records; without those of the dicts and classes of which all changes are watched, by
+        their ids. None stands for one that cannot be made."""
+        items = self.items.values()
+        found: list[Row | None] = [item_row(*i) for i in items if id(i[0]) not in watched]
+        for (number, kind), (owner, _) in self.properties.items():
+            if kind.row is not None and not (kind.with_contents and number in watched):
+                found.append(kind.row(owner))
+        return found
+
+
+def item_row(owner: Any, key: Any, value: Any) -> Row:
+    """Watches what a dict or list has there."""
+    expected = 0 if value is MISSING else id(value)
+    if isinstance(owner, list):
+        return WatchKind.LIST_ITEM, owner, None, key, expected
+    return WatchKind.DICT_ITEM, owner, key, hash(key), expected
