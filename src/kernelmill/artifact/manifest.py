@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from kernelmill.artifact.paths import Path, Tree, text_of
+from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
+from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
 
-FORMAT = 9
+FORMAT = 10
 """Raised when a file of an older kernelmill could be misunderstood."""
 
 Condition = tuple[str, str, str]
@@ -164,7 +166,7 @@ class Gears:
 
     `table` maps those to plans by number; `kept` of `count` inputs are those that they take.
     `otherwise` is the number of the plan for all other sizes, -1 where there is none; `padding` is
-    how calls of other sizes are padded to a gear, if they are (padding.py).
+    how calls of other sizes are padded to a gear, if they are.
     """
 
     sources: tuple[tuple[int, int], ...]
@@ -173,7 +175,7 @@ class Gears:
     kept: tuple[int, ...]
     count: int
     otherwise: int
-    padding: Mapping[str, Any] | None = None
+    padding: Padding | None = None
 
 
 @dataclass(frozen=True)
@@ -243,21 +245,21 @@ class Manifest:
             **{name: getattr(self, name) for name in ("objects", "options", "ingredients")},
             "format": FORMAT,
             "name": spec.name,
-            "parameters": _rows(spec.parameters),
+            "parameters": spec.parameters,
             "checks": numbered(spec.checks),
             "inputs": [[tree.number(s.path), s.axis, s.times, s.plus] for s in spec.inputs],
             "result": spec.result,
-            "limits": _rows(spec.limits),
+            "limits": spec.limits,
             "conditions": spec.conditions,
             "reads": numbered(guards.reads),
-            "code": _rows(guards.code),
-            "gears": _rows([] if self.gears is None else [self.gears]),
-            "tensors": _rows(self.tensors),
-            "packed": _rows(self.packed),
+            "code": guards.code,
+            "gears": self.gears,
+            "tensors": self.tensors,
+            "packed": self.packed,
             "places": [[before, *step] for before, step in tree.rows],
             "texts": list(texts),
         }
-        lines = (f"{json.dumps(name)}: {json.dumps(data[name])}" for name in sorted(data))
+        lines = (f'"{name}": {json.dumps(data[name], default=_plain)}' for name in sorted(data))
         return "{" + ",\n ".join(lines) + "}"
 
 
@@ -307,7 +309,7 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
     return Manifest(
         spec,
         guards,
-        next(iter(_made(Gears, data["gears"])), None),
+        None if data["gears"] is None else _gears(*frozen(data["gears"])),
         _made(StoredTensor, data["tensors"]),
         _made(Packed, data["packed"]),
         frozen(data["objects"]),
@@ -317,8 +319,30 @@ def _manifest(data: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _rows(items: Iterable[Any]) -> list[list[Any]]:
-    return [[getattr(item, each.name) for each in fields(item)] for item in items]
+def _plain(value: Any) -> Any:
+    """What JSON has no type for: a dim as its text, other data as a row of its fields."""
+    if isinstance(value, Expr):
+        return {"dim": str(value)}
+    return [getattr(value, each.name) for each in fields(value)]
+
+
+def _gears(*row: Any) -> Gears:
+    *others, padding = row
+    gears = Gears(*others)
+    if padding is None:
+        return gears
+    inputs, results, *_, ranges, fixed, _ = padding
+    names = (*gears.symbols, *dict(fixed), *(name for name, _, _ in ranges))
+    inputs, results, *others = _dims(padding, {name: sym(name) for name in names})
+    inputs, results = (PaddedInput(*i) for i in inputs), (PaddedResult(*r) for r in results)
+    return replace(gears, padding=Padding(tuple(inputs), tuple(results), *others))
+
+
+def _dims(value: Any, scope: Mapping[str, Dim]) -> Any:
+    """The same with dims in place of their texts."""
+    if isinstance(value, dict):
+        return parse(value["dim"], scope)
+    return tuple(_dims(part, scope) for part in value) if isinstance(value, tuple) else value
 
 
 def _made(kind: type[Any], rows: Iterable[Any]) -> tuple[Any, ...]:

@@ -10,9 +10,8 @@ from typing import Any, Protocol, Union
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact
 from kernelmill.artifact.manifest import CallSpec, Gears
 from kernelmill.artifact.objects import graph_texts, objects_of, plans_of
-from kernelmill.artifact.padding import padded_calls
 from kernelmill.artifact.paths import name_of_argument
-from kernelmill.artifact.sizes import size_check
+from kernelmill.artifact.sizes import broken_sizes, size_check
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import GearError, InputError
@@ -22,6 +21,7 @@ from kernelmill.runtime.executor import give_executor
 from kernelmill.runtime.geared import Callee, GearedProgram, Refuse, SizeSource
 from kernelmill.runtime.memory import FramePool
 from kernelmill.runtime.packing import PackPlace
+from kernelmill.runtime.padded_calls import PaddedCalls
 from kernelmill.runtime.program import DIMS_OBJECT, Program, load
 from kernelmill.store.store import Store
 
@@ -126,7 +126,8 @@ def _geared(spec: CallSpec, gears: Gears, programs: Sequence[Callee]) -> Call:
     dynamic = programs[gears.otherwise] if gears.otherwise >= 0 else None
     if gears.padding is not None:
         other = dynamic if isinstance(dynamic, Program) else None
-        otherwise = padded_calls(gears.padding, geared, other)
+        broken = broken_sizes(spec, {*gears.symbols, *dict(gears.padding.fixed)})
+        otherwise = PaddedCalls(gears.padding, geared, broken, other)
     elif dynamic is not None:
         call = dynamic.call
         otherwise = lambda arguments: call(*arguments)  # noqa: E731

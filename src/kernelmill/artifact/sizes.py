@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
-from kernelmill.artifact.manifest import CallSpec, Condition
-from kernelmill.core.dim import Dim, evaluate, of_atom, parse, symbols
+from kernelmill.artifact.manifest import CallSpec
+from kernelmill.core.dim import evaluate, of_atom, parse, sym, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.core.expr import Sym
 from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
@@ -17,20 +17,23 @@ _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 
 
-class Conditions:
-    """Conditions over the symbols of `scope`, by name."""
+def broken_sizes(spec: CallSpec, names: Iterable[str]) -> Callable[[Mapping[str, int]], str]:
+    """Says of values of these symbols, by name, what a program asks of them that does not hold; ""
+    when all does."""
+    scope = {name: sym(name) for name in names}
+    conditions = [(r, parse(a, scope), parse(b, scope)) for r, a, b in spec.conditions]
 
-    def __init__(self, conditions: Sequence[Condition], scope: Mapping[str, Dim]) -> None:
-        self._parsed = [
-            (r, parse(left, scope), parse(right, scope)) for r, left, right in conditions
-        ]
-
-    def broken(self, values: Mapping[str, int]) -> str:
-        """The first that does not hold, in words; "" when all do."""
-        for relation, left, right in self._parsed:
+    def broken(values: Mapping[str, int]) -> str:
+        for limit in spec.limits:
+            value = values.get(limit.symbol, limit.low)
+            if value < limit.low or (limit.high is not None and value > limit.high):
+                return f"{limit.where} is {value}, and has to be {limit.text()}"
+        for relation, left, right in conditions:
             if not _RELATIONS[relation](evaluate(left, values), evaluate(right, values)):
-                return f"{left} {relation} {right} does not hold"
+                return f"sizes do not fit: {left} {relation} {right} does not hold"
         return ""
+
+    return broken
 
 
 def size_check(spec: CallSpec, plan: Plan) -> CheckSizes | None:
@@ -38,15 +41,11 @@ def size_check(spec: CallSpec, plan: Plan) -> CheckSizes | None:
     it is for all that the plan takes."""
     if not plan.symbols or not (spec.limits or spec.conditions):
         return None
-    conditions = Conditions(spec.conditions, {s.name: of_atom(s) for s in plan.symbols})
+    broken = broken_sizes(spec, [symbol.name for symbol in plan.symbols])
 
     def check(values: Mapping[str, int]) -> None:
-        for limit in spec.limits:
-            value = values.get(limit.symbol, limit.low)
-            if value < limit.low or (limit.high is not None and value > limit.high):
-                raise InputError(f"{limit.where} is {value}, and has to be {limit.text()}")
-        if broken := conditions.broken(values):
-            raise InputError(f"sizes do not fit: {broken}")
+        if found := broken(values):
+            raise InputError(found)
 
     return check
 

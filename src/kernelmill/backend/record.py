@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -31,8 +32,7 @@ from kernelmill.artifact.manifest import (
 )
 from kernelmill.artifact.objects import key_parts, texts_of
 from kernelmill.artifact.packages import packages_of
-from kernelmill.artifact.padding import padding_data
-from kernelmill.artifact.paths import Path, Roots, follow
+from kernelmill.artifact.paths import Path, Roots, follow, name_of_argument
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import where_of
@@ -49,6 +49,7 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
 from kernelmill.plan.ir import Plan
+from kernelmill.plan.padding import Padding
 from kernelmill.runtime.dims import late_symbols, symbol_sources
 from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import Program
@@ -259,15 +260,13 @@ class _Writer:
             *self._constants(sources),
         )
         result = self._result(sources, traced)
-        conditions = self._conditions()
         spec = CallSpec(
             name_of(self.target.function),
             tuple(map(Parameter, self.target.signature.parameters)),
             tuple(read for read in reads if read.of_argument),
             (*sources, *[Source((("tensor", n),)) for n in range(len(held))]),
             result,
-            self._limits(),
-            conditions,
+            *self._allowed_sizes(sources),
         )
         guards = Guards(
             tuple(read for read in reads if not read.of_argument),
@@ -278,7 +277,7 @@ class _Writer:
         )
         objects = dict([executor_object()])
         manifest = Manifest(
-            spec, guards, self._gears(), layout.weights,
+            spec, guards, self._gears, layout.weights,
             objects=object_table(objects), ingredients={**self.ingredients, **key_parts(isa)},
         )  # fmt: skip
         return Artifact(
@@ -359,7 +358,7 @@ class _Writer:
         return shape
 
     def _sizes(self) -> dict[str, int]:
-        plan = self._dynamic_plan()
+        plan = self._dynamic_plan
         if plan is None:
             raise UnsupportedError("it has gears, and what it returns may be a size of them")
         found: dict[str, int] = {}
@@ -369,26 +368,40 @@ class _Writer:
             found[source.name] = int(hint)
         return found
 
-    def _limits(self) -> tuple[Limit, ...]:
-        """The sizes at which alone the program is right."""
-        plan, exact = self._dynamic_plan(), self.exact
-        symbols = () if plan is None else plan.symbols
-        return tuple(
-            Limit(symbol.name, exact[symbol.name], exact[symbol.name], where_of(plan, symbol))
-            for symbol in symbols
-            if plan is not None and symbol.name in exact
-        )
-
-    def _conditions(self) -> tuple[Condition, ...]:
-        plan = self._dynamic_plan()
+    def _allowed_sizes(
+        self, inputs: Sequence[Source]
+    ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
+        """What the program asks of sizes besides what its plans say."""
+        geared, plan = self.trace.traced[0].geared, self._dynamic_plan
+        if geared is not None and geared.padded is not None:
+            return self._sizes_to_pad(geared, geared.padded.padding, inputs)
         if plan is None:  # each gear has its sizes in its plan
-            return ()
+            return (), ()
         known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
+        conditions: tuple[Condition, ...] = ()
         try:
-            return conditions_of(self.trace.output.shape_env, known)
+            conditions = conditions_of(self.trace.output.shape_env, known)
         except UnsupportedError:
             self.exact = self._sizes()
-            return ()
+        exact = [(s, self.exact[s.name]) for s in plan.symbols if s.name in self.exact]
+        limits = (Limit(symbol.name, n, n, where_of(plan, symbol)) for symbol, n in exact)
+        return tuple(limits), conditions
+
+    def _sizes_to_pad(
+        self, geared: GearedCall, padding: Padding, inputs: Sequence[Source]
+    ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
+        """What the trace takes for granted of sizes that are padded to a gear."""
+        guards, program = geared.gears.guards, geared.program
+        known = frozenset({*dict(padding.fixed), *program.symbols})
+        facts = [e for e in guards.facts if {str(symbol) for symbol in e.free_symbols} <= known]
+        limits: list[Limit] = []
+        for symbol, source in zip(program.symbols, program.sources, strict=True):
+            ends, found = guards.ranges.get(symbol), inputs[source.argument]
+            if ends is not None:
+                axis = found.axis if source.axis < 0 else source.axis
+                where = f"dim {axis} of argument {name_of_argument(found.path)!r}"
+                limits.append(Limit(symbol, _whole(ends.lower) or 0, _whole(ends.upper), where))
+        return tuple(limits), conditions_from(facts, self.trace.output.shape_env, known)
 
     def _constants(self, inputs: Sequence[Source]) -> list[Guard]:
         """Arguments that are data and no input: the program is for these values."""
@@ -397,14 +410,16 @@ class _Writer:
         data = (bool, int, float, str, type(None))
         return [self._value(p) for p, v in paths.items() if isinstance(v, data) and p not in taken]
 
+    @cached_property
     def _dynamic_plan(self) -> Plan | None:
         """The plan that calls of any size reach: the only one, or that beside the gears. Where
         calls are padded, that looks at their sizes."""
-        plan, gears = self.trace.drafts[0].lowered.plan, self._gears()
+        plan, gears = self.trace.drafts[0].lowered.plan, self._gears
         if gears is None:
             return plan
         return plan if gears.otherwise == 0 and gears.padding is None else None
 
+    @cached_property
     def _gears(self) -> Gears | None:
         geared = self.trace.traced[0].geared
         if geared is None:
@@ -418,31 +433,10 @@ class _Writer:
         otherwise = 0 if 0 not in numbers.values() else -1
         program = geared.program
         sources = tuple((source.argument, source.axis) for source in program.sources)
-        table = tuple(numbers.items())
         return Gears(
-            sources, program.symbols, table, program.arguments, program.count, otherwise,
-            self._padding(geared),
+            sources, program.symbols, tuple(numbers.items()), program.arguments, program.count,
+            otherwise, None if geared.padded is None else geared.padded.padding,
         )  # fmt: skip
-
-    def _padding(self, geared: GearedCall) -> dict[str, Any] | None:
-        """How calls are padded, with what the trace takes for granted of their sizes."""
-        if geared.padded is None:
-            return None
-        guards = geared.gears.guards
-        known = frozenset({*geared.padded.fixed, *geared.program.symbols})
-        facts = [e for e in guards.facts if {str(symbol) for symbol in e.free_symbols} <= known]
-        conditions = conditions_from(facts, self.trace.output.shape_env, known)
-        return padding_data(geared.padded, _bounds(guards.ranges, known), conditions)
-
-
-def _bounds(
-    ranges: Mapping[str, Any], known: frozenset[str]
-) -> list[tuple[str, int | None, int | None]]:
-    return [
-        (name, _whole(found.lower), _whole(found.upper))
-        for name, found in ranges.items()
-        if name in known
-    ]
 
 
 def _whole(end: Any) -> int | None:

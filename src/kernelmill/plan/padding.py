@@ -35,9 +35,12 @@ class Padding:
     """How arguments become a gear's, and results the true ones. Inputs and results that are not
     named here pass through.
 
-    `sizes` are integer arguments (number, symbol) that become the gear's size, `size_results`
-    integer results (number, dim) that become the true one. `ranges` (symbol, low, high or None)
-    hold for every true size for which the program was traced.
+    sizes           integer arguments (number, symbol) that become the gear's size
+    size_results    integer results (number, dim) that become the true one
+    ranges          (symbol, low, high or None): hold for every true size for which the program was
+                    traced
+    fixed           (symbol, size): sizes that are the same in all gears
+    tensors         the shapes of all tensor arguments (number, shape)
     """
 
     inputs: tuple[PaddedInput, ...]
@@ -45,3 +48,5 @@ class Padding:
     sizes: tuple[tuple[int, str], ...] = ()
     size_results: tuple[tuple[int, Dim], ...] = ()
     ranges: tuple[tuple[str, int, Dim | None], ...] = ()
+    fixed: tuple[tuple[str, int], ...] = ()
+    tensors: tuple[tuple[int, tuple[Dim, ...]], ...] = ()

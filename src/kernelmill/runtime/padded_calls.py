@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import torch
 
-from kernelmill.core.dim import Dim, evaluate
+from kernelmill.core.dim import evaluate
 from kernelmill.core.errors import InputError
 from kernelmill.core.machine import host
 from kernelmill.plan.padding import Padding
@@ -39,22 +39,17 @@ class PaddedCalls:
     """Runs calls at the smallest gear that holds their sizes, and cuts the results; or as they are,
     where the cost model has the `dynamic` program finish earlier.
 
-    `fixed` are the values of symbols that are the same in all gears, `tensors` the shapes of all
-    tensor arguments by number. `broken` says what the trace takes for granted that does not hold
-    for sizes; "" when it holds.
+    `broken` says what the trace takes for granted that does not hold for sizes; "" when it holds.
     """
 
     def __init__(
         self,
         padding: Padding,
         program: GearedProgram,
-        fixed: Sizes,
-        tensors: Sequence[tuple[int, tuple[Dim, ...]]],
         broken: Callable[[Sizes], str],
         dynamic: Program | None = None,
     ) -> None:
-        self.padding, self.fixed, self.tensors = padding, fixed, tensors
-        self.dynamic = dynamic
+        self.padding, self.dynamic = padding, dynamic
         self._program, self._broken = program, broken
         self._known: dict[tuple[int, ...], _Chosen] = {}
         self._gears = 0
@@ -87,15 +82,16 @@ class PaddedCalls:
         gear = smallest_holding(self._program.table, key)
         if gear is None:
             return None
-        names = self._program.symbols
-        sizes = {**self.fixed, **dict(zip(names, key, strict=True))}
-        padded = {**self.fixed, **dict(zip(names, gear, strict=True))}
+        names, fixed = self._program.symbols, dict(self.padding.fixed)
+        sizes = {**fixed, **dict(zip(names, key, strict=True))}
+        padded = {**fixed, **dict(zip(names, gear, strict=True))}
         resizing = Resizing(self.padding, sizes, padded)
         broken = self._broken(sizes)
         if broken:
             raise InputError(f"the sizes {sizes} cannot be padded: {broken}")
         shapes = tuple(
-            (number, tuple(evaluate(dim, sizes) for dim in shape)) for number, shape in self.tensors
+            (number, tuple(evaluate(dim, sizes) for dim in shape))
+            for number, shape in self.padding.tensors
         )
         program = self._program.table[gear]
         made = _Chosen(shapes, resizing, program.call)

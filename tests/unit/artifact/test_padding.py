@@ -1,18 +1,40 @@
-"""Padded calls as data come back and compute the same."""
+"""Padded calls of an artifact come back with its manifest, and compute the same."""
 
-import json
+from dataclasses import replace
 
 import pytest
 import torch
 
-from kernelmill.artifact.padding import padded_calls, padding_data
+from kernelmill.artifact.manifest import (
+    CallSpec,
+    Gears,
+    Limit,
+    Manifest,
+    Parameter,
+    Source,
+    read_manifest,
+)
+from kernelmill.artifact.program_set import _geared
 from kernelmill.core.dim import sym
-from kernelmill.core.errors import InputError
+from kernelmill.core.errors import GearError, InputError
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
-from kernelmill.runtime.geared import GearedProgram, SizeSource
-from kernelmill.runtime.padded_calls import PaddedCalls
 
-ROWS, WIDTH = sym("s0", 1), sym("s1", 1)
+ROWS, WIDTH = sym("s0"), sym("s1")
+PADDING = Padding(
+    (PaddedInput(0, (ROWS, WIDTH), (WIDTH, 1)),),
+    (PaddedResult(0, ((ROWS,), (WIDTH,)), (WIDTH, 1)),),
+    ((1, "s0"),),
+    ((1, ROWS),),
+    (("s0", 1, WIDTH * 100), ("s1", 1, None)),
+    (("s1", 3),),
+    ((0, (ROWS, WIDTH)),),
+)
+GEARS = Gears(((1, -1),), ("s0",), (((4,), 0), ((8,), 1)), (0, 1), 2, -1, PADDING)
+X = (("argument", "x"),)
+SPEC = CallSpec(
+    "f", (Parameter("x"),), (), (Source(X), Source(X, 0)), {},
+    (Limit("s0", 2, 50, "dim 0 of argument 'x'"),), (("!=", "s0", "5"),),
+)  # fmt: skip
 
 
 class Doubling:
@@ -26,36 +48,35 @@ class Doubling:
         return [x * 2.0, rows]
 
 
-PROGRAM = GearedProgram(
-    (SizeSource(1),), ("s0",), {(4,): Doubling(4), (8,): Doubling(8)}, (0, 1), 2
+@pytest.fixture
+def call():
+    manifest = read_manifest(Manifest(SPEC, gears=GEARS).text())
+    return _geared(manifest.spec, manifest.gears, [Doubling(4), Doubling(8)])
+
+
+def test_the_manifest_has_all_of_it():
+    for gears in (GEARS, replace(GEARS, padding=None), None):
+        assert read_manifest(Manifest(SPEC, gears=gears).text()) == Manifest(SPEC, gears=gears)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 4, 7, 8])
+def test_calls_are_padded_and_cut(call, rows):
+    x = torch.randn(rows, 3)
+    result, size = call(x, rows)
+    torch.testing.assert_close(result, x * 2.0)
+    assert size == rows
+
+
+@pytest.mark.parametrize("shape", [(9, 3), (3, 4)])
+def test_what_no_gear_holds_is_refused(call, shape):
+    with pytest.raises(GearError):
+        call(torch.randn(shape), shape[0])
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [(1, "dim 0 of argument 'x' is 1, and has to be at least 2"), (5, "s0 != 5 does not hold")],
 )
-
-
-def calls():
-    padding = Padding(
-        (PaddedInput(0, (ROWS, WIDTH), (WIDTH, 1)),),
-        (PaddedResult(0, ((ROWS,), (WIDTH,)), (WIDTH, 1)),),
-        ((1, "s0"),),
-        ((1, ROWS),),
-        (("s0", 1, WIDTH * 100),),
-    )
-    return PaddedCalls(padding, PROGRAM, {"s1": 3}, [(0, (ROWS, WIDTH))], lambda values: "")
-
-
-def test_they_come_back_and_compute_the_same():
-    bounds, conditions = [("s0", 2, 50), ("s1", None, None)], [("!=", "s0", "5")]
-    data = json.loads(json.dumps(padding_data(calls(), bounds, conditions)))
-    again = padded_calls(data, PROGRAM)
-    for rows in (2, 3, 7):
-        x = torch.randn(rows, 3)
-        for made in (calls(), again):
-            result, size = made((x, rows))
-            torch.testing.assert_close(result, x * 2.0)
-            assert size == rows
-    assert again.padding == calls().padding and dict(again.fixed) == {"s1": 3}
-    assert again((torch.randn(9, 3), 9)) is None
-    assert again((torch.randn(3, 4), 3)) is None
-    with pytest.raises(InputError, match=r"for one in \[2, 50\]"):
-        again((torch.randn(1, 3), 1))
-    with pytest.raises(InputError, match="s0 != 5 does not hold"):
-        again((torch.randn(5, 3), 5))
+def test_sizes_that_the_trace_is_not_for_are_refused(call, rows, text):
+    with pytest.raises(InputError, match=text):
+        call(torch.randn(rows, 3), rows)
