@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -83,10 +84,11 @@ def cache_compile(
         raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
     if max_entries < 1:
         raise InputError(f"max_entries is {max_entries}, and at least 1 entry is needed")
-    return CachedMethod(
+    options = Options(
         func, config, dynamic, cache_dir, (global_rank, tp_rank, pp_rank),
         dict(custom_decompositions or {}), mmap_packed_weights, ge_cache, max_entries,
     )  # fmt: skip
+    return CachedMethod(options)
 
 
 def _check_method(func: Any) -> None:
@@ -105,32 +107,40 @@ def _check_method(func: Any) -> None:
         )
 
 
+@dataclass(frozen=True)
+class Options:
+    """What `cache_compile` was given; `ranks` are the global, tensor and pipeline one."""
+
+    function: Callable[..., Any]
+    config: CompilerConfig
+    dynamic: bool
+    cache_dir: str | None
+    ranks: tuple[int | None, int | None, int | None]
+    decompositions: Decompositions
+    map_packed: bool
+    ge_cache: bool
+    max_entries: int
+
+    def ingredients(self) -> dict[str, str]:
+        """Of the name of the folder."""
+        return {
+            **versions(target_isa(self.config.target)),
+            # How ATen packs weights of four bits depends on it.
+            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
+            **dict(self.config.ingredients()),
+            "class": name_of(type(getattr(self.function, "__self__", None))),
+            "dynamic": str(self.dynamic),
+            "decompositions": of_decompositions(self.decompositions),
+        }
+
+
 class CachedMethod:
     """What `cache_compile` gives. `statistics` counts entries loaded, traces, and calls that no
     entry serves. It can be copied and pickled with its module."""
 
-    def __init__(
-        self,
-        func: Callable[..., Any],
-        config: CompilerConfig,
-        dynamic: bool,
-        cache_dir: str | None,
-        ranks: tuple[int | None, int | None, int | None],
-        decompositions: dict[Any, Callable[..., Any]],
-        map_packed: bool,
-        ge_cache: bool,
-        max_entries: int,
-    ) -> None:
-        self._options = (
-            func, config, dynamic, cache_dir, ranks, decompositions, map_packed, ge_cache,
-            max_entries,
-        )  # fmt: skip
-        self._prepare()
-
-    def _prepare(self) -> None:
-        func, self._config, self._dynamic, _, _, self._decompositions, *_ = self._options
-        self._function = func
-        self._target = Target.of(func)
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._target = Target.of(options.function)
         self._count = len(self._target.binder.names)
         self._bound: tuple[Bound, ...] = ()  # never changed, but replaced: others go through it
         self._quick: Callable[[tuple[Any, ...]], Any] = lambda values: REFUSED
@@ -139,25 +149,13 @@ class CachedMethod:
         self._changing = RenewedLock()
         self.statistics = {"loaded": 0, "traced": 0, "uncached": 0}
         # Now, while the model is being built, not at the first call.
-        self._ingredients = self._find_ingredients()
+        self._ingredients = options.ingredients()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options}
+    def __getstate__(self) -> Options:
+        return self._options
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._options = state["_options"]
-        self._prepare()
-
-    def _find_ingredients(self) -> dict[str, str]:
-        return {
-            **versions(target_isa(self._config.target)),
-            # How ATen packs weights of four bits depends on it.
-            "kernels of torch": torch.backends.cpu.get_cpu_capability(),
-            **dict(self._config.ingredients()),
-            "class": name_of(type(getattr(self._function, "__self__", None))),
-            "dynamic": str(self._dynamic),
-            "decompositions": of_decompositions(self._decompositions),
-        }
+    def __setstate__(self, options: Options) -> None:
+        CachedMethod.__init__(self, options)
 
     # ---- calls ------------------------------------------------------------------------------
 
@@ -197,15 +195,15 @@ class CachedMethod:
             refuse_gradients((*args, *kwargs.values()))
         with self._changing.lock:
             self.statistics["uncached"] += 1
-        _log.info("%s runs uncompiled under %s", name_of(self._function), ", ".join(active))
+        _log.info("%s runs uncompiled under %s", name_of(self._options.function), ", ".join(active))
         with torch.no_grad():
-            return self._function(*args, **kwargs)
+            return self._options.function(*args, **kwargs)
 
     def _first_call(
         self, values: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """A call that no bound program takes: from the folder, else by a trace."""
-        target = Target.of(self._function)
+        target = Target.of(self._options.function)
         if torch.is_grad_enabled():
             refuse_gradients((*args, *kwargs.values()))
         if self._uncached is not None:
@@ -251,8 +249,8 @@ class CachedMethod:
         from kernelmill.backend.record import record
 
         recording = record(
-            target, args, kwargs, config=self._config, dynamic=self._dynamic,
-            decompositions=self._decompositions, ingredients=self._ingredients,
+            target, args, kwargs, config=self._options.config, dynamic=self._options.dynamic,
+            decompositions=self._options.decompositions, ingredients=self._ingredients,
         )  # fmt: skip
         self.statistics["traced"] += 1
         artifact = recording.artifact
@@ -261,7 +259,7 @@ class CachedMethod:
             self.statistics["uncached"] += 1
             _log.warning(
                 "%s cannot be cached: %s. It runs as torch.compile compiles it, and every process "
-                "traces it anew", name_of(self._function), recording.reason,
+                "traces it anew", name_of(self._options.function), recording.reason,
             )  # fmt: skip
             return recording.returned
         self._keep(folder, artifact)
@@ -275,10 +273,10 @@ class CachedMethod:
     def _put_first(self, bound: Bound) -> None:
         with self._changing.lock:
             others = [other for other in self._bound if other is not bound]
-            self._bound = (bound, *others)[: self._options[-1]]
+            self._bound = (bound, *others)[: self._options.max_entries]
 
     def _keep(self, folder: Folder, artifact: Artifact) -> None:
-        most, name = self._options[-1], artifact.manifest.spec.name
+        most, name = self._options.max_entries, artifact.manifest.spec.name
         try:
             container.save(folder, artifact)
             folder = self._folder()
@@ -288,7 +286,7 @@ class CachedMethod:
                     "%s has more than %d entries: the least recently used is removed. Pass other "
                     "max_entries, or a module that is traced less often", name, most,
                 )  # fmt: skip
-            if self._options[-2]:
+            if self._options.ge_cache:
                 keep_objects(artifact, self._stores()[-1], self._stores()[0])
         except OSError as error:
             _log.warning(
@@ -311,20 +309,20 @@ class CachedMethod:
     @property
     def folder(self) -> str:
         """The folder of this method's entries."""
-        ranks = Ranks.of(*self._options[4])
-        name = getattr(self._function, "__name__", "")
+        ranks = Ranks.of(*self._options.ranks)
+        name = getattr(self._options.function, "__name__", "")
         return os.path.join(self._class_folder(), ranks.folder, name)
 
     def _class_folder(self) -> str:
-        kind = type(getattr(self._function, "__self__", None)).__name__
-        return class_folder(self._options[3], kind, self._dynamic, self._ingredients)
+        kind = type(getattr(self._options.function, "__self__", None)).__name__
+        cache_dir, dynamic = self._options.cache_dir, self._options.dynamic
+        return class_folder(cache_dir, kind, dynamic, self._ingredients)
 
     def _stores(self) -> list[Store]:
         """Where compiled objects are: beside the plans with ge_cache, and in kernel_meta."""
-        store = open_store(
-            self._config.experimental_config.kernel_meta_dir, self._config.on_untrusted
-        )
-        if not self._options[-2]:
+        config = self._options.config
+        store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
+        if not self._options.ge_cache:
             return [store]
         beside = os.path.join(self._class_folder(), "kernel_meta")
         return [Store(beside, on_untrusted=self._on_untrusted()), store]
@@ -333,7 +331,7 @@ class CachedMethod:
         return Folder(self.folder, self._on_untrusted())
 
     def _on_untrusted(self) -> OnUntrusted:
-        return when_untrusted(self._config.on_untrusted)
+        return when_untrusted(self._options.config.on_untrusted)
 
     def _bind(
         self,
@@ -342,14 +340,13 @@ class CachedMethod:
         target: Target,
         seen: GuardResult | None = None,
     ) -> Bound:
-        programs = program_set(artifact, self._stores(), self._place(), self._config)
+        programs = program_set(artifact, self._stores(), self._place(), self._options.config)
         return Bound(artifact.manifest, programs, tensors, target, seen)
 
     def _place(self) -> PackedFiles | None:
         """Where packed weights are kept: all methods and ranks of a class share the files."""
-        wanted = self._options[-3]
         path = os.path.join(self._class_folder(), "packed")
-        return PackedFiles(path, self._on_untrusted()) if wanted else None
+        return PackedFiles(path, self._on_untrusted()) if self._options.map_packed else None
 
     @property
     def key(self) -> Key:
