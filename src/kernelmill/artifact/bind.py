@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import getitem
 from typing import Any
 
@@ -23,7 +23,7 @@ from kernelmill.artifact.guard_records import Place
 from kernelmill.artifact.guards import RepeatedChecks, changes, in_words
 from kernelmill.artifact.manifest import CallSpec, Manifest, Source
 from kernelmill.artifact.packages import version_of
-from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument
+from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.program_set import ProgramSet
 from kernelmill.artifact.results import Build, Builder
 from kernelmill.artifact.settings import SettingsCheck, difference
@@ -100,7 +100,7 @@ class GuardResult:
     empty when it does; `values` are those of the manifest's tree."""
 
     reason: str
-    values: Mapping[int, Any] = field(default_factory=dict[int, Any])
+    values: Sequence[Any] = ()
 
 
 def evaluate_guards(
@@ -300,14 +300,18 @@ def _own_inputs(manifest: Manifest) -> Callable[[Values], Sequence[Any]]:
     own = [source for source in spec.inputs if source.own]
     if not spec.checks and own == [Source((("argument", name),)) for name in spec.names]:
         return lambda values: values
-    checks = RepeatedChecks(spec.checks, frozenset(manifest.guards.names))
-    names, places = spec.names, tree.below("argument")
+    read = ArgumentReader(tree, spec.names)
+    checks = RepeatedChecks(spec.checks, read.numbers, frozenset(manifest.guards.names))
+    taken = [(source, read.numbers[source.place], source.axis < 0) for source in own]
 
     def find(values: Values) -> Sequence[Any]:
-        found = tree.values(Roots(None, dict(zip(names, values, strict=True)), {}), places)
+        found = read(values)
         if differs := checks.difference(found):
             raise InputError(differs)
-        return [_input(source, found[source.place]) for source in own]
+        return [
+            found[n] if plain and found[n] is not MISSING else _input(source, found[n])
+            for source, n, plain in taken
+        ]
 
     return find
 

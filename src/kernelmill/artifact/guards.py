@@ -58,20 +58,18 @@ def found_in(kind: str, value: Any) -> str:
     return _TEXTS[kind](value)
 
 
-def changes(
-    reads: Iterable[Guard], values: Mapping[int, Any], names: frozenset[str]
-) -> Iterator[str]:
+def changes(reads: Iterable[Guard], values: Sequence[Any], names: frozenset[str]) -> Iterator[str]:
     """What is not as it was found, in words; `values` are those of the tree."""
     classes: Classes = {}
     for guard in reads:
-        if differs := _difference(guard, values, names, classes):
+        other = values[guard.other_place] if guard.other else None
+        if differs := _difference(guard, values[guard.place], other, names, classes):
             yield differs
 
 
 def _difference(
-    guard: Guard, values: Mapping[int, Any], names: frozenset[str], classes: Classes
+    guard: Guard, value: Any, other: Any, names: frozenset[str], classes: Classes
 ) -> str:
-    value, other = values[guard.place], values[guard.other_place] if guard.other else None
     if value is MISSING or other is MISSING:
         return f"{in_words(guard.path if value is MISSING else guard.other)} is not there"
     try:
@@ -103,21 +101,30 @@ class RepeatedChecks:
     classes, lengths and keys.
     """
 
-    def __init__(self, guards: Sequence[Guard], names: frozenset[str]) -> None:
-        self._guards = [(guard, _SIGNS.get(guard.kind)) for guard in guards]
+    def __init__(
+        self, guards: Iterable[Guard], numbers: Mapping[int, int], names: frozenset[str]
+    ) -> None:
+        """`numbers` has, for places, where their values stand among those to look at."""
+        other = numbers.get
+        self._guards = [
+            (each, numbers[each.place], other(each.other_place, -1), _SIGNS.get(each.kind))
+            for each in guards
+        ]
         self._names = names
-        self._right: list[Any] = [self] * len(guards)  # which is no sign
+        self._right: list[Any] = [self] * len(self._guards)  # which is no sign
 
-    def difference(self, values: Mapping[int, Any]) -> str:
+    def difference(self, values: Sequence[Any]) -> str:
         """The first that does not find what it found in the trace, in words; "" when all do."""
-        for number, (guard, sign_of) in enumerate(self._guards):
-            sign = None if sign_of is None else sign_of(values[guard.place])
-            right = self._right[number]
-            if sign_of and (sign is right or (type(sign) is tuple and sign == right)):
-                continue
-            if differs := _difference(guard, values, self._names, {}):
+        for n, (guard, number, other, sign_of) in enumerate(self._guards):
+            value, sign = values[number], None
+            if sign_of is not None:
+                sign, right = sign_of(value), self._right[n]
+                if sign is right or (type(sign) is tuple and sign == right):
+                    continue
+            other = None if other < 0 else values[other]
+            if differs := _difference(guard, value, other, self._names, {}):
                 return differs
-            self._right[number] = sign
+            self._right[n] = sign
         return ""
 
 

@@ -22,7 +22,8 @@ and each step one of
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 Path = tuple[tuple[Any, ...], ...]
@@ -123,19 +124,10 @@ class Tree:
             found.append((step,) if before < 0 else (*found[before], step))
         return found
 
-    def below(self, root: str) -> list[int]:
-        """The places of all paths with a root of this kind."""
-        found: dict[int, None] = {}
-        for place, (before, step) in enumerate(self.rows):
-            if before in found or (before < 0 and step[0] == root):
-                found[place] = None
-        return list(found)
-
-    def values(self, roots: Roots, places: Iterable[int] | None = None) -> dict[int, Any]:
-        """What is now at these places, or at all; MISSING where there is nothing."""
-        found: dict[int, Any] = {}
-        for place in range(len(self.rows)) if places is None else places:
-            before, (kind, *names) = self.rows[place]
+    def values(self, roots: Roots) -> list[Any]:
+        """What is at each place now; MISSING where there is nothing."""
+        found: list[Any] = []
+        for before, (kind, *names) in self.rows:
             value = MISSING if before < 0 else found[before]
             try:
                 if before < 0:
@@ -144,8 +136,42 @@ class Tree:
                     value = _STEPS[kind](value, *names)
             except (MissingPath, AttributeError, KeyError, IndexError, TypeError):
                 value = MISSING
-            found[place] = value
+            found.append(value)
         return found
+
+
+class ArgumentReader:
+    """The same for the places inside of arguments alone, at each call: from a value for each of the
+    parameters `names`. `numbers` says where what is at a place stands among what it gives."""
+
+    def __init__(self, tree: Tree, names: Sequence[str]) -> None:
+        self.numbers: dict[int, int] = {}
+        self._steps: list[tuple[int, Callable[[Any], Any]]] = []
+        for place, (before, step) in enumerate(tree.rows):
+            if before in self.numbers:
+                self.numbers[place] = len(names) + len(self._steps)
+                self._steps.append((self.numbers[before], _getter(step)))
+            elif before < 0 and step[0] == "argument":
+                self.numbers[place] = names.index(step[1])
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        """The values, and what is inside of them; MISSING where there is nothing."""
+        found = list(values)
+        for before, get in self._steps:
+            value = found[before]
+            try:
+                found.append(value if value is MISSING else get(value))
+            except (AttributeError, KeyError, IndexError, TypeError):
+                found.append(MISSING)
+        return found
+
+
+def _getter(step: Sequence[Any]) -> Callable[[Any], Any]:
+    kind, *names = step
+    if kind == "attribute":
+        name = names[0]
+        return lambda value: getattr(value, name)
+    return itemgetter(names[0]) if kind == "item" else lambda value: step_into(value, step)
 
 
 def name_of_argument(path: Path) -> str:

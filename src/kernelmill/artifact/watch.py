@@ -39,13 +39,13 @@ class Watch:
     """Remembers where things are; `unchanged()` looks at all of them. `values` are those of the
     tree, whose places outside of arguments are watched, tensors excepted."""
 
-    def __init__(self, tree: Tree, values: Mapping[int, Any], roots: Roots) -> None:
+    def __init__(self, tree: Tree, values: Sequence[Any], roots: Roots) -> None:
         self._tree, self._values, self._roots = tree, values, roots
         self._records = GuardRecords()
         self._busy: set[int] = set()
         self._told: set[int] = set()
         self._tensors: list[Place] = []
-        for number, value in values.items():
+        for number, value in enumerate(values):
             if value is not MISSING and not isinstance(value, torch.Tensor):
                 place = self.place(number)
                 if place is not None:
