@@ -25,11 +25,10 @@ from kernelmill.backend.data_dump import DataDump
 from kernelmill.backend.gear_calls import GearedCall, check_squeezes, geared_call
 from kernelmill.backend.gears import (
     CaptureGears,
-    ShownGearError,
-    ShownPaddingError,
     capture_gears,
     relax_guards,
     shapes_of,
+    shown_errors,
     traced_arguments,
 )
 from kernelmill.backend.graph_breaks import say_breaks
@@ -89,7 +88,9 @@ def compile_capture(
     """The function that Dynamo calls in place of `gm`. `observe` gets what each compiled graph was
     made of; `instead` gives what is called in place of a compiled graph."""
     say_breaks()
-    compilation = _Compilation(gm, config, record, _gears(gm, config), observe, instead)
+    with shown_errors():
+        gears = _gears(gm, config)
+    compilation = _Compilation(gm, config, record, gears, observe, instead)
     reason = settle_recurrent(gm)
     if reason is not None:
         kind = "forward" if torch.is_grad_enabled() else "inference"
@@ -98,13 +99,9 @@ def compile_capture(
         return gm.forward
     regions = compilation.gears is not None and config.inference_config.gears_with_graph_breaks
     pass_on = linked_results(gm, compilation.gears) if regions else None
-    try:
-        with collection_paused():  # AOTAutograd makes as much that dies young as the compiler
-            wrapped = _through_autograd(compilation, example_inputs, decompositions)
-    except GearError as error:
-        raise ShownGearError(str(error)) from None
-    except PaddingError as error:
-        raise ShownPaddingError(str(error)) from None
+    # AOTAutograd makes as much that dies young as the compiler.
+    with shown_errors(), collection_paused():
+        wrapped = _through_autograd(compilation, example_inputs, decompositions)
     if compilation.gears is not None:
         remember(compilation.gears)
         exact = config.inference_config.gear_miss != "dynamic" and not compilation.refused
@@ -145,7 +142,7 @@ def _gears(gm: fx.GraphModule, config: CompilerConfig) -> CaptureGears | None:
         earlier = recall(arguments)
         shapes = shapes_of(arguments)
         if earlier is not None and not earlier.takes(shapes):
-            raise ShownGearError(earlier.refusal_text(shapes))
+            raise earlier.refusal(shapes)
     return gears
 
 

@@ -12,7 +12,7 @@ from torch import fx
 from kernelmill.backend.gears import CaptureGears, shapes_of, symbolic
 from kernelmill.backend.lazy_gears import LazyGears
 from kernelmill.backend.padding import padded_calls
-from kernelmill.compiler import GearCompiler, compile_gears, compile_graph
+from kernelmill.compiler import GearCompiler, compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.dim import evaluate, symbols
@@ -54,45 +54,28 @@ def geared_call(
     Where gears `may_wait` and the options say so, only that of the first call is compiled here.
     """
     _check_equations(graph, gears)
-    if may_wait and not config.experimental_config.gears_eager:
-        return _lazily(graph, gears, config)
-    miss = config.inference_config.gear_miss
-    dynamic = _dynamic_program(graph, config)
-    program = compile_gears(graph, list(gears.values.values()), config)
-    padded: PaddedCalls | None = None
-    otherwise: Otherwise | None = None
-    if miss == "pad":
-        other = dynamic if isinstance(dynamic, Program) else None
-        otherwise = padded = _padded(graph, gears, program, config, other)
-    elif dynamic is not None:
-        otherwise = _unpacked(dynamic.call)
-    return GearedCall(program.caller(_refuser(graph, gears, otherwise)), gears, program, padded)
-
-
-def _lazily(graph: Graph, gears: CaptureGears, config: CompilerConfig) -> GearedCall:
-    """The same with one gear at first; the others are compiled behind it."""
-    miss = config.inference_config.gear_miss
+    waits = may_wait and not config.experimental_config.gears_eager
+    pads = config.inference_config.gear_miss == "pad"
     compiler = GearCompiler(graph, list(gears.values.values()), config)
     program = compiler.program
-    padded: PaddedCalls | None = None
-    try:
-        padded = _padded(graph, gears, program, config)
-    except PaddingError:
-        if miss == "pad":
-            raise
+    padded = _padded(graph, gears, program, config) if waits or pads else None
     dynamic = _dynamic_program(graph, config)
     if padded is not None and isinstance(dynamic, Program):
         padded.offer(dynamic)
-    first = gears.values.get(gears.gears.of(shapes_of(gears.arguments)))
-    if first is not None:
-        compiler.compile([compiler.sizes_of(first)])
     call = None if dynamic is None else dynamic.call
-    lazy = LazyGears(compiler, padded, call)
+    lazy: LazyGears | None = None
+    if waits:
+        first = gears.values.get(gears.gears.of(shapes_of(gears.arguments)))
+        if first is not None:
+            compiler.compile([compiler.sizes_of(first)])
+        lazy = LazyGears(compiler, padded, call)
+    else:
+        compiler.compile(compiler.left)
     otherwise: Otherwise | None = None
-    if miss == "pad":
-        otherwise = lazy.larger
+    if pads:
+        otherwise = padded if lazy is None else lazy.larger
     elif call is not None:
-        otherwise = _unpacked(call)
+        otherwise = lambda args: call(*args)  # noqa: E731
     refuse = _refuser(graph, gears, otherwise, lazy)
     return GearedCall(program.caller(refuse), gears, program, padded)
 
@@ -112,19 +95,17 @@ def _dynamic_program(graph: Graph, config: CompilerConfig) -> Callee | None:
         return None
 
 
-def _unpacked(call: Call) -> Otherwise:
-    return lambda args: call(*args)
-
-
 def _padded(
-    graph: Graph,
-    gears: CaptureGears,
-    program: GearedProgram,
-    config: CompilerConfig,
-    dynamic: Program | None = None,
-) -> PaddedCalls:
-    masks = frozenset(config.inference_config.gear_pad_masks)
-    return padded_calls(graph, gears, program, masks, dynamic)
+    graph: Graph, gears: CaptureGears, program: GearedProgram, config: CompilerConfig
+) -> PaddedCalls | None:
+    """None where padding could change a result, and calls have other ways."""
+    options = config.inference_config
+    try:
+        return padded_calls(graph, gears, program, frozenset(options.gear_pad_masks))
+    except PaddingError:
+        if options.gear_miss == "pad":
+            raise
+        return None
 
 
 def _check_equations(graph: Graph, gears: CaptureGears) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,17 @@ class ShownPaddingError(_Shown, PaddingError):
         super().__init__(message, first_useful_frame=None)
 
 
+@contextmanager
+def shown_errors() -> Generator[None]:
+    """Within the `with`, errors about gears are raised as those that Dynamo hands on."""
+    try:
+        yield
+    except GearError as error:
+        raise ShownGearError(str(error)) from None
+    except PaddingError as error:
+        raise ShownPaddingError(str(error)) from None
+
+
 @dataclass(frozen=True)
 class Traced:
     """An argument of Dynamo's graph as it was traced. `dims` are sympy expressions, of a tensor's
@@ -58,36 +70,29 @@ class Traced:
 
 
 class Guards:
-    """What a trace takes for granted of its symbols, as it was when the trace ended."""
+    """What a trace takes for granted of its symbols, as it was when the trace ended: torch's
+    `ranges` of them by name, and the `facts`, expressions that have to be true."""
 
     def __init__(self, env: Any) -> None:
-        self._ranges: dict[str, Any] = {}
-        self._facts: list[tuple[Any, Any]] = []
+        self.ranges: Mapping[str, Any] = {}
+        self.facts: Sequence[Any] = ()
+        self._stacks: Sequence[Any] = ()
         if env is None:
             return
-        self._ranges = {str(symbol): found for symbol, found in env.var_to_range.items()}
-        facts = [(guard.expr, getattr(guard.sloc, "user_stack", None)) for guard in env.guards]
+        self.ranges = {str(symbol): found for symbol, found in env.var_to_range.items()}
+        found = [(guard.expr, getattr(guard.sloc, "user_stack", None)) for guard in env.guards]
         for asserts in env.deferred_runtime_asserts.values():
-            facts += [(one.expr, None) for one in asserts]
-        self._facts = [(env.replace(expression), stack) for expression, stack in facts]
-
-    @property
-    def ranges(self) -> Mapping[str, Any]:
-        """Torch's ranges of the symbols, by name."""
-        return self._ranges
-
-    @property
-    def facts(self) -> list[Any]:
-        """The expressions that have to be true."""
-        return [expression for expression, _ in self._facts]
+            found += [(one.expr, None) for one in asserts]
+        self.facts = [env.replace(expression) for expression, _ in found]
+        self._stacks = [stack for _, stack in found]
 
     def broken(self, values: Mapping[str, int]) -> str:
         """The first that does not hold for these values by name, in words; "" when all do."""
         for name, size in values.items():
-            allowed = self._ranges.get(name)
+            allowed = self.ranges.get(name)
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
                 return f"the trace takes that size for one in [{allowed.lower}, {allowed.upper}]"
-        for expression, stack in self._facts:
+        for expression, stack in zip(self.facts, self._stacks, strict=True):
             known = {s: values[str(s)] for s in expression.free_symbols if str(s) in values}
             if expression.xreplace(known) == sympy.false:
                 return f"it takes {expression} for granted{_where(stack)}"
@@ -105,11 +110,6 @@ class CaptureGears:
     unfit: Mapping[Gear, str]
     guards: Guards
 
-    def broken_guard(self, values: Mapping[str, int]) -> str:
-        """What the trace takes for granted that does not hold for these values of the symbols by
-        name; "" when it holds for them."""
-        return self.guards.broken(values)
-
     def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Whether arguments of these shapes, as far as they are known, are of a gear."""
         if any(self._static_mismatch(one.marked, shapes) for one in self.arguments):
@@ -119,20 +119,15 @@ class CaptureGears:
 
     def refusal(self, shapes: Mapping[str, Sequence[int]]) -> GearError:
         """What is wrong with arguments of these shapes, which no gear takes."""
-        return GearError(self.refusal_text(shapes))
-
-    def refusal_text(self, shapes: Mapping[str, Sequence[int]]) -> str:
-        """The message of `refusal`."""
-        for argument in self.arguments:
-            found = self._static_mismatch(argument.marked, shapes)
-            if found:
-                return found
+        found = (self._static_mismatch(argument.marked, shapes) for argument in self.arguments)
+        if mismatch := next(filter(None, found), ""):
+            return GearError(mismatch)
         sizes = self.gears.of(shapes)
         if sizes in self.unfit:
-            return self.unfit_text(sizes)
+            return GearError(self.unfit_text(sizes))
         names = dict.fromkeys(axis.argument for axis in self.gears.axes)
         came = ", ".join(f"{name!r} has the shape {list(shapes[name])}" for name in names)
-        return self.gears.refusal(came, sizes)
+        return GearError(self.gears.refusal(came, sizes))
 
     def unfit_text(self, gear: Gear) -> str:
         """Why the model has no program for a gear that was declared."""
@@ -163,16 +158,33 @@ def capture_gears(
 ) -> CaptureGears | None:
     """The gears that the arguments of Dynamo's graph carry; None when none does.
 
-    ShownGearError when they break a rule: see `kernelmill.inference.set_dim_gears`.
+    GearError when they break a rule: see `kernelmill.inference.set_dim_gears`.
     """
     if all(argument.marked.gears is None for argument in arguments):
         return None
-    try:
-        return _capture(gm, tuple(arguments), config)
-    except ShownGearError:
-        raise
-    except GearError as error:
-        raise ShownGearError(str(error)) from None
+    _check_surroundings(gm, config)
+    marked = [argument.marked for argument in arguments]
+    check_small(marked, config.inference_config.allow_small_gears)
+    gears = combine(marked, config.inference_config.dynamic_gears_merge_policy)
+    shapes = shapes_of(arguments)
+    first = gears.of(shapes)
+    _log.info("Compiling concrete graph 0 with options:")
+    for name, value in graph_options(marked, gears).items():
+        _log.info("    %s = %s", name, value)
+    solver = _Solver(arguments, gears, _shape_env(gm))
+    values: dict[Gear, Mapping[str, int]] = {}
+    unfit: dict[Gear, str] = {}
+    for gear in gears.gears:
+        solution = solver.solve(gear)
+        if isinstance(solution, str):
+            unfit[gear] = solution
+        else:
+            values[gear] = solution
+    found = CaptureGears(tuple(arguments), gears, values, unfit, solver.guards)
+    _report_unfit(found, config)
+    if first not in values and config.inference_config.gear_miss == "error":
+        raise found.refusal(shapes)
+    return found
 
 
 def relax_guards(gm: fx.GraphModule) -> None:
@@ -219,53 +231,25 @@ def symbolic(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
-def _capture(
-    gm: fx.GraphModule, arguments: tuple[Traced, ...], config: CompilerConfig
-) -> CaptureGears:
-    _check_surroundings(gm, config)
-    marked = [argument.marked for argument in arguments]
-    check_small(marked, config.inference_config.allow_small_gears)
-    gears = combine(marked, config.inference_config.dynamic_gears_merge_policy)
-    shapes = shapes_of(arguments)
-    first = gears.of(shapes)
-    _log.info("Compiling concrete graph 0 with options:")
-    for name, value in graph_options(marked, gears).items():
-        _log.info("    %s = %s", name, value)
-    solver = _Solver(arguments, gears, _shape_env(gm))
-    values: dict[Gear, Mapping[str, int]] = {}
-    unfit: dict[Gear, str] = {}
-    for gear in gears.gears:
-        solution = solver.solve(gear)
-        if isinstance(solution, str):
-            unfit[gear] = solution
-        else:
-            values[gear] = solution
-    found = CaptureGears(arguments, gears, values, unfit, solver.guards)
-    _report_unfit(found, config)
-    if first not in values and config.inference_config.gear_miss == "error":
-        raise ShownGearError(found.refusal_text(shapes))
-    return found
-
-
 def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
     options = config.inference_config
     reason: Any = getattr(gm, "compile_subgraph_reason", None)
     if getattr(reason, "graph_break", False) and not options.gears_with_graph_breaks:
-        raise ShownGearError(
+        raise GearError(
             "gears are for a model that is one graph, and this one breaks in two: "
             f"{reason.reason.splitlines()[0]}{_where(reason.user_stack)}; "
             "torch.compile(..., fullgraph=True) tells more; or set "
             "config.inference_config.gears_with_graph_breaks = True"
         )
     if is_static():
-        raise ShownGearError(
+        raise GearError(
             "gears and dynamic=False do not go together: gears come from one trace for all sizes; "
             "use torch.compile(..., dynamic=True)"
         )
     if config.export.export_mode:
-        raise ShownGearError("gears and config.export.export_mode do not go together: drop one")
+        raise GearError("gears and config.export.export_mode do not go together: drop one")
     if config.experimental_config.enable_ref_data:
-        raise ShownGearError(
+        raise GearError(
             "gears and config.experimental_config.enable_ref_data do not go together: drop one"
         )
 
@@ -285,7 +269,7 @@ def _report_unfit(found: CaptureGears, config: CompilerConfig) -> None:
         return
     text = found.unfit_text(next(iter(found.unfit)))
     if not found.values or config.inference_config.dynamic_gears_merge_policy == "zip":
-        raise ShownGearError(f"{text}; leave it out")
+        raise GearError(f"{text}; leave it out")
     more = f" (and {len(found.unfit) - 1} more)" if len(found.unfit) > 1 else ""
     _log.warning("%s%s: it is not compiled", text, more)
 
@@ -299,7 +283,7 @@ class _Solver:
         self.axes = [(axis, by_name[axis.argument].dims[axis.dim]) for axis in gears.axes]
         for axis, expression in self.axes:
             if not expression.free_symbols:
-                raise ShownGearError(
+                raise GearError(
                     f"{axis.argument}[{axis.dim}] has gears, and the trace takes it for "
                     f"{expression} always: was it compiled with dynamic=False, or does the model "
                     "itself fix that size?"

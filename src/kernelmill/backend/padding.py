@@ -12,7 +12,6 @@ from kernelmill.passes.padding import padding_of
 from kernelmill.passes.size_checks import DropSizeChecks
 from kernelmill.runtime.geared import GearedProgram
 from kernelmill.runtime.padded_calls import PaddedCalls
-from kernelmill.runtime.program import Program
 
 
 def padded_calls(
@@ -20,10 +19,8 @@ def padded_calls(
     gears: CaptureGears,
     program: GearedProgram,
     masks: frozenset[str],
-    dynamic: Program | None = None,
 ) -> PaddedCalls:
-    """Runs calls at the smallest gear that holds their sizes, or by the `dynamic` program where
-    that is estimated to take less time.
+    """Runs calls at the smallest gear that holds their sizes.
 
     Raises PaddingError when padding could change a result.
     """
@@ -46,4 +43,4 @@ def padded_calls(
     for symbol in sorted({s for dim in read for s in symbols(dim)}):
         if symbol not in known:  # the size of what arguments are views of, which torch may trace
             raise PaddingError(f'gear_miss="pad": no argument has the size {symbol}')
-    return PaddedCalls(padding, program, gears.broken_guard, dynamic)
+    return PaddedCalls(padding, program, gears.guards.broken)

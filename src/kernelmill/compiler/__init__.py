@@ -1,6 +1,6 @@
 """Composes the stages: graph in, running program and report out."""
 
-from kernelmill.compiler.gears import GearCompiler, compile_gears
+from kernelmill.compiler.gears import GearCompiler
 from kernelmill.compiler.pipeline import compile_graph
 from kernelmill.compiler.report import CompileReport, KernelReport, collect_reports
 
@@ -9,6 +9,5 @@ __all__ = [
     "GearCompiler",
     "KernelReport",
     "collect_reports",
-    "compile_gears",
     "compile_graph",
 ]

@@ -18,19 +18,6 @@ from kernelmill.runtime.geared import Callee, GearedProgram, SizeSource
 Sizes = tuple[int, ...]
 
 
-def compile_gears(
-    graph: Graph, gears: Sequence[Mapping[str, int]], config: CompilerConfig
-) -> GearedProgram:
-    """A program for each gear: the values that it gives the graph's symbols.
-
-    Symbols with one value in all gears are static. Raises what `compile_graph` does, and
-    UnsupportedError when no argument tells gears apart that differ in what they compute.
-    """
-    compiler = GearCompiler(graph, gears, config)
-    compiler.compile(compiler.left)
-    return compiler.program
-
-
 class GearCompiler:
     """Compiles the gears of a graph, all at once or some at a time, into one `program`.
 
@@ -41,7 +28,10 @@ class GearCompiler:
     def __init__(
         self, graph: Graph, gears: Sequence[Mapping[str, int]], config: CompilerConfig
     ) -> None:
-        """UnsupportedError as `compile_gears`."""
+        """Each gear gives the graph's symbols values; those with one value in all are static.
+
+        UnsupportedError when no argument tells gears apart that differ in what they compute.
+        """
         self.graph, self.config = graph, config
         varying = {
             name
