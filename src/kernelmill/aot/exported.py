@@ -292,7 +292,7 @@ class _Arguments:
             self._paths[self._numbers[id(value)]] = path
             return
         kind, parts = _parts(value, path)
-        self.checks.append(Guard(kind, path, found_in(kind, value)))
+        self.checks.append(Guard(kind, path, found_in(Guard(kind, path), value)))
         for step, part in parts:
             self._walk(part, (*path, step))
 

@@ -31,17 +31,7 @@ class Guard:
     """Something besides the contents of tensors that a program is right for; never changes.
 
     `found` is what was found, as text. `place` and `other_place` are the numbers of the paths in
-    the tree of the manifest. Kinds:
-
-    "value"     the whole value: data, or the name of a class or function
-    "class"     its class, with how that finds its methods
-    "type"      the name of its class
-    "shape"     the class of a container, and its length or keys
-    "keys"      the same with the keys in any order
-    "absent"    the instance holds nothing of this `name`
-    "contains"  whether `name` is in it
-    "has"       whether hasattr says so, for `name`
-    "same"      the value at `other` is the same object
+    the tree of the manifest. The kinds are those of guard_kinds.py, some with a `name`.
     """
 
     kind: str

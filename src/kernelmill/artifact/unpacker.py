@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact.guard_kinds import KINDS
 from kernelmill.artifact.guard_records import ORDER, GuardRecords
-from kernelmill.artifact.guards import lasts
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
 from kernelmill.runtime import quick
@@ -90,7 +90,7 @@ class ArgumentUnpacker:
         self.keep.append(value)
         self.steps.append(StepRecord(operation, register, id(value), 0, 0))
 
-    def _expect_type(self, register: int) -> type:
+    def expect_type(self, register: int) -> type:
         """The class of what is in a register, which each call is asked for."""
         kind = type(self._objects[register])
         if register not in self._typed:
@@ -124,32 +124,33 @@ class ArgumentUnpacker:
         register = self._places[before]
         owner = self._objects[register]
         if kind == "type":
-            self._known[number] = self._expect_type(register)
+            self._known[number] = self.expect_type(register)
             return True
         if kind == "attribute" and type(owner) is torch.device:  # which never changes
-            self._expect_value(register, owner)
+            self.expect_value(register, owner)
             self._known[number] = getattr(owner, names[0])
             return True
         if kind in ("attribute", "field"):
-            found = self._attribute(register, names[0])
+            found = self.attribute(register, names[0])
             self._places[number] = found
             return found > 0
-        if kind != "item" or type(owner) not in _UNPACKING:
+        first = self.unpack(register) if kind == "item" else 0
+        if not first:
             return False
-        first = self._unpack(register)
         self._places[number] = first + (
             list(owner).index(names[0]) if type(owner) is dict else names[0] % len(owner)
         )
-        return first > 0
+        return True
 
-    def _unpack(self, register: int) -> int:
-        """The first register of a container's elements, 0 when there would be too many."""
+    def unpack(self, register: int) -> int:
+        """The first register of a container's elements, 0 when there would be too many, or it is
+        none that can be unpacked."""
         if register in self._unpacked:
             return self._unpacked[register]
         owner = self._objects[register]
-        if self.registers + len(owner) > MOST_REGISTERS:
+        if type(owner) not in _UNPACKING or self.registers + len(owner) > MOST_REGISTERS:
             return 0
-        self._expect_type(register)
+        self.expect_type(register)
         keys, items = None, owner
         if type(owner) is dict:
             named: dict[Any, Any] = owner
@@ -160,13 +161,13 @@ class ArgumentUnpacker:
         self._unpacked[register] = first
         return first
 
-    def _attribute(self, register: int, name: str) -> int:
+    def attribute(self, register: int, name: str) -> int:
         """The register of an attribute that an object has in its own __dict__, 0 when it has none
         there, or its class may have a say in it."""
-        owner, kind = self._objects[register], self._expect_type(register)
-        if not self._are_plain(kind) or name not in vars(owner):
+        owner, kind = self._objects[register], self.expect_type(register)
+        if not self.are_plain(kind) or name not in vars(owner):
             return 0
-        if _overrides(self._in_class(kind, name)):
+        if _overrides(self.in_class(kind, name)):
             return 0
         self.keep.append(name)
         target = len(self._objects)
@@ -174,32 +175,22 @@ class ArgumentUnpacker:
         self.steps.append(StepRecord(StepKind.ATTRIBUTE, register, id(name), hash(name), target))
         return target
 
-    # ---- reads ------------------------------------------------------------------------------
+    # ---- guards -----------------------------------------------------------------------------
 
     def _check(self, guard: Guard) -> bool:
-        """Add what a read of an argument asks for; False when no step can."""
+        """Add what a guard of an argument asks for; False when no step can."""
         if not guard.of_argument:
             return not guard.other or guard.other[0][0] != "argument"
+        kind = KINDS[guard.kind]
         if guard.place in self._known:  # the same object, as the steps and rows are
-            value = self._known[guard.place]
-            return guard.kind in ("class", "type") or (guard.kind == "value" and lasts(value))
-        register = self._places[guard.place]
-        value = self._objects[register]
-        if guard.kind == "value" and lasts(value):
-            self._expect_value(register, value)
-        elif guard.kind in ("class", "type"):
-            self._expect_type(register)
-        elif guard.kind in ("shape", "keys", "contains") and type(value) in _UNPACKING:
-            return self._unpack(register) > 0
-        elif guard.kind == "absent":
-            return self._expect_absent(register, guard)
-        elif guard.kind == "has":
-            return self._expect_has(register, guard)
-        else:
-            return False
-        return True
+            return kind.lasts(self._known[guard.place])
+        return kind.expect(guard, self._places[guard.place], self)
 
-    def _expect_value(self, register: int, value: Any) -> None:
+    def value_in(self, register: int) -> Any:
+        """What is there."""
+        return self._objects[register]
+
+    def expect_value(self, register: int, value: Any) -> None:
         """Data by its value where that is a word, everything else by identity."""
         kind, step = type(value), None
         if kind is int and abs(value) <= _LARGEST_INTEGER:
@@ -213,55 +204,29 @@ class ArgumentUnpacker:
         if step is None:
             self._expect(StepKind.IDENTITY, register, value)
             return
-        self._expect_type(register)
+        self.expect_type(register)
         self.steps.append(step)
 
-    def _expect_absent(self, register: int, guard: Guard) -> bool:
-        if guard.found != "True":
-            return self._attribute(register, guard.name) > 0
-        kind = self._expect_type(register)
-        if not kind.__dictoffset__:
-            return True
-        if not self._are_plain(kind):
-            return False
-        self._add_absent(register, guard.name)
-        return True
-
-    def _add_absent(self, register: int, name: str) -> None:
+    def expect_nothing(self, register: int, name: str) -> bool:
+        """An object of a plain class has nothing of this name in its own __dict__."""
         self.keep.append(name)
         self.steps.append(StepRecord(StepKind.ABSENT, register, id(name), hash(name), 0))
-
-    def _expect_has(self, register: int, guard: Guard) -> bool:
-        """hasattr, from where the attribute is."""
-        owner, kind = self._objects[register], self._expect_type(register)
-        if not self._are_plain(kind):
-            return False
-        found = self._in_class(kind, guard.name)
-        if found is not MISSING:
-            # A property's code was traced, and what it read is compared: it gives the same again.
-            sure = isinstance(found, (property, types.FunctionType, classmethod, staticmethod))
-            return sure or not hasattr(type(found), "__get__")
-        if guard.name in vars(owner):
-            return self._attribute(register, guard.name) > 0
-        if self._in_class(kind, "__getattr__") is not MISSING:
-            return False
-        self._add_absent(register, guard.name)
         return True
 
     # ---- classes, which are watched ---------------------------------------------------------
 
-    def _in_class(self, kind: type, name: str) -> Any:
+    def in_class(self, kind: type, name: str) -> Any:
         """What a class or the first of its bases has under a name; MISSING when none has."""
         place = self._classes.find(kind, name)
         return MISSING if place is None else place[0][place[1]]
 
-    def _are_plain(self, kind: type) -> bool:
+    def are_plain(self, kind: type) -> bool:
         """Whether objects of a class have their attributes in a __dict__, found as usual."""
         return (
             objects.resolution_at.works
             and kind.__dictoffset__ != 0
-            and isinstance(self._in_class(kind, "__dict__"), types.GetSetDescriptorType)
-            and self._in_class(kind, "__getattribute__") is object.__getattribute__
+            and isinstance(self.in_class(kind, "__dict__"), types.GetSetDescriptorType)
+            and self.in_class(kind, "__getattribute__") is object.__getattribute__
         )
 
     def _step(self, value: Any, step: Sequence[Any]) -> Any:

@@ -8,24 +8,12 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from operator import eq
 from typing import Any
 
 import torch
 
-from kernelmill.artifact.guard_records import (
-    CLASS,
-    KEYS,
-    ORDER,
-    SIZE,
-    SPACE,
-    GuardRecords,
-    Place,
-    Property,
-    item_row,
-)
-from kernelmill.artifact.guards import seen
+from kernelmill.artifact.guard_kinds import KINDS
+from kernelmill.artifact.guard_records import KEYS, ORDER, SPACE, GuardRecords, Place, item_row
 from kernelmill.artifact.manifest import CodeUse, Guard
 from kernelmill.artifact.paths import MISSING, Roots, Tree
 from kernelmill.runtime.changes import ChangeLog, change_log
@@ -53,24 +41,9 @@ class Watch:
 
     def add_guard(self, guard: Guard) -> None:
         """Watch what a read found."""
-        value, records = self._values[guard.place], self._records
-        if guard.of_argument or value is MISSING:
-            return
-        own = vars(value) if hasattr(value, "__dict__") else None
-        if guard.kind == "class" and own is not None:
-            records.add_property(value, CLASS)
-        elif guard.kind in ("absent", "has") and own is not None:
-            records.look_up(own, guard.name)
-            if guard.kind == "absent" and not isinstance(value, type):
-                records.add_property(value, SPACE)
-        elif guard.kind == "contains" and isinstance(value, dict):
-            records.look_up(value, guard.name)
-        elif isinstance(value, (dict, list, set)):
-            records.add_property(value, SIZE)
-            if isinstance(value, set):
-                records.add_property(value, Property(partial(_text, guard), eq, None))
-            elif isinstance(value, dict):
-                records.add_property(value, KEYS)
+        value = self._values[guard.place]
+        if not guard.of_argument and value is not MISSING:
+            KINDS[guard.kind].watch(guard, value, self._records)
 
     def add_code(self, use: CodeUse) -> None:
         """Watch where a function is found by its name, and the functions and classes among the
@@ -194,11 +167,6 @@ class Watch:
                 self._busy.add(id(owner))
             elif log is not None and owner is counted:
                 self._busy |= self._told & (log.since(expected) or set())
-
-
-def _text(guard: Guard, value: Any) -> str:
-    """What a guard finds in a set."""
-    return seen(guard, value, None, frozenset(), {})
 
 
 def place_of(owner: Any, step: Sequence[Any]) -> Place | None:

@@ -1,0 +1,204 @@
+"""The kinds of guards: `KINDS` is the one table of what each finds in a value, how that is known
+the next time, and how it is watched natively: by records outside of arguments, by steps in them."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from operator import eq
+from typing import TYPE_CHECKING, Any
+
+from kernelmill.artifact.fingerprint import (
+    class_text,
+    fingerprint,
+    is_atom,
+    keys_of,
+    name_of,
+    shape_of,
+)
+from kernelmill.artifact.guard_records import CLASS, KEYS, SIZE, SPACE, GuardRecords, Property
+from kernelmill.artifact.manifest import Guard
+from kernelmill.artifact.paths import MISSING
+
+if TYPE_CHECKING:
+    from kernelmill.artifact.unpacker import ArgumentUnpacker
+
+Texts = Callable[[type], str]
+"""Classes as text."""
+
+
+def class_texts(names: frozenset[str] = frozenset()) -> Texts:
+    """Makes the text of each class once: how it finds the attributes `names`."""
+    known: dict[type, str] = {}
+
+    def text(kind: type) -> str:
+        if kind not in known:
+            known[kind] = class_text(kind, names)
+        return known[kind]
+
+    return text
+
+
+# ---- outside of arguments -------------------------------------------------------------------
+
+
+def _watch_container(guard: Guard, value: Any, records: GuardRecords) -> None:
+    if isinstance(value, (dict, list, set)):
+        records.add_property(value, SIZE)
+    if isinstance(value, dict):
+        records.add_property(value, KEYS)
+    elif isinstance(value, set):
+        _watch_text(guard, value, records)
+
+
+def _watch_text(guard: Guard, value: Any, records: GuardRecords) -> None:
+    """What changes unseen is looked at in each call."""
+    find, texts = partial(KINDS[guard.kind].text, guard), class_texts()
+    records.add_property(value, Property(lambda value: find(value, None, texts), eq, None))
+
+
+def _watch_data(guard: Guard, value: Any, records: GuardRecords) -> None:
+    if isinstance(value, (dict, list, set)):
+        _watch_text(guard, value, records)
+
+
+def _watch_class(guard: Guard, value: Any, records: GuardRecords) -> None:
+    if hasattr(value, "__dict__"):
+        records.add_property(value, CLASS)
+    else:
+        _watch_container(guard, value, records)
+
+
+def _watch_name(guard: Guard, value: Any, records: GuardRecords) -> None:
+    space = value if guard.kind == "contains" else getattr(value, "__dict__", None)
+    if not isinstance(space, (dict, types.MappingProxyType)):
+        _watch_container(guard, value, records)
+        return
+    records.look_up(space, guard.name)
+    if (guard.kind, guard.found) == ("absent", "True") and not isinstance(value, type):
+        records.add_property(value, SPACE)
+
+
+# ---- in arguments ---------------------------------------------------------------------------
+
+
+def _expect_value(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
+    value = steps.value_in(register)
+    if _is_lasting(value):
+        steps.expect_value(register, value)
+    return _is_lasting(value)
+
+
+def _expect_type(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
+    steps.expect_type(register)
+    return True
+
+
+def _expect_container(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
+    return steps.unpack(register) > 0
+
+
+def _expect_absent(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
+    if guard.found != "True":
+        return steps.attribute(register, guard.name) > 0
+    kind = steps.expect_type(register)
+    if not kind.__dictoffset__:
+        return True
+    return steps.are_plain(kind) and steps.expect_nothing(register, guard.name)
+
+
+def _expect_has(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
+    """From where the attribute is."""
+    owner, kind = steps.value_in(register), steps.expect_type(register)
+    if not steps.are_plain(kind):
+        return False
+    found = steps.in_class(kind, guard.name)
+    if found is not MISSING:
+        # A property's code was traced, and what it read is compared: it gives the same again.
+        sure = isinstance(found, (property, types.FunctionType, classmethod, staticmethod))
+        return sure or not hasattr(type(found), "__get__")
+    if guard.name in vars(owner):
+        return steps.attribute(register, guard.name) > 0
+    if steps.in_class(kind, "__getattr__") is not MISSING:
+        return False
+    return steps.expect_nothing(register, guard.name)
+
+
+# ---- the table ------------------------------------------------------------------------------
+
+
+def _is_lasting(value: Any) -> bool:
+    kinds = (type, types.FunctionType, types.BuiltinFunctionType)
+    return is_atom(value) or isinstance(value, kinds)
+
+
+def _layout(value: Any) -> Any:
+    size = len(value) if hasattr(value, "__len__") else 0
+    return "layout", type(value), list(value) if isinstance(value, dict) else size
+
+
+@dataclass(frozen=True)
+class GuardKind:
+    """A kind of guard.
+
+    text    what it finds in a value and that at its other path, with the texts of classes;
+            TypeError for a value in which nothing of the kind can be
+    sign    tells values apart without their text: by identity, or as a tuple of such signs
+    lasts   whether the same text is found in the same object for good
+    watch   have it noticed when another text may be found in a value outside of arguments
+    expect  add the steps that compare an argument natively; False when none can
+    """
+
+    text: Callable[[Guard, Any, Any, Texts], str]
+    sign: Callable[[Any], Any] = lambda value: object()
+    lasts: Callable[[Any], bool] = lambda value: False
+    watch: Callable[[Guard, Any, GuardRecords], None] = _watch_container
+    expect: Callable[[Guard, int, ArgumentUnpacker], bool] = lambda guard, register, steps: False
+
+
+KINDS: Mapping[str, GuardKind] = {
+    # The whole value: data, or the name of a class or function.
+    "value": GuardKind(
+        lambda guard, value, other, texts: fingerprint(value),
+        lambda value: value if _is_lasting(value) else object(),
+        _is_lasting, _watch_data, _expect_value,
+    ),
+    # Its class, with how that finds its methods.
+    "class": GuardKind(
+        lambda guard, value, other, texts: texts(type(value)),
+        type, lambda value: True, _watch_class, _expect_type,
+    ),
+    # The name of its class.
+    "type": GuardKind(
+        lambda guard, value, other, texts: name_of(type(value)),
+        type, lambda value: True, expect=_expect_type,
+    ),
+    # The class of a container, and its length or keys.
+    "shape": GuardKind(
+        lambda guard, value, other, texts: shape_of(value), _layout, expect=_expect_container
+    ),
+    # The same with the keys in any order.
+    "keys": GuardKind(
+        lambda guard, value, other, texts: keys_of(value), _layout, expect=_expect_container
+    ),
+    # The instance holds nothing of the guard's name.
+    "absent": GuardKind(
+        lambda guard, value, other, texts: str(guard.name not in getattr(value, "__dict__", {})),
+        watch=_watch_name, expect=_expect_absent,
+    ),
+    # Whether the guard's name is in it.
+    "contains": GuardKind(
+        lambda guard, value, other, texts: str(guard.name in value),
+        watch=_watch_name, expect=_expect_container,
+    ),
+    # Whether hasattr says so, for the guard's name.
+    "has": GuardKind(
+        lambda guard, value, other, texts: str(hasattr(value, guard.name)),
+        watch=_watch_name, expect=_expect_has,
+    ),
+    # The value at the guard's other path is the same object.
+    "same": GuardKind(lambda guard, value, other, texts: str(value is other)),
+}  # fmt: skip
+"""By their names in the manifest."""
