@@ -26,13 +26,12 @@ from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import where_of
 from kernelmill.artifact.tensors import WeightLayout
 from kernelmill.backend.entry import configured
-from kernelmill.backend.guards import conditions_of
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig
 from kernelmill.core.dim import Expr, Sym, as_sym, linear_part
 from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
 from kernelmill.core.roles import InputRole
-from kernelmill.frontend import import_fx
+from kernelmill.frontend import conditions_of, import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols

@@ -116,7 +116,7 @@ class Watch:
         alone = [
             (kind, owner, value)
             for (_, kind), (owner, value) in self._records.properties.items()
-            if kind.row is None and not self._is_whole(owner)
+            if kind.row is None and not (kind.with_contents and self._is_whole(owner))
         ]
         if not alone:
             return None

@@ -6,20 +6,17 @@ another one is not kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-import sympy
-
 from kernelmill.artifact.fingerprint import is_data, is_process_group, name_of
 from kernelmill.artifact.guards import found_now
-from kernelmill.artifact.manifest import Condition, Guard
+from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MissingPath, Roots, follow
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.frontend.symbols import SymbolTable
 
 _ELSEWHERE = ""
 """Tensors are the native entry's to check, settings are compared as a whole."""
@@ -141,63 +138,3 @@ def _parameter(guard: Any, name: str) -> Any:
     if not isinstance(create, partial):
         raise UnsupportedError(f"it depends on {guard.name} ({guard.create_fn_name()})")
     return create.keywords.get(name, create.args[0] if create.args else None)
-
-
-# ---- conditions on sizes --------------------------------------------------------------------
-
-_RELATIONS = (
-    (sympy.Eq, "==", False),
-    (sympy.Ne, "!=", False),
-    (sympy.StrictLessThan, "<", False),
-    (sympy.LessThan, "<=", False),
-    (sympy.StrictGreaterThan, "<", True),
-    (sympy.GreaterThan, "<=", True),
-)
-
-
-def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[Condition, ...]:
-    """What torch's guards ask of the symbols `known` to a program.
-
-    UnsupportedError for a condition that dims cannot express, or on symbols that are not known.
-    """
-    return conditions_from([guard.expr for guard in shape_env.guards], shape_env, known)
-
-
-def conditions_from(
-    expressions: Sequence[Any], shape_env: Any, known: frozenset[str]
-) -> tuple[Condition, ...]:
-    """The same for expressions that have to be true."""
-    table = SymbolTable()
-    found: dict[Condition, None] = {}
-    for expression in expressions:
-        for part in _conjuncts(expression, shape_env):
-            if part in (sympy.true, True):
-                continue
-            free = {str(symbol) for symbol in part.free_symbols}
-            replaced = part.xreplace(shape_env.replacements) if free - known else part
-            if replaced in (sympy.true, True):
-                continue
-            if {str(symbol) for symbol in replaced.free_symbols} - known:
-                raise UnsupportedError(f"the condition {part} is on sizes that no argument shows")
-            found[_condition(replaced, table, shape_env)] = None
-    return tuple(found)
-
-
-def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
-    """What has to hold together. Of alternatives that is the one that held in the trace: asking
-    for it alone refuses more sizes than need be, and none that it should not."""
-    if isinstance(expr, sympy.Or):
-        hints = shape_env.backed_var_to_val
-        held = [part for part in expr.args if part.xreplace(hints) in (sympy.true, True)]
-        return _conjuncts(held[0], shape_env) if held else (expr,)
-    if isinstance(expr, sympy.And):
-        return [part for each in expr.args for part in _conjuncts(each, shape_env)]
-    return (expr,)
-
-
-def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> Condition:
-    for kind, relation, turned in _RELATIONS:
-        if isinstance(expr, kind):
-            left, right = (str(table.as_written(arg, shape_env)) for arg in expr.args)
-            return (relation, right, left) if turned else (relation, left, right)
-    raise UnsupportedError(f"the condition {expr} on sizes")

@@ -40,7 +40,7 @@ from kernelmill.artifact.tensors import WeightLayout
 from kernelmill.backend.capture import Traced, compile_capture
 from kernelmill.backend.entry import NAME
 from kernelmill.backend.gear_calls import GearedCall
-from kernelmill.backend.guards import conditions_from, conditions_of, reads_of
+from kernelmill.backend.guards import reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
 from kernelmill.backend.tested_torch import TESTED, is_tested
@@ -48,6 +48,7 @@ from kernelmill.compiler.linking import LoweredProgram, collect_linked
 from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
+from kernelmill.frontend import conditions_from, conditions_of
 from kernelmill.plan.ir import Plan
 from kernelmill.plan.padding import Padding
 from kernelmill.runtime.dims import late_symbols, symbol_sources

@@ -45,8 +45,8 @@ def bisect(
         check_folder(folder)
     with user_output(json):
         made = load(factory)
-    from kernelmill.backend.bisect import bisect as search
     from kernelmill.compiler.bisect_case import describe, write_case
+    from kernelmill.report.bisect import bisect as search
 
     with user_output(json), user_code(f"{factory} failed"):
         result = search(made.model, made.args, made.kwargs, factor=widen)

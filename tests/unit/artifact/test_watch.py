@@ -180,6 +180,20 @@ def test_everything_has_a_native_row(watched: Watched) -> None:
     assert watch.place(0) is None and thing in owners  # the object itself: its class
 
 
+@pytest.mark.parametrize("change", [lambda d: d.update(a=[2]), lambda d: d["a"].append(2)])
+def test_data_that_is_compared_as_a_whole_is_looked_at_in_each_call(
+    change: Callable[[Any], object],
+):
+    data, tree = {"a": [1]}, Tree()
+    guard = Guard("value", (ROOT,), place=tree.number((ROOT,)))
+    watch = Watch(tree, [data], Roots(data, {}, {}))
+    watch.add_guard(guard)
+    alone = watch.without_rows()
+    assert alone is not None and alone() and watch.unchanged()
+    change(data)
+    assert not alone() and not watch.unchanged()
+
+
 def test_places_are_where_values_really_are() -> None:
     thing = fresh()
     assert place_of(thing, ("attribute", "own")) == (vars(thing), "own")

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from kernelmill import codegen
-from kernelmill.backend.bisect import bisect
 from kernelmill.cli.main import main
 from kernelmill.compiler import bisect as one_graph
 from kernelmill.compiler.bisect_case import run_case, write_case
@@ -18,6 +17,7 @@ from kernelmill.graph.parser import parse_graph
 from kernelmill.graph.printer import print_graph
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
+from kernelmill.report.bisect import bisect
 from tests.unit.compiler.bisected_model import make
 
 FACTORY = f"{Path(__file__).parent}/bisected_model.py:make"

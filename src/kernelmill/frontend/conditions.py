@@ -1,0 +1,71 @@
+"""What a trace takes for granted of sizes, as conditions on dims."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import sympy
+
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.frontend.symbols import SymbolTable
+
+_Condition = tuple[str, str, str]
+
+_RELATIONS = (
+    (sympy.Eq, "==", False),
+    (sympy.Ne, "!=", False),
+    (sympy.StrictLessThan, "<", False),
+    (sympy.LessThan, "<=", False),
+    (sympy.StrictGreaterThan, "<", True),
+    (sympy.GreaterThan, "<=", True),
+)
+
+
+def conditions_of(shape_env: Any, known: frozenset[str]) -> tuple[_Condition, ...]:
+    """What torch's guards ask of the symbols `known` to a program: relation, left and right side as
+    texts of dims, ("==", "s0 % 8", "0").
+
+    UnsupportedError for a condition that dims cannot express, or on symbols that are not known.
+    """
+    return conditions_from([guard.expr for guard in shape_env.guards], shape_env, known)
+
+
+def conditions_from(
+    expressions: Sequence[Any], shape_env: Any, known: frozenset[str]
+) -> tuple[_Condition, ...]:
+    """The same for expressions that have to be true."""
+    table = SymbolTable()
+    found: dict[_Condition, None] = {}
+    for expression in expressions:
+        for part in _conjuncts(expression, shape_env):
+            if part in (sympy.true, True):
+                continue
+            free = {str(symbol) for symbol in part.free_symbols}
+            replaced = part.xreplace(shape_env.replacements) if free - known else part
+            if replaced in (sympy.true, True):
+                continue
+            if {str(symbol) for symbol in replaced.free_symbols} - known:
+                raise UnsupportedError(f"the condition {part} is on sizes that no argument shows")
+            found[_condition(replaced, table, shape_env)] = None
+    return tuple(found)
+
+
+def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
+    """What has to hold together. Of alternatives that is the one that held in the trace: asking
+    for it alone refuses more sizes than need be, and none that it should not."""
+    if isinstance(expr, sympy.Or):
+        hints = shape_env.backed_var_to_val
+        held = [part for part in expr.args if part.xreplace(hints) in (sympy.true, True)]
+        return _conjuncts(held[0], shape_env) if held else (expr,)
+    if isinstance(expr, sympy.And):
+        return [part for each in expr.args for part in _conjuncts(each, shape_env)]
+    return (expr,)
+
+
+def _condition(expr: Any, table: SymbolTable, shape_env: Any) -> _Condition:
+    for kind, relation, turned in _RELATIONS:
+        if isinstance(expr, kind):
+            left, right = (str(table.as_written(arg, shape_env)) for arg in expr.args)
+            return (relation, right, left) if turned else (relation, left, right)
+    raise UnsupportedError(f"the condition {expr} on sizes")
