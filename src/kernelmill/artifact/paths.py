@@ -24,7 +24,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 Path = tuple[tuple[Any, ...], ...]
 """The root, then the steps."""
@@ -62,21 +62,32 @@ class Roots:
 
 
 _HOLDERS = {"argument": "arguments", "free": "free", "tensor": "tensors"}
-_STEPS: dict[str, Callable[..., Any]] = {
-    "attribute": getattr,
-    "item": lambda o, key: dict.__getitem__(o, key) if isinstance(o, dict) else o[key],
-    "key": lambda o, number: list(o)[number],
-    "nth": lambda o, number: list(o.values())[number],
-    "slice": lambda o, start, stop, step: o[start:stop:step],
-    "field": lambda o, name: vars(o)[name],
-    "type": type,
-    "namespace": vars,
+
+
+class _Step(NamedTuple):
+    """A kind of step: how it is made from a value with what follows its name, and in words."""
+
+    make: Callable[..., Any]
+    text: str
+
+
+_STEPS: Mapping[str, _Step] = {
+    "attribute": _Step(getattr, "{}.{}"),
+    "item": _Step(
+        lambda o, key: dict.__getitem__(o, key) if isinstance(o, dict) else o[key], "{}[{!r}]"
+    ),
+    "key": _Step(lambda o, number: list(o)[number], "{}[{!r}]"),
+    "nth": _Step(lambda o, number: list(o.values())[number], "{}[{!r}]"),
+    "slice": _Step(lambda o, start, stop, step: o[start:stop:step], "{}[{}:{}:{}]"),
+    "field": _Step(lambda o, name: vars(o)[name], "{}.{}"),
+    "type": _Step(type, "type({})"),
+    "namespace": _Step(vars, "vars({})"),
 }
 
 
 def step_into(value: Any, step: Sequence[Any]) -> Any:
     """One step. Raises what the lookup raises when there is nothing."""
-    return _STEPS[step[0]](value, *step[1:])
+    return _STEPS[step[0]].make(value, *step[1:])
 
 
 def follow(path: Path, roots: Roots) -> Any:
@@ -133,7 +144,7 @@ class Tree:
                 if before < 0:
                     value = roots.find((kind, *names))
                 elif value is not MISSING:
-                    value = _STEPS[kind](value, *names)
+                    value = _STEPS[kind].make(value, *names)
             except (MissingPath, AttributeError, KeyError, IndexError, TypeError):
                 value = MISSING
             found.append(value)
@@ -195,16 +206,7 @@ def text_of(path: Path) -> str:
     if kind == "tensor":
         text = f"tensor {text}"
     for kind, *parts in path[1:]:
-        if kind == "attribute":
-            text += f".{parts[0]}"
-        elif kind in ("item", "key", "nth"):
-            text += f"[{parts[0]!r}]"
-        elif kind == "slice":
-            text += f"[{':'.join(str(part) for part in parts)}]"
-        elif kind == "field":
-            text += f".{parts[0]}"
-        else:
-            text = f"{'type' if kind == 'type' else 'vars'}({text})"
+        text = _STEPS[kind].text.format(text, *parts)
     for holder in ("._modules[", "._parameters[", "._buffers["):
         while holder in text:
             before, _, after = text.partition(holder)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelmill.artifact.paths import Path
@@ -11,6 +11,22 @@ from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals.dynamo import source_classes
 
 _KEYS = (str, int, bool, type(None))
+
+_STEPS: Mapping[str, Callable[[Any], tuple[tuple[Any, ...], ...]]] = {
+    "NNModuleSource": lambda source: (),
+    "SkipGuardSource": lambda source: (),
+    "FloatTensorSource": lambda source: (),
+    "CellContentsSource": lambda source: (("attribute", "cell_contents"),),
+    "ClosureSource": lambda source: (("attribute", "__closure__"),),
+    "CodeSource": lambda source: (("attribute", "__code__"),),
+    "AttrSource": lambda source: (("attribute", source.member),),
+    "GenericAttrSource": lambda source: (("attribute", source.member),),
+    "ConstDictKeySource": lambda source: (("key", source.index),),
+    "TypeSource": lambda source: (("type",),),
+    "TypeMROSource": lambda source: (("attribute", "__mro__"),),
+    "TypeDictSource": lambda source: (("namespace",),),
+}
+"""The steps of kinds of sources from what they are based on; a class stands before its bases."""
 
 
 class SourceReader:
@@ -64,26 +80,11 @@ class SourceReader:
 
     def _steps(self, source: Any) -> tuple[tuple[Any, ...], ...]:
         kinds = self._kinds
-        if isinstance(source, kinds.NNModuleSource):
-            return ()
+        for name, step in _STEPS.items():
+            if isinstance(source, getattr(kinds, name)):
+                return step(source)
         if isinstance(source, kinds.DefaultsSource):
             return (("attribute", source.field), self._item(source, source.idx_key))
-        if isinstance(source, kinds.CellContentsSource):
-            return (("attribute", "cell_contents"),)
-        if isinstance(source, kinds.ClosureSource):
-            return (("attribute", "__closure__"),)
-        if isinstance(source, kinds.CodeSource):
-            return (("attribute", "__code__"),)
-        if isinstance(source, (kinds.AttrSource, kinds.GenericAttrSource)):
-            return (("attribute", source.member),)
-        if isinstance(source, kinds.ConstDictKeySource):
-            return (("key", source.index),)
-        if isinstance(source, kinds.TypeSource):
-            return (("type",),)
-        if isinstance(source, kinds.TypeMROSource):
-            return (("attribute", "__mro__"),)
-        if isinstance(source, kinds.TypeDictSource):
-            return (("namespace",),)
         if isinstance(source, kinds.GetItemSource) and source.index_is_slice:
             part = source.unpack_slice()
             return (("slice", part.start, part.stop, part.step),)
@@ -92,8 +93,6 @@ class SourceReader:
             (kinds.GetItemSource, kinds.DictGetItemSource, kinds.DictSubclassGetItemSource),
         ):
             return (self._item(source, source.index),)
-        if isinstance(source, (kinds.SkipGuardSource, kinds.FloatTensorSource)):
-            return ()
         raise UnsupportedError(
             f"it reads {source.name} ({type(source).__name__}), which no other process can find"
         )
