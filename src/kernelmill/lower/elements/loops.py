@@ -7,13 +7,14 @@ symbols of the loops that are open.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
 from kernelmill.core.dim import Dim, ceildiv, minimum, product, provably_nonnegative, substitute
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements import views
-from kernelmill.lower.elements.domain import TASK_ELEMENTS, Axis, split_tasks
+from kernelmill.lower.elements.domain import TASK_ELEMENTS, Axis, TaskSplit, split_tasks
 from kernelmill.lower.elements.emitter import Emitter
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.views import Index
@@ -57,24 +58,41 @@ class Loops:
             with self.nested(rest):
                 yield
 
-    @contextmanager
     def rows_together(
         self, axes: Sequence[Axis], elements_per_row: Dim, number: int
-    ) -> Generator[list[dict[str, Dim]]]:
-        """The same with so many rows at a time, if all tasks have a multiple of that: the positions
-        of each, to be put into `env`. Else one, which is there already."""
+    ) -> Sequence[AbstractContextManager[list[dict[str, Dim]]]]:
+        """The same with so many rows at a time, as loops to be opened one after the other: the
+        last takes those that are left one by one, if any task may have such. Inside of a loop there
+        are the positions of each of its rows, to be put into `env`."""
         split = split_tasks(axes, elements_per_row)
-        sizes = split.rows, split.total
-        whole = all(isinstance(size, int) and size % number == 0 for size in sizes)
-        if number == 1 or not whole or split.count < len(axes) or split.total == 0:
-            with self.rows(axes, elements_per_row):
-                yield [{}]
-            return
+        if number == 1 or split.count < len(axes) or split.total == 0 or not _many(split, number):
+            return [self._one_by_one(axes, elements_per_row)]
+        if split.rows != split.total:
+            split = replace(split, rows=split.rows // number * number)
         self.set_tasks(split.tasks)
         start = self.task * split.rows
         stop = minimum(start + split.rows, split.total)
+        if isinstance(split.total, int) and split.total % number == 0:
+            return [self._together(axes, (start, stop), split.total, number)]
+        rest = start + (stop - start) // number * number
+        return [
+            self._together(axes, (start, stop - (number - 1)), split.total, number),
+            self._together(axes, (rest, stop), split.total, 1),
+        ]
+
+    @contextmanager
+    def _one_by_one(
+        self, axes: Sequence[Axis], elements_per_row: Dim
+    ) -> Generator[list[dict[str, Dim]]]:
+        with self.rows(axes, elements_per_row):
+            yield [{}]
+
+    @contextmanager
+    def _together(
+        self, axes: Sequence[Axis], run: tuple[Dim, Dim], total: Dim, number: int
+    ) -> Generator[list[dict[str, Dim]]]:
         with (
-            self.b.loop(start, stop, number, prefix="r", high=split.total - number) as loop,
+            self.b.loop(*run, number, prefix="r", high=total - number) as loop,
             self.e.block(),
         ):
             yield [self._positions(axes, loop.index + n) for n in range(number)]
@@ -170,3 +188,9 @@ class Loops:
 def count(axes: Sequence[Axis]) -> Dim:
     """Number of elements of a domain."""
     return product(axis.extent for axis in axes)
+
+
+def _many(split: TaskSplit, number: int) -> bool:
+    """Whether a task may have so many rows at all."""
+    sizes = split.rows, split.total
+    return not any(isinstance(size, int) and size < number for size in sizes)

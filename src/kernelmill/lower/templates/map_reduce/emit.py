@@ -146,18 +146,21 @@ class _Emission:
         fold = Fold(self.e, self.loops, self.group, self.reductions)
         spill, size = self._plan_spill(passes), count(self.inner)
         short = isinstance(size, int) and size <= MOST_TOGETHER
-        with self.loops.rows_together(self.outer, size, 2 if short else 1) as places:
-            rows = self._rows(places, spill)
-            for number, nodes in enumerate(passes):
-                # The second pass reads what is in the cache, and does not write past it yet.
-                ahead = number == min(1, len(passes) - 1)
-                reductions = [Reduction(node) for node in nodes]
-                for row in rows:
-                    with self._in_row(row, number):
-                        self._pass(fold, number, reductions, row, ahead)
+        for loop in self.loops.rows_together(self.outer, size, 2 if short else 1):
+            with loop as places:
+                self._emit_passes(passes, fold, self._rows(places, spill))
+
+    def _emit_passes(self, passes: list[list[Node]], fold: Fold, rows: list[_Row]) -> None:
+        for number, nodes in enumerate(passes):
+            # The second pass reads what is in the cache, and does not write past it yet.
+            ahead = number == min(1, len(passes) - 1)
+            reductions = [Reduction(node) for node in nodes]
             for row in rows:
-                with self._in_row(row, len(passes)):
-                    self._finish_row()
+                with self._in_row(row, number):
+                    self._pass(fold, number, reductions, row, ahead)
+        for row in rows:
+            with self._in_row(row, len(passes)):
+                self._finish_row()
 
     def _rows(self, places: Sequence[Mapping[str, Dim]], spill: Spill | None) -> list[_Row]:
         if spill is None or len(places) == 1:

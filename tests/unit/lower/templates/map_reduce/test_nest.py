@@ -328,14 +328,18 @@ def test_softmax(dtype: DType, dim: int) -> None:
 
 
 def test_expensive_values_of_a_row_are_kept_in_scratch() -> None:
-    made = graph(lambda b, x: softmax(b, x, 1), (F32, (5, 50)))
-    assert launches(made)[0].scratch == 50 * 4
-    check(made, torch.randn(5, 50), interpret=True)
+    made = graph(lambda b, x: softmax(b, x, 1), (F32, (5, 2000)))
+    assert launches(made)[0].scratch == 2000 * 4
+    check(made, torch.randn(5, 2000), interpret=True)
 
 
-@pytest.mark.parametrize("shape", [(4, 50), (26, 1024), (2, 3, 70), (2, 2000), (6, 3)])
+ROWS = [(4, 50), (5, 50), (26, 1024), (1, 3, 70), (2, 2000), (6, 3), (43, 384)]
+
+
+@pytest.mark.parametrize("shape", ROWS)
 def test_rows_two_at_a_time(shape: tuple[int, ...]) -> None:
-    """Each has its own place in scratch; rows that are long, or odd in number, go one by one."""
+    """Each has its own place in scratch; rows that are long, and the last of an odd number, go one
+    by one."""
     last = len(shape) - 1
     made = graph(lambda b, x: softmax(b, x, last), (F32, shape))
     long = shape[-1] > MOST_TOGETHER
@@ -343,6 +347,14 @@ def test_rows_two_at_a_time(shape: tuple[int, ...]) -> None:
     assert isinstance(plan.steps[0], Launch)
     assert plan.steps[0].scratch == (shape[-1] if long else -(-shape[-1] // 16) * 16 * 2) * 4
     check(made, torch.randn(shape), targets=OLDER, interpret=True)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 2, 3, 10, 21, 42, 43])
+def test_a_number_of_rows_that_is_not_known_goes_two_at_a_time_too(rows: int) -> None:
+    made = graph(lambda b, x: softmax(b, x, 1), (F32, (sym("m"), 384)))
+    plan = lowered(made, profile("x86-64-v4")).plan
+    assert isinstance(plan.steps[0], Launch) and plan.steps[0].scratch == 384 * 2 * 4
+    check(made, torch.randn(rows, 384), targets=OLDER, interpret=True)
 
 
 @pytest.mark.parametrize("dims", [(1,), (0,)], ids=["inner", "outer"])
