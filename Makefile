@@ -69,10 +69,11 @@ sweep: .venv/stamp-dev          ## torch's operators, random programs; docs/{cov
 	$(PY) -m tools.sweep
 	$(PY) -m tools.programs --minutes 10
 
-torture: .venv/stamp-dev        ## kills, wrong arguments; writes docs/reliability.md
+torture: .venv/stamp-dev        ## kills, wrong arguments, threads; writes docs/reliability.md
 	$(PY) -m tools.torture
 	$(PY) -m tools.torture_cache
 	$(PY) -m tools.torture_calls
+	$(PY) -m tools.torture_threads
 
 clean:                          ## remove the environment
 	rm -rf .venv

@@ -82,9 +82,9 @@ ADDRESSES = ("-fsanitize=address", "-mllvm", "-asan-globals=0", "-mllvm", "-asan
 are left out: another thread's may be where a finished one's was."""
 
 
-def compiled(target: str, *flags: str) -> str:
-    """The LLVM IR of the native entry, as clang makes it for a target, without what names that.
-    subprocess.CalledProcessError when the C is wrong."""
+def compiled(target: str, *flags: str, source: Path = SOURCE) -> str:
+    """The LLVM IR of the native entry, or of another file, as clang makes it for a target, without
+    what names that. subprocess.CalledProcessError when the C is wrong."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "layout.h").write_text(header())
         made = Path(folder, "executor.ll")
@@ -93,7 +93,7 @@ def compiled(target: str, *flags: str) -> str:
         command += ["-I", folder, "-isystem", str(include), "-S", "-emit-llvm"]
         environment = {"ZIG_GLOBAL_CACHE_DIR": folder, "ZIG_LOCAL_CACHE_DIR": folder}
         subprocess.run(
-            [*command, "-o", str(made), str(SOURCE)], check=True, env=environment, cwd=folder
+            [*command, "-o", str(made), str(source)], check=True, env=environment, cwd=folder
         )
         text = made.read_text()
     return _HEADING + _OF_THE_MACHINE.sub("", text).strip() + "\n"

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 RESULT = Path("docs/reliability.md")
-PARTS = ("kernel store", "compile cache", "calls")
+PARTS = ("kernel store", "compile cache", "calls", "threads")
 
 
 def write_part(name: str, text: str) -> None:

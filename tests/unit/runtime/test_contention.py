@@ -1,58 +1,58 @@
 """When calls have fewer threads, as some were held up: the rules, at times that a test says."""
 
 import ctypes
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from kernelmill.runtime import layout
 from kernelmill.runtime.layout import FrameHeader
-from tools.native_entry import FLAGS, header
+from kernelmill.runtime.linker import LinkedObject, link
+from tests.unit.runtime.kernels import compile_text
+from tools.native_entry import SOURCE, TARGETS, compiled
 
-NATIVE = Path(layout.__file__).parent / "native"
 MILLISECOND = 10**6
 SECOND = 10**9
 
 
+class Rules:
+    """Functions of contention_at_times.c."""
+
+    def __init__(self, code: LinkedObject) -> None:
+        frame, number, text = ctypes.c_void_p, ctypes.c_int64, ctypes.c_char_p
+        threads_at = ctypes.CFUNCTYPE(number, frame, number, text, number)
+        region = ctypes.CFUNCTYPE(None, frame, number, number, number, text, number)
+        self.threads_at, self.region = threads_at(code["threads_at"]), region(code["region"])
+        self._code = code
+
+
 @pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+def rules() -> Rules:
     """The rules, as a compiler makes them."""
-    folder = tmp_path_factory.mktemp("contention")
-    (folder / "layout.h").write_text(header())
-    source, made = Path(__file__).with_name("contention_at_times.c"), folder / "contention.so"
-    command = [sys.executable, "-m", "ziglang", "cc", *FLAGS, "-Wno-unused-function", "-shared"]
-    command += ["-I", str(folder), "-I", str(NATIVE), "-o", str(made), str(source)]
-    caches = {"ZIG_GLOBAL_CACHE_DIR": str(folder), "ZIG_LOCAL_CACHE_DIR": str(folder)}
-    subprocess.run(command, check=True, env=caches, cwd=folder)
-    loaded = ctypes.CDLL(str(made))
-    loaded.threads_at.restype = ctypes.c_int64
-    return loaded
+    source = Path(__file__).with_name("contention_at_times.c")
+    text = compiled(TARGETS[0], "-I", str(SOURCE.parent), source=source)
+    return Rules(link(("threads_at", "region"), compile_text(text)))
 
 
 class Calls:
     """Calls of one frame, one behind the other, of up to so many threads."""
 
-    def __init__(self, library: ctypes.CDLL, threads: int = 2) -> None:
-        self.library, self.most = library, threads
+    def __init__(self, rules: Rules, threads: int = 2) -> None:
+        self.rules, self.most = rules, threads
         self.frame = FrameHeader()
         self.now = 100 * SECOND
         self.free = 0  # hundredths of a second in which processors were free
-        self.text: bytes | None = b""
+        self.tells = True
 
-    def stat(self) -> ctypes.c_char_p:
-        """/proc/stat: 2 processors, one of which a process of a low priority may have."""
-        half = self.free // 3
-        text = f"cpu  7000 {half} 10 {self.free - half - 1} 1 9 9 9 0 0\ncpu0 1 2 3 4 5\n"
-        return ctypes.c_char_p(None if self.text is None else text.encode())
+    def stat(self) -> bytes | None:
+        """/proc/stat: a third of the free time has gone to processes of a low priority."""
+        nice = self.free // 3
+        text = f"cpu  7000 {nice} 10 {self.free - nice - 1} 1 9 9 9 0 0\ncpu0 1 2 3 4 5\n"
+        return text.encode() if self.tells else None
 
     def threads(self) -> int:
         """How many a call has now."""
-        frame = ctypes.byref(self.frame)
-        return self.library.threads_at(
-            frame, ctypes.c_int64(self.now), self.stat(), ctypes.c_int64(self.most)
-        )
+        frame = ctypes.addressof(self.frame)
+        return self.rules.threads_at(frame, self.now, self.stat(), self.most)
 
     def wait(self, nanoseconds: int, free: bool = False) -> None:
         """Time goes by, in which a processor is free or not."""
@@ -64,12 +64,9 @@ class Calls:
         threads = self.threads()
         began = self.now
         self.wait(int(took * MILLISECOND))
-        numbers = (began, self.now, int(lost * MILLISECOND))
+        frame, nanoseconds = ctypes.addressof(self.frame), int(lost * MILLISECOND)
         if threads > 1:
-            self.library.region(
-                ctypes.byref(self.frame), *map(ctypes.c_int64, numbers), self.stat(),
-                ctypes.c_int64(threads),
-            )  # fmt: skip
+            self.rules.region(frame, began, self.now, nanoseconds, self.stat(), threads)
         return threads
 
     def until_limited(self) -> int:
@@ -81,17 +78,17 @@ class Calls:
         return calls
 
 
-def test_threads_that_are_held_up_call_after_call_become_one_less(library: ctypes.CDLL) -> None:
-    calls = Calls(library)
+def test_threads_that_are_held_up_call_after_call_become_one_less(rules: Rules) -> None:
+    calls = Calls(rules)
     assert calls.until_limited() == 4
     assert (calls.threads(), calls.frame.held_up) == (1, 1)
-    wider = Calls(library, threads=16)
+    wider = Calls(rules, threads=16)
     wider.until_limited()
     assert wider.threads() == 15
 
 
-def test_what_is_lost_now_and_then_changes_nothing(library: ctypes.CDLL) -> None:
-    calls = Calls(library)
+def test_what_is_lost_now_and_then_changes_nothing(rules: Rules) -> None:
+    calls = Calls(rules)
     for _ in range(100):
         assert calls.call(10, 6) == 2
         assert [calls.call(2.5, 0) for _ in range(3)] == [2] * 3
@@ -99,15 +96,15 @@ def test_what_is_lost_now_and_then_changes_nothing(library: ctypes.CDLL) -> None
 
 
 def test_less_than_their_share_and_less_than_a_time_slice_changes_nothing(
-    library: ctypes.CDLL,
+    rules: Rules,
 ) -> None:
-    long, short = Calls(library), Calls(library)
+    long, short = Calls(rules), Calls(rules)
     assert [long.call(100, 45) for _ in range(50)] == [2] * 50
     assert [short.call(0.5, 0.4) for _ in range(500)] == [2] * 500
 
 
-def test_more_is_tried_when_processors_are_free(library: ctypes.CDLL) -> None:
-    calls = Calls(library)
+def test_more_is_tried_when_processors_are_free(rules: Rules) -> None:
+    calls = Calls(rules)
     calls.until_limited()
     calls.wait(SECOND)
     assert calls.threads() == 1
@@ -115,8 +112,8 @@ def test_more_is_tried_when_processors_are_free(library: ctypes.CDLL) -> None:
     assert calls.threads() == 2
 
 
-def test_more_is_tried_some_time_in_any_case(library: ctypes.CDLL) -> None:
-    calls = Calls(library)
+def test_more_is_tried_some_time_in_any_case(rules: Rules) -> None:
+    calls = Calls(rules)
     calls.until_limited()
     tried = 0
     while calls.threads() == 1:
@@ -125,17 +122,17 @@ def test_more_is_tried_some_time_in_any_case(library: ctypes.CDLL) -> None:
     assert 36 <= tried <= 42
 
 
-def test_more_is_tried_after_a_pause_where_nobody_says_what_is_free(library: ctypes.CDLL) -> None:
-    calls = Calls(library)
-    calls.text = None
+def test_more_is_tried_after_a_pause_where_nobody_says_what_is_free(rules: Rules) -> None:
+    calls = Calls(rules)
+    calls.tells = False
     calls.until_limited()
     assert calls.threads() == 1
     calls.wait(SECOND // 4)
     assert calls.threads() == 2
 
 
-def test_pauses_grow_while_trials_fail(library: ctypes.CDLL) -> None:
-    calls = Calls(library)
+def test_pauses_grow_while_trials_fail(rules: Rules) -> None:
+    calls = Calls(rules)
     pauses: list[int] = []
     for _ in range(7):
         calls.until_limited()
@@ -148,8 +145,8 @@ def test_pauses_grow_while_trials_fail(library: ctypes.CDLL) -> None:
     assert calls.frame.pause == 250 * MILLISECOND
 
 
-def test_a_trial_begins_with_time_for_waking_threads(library: ctypes.CDLL) -> None:
-    calls = Calls(library)
+def test_a_trial_begins_with_time_for_waking_threads(rules: Rules) -> None:
+    calls = Calls(rules)
     calls.until_limited()
     calls.wait(SECOND, free=True)
     assert [calls.call(20, 18), calls.call(20, 18)] == [2, 2]

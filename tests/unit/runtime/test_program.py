@@ -14,7 +14,8 @@ from kernelmill.core.dtype import F32, I64
 from kernelmill.core.machine import host
 from kernelmill.plan.ir import DimResult, Plan, TensorResult
 from kernelmill.runtime.layout import FrameHeader
-from kernelmill.runtime.program import load
+from kernelmill.runtime.program import Program, load
+from tests.forking import in_child
 from tests.unit.runtime.kernels import (
     add,
     buffer,
@@ -314,12 +315,7 @@ def test_where_a_thread_is_held_up_calls_have_one_less_for_a_while() -> None:
     assert program.report()["held_up"] == 2
 
 
-@pytest.mark.parametrize("threads", [2, 5])
-@pytest.mark.usefixtures("two_threads")
-def test_launches_share_a_region_in_order_whoever_is_slow(threads: int) -> None:
-    """Each launch adds what it reads of the launch before in other threads' tasks; one in the
-    middle is too small for threads, and one has no tasks."""
-    reverse = """
+TURN = """
   %from = sub i64 999, %task
   %p = getelementptr i64, ptr %b0, i64 %from
   %x = load i64, ptr %p
@@ -336,29 +332,68 @@ def test_launches_share_a_region_in_order_whoever_is_slow(threads: int) -> None:
 nap:
   call i32 @usleep(i32 300)
 """
+TURNS = 12
+
+
+def turning() -> Program:
+    """Each of its launches adds what it reads of the launch before in other threads' tasks; one in
+    the middle is too small for threads, and one has no tasks."""
     declarations = "declare i32 @omp_get_thread_num()\ndeclare i32 @usleep(i32)"
-    kernel = each_task("turn", 2, reverse, declarations)
-    steps = 12
+    kernel = each_task("turn", 2, TURN, declarations)
     buffers = (
         buffer("input", 1000, dtype=I64, source=0),
-        *(buffer("tensor", 1000, dtype=I64) for _ in range(steps)),
+        *(buffer("tensor", 1000, dtype=I64) for _ in range(TURNS)),
     )
     launches = tuple(
-        launch("turn", (n, n + 1), 1000, work=100 if n == 5 else 10**7) for n in range(steps)
+        launch("turn", (n, n + 1), 1000, work=100 if n == 5 else 10**7) for n in range(TURNS)
     )
     empty = launch("turn", (0, 1), 0, work=10**7)
     plan = Plan(
         "turns", (), (tensor_input("x", 1000, dtype=I64),), buffers, (),
-        (*launches[:3], empty, *launches[3:]), (TensorResult(steps),), (ref("turn"),),
+        (*launches[:3], empty, *launches[3:]), (TensorResult(TURNS),), (ref("turn"),),
     )  # fmt: skip
-    program = load(plan, {"turn": kernel})
+    return load(plan, {"turn": kernel})
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    """What that program gives."""
+    for _ in range(TURNS):
+        x = x.flip(0) * 3 + torch.arange(1000)
+    return x
+
+
+@pytest.mark.parametrize("threads", [2, 5])
+@pytest.mark.usefixtures("two_threads")
+def test_launches_share_a_region_in_order_whoever_is_slow(threads: int) -> None:
+    program = turning()
     torch.set_num_threads(threads)
     x = torch.arange(1000) % 17
-    expected = x
-    for _ in range(steps):
-        expected = expected.flip(0) * 3 + torch.arange(1000)
+    expected = turned(x)
     for _ in range(20):
         assert torch.equal(program(x)[0], expected)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_callers_get_the_same_bits_by_any_number_of_threads_and_in_children() -> None:
+    program, x = turning(), torch.arange(1000) % 17
+    expected = turned(x)
+
+    def call(seed: int) -> int:
+        right = 0
+        for number in range(30):
+            torch.set_num_threads(1 + (seed + number) % 4)
+            right += torch.equal(program(x)[0], expected)
+        return right
+
+    def child() -> None:
+        torch.set_num_threads(1)
+        assert torch.equal(program(x)[0], expected)
+
+    with ThreadPoolExecutor(2) as pool:
+        calls = [pool.submit(call, seed) for seed in range(2)]
+        in_child(child)
+        in_child(child)
+        assert [each.result() for each in calls] == [30, 30]
 
 
 SCRATCH = """

@@ -1,0 +1,201 @@
+/* Calls of the native entry's launches by several callers at a time, with threads that come late
+   and go away in the middle, changing numbers of threads, and forks: results are compared with
+   those of one thread. `tools/torture_threads.py` makes it with sanitizers.
+
+   threads_stress CALLERS CALLS SEED
+
+   Prints how many calls were made, forks, and threads held up; ends with 1 where a result differs.
+   What stands here for OpenMP starts its threads anew for each region. */
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define clock_gettime entry_clock_gettime /* which foreign.h declares with a structure of its own */
+#include "foreign.h"
+#include "layout.h"
+
+#define MOST_THREADS 4
+#define TASKS 400
+#define LAUNCHES 12
+#define SUPER 7 /* the number of the launch that is a super kernel */
+#define CALLS_PER_FORK 16
+
+static _Thread_local int thread_number, team_size = 1, threads_set = 1;
+static _Thread_local uint64_t state;
+
+static uint64_t chance(void) { /* xorshift: G. Marsaglia, "Xorshift RNGs", 2003 */
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  return state;
+}
+
+/* ---- what torch brings ------------------------------------------------------------------------ */
+
+int get_num_threads(void) { return threads_set; }
+int omp_get_thread_num(void) { return thread_number; }
+int omp_get_num_threads(void) { return team_size; }
+
+typedef struct {
+  void (*body)(void *);
+  void *shared;
+  int number, team;
+  uint64_t state;
+} Member;
+
+static void *member(void *given) {
+  Member *own = given;
+  thread_number = own->number, team_size = own->team, state = own->state;
+  if (chance() % 4 == 0) usleep(chance() % 500);
+  own->body(own->shared);
+  return NULL;
+}
+
+void GOMP_parallel(void (*body)(void *), void *shared, unsigned threads, unsigned flags) {
+  pthread_t started[MOST_THREADS];
+  Member members[MOST_THREADS];
+  int team = chance() % 8 ? (int)threads : 1; /* fewer than were asked for, as in a region */
+  for (int i = 1; i < team; i++) {
+    members[i] = (Member){body, shared, i, team, chance() | 1};
+    if (pthread_create(&started[i], NULL, member, &members[i])) abort();
+  }
+  team_size = team;
+  body(shared);
+  team_size = 1;
+  for (int i = 1; i < team; i++) pthread_join(started[i], NULL);
+}
+
+#include "launch.c"
+
+#undef clock_gettime
+int entry_clock_gettime(int32_t clock, struct Time *time) {
+  struct timespec found;
+  int failed = clock_gettime(clock, &found);
+  *time = (struct Time){found.tv_sec, found.tv_nsec};
+  return failed;
+}
+
+/* ---- programs --------------------------------------------------------------------------------- */
+
+/* out[i] = 3 * in[TASKS - 1 - i] + i + dim: of tasks of other threads. */
+static void turn(void **buffers, const int64_t *dims, int64_t begin, int64_t end, char *scratch) {
+  const uint64_t *in = buffers[0];
+  uint64_t *out = buffers[1], *own = (uint64_t *)scratch;
+  for (int64_t task = begin; task < end; task++) {
+    *own = 3 * in[TASKS - 1 - task];
+    if (thread_number && chance() % 512 == 0) usleep(chance() % 32 ? 200 : 20000);
+    out[task] = *own + (uint64_t)task + (uint64_t)dims[0];
+  }
+}
+
+/* The driver of a super kernel: each thread has a fixed share. */
+static void driver(void **buffers, const int64_t *dims, int64_t number, int64_t threads, char *at) {
+  int64_t one = 1;
+  turn(buffers + 1, &one, TASKS * number / threads, TASKS * (number + 1) / threads, at);
+}
+
+enum { DIM, ALL_TASKS, NO_TASKS, LITTLE, MUCH, VALUES };
+
+typedef struct {
+  FrameHeader header;
+  void *addresses[LAUNCHES + 1];
+} Frame;
+
+static LaunchRecord launches[LAUNCHES];
+static int64_t numbers[LAUNCHES][3], dim_numbers[1] = {DIM};
+static int64_t values[VALUES] = {
+    [DIM] = 1, [ALL_TASKS] = TASKS, [NO_TASKS] = 0, [LITTLE] = 10, [MUCH] = 10000000};
+static Table table = {.launch_count = LAUNCHES, .launches = launches, .widest_launch = 3,
+                      .most_dims = 1, .threshold = 10000};
+
+static void make_program(void) {
+  for (int64_t i = 0; i < LAUNCHES; i++) {
+    bool super = i == SUPER;
+    int64_t *own = numbers[i], at = 0;
+    if (super) own[at++] = -2; /* the lines */
+    own[at++] = i, own[at++] = i + 1;
+    launches[i] = (LaunchRecord){
+        .kernel = super ? (void *)driver : (void *)turn, .buffer_count = at, .buffers = own,
+        .dim_count = 1, .dims = dim_numbers, .tasks = ALL_TASKS,
+        .work = i % 5 == 3 ? LITTLE : MUCH, .span = 1, .super = super};
+  }
+}
+
+static Frame *new_frame(void) {
+  Frame *frame = calloc(1, sizeof(Frame));
+  frame->header = (FrameHeader){
+      .table = &table, .values = values, .threads = MOST_THREADS, .scratch_bytes = 64,
+      .scratch = aligned_alloc(64, 64 * MOST_THREADS),
+      .lines = aligned_alloc(64, 64 * MOST_THREADS)};
+  for (int64_t i = 0; i <= LAUNCHES; i++) frame->addresses[i] = malloc(8 * TASKS);
+  return frame;
+}
+
+static void free_frame(Frame *frame) {
+  for (int64_t i = 0; i <= LAUNCHES; i++) free(frame->addresses[i]);
+  free(frame->header.lines), free(frame->header.scratch), free(frame);
+}
+
+static bool call(Frame *frame) {
+  uint64_t expected[TASKS], next[TASKS], *input = frame->addresses[0];
+  for (int64_t i = 0; i < TASKS; i++) expected[i] = input[i] = chance();
+  run(&frame->header, 0, LAUNCHES);
+  for (int64_t n = 0; n < LAUNCHES; n++) {
+    for (uint64_t i = 0; i < TASKS; i++) next[i] = 3 * expected[TASKS - 1 - i] + i + 1;
+    memcpy(expected, next, sizeof next);
+  }
+  return !memcmp(expected, frame->addresses[LAUNCHES], sizeof expected);
+}
+
+/* Whether a child of this process, with one thread, gets the same. */
+static bool call_in_child(Frame *frame) {
+  int status;
+  pid_t child = fork();
+  if (!child) {
+    threads_set = 1;
+    _exit(call(frame) && call(new_frame()) ? 0 : 1);
+  }
+  return waitpid(child, &status, 0) == child && !status;
+}
+
+/* ---- callers ---------------------------------------------------------------------------------- */
+
+typedef struct {
+  int64_t calls, wrong, forks, held_up;
+  uint64_t seed;
+} Caller;
+
+static void *make_calls(void *given) {
+  Caller *own = given;
+  Frame *frame = new_frame();
+  state = own->seed;
+  for (int64_t i = 0; i < own->calls; i++) {
+    threads_set = 1 + chance() % MOST_THREADS;
+    own->wrong += !call(frame);
+    if (i % CALLS_PER_FORK == CALLS_PER_FORK - 1) own->wrong += !call_in_child(frame), own->forks++;
+  }
+  own->held_up = frame->header.held_up;
+  free_frame(frame);
+  return NULL;
+}
+
+int main(int count, char **arguments) {
+  if (count != 4) return 2;
+  int64_t callers = atoll(arguments[1]), wrong = 0, forks = 0, held_up = 0;
+  Caller all[64];
+  pthread_t threads[64];
+  if (callers > 64) return 2;
+  make_program();
+  for (int64_t i = 0; i < callers; i++) {
+    all[i] = (Caller){.calls = atoll(arguments[2]), .seed = 64 * atoll(arguments[3]) + i + 1};
+    if (pthread_create(&threads[i], NULL, make_calls, &all[i])) return 2;
+  }
+  for (int64_t i = 0; i < callers; i++) {
+    pthread_join(threads[i], NULL);
+    wrong += all[i].wrong, forks += all[i].forks, held_up += all[i].held_up;
+  }
+  printf("wrong %ld forks %ld held_up %ld\n", (long)wrong, (long)forks, (long)held_up);
+  return wrong ? 1 : 0;
+}
