@@ -1,0 +1,62 @@
+"""A decoder of Hugging Face for `generate()` whose forward is two cached methods: one for a single
+token a sequence, and one for prompts of any length.
+
+    decoder = CachedDecoder(config, "cache").eval()
+    decoder.generate(prompt, past_key_values=..., disable_compile=True)
+
+A later process loads both without tracing. Weights may be quantised by torchao and unwrapped.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import transformers
+from torch import Tensor
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from kernelmill.inference import cache_compile
+
+
+class CachedDecoder(transformers.LlamaForCausalLM):
+    """A decoder of the Llama type; `cache_dir` as `cache_compile` takes it.
+
+    `calls` counts those of each method. With a static cache the step for one token has one shape;
+    with a dynamic one it is for all lengths of the cache.
+    """
+
+    def __init__(
+        self, config: Any, cache_dir: str | None = None, dynamic_cache: bool = False
+    ) -> None:
+        super().__init__(config)
+        self.step = cache_compile(self.one_token, dynamic=dynamic_cache, cache_dir=cache_dir)
+        self.prompt = cache_compile(self.many_tokens, cache_dir=cache_dir)
+
+    def one_token(self, ids: Tensor, mask: Any, positions: Tensor, cache: Any) -> Tensor:
+        """Logits (batch, 1, vocabulary) after one more token of each sequence."""
+        return self._logits(ids, mask, positions, cache)
+
+    def many_tokens(self, ids: Tensor, mask: Any, positions: Tensor, cache: Any) -> Tensor:
+        """Logits (batch, 1, vocabulary) after the last of several tokens of each sequence."""
+        return self._logits(ids, mask, positions, cache)
+
+    def _logits(self, ids: Tensor, mask: Any, positions: Tensor, cache: Any) -> Tensor:
+        found = super().forward(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache,
+            use_cache=True, logits_to_keep=1,
+        )  # fmt: skip
+        return found.logits
+
+    def forward(
+        self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None,
+        past_key_values: Any = None, **_: Any,
+    ) -> CausalLMOutputWithPast:  # fmt: skip
+        """What `generate()` calls; it needs the last logits alone."""
+        method = self.step if input_ids.shape[1] == 1 else self.prompt
+        # A chunk of a prompt is a slice, with the strides of all of it.
+        ids, positions = (
+            each.clone(memory_format=torch.contiguous_format) for each in (input_ids, position_ids)
+        )
+        logits = method(ids, attention_mask, positions, past_key_values)
+        return CausalLMOutputWithPast(logits=logits, past_key_values=past_key_values)

@@ -1,0 +1,82 @@
+"""A decoder of Hugging Face as an OpenVINO model that makes one token and keeps its own cache."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from torch import Tensor, nn
+
+
+class _Step(nn.Module):
+    """`(ids (1, 1), position (1, 1), keys and values of each layer) -> (logits, all of these)`."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, position: Tensor, *past: Tensor) -> tuple[Tensor, ...]:
+        cache = transformers.DynamicCache(config=self.model.config)
+        for number, layer in enumerate(cache.layers):
+            keys, values = past[2 * number : 2 * number + 2]
+            layer.lazy_initialization(keys, values)
+            layer.keys, layer.values = keys, values
+        found = self.model(
+            input_ids=ids, position_ids=position, past_key_values=cache, use_cache=True,
+            logits_to_keep=1,
+        )  # fmt: skip
+        kept = [each for layer in cache.layers for each in (layer.keys, layer.values)]
+        return found.logits, *kept
+
+
+class _Compiled:
+    """The compiled step; `reset` empties the cache."""
+
+    def __init__(self, compiled: Any) -> None:
+        self.request = compiled.create_infer_request()
+
+    def reset(self) -> None:
+        """Begin a text anew."""
+        self.request.reset_state()
+
+    def __call__(self, token: int, position: int) -> int:
+        feeds = [np.array([[number]], np.int64) for number in (token, position)]
+        self.request.infer(feeds, share_inputs=True)
+        return int(self.request.get_output_tensor(0).data[0, -1].argmax())
+
+
+def step_of(model: Any) -> _Compiled:
+    """The step in bfloat16, by as many threads as torch has. Keys and values are the model's state,
+    to which each call adds one token, the way in which OpenVINO's own tools convert decoders."""
+    import openvino
+    from openvino import PartialShape
+    from openvino._offline_transformations import apply_make_stateful_transformation
+
+    config = model.config
+    head = config.hidden_size // config.num_attention_heads
+    plain = transformers.LlamaForCausalLM(config).eval()
+    plain.load_state_dict({name: value.float() for name, value in model.state_dict().items()})
+    past = [
+        torch.zeros(1, config.num_key_value_heads, 3, head)
+        for _ in range(2 * config.num_hidden_layers)
+    ]
+    example = (torch.ones(1, 1, dtype=torch.int64), torch.full((1, 1), 3), *past)
+    with torch.no_grad():
+        converted = openvino.convert_model(_Step(plain), example_input=example)
+    shape = PartialShape([1, config.num_key_value_heads, -1, head])
+    states: dict[str, str] = {}
+    for number, entry in enumerate(converted.inputs):
+        entry.get_node().set_partial_shape(shape if number > 1 else PartialShape([1, 1]))
+        if number > 1:
+            entry.get_tensor().set_names({f"past.{number - 2}"})
+            converted.outputs[number - 1].get_tensor().set_names({f"kept.{number - 2}"})
+            states[f"past.{number - 2}"] = f"kept.{number - 2}"
+    converted.validate_nodes_and_infer_types()
+    apply_make_stateful_transformation(converted, states)
+    options = {
+        "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "bf16",
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }  # fmt: skip
+    return _Compiled(openvino.Core().compile_model(converted, "CPU", options))
