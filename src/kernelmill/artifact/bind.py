@@ -302,30 +302,36 @@ def _own_inputs(manifest: Manifest) -> Callable[[Values], Sequence[Any]]:
         return lambda values: values
     read = ArgumentReader(tree, spec.names)
     checks = RepeatedChecks(spec.checks, read.numbers, frozenset(manifest.guards.names))
-    taken = [(source, read.numbers[source.place], source.axis < 0) for source in own]
+    taken = [(read.numbers[source.place], _size_in(source)) for source in own]
 
     def find(values: Values) -> Sequence[Any]:
         found = read(values)
         if differs := checks.difference(found):
             raise InputError(differs)
-        return [
-            found[n] if plain and found[n] is not MISSING else _input(source, found[n])
-            for source, n, plain in taken
-        ]
+        made: list[Any] = []
+        try:
+            for number, size in taken:
+                value = found[number]
+                if value is MISSING:
+                    raise InputError(f"{in_words(own[len(made)].path)} is not there")
+                made.append(value if size is None else size(value))
+        except (AttributeError, IndexError, TypeError) as error:
+            source = own[len(made)]
+            wanted = f"expected a tensor with a size {source.axis}, got another value ({error})"
+            raise InputError(f"{in_words(source.path)}: {wanted}") from error
+        return made
 
     return find
 
 
-def _input(source: Source, value: Any) -> Any:
-    if value is MISSING:
-        raise InputError(f"{in_words(source.path)} is not there")
-    if source.axis < 0:
-        return value
-    try:
-        return (value.shape[source.axis] - source.plus) // source.times
-    except (AttributeError, IndexError, TypeError) as error:
-        wanted = f"expected a tensor with a size {source.axis}, got another value ({error})"
-        raise InputError(f"{in_words(source.path)}: {wanted}") from error
+def _size_in(source: Source) -> Callable[[Any], int] | None:
+    """Gives the integer that is asked for of a tensor; None for an input that is as it is found."""
+    axis, times, plus = source.axis, source.times, source.plus
+    if axis < 0:
+        return None
+    if (times, plus) == (1, 0):
+        return lambda value: value.shape[axis]
+    return lambda value: (value.shape[axis] - plus) // times
 
 
 def _refuse_shared(manifest: Manifest, tensors: Mapping[int, Any], written: frozenset[int]) -> None:

@@ -135,8 +135,9 @@ def _is_lasting(value: Any) -> bool:
 
 
 def _layout(value: Any) -> Any:
-    size = len(value) if hasattr(value, "__len__") else 0
-    return "layout", type(value), list(value) if isinstance(value, dict) else size
+    if isinstance(value, dict):
+        return "layout", type(value), list(value)
+    return "layout", type(value), len(value) if hasattr(value, "__len__") else 0
 
 
 @dataclass(frozen=True)
