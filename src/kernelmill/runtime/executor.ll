@@ -2950,7 +2950,7 @@ define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64
   store i64 %38, ptr %39, align 8
   %40 = add i64 %38, %28
   store i64 %40, ptr %29, align 8
-  %41 = add i64 %28, 10000000000
+  %41 = add i64 %28, 5000000000
   %42 = getelementptr inbounds i8, ptr %0, i64 80
   store i64 %41, ptr %42, align 8
   %43 = add i64 %1, -1

@@ -21,8 +21,8 @@
 #define GRACE (50 * MILLISECONDS) /* the system may take so long to spread threads that it wakes */
 #define FIRST_PAUSE (250 * MILLISECONDS)
 #define LONGEST_PAUSE (4000 * MILLISECONDS)
-#define LONGEST_LIMIT (10000 * MILLISECONDS) /* is tried then, whether processors are free or not */
-#define TICK (10 * MILLISECONDS)             /* the unit of /proc/stat: proc(5), sysconf(3) */
+#define LONGEST_LIMIT (5000 * MILLISECONDS) /* is tried then, whether processors are free or not */
+#define TICK (10 * MILLISECONDS)            /* the unit of /proc/stat: proc(5), sysconf(3) */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
