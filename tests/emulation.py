@@ -113,6 +113,14 @@ class Emulator:
                    "kernels": digests, "threads": threads, "scratch": scratch}  # fmt: skip
         self._on(memory, request)
 
+    def file(self, path: str) -> dict[str, str]:
+        """Have a compiled file read there: the digests of its objects by name. Their later calls
+        are of what was read."""
+        answer, _ = self._ask({"action": "file", "path": path}, b"")
+        assert answer["isa"] == str(isa.host_isa())
+        self._sent.update(answer["digests"].values())
+        return answer["digests"]
+
     def entry(self, image: bytes, symbols: Sequence[str], *objects: int) -> dict[str, Any]:
         """Load the native entry, tell it that a dict and a class have changed, and give what it
         noted, whom it asked not to watch them, and its settings with two ways of rounding."""

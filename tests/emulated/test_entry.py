@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import llvmlite.binding as llvm
-
 from kernelmill.core.machine import host
 from kernelmill.runtime import executor
 from kernelmill.runtime.layout import SettingBits
@@ -11,12 +9,7 @@ from tests.emulation import Emulator
 
 
 def test_the_entry_notes_changes_and_sees_how_floats_are_computed(emulated: Emulator) -> None:
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(host().isa.triple).create_target_machine(
-        opt=0, reloc="pic", codemodel="small"
-    )
-    image = machine.emit_object(llvm.parse_assembly(executor._source().decode()))
+    _, image = executor.executor_object(host().isa)
     symbols = [*executor._ENTRIES, *executor._WATCHERS]
     # A dict at 4096 and a class at 8192 have changed; each is told so that it is watched no more.
     found = emulated.entry(image, symbols, 4096, 8192)

@@ -7,6 +7,7 @@ loaded by the same modules as on any machine. Torch is not here.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
 import sys
@@ -17,9 +18,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.core.elf import undefined_symbols
 from kernelmill.runtime import elf_loader, linker
 from kernelmill.runtime.layout import Changes, Flags
+from kernelmill.store.sealed import SealedFile
 
 _EDGE = 64
 """Bytes before and behind each piece of memory, which must stay as they are."""
@@ -64,6 +67,17 @@ class Guest:
         """Keeps an object under its digest."""
         self._images[request["digest"]] = payload
         return {}, b""
+
+    def file(self, request: Mapping[str, Any], payload: bytes) -> tuple[object, bytes]:
+        """Reads a compiled file, and keeps its objects under their digests: these by name, and the
+        instruction set that they are for."""
+        artifact = read_artifact(SealedFile(request["path"], KMILL))
+        digests = {
+            name: hashlib.blake2b(image, digest_size=16).hexdigest()
+            for name, image in artifact.objects.items()
+        }
+        self._images.update((digests[name], image) for name, image in artifact.objects.items())
+        return {"digests": digests, "isa": artifact.manifest.ingredients["kernel.isa"]}, b""
 
     def count(self, request: Mapping[str, Any], payload: bytes) -> tuple[object, bytes]:
         """How many objects were loaded and how many of them without LLVM, and calls."""
@@ -205,8 +219,8 @@ def _address(name: str) -> int:
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer until there are no more requests."""
     guest = Guest()
-    actions = {"object": guest.object, "count": guest.count, "call": guest.call, "team": guest.team,
-               "entry": guest.entry}  # fmt: skip
+    actions = {"object": guest.object, "file": guest.file, "count": guest.count,
+               "call": guest.call, "team": guest.team, "entry": guest.entry}  # fmt: skip
     while line := requests.readline():
         request = json.loads(line)
         payload = requests.read(request["bytes"])

@@ -58,7 +58,7 @@ def compiled(
     }
     # All of these are there by now.
     found = objects_of(kernels, [draft.lowered.plan for draft in drafts], ingredients, [store])
-    objects = dict([*found.items(), executor_object()])
+    objects = dict([*found.items(), executor_object(isa)])
     manifest = replace(manifest, objects=object_table(objects), ingredients=ingredients)
     return Artifact(manifest, plans, graphs, kernels, objects, tensors)
 

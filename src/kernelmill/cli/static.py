@@ -25,7 +25,10 @@ Jobs = Annotated[
     ),
 ]
 Target = Annotated[
-    str, typer.Option("--target", metavar="ISA", help="native, x86-64-v2, -v3 or -v4.")
+    str,
+    typer.Option(
+        "--target", metavar="ISA", help="native, or an ISA of any machine (config.target)."
+    ),
 ]
 
 

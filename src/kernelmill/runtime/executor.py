@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,6 +17,7 @@ from typing import Any
 
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import CodegenError
+from kernelmill.core.isa import Isa
 from kernelmill.runtime import linker
 from kernelmill.runtime.layout import Changes, Flags, words
 from kernelmill.torch_internals import native
@@ -112,15 +114,20 @@ def give_executor(objects: Mapping[str, bytes]) -> None:
     _Given.image = _Given.image or objects.get(executor_name())
 
 
-def executor_object() -> tuple[str, bytes]:
-    """Name and object of the executor, for those who keep compiled programs."""
-    return executor_name(), _image()
+def executor_object(isa: Isa | None = None) -> tuple[str, bytes]:
+    """Name and object of the executor, for those who keep compiled programs: for this machine, or
+    for any of the family of an ISA."""
+    if isa is None or isa.family == platform.machine():
+        return executor_name(), _image()
+    return executor_name(isa.family), _assembled(isa.triple)
 
 
 @cache
-def executor_name() -> str:
-    """ "executor" and the digest of what it is made of."""
-    return f"executor {hashlib.blake2b(_source(), digest_size=DIGEST_BYTES).hexdigest()}"
+def executor_name(family: str = "") -> str:
+    """ "executor", the family of processors, which is this machine's, and the digest of what it is
+    made of."""
+    digest = hashlib.blake2b(_source(), digest_size=DIGEST_BYTES).hexdigest()
+    return f"executor {family or platform.machine()} {digest}"
 
 
 @cache
@@ -133,20 +140,25 @@ def _image() -> bytes:
     return _Given.image or _assembled()
 
 
-def _assembled() -> bytes:
+def _assembled(triple: str = "") -> bytes:
+    """Its object for processors of this family, or of another triple's."""
     # Imported here: a program that brings the object needs no LLVM.
     import llvmlite.binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    if triple:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+    else:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
     with inside_llvm():
         try:
             module = llvm.parse_assembly(_source().decode())
             module.verify()
         except RuntimeError as error:
             raise CodegenError(f"runtime/executor.ll: {error}") from error
+        target: Any = llvm.Target
+        kind = target.from_triple(triple) if triple else target.from_default_triple()
         # Optimising takes 40 ms and saves 3 ns a launch.
-        machine: Any = llvm.Target.from_default_triple().create_target_machine(
-            opt=0, reloc="pic", codemodel="small"
-        )
+        machine = kind.create_target_machine(opt=0, reloc="pic", codemodel="small")
         return machine.emit_object(module)

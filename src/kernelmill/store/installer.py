@@ -110,7 +110,8 @@ def _cpu_flags() -> set[str]:
             lines = file.readlines()
     except OSError:
         return set()
-    line = next((line for line in lines if line.startswith("flags")), ":")
+    # The one of x86-64, the other of AArch64.
+    line = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
     return set(line.partition(":")[2].split())
 
 

@@ -17,6 +17,7 @@ from kernelmill.compiler import choices
 from kernelmill.core.errors import ConfigError, KernelmillError
 from kernelmill.core.machine import host, profile
 from kernelmill.store import Store, packages
+from tests.other_processors import ELF_MACHINES, OTHER, machine_of
 
 
 @pytest.fixture(scope="module")
@@ -164,6 +165,24 @@ def test_another_target(recorded, tmp_path):
     operator = choices_of(log)
     form, choice, kernels = found.packaged(operator)
     assert (form, choice.kernel, kernels.machine) == (operator, "static", package.machine)
+
+
+def test_a_package_for_another_family_of_processors(recorded, tmp_path):
+    build = {"target": OTHER, "folder": str(tmp_path / "kernels")}
+    built = static_kernels.build(recorded, tmp_path, name="other", **build)
+    assert not built.failures
+    with zipfile.ZipFile(built.path) as archive:
+        images = [archive.read(name) for name in archive.namelist() if name.endswith(".o")]
+        manifest = json.loads(archive.read("manifest.json"))
+    # An operator's choice of a kernel is an entry too.
+    code = [image for image in images if image.startswith(b"\x7fELF")]
+    assert len(code) >= 5 and {machine_of(image) for image in code} == {ELF_MACHINES[OTHER]}
+    family = profile(OTHER).isa.family
+    assert manifest["machine"] == family
+    with pytest.raises(packages.installer.Refused, match=f"it is for {family} processors"):
+        packages.installer.install(built.path, str(tmp_path / "packages"))
+    wheel = static_kernels.build(recorded, tmp_path, wheel=True, name="other", **build)
+    assert wheel.compiled == 0 and wheel.path.endswith(f"py3-none-linux_{family}.whl")
 
 
 def test_a_package_is_passed_over_where_programs_are_for_less(recorded, tmp_path):

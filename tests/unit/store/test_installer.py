@@ -10,6 +10,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,6 +107,17 @@ def test_missing_processor_features_are_named(monkeypatch):
     monkeypatch.setattr(installer, "_cpu_flags", lambda: {"ssse3"})
     manifest = contents(target=profile("x86-64-v3")).manifest()
     assert "avx2" in installer.misfit(manifest)
+
+
+def test_an_arm_machine_has_the_features_of_its_own_names(tmp_path, monkeypatch):
+    """Linux has them in another line than those of x86-64."""
+    cpuinfo = tmp_path / "cpuinfo"
+    cpuinfo.write_text("processor\t: 0\nFeatures\t: fp asimd crc32 atomics asimdrdm dcpop\n")
+    monkeypatch.setattr(installer, "open", lambda _: cpuinfo.open(), raising=False)
+    monkeypatch.setattr(installer.os, "uname", lambda: SimpleNamespace(machine="aarch64"))
+    for name, reason in (("aarch64-v8.2", ""), ("aarch64-v8.6", "asimddp, bf16, i8mm")):
+        assert reason in (found := installer.misfit(contents(target=profile(name)).manifest()))
+        assert bool(found) == bool(reason)
 
 
 @pytest.mark.parametrize("suffix", ["manifest.json", ".o", ".info", ".json"])
