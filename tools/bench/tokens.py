@@ -1,6 +1,8 @@
 """Tokens a second of small language models, beside llama.cpp, OpenVINO and eager.
 
-python -m tools.bench.tokens [--small] [--rounds N] [--tokens N] [ROW ...]    prints a table
+python -m tools.bench.tokens [--small] [--rounds N] [--tokens N] [--write] [ROW ...]
+
+prints a table; with --write, all rows measured, it goes into docs/generating.md.
 
 Rows: `bf16`, `int8`, `int4` of a decoder of SmolLM2-135M's shape, and `1b`, one of 1.1 billion
 numbers in int4, with its share of the memory's rate. Weights are random. Contestants make the same
@@ -45,6 +47,8 @@ from tools.bench.tables import table
 from tools.machine import description
 
 PROMPT = 8
+PAGE = Path("docs/generating.md")
+SECTION = "## Beside others\n"
 _SEED = 7
 
 Generate = Callable[[int], int]
@@ -266,15 +270,25 @@ def measure(name: str, row: Row, tokens: int, rounds: int, folder: str) -> list[
     return [name, f"{own:.1f}", others, f"{own / found[row.peer]:.2f}", f"{row.goal:.1f}", error]
 
 
+def with_section(page: str, text: str) -> str:
+    """A page with `text` as its section of figures beside others, a new one at its end."""
+    before, _, after = page.partition(SECTION)
+    rest = after.partition("\n## ")
+    following = f"\n## {rest[2]}" if rest[1] else ""
+    return f"{before.rstrip()}\n\n{SECTION}\n{text}\n{following}"
+
+
 def main() -> None:
     """Parse the command line, measure, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.tokens")
     parser.add_argument("rows", nargs="*", default=list(ROWS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--write", action="store_true", help=f"into {PAGE}")
     parser.add_argument("--small", action="store_true", help="two layers: whether it runs")
     options = parser.parse_args()
-    print(description())
+    if options.write and (options.small or options.rows != list(ROWS)):
+        parser.error("--write is for all rows of the real shapes")
     lines: list[list[str]] = []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.rows:
@@ -283,7 +297,10 @@ def main() -> None:
                 row = replace(row, shape=replace(row.shape, **SMALL))
             lines.append(measure(name, row, options.tokens, options.rounds, folder))
     header = ["row", "kernelmill, tokens a second", "beside", "ratio", "goal", "error"]
-    print(table(header, lines))
+    text = f"{description()} Weights are random.\n\n{table(header, lines)}"
+    print(text)
+    if options.write:
+        PAGE.write_text(with_section(PAGE.read_text(), text))
 
 
 if __name__ == "__main__":
