@@ -128,7 +128,8 @@ class Stage:
         script = (
             f"mount -t overlay overlay -o {options} {root} && "
             f"mount -t tmpfs -o mode=1777 tmpfs {root}/tmp && "
-            f"mount -t tmpfs tmpfs {root}{ROOT} && "
+            # A checkout below /tmp is hidden by now.
+            f"{{ [ ! -d {root}{ROOT} ] || mount -t tmpfs tmpfs {root}{ROOT}; }} && "
             f"mount --rbind /proc {root}/proc && mount --rbind /dev {root}/dev && "
             f'exec chroot {root} setpriv --reuid {user} "$@"'
         )
