@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 WORKERS ?= 2
-TARGETS ?= x86-64-v2 x86-64-v3 x86-64-v4 x86-64-v4-amx-emulated
+TARGETS ?= x86-64-v2 x86-64-v3 x86-64-v4 x86-64-v4-amx
 SHARE ?= 1/1
 
 PY := .venv/bin/python
@@ -24,6 +24,16 @@ test-on-%: .venv/stamp-dev
 		grep 'this machine is'; then echo "nothing is tested on $*"; else \
 		echo "$(SHARE) of the tests on $*"; KERNELMILL_TARGET=$* $(PY) -m pytest -n $(WORKERS) \
 		--dist worksteal --share $(SHARE) tests/differential tests/e2e tests/properties; fi
+
+# Instructions on tiles are trapped where the processor has none; where they cannot be, products of
+# tiles are of vectors.
+test-on-x86-64-v4-amx: .venv/stamp-dev
+	@if ! why=$$(KERNELMILL_TARGET=x86-64-v4-amx $(PY) -m tests.tile_trap -c \
+		'from kernelmill.core.isa import host_isa; host_isa()' 2>&1); then \
+		echo "$$why" | tail -n 1; $(MAKE) test-on-x86-64-v4-amx-emulated; else \
+		echo "$(SHARE) of the tests on x86-64-v4-amx"; KERNELMILL_TARGET=x86-64-v4-amx \
+		$(PY) -m pytest --trap-tiles -n $(WORKERS) --dist worksteal --share $(SHARE) \
+		tests/differential tests/e2e tests/properties; fi
 
 test-without: .venv/stamp-dev   ## cached and aot without each private part; SHARE=1/50: so much of it
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --without-internal each --share $(SHARE) \

@@ -45,6 +45,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs_internal(*names): asserts what is so only with these private parts"
     )
+    if config.getoption("--trap-tiles"):
+        _trap_tiles(config)
     _leave_out(config.getoption("--without-internal"))
     _emulate(config.getoption("--emulate"))
     if config.getoption("--hypothesis-profile") == "long":
@@ -128,6 +130,19 @@ def _emulate(name: str) -> None:
         raise pytest.UsageError(f"--emulate {name}: {error}") from None
 
 
+def _trap_tiles(config: pytest.Config) -> None:
+    """Begin anew on a processor with a tile unit."""
+    from tests.tile_trap import trap
+
+    if trap.has_tiles():
+        return
+    config.pluginmanager.getplugin("capturemanager").stop_global_capturing()
+    try:
+        trap.execute(sys.orig_argv[1:])
+    except trap.Unavailable as error:
+        raise pytest.UsageError(f"--trap-tiles: {error}") from None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="write the texts of tests/golden anew"
@@ -138,6 +153,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--emulate", default="", metavar="ISA",
         help="run compiled kernels under an emulator of this instruction set; see tools/reach",
+    )  # fmt: skip
+    parser.addoption(
+        "--trap-tiles", action="store_true",
+        help="run as on a processor with a tile unit: each of its instructions raises a signal "
+        "here, whose handler does what it would do; see tests/tile_trap",
     )  # fmt: skip
     parser.addoption(
         "--without-internal", action="append", default=[], metavar="NAME",
@@ -217,6 +237,11 @@ def pytest_terminal_summary(
         from tests import emulation
 
         terminalreporter.write_line(emulation.summary())
+    if config.getoption("--trap-tiles"):
+        from tests.tile_trap import trap
+
+        found = ", ".join(f"{count} {name}" for name, count in trap.counted().items())
+        terminalreporter.write_line(f"instructions on tiles that were trapped: {found or None}")
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -224,5 +249,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         from tests import emulation
 
         emulation.end()
+    if config.getoption("--trap-tiles") and not _is_worker(config):
+        from tests.tile_trap import trap
+
+        trap.end()
     if not _is_worker(config):
         shutil.rmtree(os.environ.pop(_FOLDER), ignore_errors=True)

@@ -11,15 +11,15 @@ import pytest
 from kernelmill.codegen.compile import assembly
 from kernelmill.core.dot_units import TILE_BF16, TILE_BYTES, DotUnit
 from kernelmill.core.dtype import F32
-from kernelmill.core.isa import NAMED, Isa, host_isa
+from kernelmill.core.isa import Isa, host_isa, why_not_here
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel, VType
 from kernelmill.kernel.numeric import numpy_dtype
 from kernelmill.kernel.verifier import verify_kernel
+from tests.tile_unit import AMX, REAL
 from tests.unit.codegen.native import TARGETS, Native
 
-AMX = NAMED["x86-64-v4-amx"]
 TASKS, STEPS = 2, 3
 
 
@@ -83,6 +83,20 @@ def test_vectors_in_their_place_give_what_the_interpreter_does(
     run_kernel(kernel, expected)
     np.testing.assert_array_equal(got["y"], expected["y"])
     assert not np.array_equal(expected["y"], arrays(kernel)["y"])
+
+
+@REAL
+@pytest.mark.parametrize(("unit", "rows", "columns", "groups"), list(shapes()))
+def test_the_unit_gives_what_the_interpreter_does(
+    unit: DotUnit, rows: int, columns: int, groups: int
+) -> None:
+    if reason := why_not_here(AMX):
+        pytest.skip(reason)
+    kernel = product(unit, rows, columns, groups)
+    got, expected = arrays(kernel), arrays(kernel)
+    Native(kernel, AMX)(got, tasks=(0, TASKS))
+    run_kernel(kernel, expected)
+    np.testing.assert_array_equal(got["y"], expected["y"])
 
 
 def test_the_interpreter_refuses_rows_outside_of_a_buffer() -> None:
