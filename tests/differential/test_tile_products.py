@@ -1,5 +1,5 @@
-"""What runs on tiles, in bf16 and bytes, held against float64 and exact integers: edges, magnitudes,
-denormals and what is no ordinary number. Products of f32 have test_pieces.py."""
+"""What runs on tiles, in bf16 and bytes, held against float64 and exact integers: edges,
+magnitudes, denormals and what is no ordinary number. Products of f32 have test_pieces.py."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def given_bytes(*shape: int) -> Tensor:
 @pytest.mark.parametrize("batched", [False, True])
 def test_edges(batched: bool) -> None:
     batch = (3,) if batched else ()
-    for m, n, k in itertools.product(EDGES, EDGES[batched :: 3], DEPTHS):
+    for m, n, k in itertools.product(EDGES, EDGES[batched::3], DEPTHS):
         a, b = halves(*batch, m, k), halves(*batch, k, n)
         check_halves(result(any_product(BF16, batched), a, b), a, b)
         a, b = given_bytes(*batch, m, k), given_bytes(*batch, k, n)
