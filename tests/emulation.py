@@ -21,6 +21,8 @@ import pytest
 from torch import Tensor
 
 from kernelmill.core import isa
+from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.printer import print_kernel
 from tools.reach.environment import Emulated, emulated
 
 Memory = np.ndarray | Tensor
@@ -120,6 +122,11 @@ class Emulator:
         assert answer["isa"] == str(isa.host_isa())
         self._sent.update(answer["digests"].values())
         return answer["digests"]
+
+    def compile(self, kernel: Kernel, target: isa.Isa) -> bytes:
+        """The object that is made there of a kernel, for any instruction set."""
+        request = {"action": "compile", "isa": str(target)}
+        return self._ask(request, print_kernel(kernel).encode())[1]
 
     def entry(self, image: bytes, symbols: Sequence[str], *objects: int) -> dict[str, Any]:
         """Load the native entry, tell it that a dict and a class have changed, and give what it

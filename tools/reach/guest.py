@@ -18,8 +18,11 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from kernelmill import codegen
 from kernelmill.artifact.container import KMILL, read_artifact
 from kernelmill.core.elf import undefined_symbols
+from kernelmill.core.isa import parse_isa
+from kernelmill.kernel.parser import parse_kernel
 from kernelmill.runtime import elf_loader, linker
 from kernelmill.runtime.layout import Changes, Flags
 from kernelmill.store.sealed import SealedFile
@@ -78,6 +81,11 @@ class Guest:
         }
         self._images.update((digests[name], image) for name, image in artifact.objects.items())
         return {"digests": digests, "isa": artifact.manifest.ingredients["kernel.isa"]}, b""
+
+    def compile(self, request: Mapping[str, Any], payload: bytes) -> tuple[object, bytes]:
+        """The object that is made here of a kernel's text, for any instruction set."""
+        self.counts["calls"] += 1
+        return {}, codegen.compile_kernel(parse_kernel(payload.decode()), parse_isa(request["isa"]))
 
     def count(self, request: Mapping[str, Any], payload: bytes) -> tuple[object, bytes]:
         """How many objects were loaded and how many of them without LLVM, and calls."""
@@ -219,8 +227,9 @@ def _address(name: str) -> int:
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer until there are no more requests."""
     guest = Guest()
-    actions = {"object": guest.object, "file": guest.file, "count": guest.count,
-               "call": guest.call, "team": guest.team, "entry": guest.entry}  # fmt: skip
+    actions = {"object": guest.object, "file": guest.file, "compile": guest.compile,
+               "count": guest.count, "call": guest.call, "team": guest.team,
+               "entry": guest.entry}  # fmt: skip
     while line := requests.readline():
         request = json.loads(line)
         payload = requests.read(request["bytes"])

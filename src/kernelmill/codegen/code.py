@@ -205,6 +205,16 @@ class Code:
         self.regions[depth].block.lines.append(f"{name} = {text}")
         return name
 
+    def opaque(self, typed: str, depth: int = -1) -> str:
+        """A name for this value, of which LLVM knows nothing."""
+        known = self.regions[depth].known
+        found = known.get(("opaque", typed))
+        if found is None:
+            kind = typed.partition(" ")[0]
+            found = self.hoisted(f'call {kind} asm "", "=r,0"({typed})', depth)
+            known["opaque", typed] = found
+        return found
+
     # ---- blocks -----------------------------------------------------------------------------
 
     @property

@@ -59,7 +59,7 @@ def _hidden_part(mask: Reg) -> Reg:
     number = code.result(f"bitcast {mask.typed} to i{lanes}", VType(I64))
     if lanes < 64:
         number = code.result(f"zext i{lanes} {number.text} to i64", VType(I64))
-    number = code.result(f'call i64 asm "", "=r,0"(i64 {number.text})', VType(I64))
+    number = Reg(code, code.opaque(f"i64 {number.text}"), VType(I64))
     if lanes < 64:
         number = code.result(f"trunc i64 {number.text} to i{lanes}", VType(I64))
     text = f"bitcast i{lanes} {number.text} to {vector('i1', lanes)}"

@@ -11,6 +11,7 @@ from kernelmill.codegen.index import Indices
 from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
 from kernelmill.codegen.nontemporal import fills_vectors
+from kernelmill.codegen.run_loads import RunLoads
 from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, Sym, provably_less
 from kernelmill.core.dot_units import DOT_UNITS, DotUnit
@@ -64,6 +65,7 @@ class Body:
         self.values: dict[Value, Reg] = {}
         self._elements = {b.name: b.dtype for b in kernel.buffers}
         self._constant = {b.name for b in kernel.buffers if b.access == "in"}
+        self._loads = RunLoads(code, self.indices, pointers, self.values)
         self._write: dict[type, Callable[[Any], None]] = {
             Instr: self.instruction, IndexValue: self.index_value, Load: self.load,
             Gather: self.gather, Store: self.store, Scatter: self.scatter, Prefetch: self.prefetch,
@@ -73,12 +75,14 @@ class Body:
 
     def statements(self, body: Sequence[Stmt]) -> None:
         """Write a block, in order."""
+        self._loads.enter(body)
         for statement in body:
             try:
                 self._write[type(statement)](statement)
             except (KeyError, AssertionError) as error:
                 message = f"kernel {self.kernel.name}: {statement!r} cannot be generated: {error!r}"
                 raise CodegenError(message) from error
+        self._loads.leave()
 
     # ---- operands ---------------------------------------------------------------------------
 
@@ -104,6 +108,8 @@ class Body:
     # ---- memory -----------------------------------------------------------------------------
 
     def load(self, statement: Load) -> None:
+        if self._loads.load(statement):
+            return
         type = statement.result.type
         access = self._access(statement.buffer, type, statement.index)
         mask, stride = self._mask(statement.mask, type.lanes), self._stride(statement.stride)
@@ -168,6 +174,7 @@ class Body:
 
     def instruction(self, statement: Instr) -> None:
         self.values[statement.result] = self._instruction(statement)
+        self._loads.computed(statement)
 
     def _instruction(self, statement: Instr) -> Reg:
         op, args, type = statement.op, statement.args, statement.result.type
@@ -274,16 +281,20 @@ class Body:
             for operand, value in zip(statement.initial, statement.carried, strict=True)
         ]
 
+        chains = self._loads.chains(statement)
+
         def body() -> list[Reg]:
             self.statements(statement.body)
-            return [
+            finals = [
                 self.operand(operand, value.type)
                 for operand, value in zip(statement.yields, statement.carried, strict=True)
             ]
+            return [*finals, *map(self._loads.following, chains)]
 
         carried = list(zip(statement.carried, initial, strict=True))
+        carried += [(chain.address, self._loads.beginning(chain, start)) for chain in chains]
         results = self.counted(statement.symbol, (start, stop, step), carried, body)
-        for value, result in zip(statement.results, results, strict=True):
+        for value, result in zip(statement.results, results, strict=False):
             self.values[value] = result
 
     def _unrolled(self, statement: For, numbers: range) -> None:

@@ -12,6 +12,7 @@ from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
 from kernelmill.core.dot_units import BFDOT, BFMMLA, SDOT, USDOT, DotUnit
 from kernelmill.core.dtype import BF16
+from kernelmill.kernel.ir import VType
 
 _LANES = 4
 _ROWS = (SDOT, USDOT, BFDOT)
@@ -31,6 +32,18 @@ class AArch64(Generic):
         if not has or c.lanes % _LANES:
             return super().dot(unit, a, b, c)
         return in_pieces(lambda *words: _dot(unit, *words), _LANES, a, b, c)
+
+    @property
+    def vectors_together(self) -> int:
+        return 4
+
+    def load_vectors(self, code: Code, type: VType, address: str, count: int) -> list[Reg]:
+        one = llvm_type(type)
+        all = f"{{ {', '.join([one] * count)} }}"
+        name = f"llvm.aarch64.neon.ld1x{count}.{suffix(type)}.p0"
+        code.module.declare(name, all, ["ptr"])
+        found = code.hoisted(f"call {all} @{name}(ptr {address})", -1)
+        return [code.result(f"extractvalue {all} {found}, {i}", type) for i in range(count)]
 
     def nontemporal_fence(self, code: Code) -> None:
         """Stores past the caches are ordered like all others."""

@@ -20,6 +20,15 @@ class Answers(Protocol):
         each row and each column."""
         ...
 
+    @property
+    def vectors_together(self) -> int:
+        """Most neighbouring vectors that `load_vectors` reads; 1: there is no such instruction."""
+        ...
+
+    def load_vectors(self, code: Code, type: VType, address: str, count: int) -> list[Reg]:
+        """So many vectors, of one register each, that follow one another from `address` on."""
+        ...
+
     def tile_zero(self, code: Code, type: VType) -> Reg:
         """A tile of zeros. All tiles of an ISA are either registers of its own or vectors."""
         ...

@@ -6,6 +6,7 @@ from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.targets import tiles, words
 from kernelmill.core.dot_units import DotUnit
 from kernelmill.core.dtype import DType
+from kernelmill.core.errors import CodegenError
 from kernelmill.core.isa import Isa
 from kernelmill.kernel.ir import VType
 
@@ -18,6 +19,13 @@ class Generic:
 
     def dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
         return words.dot(unit, a, b, c)
+
+    @property
+    def vectors_together(self) -> int:
+        return 1
+
+    def load_vectors(self, code: Code, type: VType, address: str, count: int) -> list[Reg]:
+        raise CodegenError("this processor reads one vector at a time")
 
     def tile_zero(self, code: Code, type: VType) -> Reg:
         return Reg(code, "zeroinitializer", type)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from kernelmill.core.dtype import I64
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch, Tile
+
+_TOGETHER = 3
+"""Columns' vectors that are loaded at a time."""
 
 
 class BlockTile(Tile):
@@ -50,13 +55,17 @@ class BlockTile(Tile):
         for number, k in enumerate(points):
             first = number * self.count % len(result)
             rows = [a(i, k) for i in range(0, self.rows, self.unit.rows)]
-            for j in range(self._across):
-                # Loaded late: of all the columns there are not enough registers.
-                column = b(j, k)
+            for j, column in self._columns(k, b):
                 for place, row in enumerate(rows):
                     at = first + place * self._across + j
                     result[at] = builder.dot(self.unit, row, column, result[at])
         return result
+
+    def _columns(self, k: Dims, b: Fetch) -> Iterator[tuple[int, Value]]:
+        """Loaded late: of all the columns there are not enough registers."""
+        for first in range(0, self._across, _TOGETHER):
+            numbers = range(first, min(first + _TOGETHER, self._across))
+            yield from list(zip(numbers, [b(j, k) for j in numbers], strict=True))
 
     def _blocks(self, builder: KernelBuilder, rows: list[Value]) -> list[Value]:
         """Blocks, row-major, of parts of rows."""

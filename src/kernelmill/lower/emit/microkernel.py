@@ -99,10 +99,17 @@ class Tile:
         if len(depth.axes) == 1 + depth.paired:
             return self._sum_in_sets(builder, depth, a, b, initial)
 
-        def step(k: Dims, sums: list[Value]) -> list[Value]:
-            return self._add(builder, [k], sums, a, b)
+        length = self._along_last(depth)
 
-        return for_each_k(builder, depth, initial, step)
+        def step(k: Dims, sums: list[Value]) -> list[Value]:
+            points = [(*k[:-1], k[-1] + i) for i in range(length)]
+            return self._add(builder, points, sums, a, b)
+
+        return for_each_k(builder, depth, initial, step, length)
+
+    def _along_last(self, depth: Depth) -> int:
+        """So many k of the last of several axes for each pass of its loop."""
+        return 1 if depth.paired or mod(depth.axes[-1], self.unrolled) else self.unrolled
 
     def _sum_groups(
         self,
@@ -116,7 +123,7 @@ class Tile:
         """The sums of each index of the first axis are made apart: so their errors stay small."""
 
         def group(k: Dims, totals: list[Value]) -> list[Value]:
-            sums = self.sum_products(
+            sums = self._inside(k).sum_products(
                 builder,
                 Depth.whole(depth.axes[1:]),
                 lambda i, inner: a(i, (*k, *inner)),
@@ -135,6 +142,10 @@ class Tile:
             ]
 
         return for_each_k(builder, depth.first, initial, group)
+
+    def _inside(self, k: Dims) -> Tile:
+        """The tile that sums the products of one group, whose operands are by the axes left."""
+        return self
 
     def _sum_in_sets(
         self, builder: KernelBuilder, depth: Depth, a: Fetch, b: Fetch, initial: list[Value]

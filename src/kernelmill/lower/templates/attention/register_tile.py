@@ -29,16 +29,30 @@ def multiply_tile(
     initial: Sequence[Sequence[Operand]],
 ) -> list[list[Value]]:
     """initial[i][j] + the sum over k < stop of left(k)[i] * right(k)[j]."""
-    width, lane_pass = len(initial[0]), _LANE_PASS * context.schedule.lanes
+    width = len(initial[0])
     values: Sequence[Operand] = [value for row in initial for value in row]
-    start = floordiv(stop, lane_pass) * lane_pass if context.schedule.by_lane else 0
-    if start == 0:
-        sums = _add_one_by_one(context, 0, stop, left, right, values)
-    else:
-        sums = _add_by_lane(context, start, left, right, values)
-        if start != stop:
-            sums = _add_one_by_one(context, start, stop, left, right, sums)
+    sums, start = _add_by_lanes(context, stop, left, right, values)
+    if start != stop or not sums:
+        sums = _add_one_by_one(context, start, stop, left, right, sums or values)
     return [list(sums[i : i + width]) for i in range(0, len(sums), width)]
+
+
+def _add_by_lanes(
+    context: AttentionContext, stop: Dim, left: RowElements, right: Vectors,
+    initial: Sequence[Operand],
+) -> tuple[Sequence[Value], Dim]:  # fmt: skip
+    """The sums of as many k as are whole vectors where a multiply-add takes a lane, and how many
+    these are; no sums where there are none."""
+    sums: Sequence[Value] = ()
+    start: Dim = 0
+    for vectors in _LANE_PASSES if context.schedule.by_lane else ():
+        step = vectors * context.schedule.lanes
+        end = start + floordiv(stop - start, step) * step
+        if end != start:
+            part = start, end
+            sums = _add_by_lane(context, part, vectors, left, right, sums or initial)
+            start = end
+    return sums, start
 
 
 def _add_one_by_one(
@@ -57,20 +71,20 @@ def _add_one_by_one(
 
 
 def _add_by_lane(
-    context: AttentionContext, stop: Dim, left: RowElements, right: Vectors,
+    context: AttentionContext, k: tuple[Dim, Dim], vectors: int, left: RowElements, right: Vectors,
     initial: Sequence[Operand],
 ) -> Sequence[Value]:  # fmt: skip
-    """The same, where a multiply-add takes one lane of a vector: rows are read in vectors along
-    k."""
+    """The same, where a multiply-add takes one lane of a vector: rows are read in vectors along k,
+    so many in a pass."""
     builder, lanes = context.builder, context.schedule.lanes
     carry = [(context.vector, value) for value in initial]
-    with builder.loop(0, stop, _LANE_PASS * lanes, carry, prefix="k") as loop:
+    with builder.loop(*k, vectors * lanes, carry, prefix="k") as loop:
         sums: Sequence[Value] = loop.carried
-        for k in (loop.index + part * lanes for part in range(_LANE_PASS)):
-            rows = left(k, lanes=lanes)
+        for at in (loop.index + part * lanes for part in range(vectors)):
+            rows = left(at, lanes=lanes)
             for lane in range(lanes):
                 factors = [builder.op("extract", row, lane) for row in rows]
-                sums = _added(context, factors, right(k + lane), sums)
+                sums = _added(context, factors, right(at + lane), sums)
         loop.carry(*sums)
     return loop.results
 
@@ -89,8 +103,9 @@ def _added(
     ]
 
 
-_LANE_PASS = 2
-"""Vectors along k that a pass of the loop takes where a multiply-add takes a lane."""
+_LANE_PASSES = (4, 1)
+"""Vectors along k that a pass of a loop takes where a multiply-add takes a lane, and one of those
+that are left."""
 
 
 class ValuePanel(Protocol):

@@ -22,8 +22,9 @@ from kernelmill.lower.templates.matmul.operands import PanelsOfB, RowsOfA, panel
 from kernelmill.lower.templates.matmul.store import store_tile, store_vector
 from kernelmill.lower.weights.dot_operand import ZERO_POINTS
 
-_UNROLLED = 8
-"""So many k for each pass of the loop where few instructions are not multiply-adds."""
+_UNROLLED, _UNROLLED_NARROW = 8, 16
+"""So many k for each pass of the loop where few instructions are not multiply-adds: more where a
+vector of an operand has two rows or columns, since there are more of them."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,8 @@ def _register_tile(
 ) -> None:
     context, schedule = task.context, task.context.schedule
     shape = BlockTile if context.spec.unit.on_blocks else Tile
+    narrow = shape is BlockTile or schedule.lanes == 2
+    unrolled = _UNROLLED_NARROW if narrow else _UNROLLED
     tile = shape(
         rows,
         vectors,
@@ -186,7 +189,7 @@ def _register_tile(
         schedule.use_fma,
         context.spec.unit,
         context.spec.b.panelled,
-        _UNROLLED if schedule.by_lane or shape is BlockTile else 1,
+        unrolled if schedule.by_lane or shape is BlockTile else 1,
     )
     if task.a.flat and task.b.flat:
         depth = depth.collapsed()

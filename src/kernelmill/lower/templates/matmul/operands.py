@@ -95,13 +95,18 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
 def _by_lane(context: BlockedContext, read: Callable[[int, Dims, int], Value], rows: int) -> Fetch:
     """Elements of one k as lanes of vectors, `read(i, k, lanes)`, of which there are whole ones in
     so many `rows`."""
-    lanes = context.schedule.lanes
+    schedule, lanes = context.schedule, context.schedule.lanes
+    whole = rows // lanes * lanes
+    together = schedule.vectors * (schedule.rows + 1) + whole // lanes <= _REGISTERS
 
     @cache
     def vector(first: int, k: Dims) -> Value:
         return read(first, k, lanes)
 
     def fetch(i: int, k: Dims) -> Value:
+        if i == 0 and together:
+            for first in range(0, whole, lanes):
+                vector(first, k)
         lane = i % lanes
         if i - lane + lanes > rows:
             return read(i, k, 1)
@@ -284,6 +289,9 @@ def _vectors(context: BlockedContext, load: LoadElement, tile: Dim, vectors: int
         context.builder, context.batch, starts[v] + context.lane.index, k, masked[v]
     )
 
+
+_REGISTERS = 31
+"""Where sums and operands take no more, all of a tile's rows are read before the first product."""
 
 T = TypeVar("T")
 

@@ -30,6 +30,9 @@ from kernelmill.lower.templates.convolution.channels_last.tasks import choose_ta
 _PIXELS = {32: (16, 14, 8, 6), 16: (10, 6, 4, 2)}
 """Pixels of the largest register tile of 1, 2, 3 and 4 vectors, by the number of registers."""
 
+_LANE_PIXELS = (15, 9, 7, 5)
+"""The same where pixels are read in vectors of channels: each is in a register."""
+
 _FEW_WAYS = 8
 _PAGE = 4096
 """Pixels a multiple of a page apart share a cache set of 8 to 12 ways."""
@@ -53,9 +56,7 @@ class Dense(DenseTiles):
         lanes = machine.isa.lanes(geometry.accumulate)
         every = list(_tiles(geometry, machine, lanes))
         tiles = [tile for tile in every if _fits(candidate, tile)] or every
-        best = min(
-            tiles, key=lambda tile: (image_ns(geometry, tile, machine), -tile.down * tile.across)
-        )
+        best = min(tiles, key=lambda tile: _cost(geometry, tile, machine))
         block = candidate.block or _choose_block(geometry, best, machine)
         if block < geometry.channels:
             best = replace(best, order=ChannelBlocks(block))
@@ -115,6 +116,17 @@ def _fits(candidate: ConvolutionCandidate, tile: Dense) -> bool:
 # ---- the register tile ----------------------------------------------------------------------
 
 
+def _cost(geometry: Geometry, tile: Dense, machine: Machine) -> tuple[float, int]:
+    """Nanoseconds of an image, and of tiles that take the same those with more pixels. Where pixels
+    are read in vectors, loads count beside multiply-adds: some tiles need half as many."""
+    pixels = tile.down * tile.across
+    spent = image_ns(geometry, tile, machine)
+    if tile.by_lane:
+        of_pixels, of_weights = 1 / tile.lanes / tile.vectors, 1 / pixels / tile.vectors
+        spent *= 1 + of_pixels + of_weights
+    return spent, -pixels
+
+
 def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
     direct = geometry.pointwise and geometry.direct and not geometry.planar
     bytes = geometry.accumulate.bytes
@@ -122,10 +134,13 @@ def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
     pixel = 1 if geometry.planar else geometry.channels
     if not geometry.planar and pixel * bytes * geometry.stride[1] % (_PAGE // 4) == 0:
         pixel += machine.isa.line_bytes // bytes
+    by_lane = machine.isa.has_lane_operand and not geometry.planar
+    by_lane = by_lane and geometry.accumulate.is_float and geometry.channels % lanes == 0
     for vectors in range(1, 5):
         if lanes * (vectors - 1) >= geometry.outs and vectors > 1:
             break
-        limit = _PIXELS[machine.isa.vector_registers][vectors - 1]
+        most = _LANE_PIXELS if by_lane else _PIXELS[machine.isa.vector_registers]
+        limit = most[vectors - 1]
         if direct and apart % _PAGE == 0:
             limit = min(limit, _FEW_WAYS)
         for outputs in _foldings(geometry, limit):
@@ -134,6 +149,7 @@ def _tiles(geometry: Geometry, machine: Machine, lanes: int) -> Iterator[Dense]:
                     lanes=lanes, vectors=vectors, down=down, across=across, outputs=outputs,
                     padded=not direct, pixel=pixel, order=PanelMajor(),
                     use_fma=machine.isa.has_fma and geometry.accumulate.is_float,
+                    by_lane=by_lane,
                 )  # fmt: skip
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
-from kernelmill.core.dim import Dim, floordiv, minimum
+from kernelmill.core.dim import Dim, floordiv, minimum, mod
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims, part_count
 from kernelmill.lower.elements.views import unravel
+from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth
-from kernelmill.lower.emit.microkernel import Tile
+from kernelmill.lower.emit.lane_tile import LaneTile
+from kernelmill.lower.emit.microkernel import Fetch, Tile
 from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
     fill_padded_tile,
@@ -21,6 +24,10 @@ from kernelmill.lower.templates.convolution.channels_last.pixel_tiles import (
     PanelMajor,
     TileMajor,
 )
+
+_LANE_PASSES = (4, 3, 2, 1)
+"""Vectors of channels that a pass of the loop may take, where it takes any: the most that there is
+a whole number of passes with."""
 
 
 @dataclass(frozen=True)
@@ -124,42 +131,64 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
     start = (start + block * terms) * schedule.width
     origin = _origin(context, pixels) + block * channels * padded_strides(context)[0]
 
-    def pixel(i: int, k: Dims) -> Value:
+    def pixels_at(i: int, k: Dims, lanes: int) -> Value:
+        """Channels of a pixel from k on."""
         down, across = divmod(i, pixels.across)
         if not schedule.padded:
             at = (pixels.row + down, pixels.column + across)
             channel = context.group * geometry.channels + block * channels + k[0]
-            return context.spec.load(*_source(context, channel, at), None)
+            lane = None if lanes == 1 else context.lane
+            first = channel if lane is None else channel + lane.index
+            return context.spec.load(*_source(context, first, at), lane)
         _, line, step = padded_strides(context)
         place = origin + down * geometry.stride[0] * line + across * geometry.stride[1] * step
         for number, stride in zip(k, steps, strict=True):
             place = place + number * stride
-        return context.read(place)
+        return context.read(place, lanes)
 
     fetched = _prefetched(context, start, terms, pixels.number)
     if geometry.adds and not context.blocked:
         _prefetch_images(context, panel, pixels)
 
+    number = count()
+    every = max(1, LINE_BYTES // (schedule.lanes * geometry.accumulate.bytes))
+
     def weight(v: int, k: Dims) -> Value:
-        if v == 0:
+        # Of a pass over several k only the first has a new line, where vectors are shorter.
+        if v == 0 and not (schedule.by_lane and next(number) % every):
             for place in fetched:
                 context.builder.prefetch(
                     context.spec.weights, place + depth.number(k) * schedule.lanes
                 )
         return context.weights(start + depth.number(k) * schedule.width + v * schedule.lanes)
 
-    count = pixels.down * pixels.across
-    tile = Tile(count, schedule.vectors, schedule.lanes, geometry.accumulate, schedule.use_fma)
+    tile_pixels = pixels.down * pixels.across
+    along = depth.axes[-1]
+    tile = _register_tile(context, tile_pixels, along, lambda i, k: pixels_at(i, k, schedule.lanes))
     places = [
         _slot(context, pixels, i) + v * schedule.lanes
-        for i in range(count)
+        for i in range(tile_pixels)
         for v in range(schedule.vectors)
     ]
     # From memory even where they are zeros, so that LLVM sets no registers before their tile.
     initial = [context.read(place if context.blocked else 0, schedule.lanes) for place in places]
-    sums = tile.sum_products(context.builder, depth, pixel, weight, initial)
+    sums = tile.sum_products(
+        context.builder, depth, lambda i, k: pixels_at(i, k, 1), weight, initial
+    )
     for place, value in zip(places, sums, strict=True):
         context.write(place, value)
+
+
+def _register_tile(context: DenseContext, pixels: int, along: Dim, channels: Fetch) -> Tile:
+    """That of so many pixels, with what reads a vector of the channels of one; the last axis of k
+    has so many."""
+    schedule, dtype = context.schedule, context.geometry.accumulate
+    shape = (pixels, schedule.vectors, schedule.lanes, dtype, schedule.use_fma)
+    if not schedule.by_lane:
+        return Tile(*shape)
+    passes = [count * schedule.lanes for count in _LANE_PASSES]
+    unrolled = next((step for step in passes if mod(along, step) == 0), passes[-1])
+    return LaneTile(*shape, unrolled=unrolled, along=channels)
 
 
 def _prefetched(context: DenseContext, start: Dim, terms: int, number: Dim) -> list[Dim]:

@@ -151,11 +151,13 @@ class DenseTiles(PixelTiles):
     padded           pixels come from a padded copy in scratch
     order            of a task's panels, tiles and input channels
     prefetch_weights those of the next panel or block are brought near meanwhile
+    by_lane          a multiply-add takes one lane of a vector of a pixel's channels
     """
 
     padded: bool
     order: Order
     prefetch_weights: bool = False
+    by_lane: bool = False
 
     def __post_init__(self) -> None:
         if self.down > 1 and self.across != self.outputs[1]:

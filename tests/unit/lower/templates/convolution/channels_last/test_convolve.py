@@ -14,6 +14,7 @@ from kernelmill.core.dtype import BF16, F16, F32, F64, DType
 from kernelmill.core.machine import profile
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.lower.driver.layouts import choose_layouts
@@ -103,6 +104,23 @@ def test_the_interpreter_and_older_processors_agree(name: str) -> None:
     graph, (image, kernel) = one(name)
     x = strided(whole(F32, *image, low=-2, high=3))
     check(graph, x, whole(F32, *kernel, low=-2, high=3), targets=OLDER, interpret=True)
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize(
+    "name",
+    ["pixels", "every second pixel", "3x3", "3x3, 14 wide", "3x3, strided", "in blocks", "groups",
+     "along a line"],
+)  # fmt: skip
+def test_pixels_read_in_vectors_of_channels_agree(name: str, dtype: DType) -> None:
+    """What is lowered for AArch64, run here by code of this machine."""
+    graph, (image, kernel) = one(name, dtype=dtype)
+    found = lowered(graph, profile("aarch64-neon"))
+    assert "extract(" in print_kernel(found.kernels[found.plan.steps[-1].kernel])
+    inputs = strided(whole(dtype, *image, low=-2, high=3)), whole(dtype, *kernel, low=-2, high=3)
+    for got, expected in zip(program(found)(*inputs), run_graph(graph, list(inputs)), strict=True):
+        assert isinstance(got, Tensor) and isinstance(expected, Tensor)
+        torch.testing.assert_close(got, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("dtype", [F64, BF16, F16], ids=str)

@@ -1,0 +1,189 @@
+"""Neighbouring vectors that one instruction reads, in loops of products.
+
+There every load is one instruction more for each few multiply-adds. Such an instruction takes its
+address from a register alone, and can leave the address of what follows in it, so that runs of one
+operand follow one another: each finds its address from the one before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from kernelmill.core.dim import Dim, Expr, of_atom, substitute, symbols
+from kernelmill.core.dtype import BOOL, I64
+from kernelmill.kernel.ir import (
+    SCRATCH,
+    For,
+    IndexValue,
+    Instr,
+    Let,
+    Load,
+    Prefetch,
+    Stmt,
+    Value,
+    VType,
+)  # fmt: skip
+
+_PRODUCTS = ("fma", "dot")
+_WITHOUT_EFFECT = (Instr, IndexValue, Let, Load, Prefetch)
+
+_LOADS = 2
+"""A loop is one of products where each load is for so many of them at least."""
+
+_NEARBY = 1008
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """Loads of neighbouring vectors: the first one's place reads all of them.
+
+    after  the run whose address this one's follows, by `step` elements
+    """
+
+    loads: tuple[Load, ...]
+    after: Run | None = None
+    step: Dim = 0
+
+    @property
+    def first(self) -> Load:
+        """The load with the lowest address."""
+        return self.loads[0]
+
+    @property
+    def elements(self) -> int:
+        """How many elements all of them read."""
+        return len(self.loads) * self.first.result.type.lanes
+
+
+def load_runs(body: Sequence[Stmt], most: int, vector_bytes: int) -> dict[int, Run]:
+    """By the identity of a load of this block the run that it belongs to: of up to `most` whole
+    vectors, with no product and no write between them. None where products are few."""
+    loads = sum(isinstance(statement, Load) for statement in body)
+    if not loads or sum(map(_is_product, body)) < _LOADS * loads:
+        return {}
+    runs: list[Run] = []
+    for neighbours in _neighbours(body, vector_bytes):
+        for part in _parts(neighbours, most):
+            runs.append(_following(part, runs))
+    pairs = _pairs_nearby(runs)
+    return {id(load): run for run in runs if run not in pairs for load in run.loads}
+
+
+def _is_product(statement: Stmt) -> bool:
+    return isinstance(statement, Instr) and statement.op in _PRODUCTS
+
+
+def _neighbours(body: Sequence[Stmt], vector_bytes: int) -> Iterator[list[Load]]:
+    """Loads, at least two, each of which reads what follows the one before."""
+    found: list[Load] = []
+    for statement in body:
+        if isinstance(statement, Load):
+            if found and _follows(found[-1], statement):
+                found.append(statement)
+                continue
+            ends, begun = True, [statement] if _is_vector(statement, vector_bytes) else []
+        else:
+            ends = _is_product(statement) or not isinstance(statement, _WITHOUT_EFFECT)
+            begun = []
+        if ends:
+            if len(found) > 1:
+                yield found
+            found = begun
+    if len(found) > 1:
+        yield found
+
+
+def _pairs_nearby(runs: list[Run]) -> set[Run]:
+    """Runs of two vectors that other instructions read as well: those take a distance from one
+    address, of up to `_NEARBY` bytes."""
+    heads: dict[Run, Run] = {}
+    far: set[Run] = set()
+    for run in runs:
+        head = heads[run] = heads[run.after] if run.after else run
+        distance = run.first.index - head.first.index
+        bytes = run.first.result.type.dtype.bytes
+        if len(run.loads) > 2 or not isinstance(distance, int) or distance * bytes > _NEARBY:
+            far.add(head)
+    return {run for run, head in heads.items() if head not in far}
+
+
+def _is_vector(load: Load, vector_bytes: int) -> bool:
+    type = load.result.type
+    plain = load.mask is None and load.stride == 1 and type.dtype != BOOL
+    return plain and type.lanes * type.dtype.bytes == vector_bytes
+
+
+def _follows(load: Load, other: Load) -> bool:
+    type = load.result.type
+    alike = (load.buffer, type, load.mask, load.stride) == (
+        other.buffer, other.result.type, other.mask, other.stride
+    )  # fmt: skip
+    return alike and other.index - load.index == type.lanes
+
+
+def _parts(loads: list[Load], most: int) -> Iterator[tuple[Load, ...]]:
+    """As few parts as can be, of about equal size."""
+    count = -(-len(loads) // most)
+    cuts = [len(loads) * n // count for n in range(count + 1)]
+    return (tuple(loads[begin:end]) for begin, end in pairwise(cuts))
+
+
+def _following(loads: tuple[Load, ...], runs: list[Run]) -> Run:
+    """A run, and which of those before it follows: one that ends where it begins, or the nearest
+    one of as many vectors."""
+    first = loads[0]
+    same = [run for run in runs if run.first.buffer == first.buffer]
+    for run in reversed(same):
+        if first.index - run.first.index == run.elements:
+            return Run(loads, run, run.elements)
+    alike = [run for run in reversed(same) if len(run.loads) == len(loads)]
+    steps = [(run, first.index - run.first.index) for run in alike]
+    known = [(abs(step), run) for run, step in steps if isinstance(step, int)]
+    if known:
+        near = min(known, key=lambda one: one[0])[1]
+        return Run(loads, near, first.index - near.first.index)
+    if steps and first.buffer != SCRATCH:
+        return Run(loads, *steps[0])
+    return Run(loads)
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """Runs of a loop's body that follow one another, from `head` to `tail`, and in its next pass
+    again, `step` elements from the tail. `address` stands for the head's."""
+
+    symbol: str
+    head: Run
+    tail: Run
+    step: Dim
+    address: Value
+
+
+def chains_of(runs: dict[int, Run], loop: For) -> list[Chain]:
+    """Those of the loop's body where each run has one that follows at most, and the way from pass
+    to pass is the same for all."""
+    every = list(dict.fromkeys(runs.values()))
+    inside = {statement.symbol.name for statement in loop.body if isinstance(statement, Let)}
+    counter = of_atom(loop.symbol)
+    found: list[Chain] = []
+    for head in (run for run in every if run.after is None):
+        tail, index = _tail(head, every), head.first.index
+        if tail is None or not isinstance(index, Expr) or inside & symbols(index).keys():
+            continue
+        following = substitute(index, {loop.symbol.name: counter + loop.step})
+        step = following - tail.first.index
+        if isinstance(step, int) or loop.symbol.name not in symbols(step):
+            address = Value(f"{head.first.result.name}.address", VType(I64))
+            found.append(Chain(loop.symbol.name, head, tail, step, address))
+    return found
+
+
+def _tail(head: Run, runs: list[Run]) -> Run | None:
+    """The last of those that follow; None where two follow one."""
+    while True:
+        after = [run for run in runs if run.after is head]
+        if len(after) != 1:
+            return None if after else head
+        (head,) = after

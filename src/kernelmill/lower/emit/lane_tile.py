@@ -1,0 +1,48 @@
+"""The register tile whose rows of A are read in vectors along k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
+from kernelmill.lower.elements.sizes import Dims
+from kernelmill.lower.emit.microkernel import Fetch, Tile
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaneTile(Tile):
+    """Where a multiply-add takes one lane of a vector for all lanes.
+
+    `along(i, k)` are the elements of row i at k and its neighbours along the last axis of k, a
+    vector of them. `unrolled` is a multiple of the lanes.
+    """
+
+    along: Fetch
+
+    def _inside(self, k: Dims) -> Tile:
+        return replace(self, along=lambda i, inner: self.along(i, (*k, *inner)))
+
+    def _add(
+        self, builder: KernelBuilder, points: list[Dims], sums: list[Value], a: Fetch, b: Fetch
+    ) -> list[Value]:
+        return super()._add(builder, points, sums, self._elements(builder, points, a), b)
+
+    def _elements(self, builder: KernelBuilder, points: list[Dims], a: Fetch) -> Fetch:
+        """Lanes of vectors; elements by themselves where the points fill no vector."""
+        whole = len(points) // self.lanes * self.lanes
+        numbers = {k: number for number, k in enumerate(points)}
+
+        @cache
+        def vector(i: int, first: int) -> Value:
+            return self.along(i, points[first])
+
+        def fetch(i: int, k: Dims) -> Value:
+            number = numbers[k]
+            if number >= whole:
+                return a(i, k)
+            lane = number % self.lanes
+            return builder.op("extract", vector(i, number - lane), lane)
+
+        return fetch
