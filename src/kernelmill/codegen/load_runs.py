@@ -61,7 +61,7 @@ def load_runs(body: Sequence[Stmt], most: int, vector_bytes: int) -> dict[int, R
     """By the identity of a load of this block the run that it belongs to: of up to `most` whole
     vectors, with no product and no write between them. None where products are few."""
     loads = sum(isinstance(statement, Load) for statement in body)
-    if not loads or sum(map(_is_product, body)) < _LOADS * loads:
+    if not loads or sum(map(is_product, body)) < _LOADS * loads:
         return {}
     runs: list[Run] = []
     for neighbours in _neighbours(body, vector_bytes):
@@ -71,7 +71,8 @@ def load_runs(body: Sequence[Stmt], most: int, vector_bytes: int) -> dict[int, R
     return {id(load): run for run in runs if run not in pairs for load in run.loads}
 
 
-def _is_product(statement: Stmt) -> bool:
+def is_product(statement: Stmt) -> bool:
+    """Whether it multiplies and adds to its third operand."""
     return isinstance(statement, Instr) and statement.op in _PRODUCTS
 
 
@@ -85,7 +86,7 @@ def _neighbours(body: Sequence[Stmt], vector_bytes: int) -> Iterator[list[Load]]
                 continue
             ends, begun = True, [statement] if _is_vector(statement, vector_bytes) else []
         else:
-            ends = _is_product(statement) or not isinstance(statement, _WITHOUT_EFFECT)
+            ends = is_product(statement) or not isinstance(statement, _WITHOUT_EFFECT)
             begun = []
         if ends:
             if len(found) > 1:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.index import Indices
-from kernelmill.codegen.load_runs import Chain, Run, chains_of, load_runs
+from kernelmill.codegen.load_runs import Chain, Run, chains_of, is_product, load_runs
 from kernelmill.codegen.targets import answers
 from kernelmill.core.dim import Dim, substitute
 from kernelmill.core.dtype import I64
@@ -31,16 +31,16 @@ class RunLoads:
         self._heads: dict[Run, Value] = {}
         self._runs: dict[int, Run] = {}
         self._addresses: dict[Run, str] = {}
-        self._late: list[Value] = []
+        self._late: dict[Value, None] = {}
 
     def enter(self, body: Sequence[Stmt]) -> None:
         """The statements of this block come next."""
-        self._late = []
+        self._late = {}
         self._runs |= self._found(body)
 
     def leave(self) -> None:
         """Those after the block come next, where its registers are not known."""
-        self._late = []
+        self._late = {}
 
     def _found(self, body: Sequence[Stmt]) -> dict[int, Run]:
         if self._target.vectors_together == 1:
@@ -65,8 +65,14 @@ class RunLoads:
     def computed(self, statement: Instr) -> None:
         """Registers are just enough for a tile's sums and operands: what is loaded next has to
         come behind products whose operands it takes the place of. LLVM would load it before."""
-        if statement.op in ("dot", "fma"):
-            self._late.append(statement.result)
+        if not is_product(statement):
+            return
+        added = statement.args[2]
+        if isinstance(added, Value):
+            self._late.pop(added, None)
+        type = statement.result.type
+        if type.lanes * type.dtype.bytes == self._code.isa.vector_bytes:
+            self._late[statement.result] = None
 
     # ---- addresses --------------------------------------------------------------------------
 
@@ -100,7 +106,7 @@ class RunLoads:
         text = code.hoisted(f'call {all} asm "", "{",".join(places)}"({given})', -1)
         for number, (value, was) in enumerate(zip(self._late, late, strict=True), 1):
             self._values[value] = code.result(f"extractvalue {all} {text}, {number}", was.type)
-        self._late = []
+        self._late = {}
         return code.hoisted(f"extractvalue {all} {text}, 0", -1)
 
     # ---- loops ------------------------------------------------------------------------------
@@ -121,6 +127,6 @@ class RunLoads:
 
     def following(self, chain: Chain) -> Reg:
         """Where the next pass reads; the body has been written."""
-        self._late = []
+        self._late = {}
         del self._heads[chain.head]
         return Reg(self._code, self._behind(chain.tail, chain.step), _ADDRESS, "ptr")

@@ -38,9 +38,11 @@ class EmitContext:
 
         It has a mask unless the axis's `size` is a multiple of the lanes, which all steps are.
         """
+        return self.lane if mod(size, self.lane.count) == 0 else self.first_lanes(left)
+
+    def first_lanes(self, left: Dim) -> Lane:
+        """The lane with a mask of the first `left`: of none where that is negative."""
         count = self.lane.count
-        if mod(size, count) == 0:
-            return self.lane
         mask = self.builder.op("lane_mask", self.builder.index(left), lanes=count)
         return Lane(self.lane.symbol, count, mask)
 

@@ -55,7 +55,7 @@ _DIRECT_ROWS = 8
 """Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
 
 _PANELS_COLUMNS = 64
-"""From so many columns on it pays to turn rows of A round, where lanes are operands."""
+"""From so many columns on it pays to make panels of A's rows, where lanes are operands."""
 
 _SHALLOW = 32
 """Up to this depth the sums' way through scratch would be felt."""
@@ -226,7 +226,8 @@ def _read_a(spec: Contraction, panels: bool) -> ReadA:
         return ReadA.PACKED
     if spec.unit.on_blocks:
         return ReadA.COPIED if spec.a.contiguous_along == Along.OUTER else ReadA.PANELS
-    if panels and spec.a.contiguous_along == Along.K and size_hint(spec.n) >= _PANELS_COLUMNS:
+    along = spec.a.contiguous_along in (Along.K, Along.OUTER)
+    if panels and along and size_hint(spec.n) >= _PANELS_COLUMNS:
         return ReadA.PANELS
     return ReadA.IN_PLACE if spec.a.direct else ReadA.COPIED
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.core.dim import Dim, ceildiv, minimum, mod
 from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
@@ -85,9 +85,39 @@ def copy_a(context: BlockedContext) -> None:
         _copy_row(context, depth, start + row.index, row.index)
 
 
-def turn_a(context: BlockedContext) -> None:
-    """The task's rows of A, for all k, into panels in scratch: square blocks of neighbouring rows,
-    vectors along k, are turned round in registers.
+def panels_of_a(context: BlockedContext) -> None:
+    """The task's rows of A, for all k, into panels in scratch."""
+    if context.spec.a.contiguous_along == Along.OUTER:
+        _copy_a(context)
+    else:
+        _turn_a(context)
+
+
+def _copy_a(context: BlockedContext) -> None:
+    """Vectors of neighbouring rows, zeros beyond the last."""
+    spec, schedule = context.spec, context.schedule
+    rows, lanes, load = schedule.rows, schedule.lanes, loader(spec.a)
+    # The last tile's may end before a vector begins.
+    whole = rows % lanes == 0 and mod(spec.m, rows) == 0
+    with context.row_tiles() as tile:
+        places = range(0, rows, lanes)
+        starts = [tile * rows + first for first in places]
+        masked = [
+            context.lane if whole else context.first_lanes(spec.m - start) for start in starts
+        ]
+
+        def copy(k: Dims) -> None:
+            panel = place_in_panel(context, tile, Depth.whole(spec.k).number(k))
+            for first, start, lane in zip(places, starts, masked, strict=True):
+                row = start + context.lane.index
+                value = load(context.builder, context.batch, row, k, lane)
+                context.write(panel + first, value)
+
+        visit_each_k(context.builder, Depth.whole(spec.k), copy)
+
+
+def _turn_a(context: BlockedContext) -> None:
+    """Square blocks of neighbouring rows, vectors along k, are turned round in registers.
 
     A block at the end of the last k axis fills rows of the panel that are written after it, or are
     beyond the last one. Rows that are not there repeat the last.

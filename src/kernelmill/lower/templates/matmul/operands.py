@@ -21,9 +21,9 @@ from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.copies import (
     copy_a,
     copy_b,
+    panels_of_a,
     place_in_panel,
     place_of_a,
-    turn_a,
 )
 from kernelmill.lower.templates.matmul.spec import Contraction, FillPanel, loader
 
@@ -62,7 +62,7 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
 
         return _by_lane(context, read, rows)
 
-    def turned(depth: Depth, tile: Dim) -> Fetch:
+    def in_panels(depth: Depth, tile: Dim) -> Fetch:
         def read(i: int, k: Dims, lanes: int) -> Value:
             return context.read_copied(place_in_panel(context, tile, depth.number(k)) + i, lanes)
 
@@ -75,8 +75,8 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
             _need(spec.a.packed, "A is not packed")
             return RowsOfA(packed if context.schedule.by_lane else elements)
         case ReadA.PANELS:
-            turn_a(context)
-            return RowsOfA(turned)
+            panels_of_a(context)
+            return RowsOfA(in_panels)
         case ReadA.IN_PLACE:
             loader(spec.a)
             return RowsOfA(elements, flat=False)

@@ -11,10 +11,13 @@ from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
 from kernelmill.core.machine import PROFILES
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
+from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
 from kernelmill.kernel.ir import Instr
 from kernelmill.kernel.walk import statements_of
-from tests.unit.lower.templates.matmul.inner_loops import kernel_of, loops
+from tests.compiled import lowered, program, whole
+from tests.unit.lower.for_tiles import equal, texts
+from tests.unit.lower.templates.matmul.inner_loops import NEON, kernel_of, loops
 from tests.unit.lower.templates.matmul.test_tiled import product
 
 V8_6 = PROFILES["aarch64-v8.6"]
@@ -51,6 +54,19 @@ def test_rows_that_lie_apart_take_no_address_each(n: int) -> None:
     check(loop, "fmla")
     apart = [line for line in loop if re.match(r"ld1\t\{.*\[x\d+\], x\d+$", line)]
     assert len(apart) == 8, "a load leaves the address of the next k's row"
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("weight", ["", "b"])
+@pytest.mark.parametrize("m", [8, 12, 13, 30, 65])
+def test_panels_of_rows_that_are_neighbours_in_memory(m: int, weight: str, dtype: DType) -> None:
+    """What is lowered for AArch64, run here by code of this machine: A ends where its last row
+    does."""
+    made = product(dtype, dtype, "a", weight)(m, 37, 70)
+    found = lowered(made, NEON)
+    assert "store scratch" in texts(found) and "extract(" in texts(found)
+    a, b = whole(dtype, m, 37).T.contiguous(), whole(dtype, 37, 70)
+    equal(program(found)(a, b), run_graph(made, [a, b]))
 
 
 def test_few_columns_read_rows_where_they_lie() -> None:
