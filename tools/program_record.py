@@ -17,6 +17,7 @@ from tests.programs.check import Verdict
 from tests.programs.generator import LAYERS_FROM
 from tests.programs.modes import MODES
 from tools.machine import description
+from tools.program_workers import OWN_TRACES
 
 RESULT = Path("docs/programs.md")
 DATA = Path("docs/programs.json")
@@ -139,6 +140,11 @@ and buffers, and gradients. Strides of empty results are nobody's concern; of tw
 is taken where eager's own choice depends on where an element lies (`minimum`, `amax`, `max`), and \
 a sum may overflow that does so in another order of its terms.
 
+Modes that differ behind the backend's call only (default, reduce-overhead and the two \
+super-kernel modes; dynamic and reduce-overhead-dynamic) get one trace of torch's, from which each \
+compiles and runs a program of its own. One program in {own_traces} (and each before seed 102040) \
+is traced by each mode for itself, and so is every one that is refused or wrong.
+
 *Refused*: an error of ours says why the mode does not take the program. *Torch*: `aot_eager`, or \
 torch.export's program, is wrong in the same way, or a result has the strides that torch's trace \
 gives it. *Found wrong*: when they were run; *wrong*: those whose seeds are still wrong, listed \
@@ -155,7 +161,9 @@ def document(record: Record) -> str:
     for run in record.runs:
         whole.add(run)
     checks = sum(counts[status] for counts in whole.counts.values() for status in STATUSES)
-    text = _INTRODUCTION.format(programs=f"{whole.programs:,}", checks=f"{checks:,}")
+    text = _INTRODUCTION.format(
+        programs=f"{whole.programs:,}", checks=f"{checks:,}", own_traces=OWN_TRACES
+    )
     for mode in (mode.name for mode in MODES):
         counts = whole.counts.get(mode, Counter[str]())
         found = [counts[status] for status in STATUSES]

@@ -17,6 +17,7 @@ import torch
 
 from tests.programs.check import Checker, Verdict, by_name
 from tests.programs.generator import generate
+from tests.programs.modes import Mode
 from tests.programs.program import Program
 
 CHECK_SECONDS = 120.0
@@ -25,6 +26,10 @@ CHECK_SECONDS = 120.0
 END_SECONDS = 10.0
 CHECKS_OF_A_WORKER = 1500
 """Then a fresh one takes over: torch keeps something of every module and trace."""
+
+OWN_TRACES = 10
+"""Every so many programs one is traced by each mode for itself. Modes of the others share traces,
+as `tests/programs/shared_trace.py` says."""
 
 IN_MEMORY = "/dev/shm"
 """Where Linux has files in memory: a worker's kernels and programs are many and short-lived."""
@@ -37,10 +42,15 @@ def _serve(pipe: Connection, folder: str) -> None:
     logging.disable(logging.CRITICAL)
     tempfile.tempdir = folder
     os.environ["KERNELMILL_KERNEL_META"] = os.path.join(folder, "kernel_meta")
+    gc.freeze()  # torch's own objects stay, and are not searched
     gc.set_threshold(10000, 10, 50)  # a trace makes as much that dies young as it takes to compile
     while (job := pipe.recv()) is not None:
         program, modes = job
-        with Checker(generate(program) if isinstance(program, int) else program) as checker:
+        sharing: list[Mode] = []
+        if isinstance(program, int):
+            sharing = [] if program % OWN_TRACES == 0 else [by_name(mode) for mode in modes]
+            program = generate(program)
+        with Checker(program, sharing) as checker:
             for mode in modes:
                 pipe.send(_verdict(checker, mode))
 

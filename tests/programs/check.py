@@ -10,7 +10,7 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.errors import KernelmillError
-from tests.programs.modes import MODES, Made, Mode, Subject, prepared
+from tests.programs.modes import MODES, Compiled, Made, Mode, Subject, prepared
 from tests.programs.outcome import Difference, Outcome, Rules, call, difference
 from tests.programs.program import SEED, SIZE, Program, module_text, run
 from tests.programs.rounding import NOISY_RUNS, SLACK, exact_names, noisy
+from tests.programs.shared_trace import SharedTrace
 from tests.programs.traced import traced_strides
 
 MAY_REFUSE = {"gears", "gears-padded", "cache-trace", "cache-load", "aot", "super-kernel"}
@@ -41,6 +42,9 @@ class Verdict:
     fallback: bool = False
 
 
+_Found = tuple[Difference | Exception | None, bool]
+
+
 def check(program: Program, mode: Mode) -> Verdict:
     """Runs the program in eager and compiled, call by call."""
     with Checker(program) as checker:
@@ -48,10 +52,16 @@ def check(program: Program, mode: Mode) -> Verdict:
 
 
 class Checker:
-    """Checks one program in one mode after the other; what modes have in common is found once."""
+    """Checks one program in one mode after the other; what modes have in common is found once.
 
-    def __init__(self, program: Program) -> None:
+    Those of the modes `sharing` that can share a trace do. Where one of them is refused or wrong
+    so, its verdict is that on a trace of its own; it is wrong, too, where that finds no fault.
+    """
+
+    def __init__(self, program: Program, sharing: Sequence[Mode] = ()) -> None:
         self.program = program
+        self._groups = [group for group in _groups(sharing, program) if len(group) > 1]
+        self._together: dict[str, Verdict] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="kernelmill-program-")
         self._outcomes: dict[Any, list[Outcome | Exception]] = {}
         self._leeways: dict[tuple[int, int], _Leeway] = {}
@@ -66,18 +76,53 @@ class Checker:
 
     def verdict(self, mode: Mode) -> Verdict:
         """What the mode makes of the program."""
-        with prepared(mode), warnings.catch_warnings():
+        with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return self._verdict(mode)
+            for group in (group for group in self._groups if mode in group):
+                self._groups.remove(group)
+                self._share(group)
+            together = self._together.pop(mode.name, None)
+            if together is not None and together.status in ("right", "torch"):
+                return together
+            with prepared(mode):
+                alone = self._alone(mode)
+        if together is None or alone.status in ("refused", "wrong"):
+            return alone
+        detail = f"where modes share a trace: {together.detail}"
+        return replace(together, status="wrong", detail=detail)
 
-    def _verdict(self, mode: Mode) -> Verdict:
-        eager = self._called(mode, None)
-        if isinstance(eager[0], Exception):
-            return Verdict(mode.name, "invalid", f"{type(eager[0]).__name__}: {eager[0]}")
+    def _share(self, group: Sequence[Mode]) -> None:
+        """Judges these modes on one trace, if there is one for all of them."""
+        if self._invalid(group[0]):
+            return
+        with prepared(replace(group[0], threads=1)):
+            torch._dynamo.reset()
+            trace = SharedTrace(group)
+            found: list[_Found] = []
+            for mode in group:
+                found.append(self._found(mode, partial(trace.make, mode)))
+                if trace.failed:
+                    return
+            if trace.serves_all:
+                pairs = zip(group, found, strict=True)
+                self._together |= {mode.name: self._judged(mode, *one) for mode, one in pairs}
+
+    def _alone(self, mode: Mode) -> Verdict:
+        return self._invalid(mode) or self._judged(mode, *self._found(mode, mode.make))
+
+    def _invalid(self, mode: Mode) -> Verdict | None:
+        error = self._called(mode, None)[0]
+        if isinstance(error, Exception):
+            return Verdict(mode.name, "invalid", f"{type(error).__name__}: {error}")
+        return None
+
+    def _found(self, mode: Mode, make: Callable[[Subject], Made]) -> _Found:
+        """How it differs from eager, and whether it ran in torch."""
         subject = Subject(self.program, self._module, self._folder.name)
-        expected = [outcome for outcome in eager if isinstance(outcome, Outcome)]
-        found = self._difference(mode, self._calls(subject, mode, mode.make), expected)
-        fallback = bool(subject.uncaptured)
+        found = self._difference(mode, self._calls(subject, mode, make), self._expected(mode))
+        return found, bool(subject.uncaptured)
+
+    def _judged(self, mode: Mode, found: Difference | Exception | None, fallback: bool) -> Verdict:
         if found is None:
             return Verdict(mode.name, "right", fallback=fallback)
         if isinstance(found, KernelmillError) and mode.name in MAY_REFUSE:
@@ -85,10 +130,13 @@ class Checker:
         kind, detail = _described(found)
         if isinstance(found, Difference) and found.traced:
             return Verdict(mode.name, "torch", detail, kind, fallback)
-        torchs = self._difference(mode, self._called(mode, mode.reference), expected)
+        torchs = self._difference(mode, self._called(mode, mode.reference), self._expected(mode))
         if _alike(found, torchs):
             return Verdict(mode.name, "torch", detail, kind)
         return Verdict(mode.name, "wrong", detail, kind, fallback)
+
+    def _expected(self, mode: Mode) -> list[Outcome]:
+        return [one for one in self._called(mode, None) if isinstance(one, Outcome)]
 
     def _called(self, mode: Mode, make: Any) -> list[Outcome | Exception]:
         """The outcomes of a mode's calls of what is not ours (eager where `make` is None), up to
@@ -135,6 +183,15 @@ class Checker:
                 return found
             traced = traced or found
         return traced
+
+
+def _groups(modes: Sequence[Mode], program: Program) -> list[list[Mode]]:
+    """Modes that differ behind the call of the backend only."""
+    found: dict[Any, list[Mode]] = {}
+    for mode in modes:
+        if isinstance(mode.make, Compiled) and mode.takes(program):
+            found.setdefault((mode.make.dynamic, tuple(mode.calls(program))), []).append(mode)
+    return list(found.values())
 
 
 def load(program: Program, folder: str) -> Any:

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from unittest.mock import patch
 
@@ -18,10 +19,12 @@ import torch
 from torch import Tensor
 from torch._dynamo import config as dynamo_config
 from torch._dynamo import guards
+from torch._export import utils as export_utils
 from torch.export import default_decompositions
 
 import kernelmill
 from kernelmill import CompilerConfig, get_backend
+from kernelmill.backend import Backend
 from kernelmill.inference import set_dim_gears
 from kernelmill.runtime import padded_calls
 from kernelmill.torch_internals.operators import is_composite
@@ -118,23 +121,39 @@ def _config(**options: Any) -> CompilerConfig:
     return config
 
 
-def _through_dynamo(
-    dynamic: bool | None = False, marked: bool = False, **options: Any
-) -> Callable[[Subject], Made]:
-    def make(subject: Subject) -> Made:
+@dataclass(frozen=True)
+class Compiled:
+    """Through `torch.compile`, with these options of ours. `marked`: the steps are in a super
+    kernel's range."""
+
+    dynamic: bool | None = False
+    marked: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def backend(self) -> Backend:
+        """A backend with the options."""
+        return get_backend(compiler_config=_config(**self.options))
+
+    def __call__(self, subject: Subject) -> Made:
         torch._dynamo.reset()
-        model = subject.model(marked)
-        backend = get_backend(compiler_config=_config(**options))
-        compiled = torch.compile(model, backend=backend, dynamic=dynamic)
+        model, backend = subject.model(self.marked), self.backend()
+        compiled = torch.compile(model, backend=backend, dynamic=self.dynamic)
+        return model, counted(compiled, backend, subject)
 
-        def run(*args: Any) -> Any:
-            returned = compiled(*args)
-            subject.uncaptured[:] = [c.refused for c in backend.captures if c.refused]
-            return returned
 
-        return model, run
+def counted(compiled: Function, backend: Backend, subject: Subject) -> Function:
+    """The compiled function; a call of it notes what the backend has left to torch."""
 
-    return make
+    def run(*args: Any) -> Any:
+        returned = compiled(*args)
+        subject.uncaptured[:] = [c.refused for c in backend.captures if c.refused]
+        return returned
+
+    return run
+
+
+def _through_dynamo(dynamic: bool | None = False, marked: bool = False, **options: Any) -> Compiled:
+    return Compiled(dynamic, marked, options)
 
 
 def _with_gears(padded: bool) -> Callable[[Subject], Made]:
@@ -325,14 +344,21 @@ MODES: Sequence[Mode] = (
 """All modes."""
 
 
+_operators_known = cache(export_utils._materialize_cpp_cia_ops)
+"""Torch looks all of its operators up for each entry of a table of decompositions, in case somebody
+has registered others since; nobody does here."""
+
+
 @contextmanager
 def prepared(mode: Mode) -> Iterator[None]:
     """Settings for one program in one mode."""
     threads = torch.get_num_threads()
     with (
-        dynamo_config.patch(recompile_limit=64),
+        # Garbage is collected when there is much of it, not after each trace.
+        dynamo_config.patch(recompile_limit=64, run_gc_after_compile=False),
         # Torch measures each new guard, with a flush of the caches that takes 20 ms.
         patch.object(guards, "profile_guard_manager", lambda *_: 0.0),
+        patch.object(export_utils, "_materialize_cpp_cia_ops", _operators_known),
     ):
         torch.set_num_threads(mode.threads)
         try:
