@@ -94,7 +94,11 @@ class RunLoads:
         else:
             text = self._indices.value(bytes)
         moved = code.hoisted(f"getelementptr i8, ptr {self._addresses[run]}, i64 {text}", -1)
-        return self._behind_products(moved) if self._late else code.opaque(f"ptr {moved}")
+        # LLVM ends the process where there are no registers for all of them at once.
+        most = code.isa.vector_registers - self._target.vectors_together
+        if 0 < len(self._late) <= most:
+            return self._behind_products(moved)
+        return code.opaque(f"ptr {moved}")
 
     def _behind_products(self, address: str) -> str:
         """The address, known when these products are."""

@@ -100,13 +100,19 @@ def test_one_instruction_reads_the_run_and_moves_the_address(row: int) -> None:
     assert loads[0].endswith("], #48" if row == 12 else tuple(f", x{n}" for n in range(31)))
 
 
-@pytest.mark.parametrize("offsets", [(0, 4, 8), (0, 4, 8, 12, 16)])
+@pytest.mark.parametrize("products", [24, 28, 29, 33, 70])
+def test_more_sums_than_registers(products: int) -> None:
+    text = codegen.assembly(sums((0, 4, 8), products=products), NEON)
+    assert text.count("\tld1\t") == 2
+
+
+@pytest.mark.parametrize(("offsets", "products"), [((0, 4, 8), 3), ((0, 4, 8, 12, 16), 30)])
 @pytest.mark.parametrize("row", [12, 64])
-def test_results(offsets: Sequence[int], row: int) -> None:
+def test_results(offsets: Sequence[int], products: int, row: int) -> None:
     """Under the emulator too, where these instructions are."""
-    kernel = sums(offsets, row)
+    kernel = sums(offsets, row, products)
     x = np.arange(int(str(kernel.buffers[0].elements)), dtype=np.float32) % 7
-    got, want = (np.zeros(12, np.float32) for _ in range(2))
+    got, want = (np.zeros(4 * products, np.float32) for _ in range(2))
     Native(kernel, host().isa)({"x": x, "y": got})
     run_kernel(kernel, {"x": x, "y": want})
     np.testing.assert_array_equal(got, want)

@@ -88,9 +88,14 @@ class Convolution:
         )
         depth = channels * high * wide
 
-        def weight(b: KernelBuilder, batch: Dims, m: Dim, k: Dims, _: Lane | None) -> Value:
+        def weight(b: KernelBuilder, batch: Dims, m: Dim, k: Dims, lane: Lane | None) -> Value:
             row = batch[1] * self.outputs + m
-            return b.load("a", row * depth + (k[0] * high + k[1]) * wide + k[2], F32)
+            place = row * depth + (k[0] * high + k[1]) * wide + k[2]
+            if lane is None:
+                return b.load("a", place, F32)
+            linear = linear_part(place, lane.symbol.name)
+            assert linear is not None
+            return b.load("a", linear[1], F32, lane.count, lane.mask, linear[0])
 
         def store(b: KernelBuilder, batch: Dims, m: Dim, n: Dim, lane: Lane, value: Value) -> None:
             row = (batch[0] * self.groups + batch[1]) * self.outputs + m

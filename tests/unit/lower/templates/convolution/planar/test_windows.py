@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kernelmill.core.machine import profile
@@ -120,6 +120,10 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
     dilation=pairs,
     groups=st.sampled_from([1, 2]),
 )
+# Weights that are read in vectors along k, where a multiply-add takes a lane.
+@example(
+    size=(7, 7), outputs=8, kernel=(1, 1), stride=(1, 1), padding=(1, 1), dilation=(1, 1), groups=2
+)  # fmt: skip
 def test_random_windows(
     size: tuple[int, int],
     outputs: int,
