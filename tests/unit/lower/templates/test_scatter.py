@@ -192,6 +192,17 @@ def test_nan_wins_in_max_and_min() -> None:
         assert_same(result, one_by_one(x, [index], source, 0, mode))
 
 
+@pytest.mark.parametrize("mode", [Combine.MAX, Combine.MIN])
+def test_of_two_zeros_the_one_that_is_there_stays(mode: Combine) -> None:
+    x = torch.tensor([[0.0, -0.0, -0.0, 0.0, 1.0, 0.0, -1.0]] * 5)
+    source = torch.tensor([[-0.0, 0.0, -0.0, 0.0, -0.0, -1.0, 0.0]] * 5)
+    index = torch.arange(7).expand(5, 7).contiguous()
+    expected = x.scatter_reduce(1, index, source, REDUCE[mode])
+    result = Scatter(x, [index], source, (1,), mode, shared=False)(x, [index], source)
+    assert torch.equal(result, expected)
+    assert torch.equal(torch.signbit(result), torch.signbit(expected))
+
+
 @pytest.mark.parametrize("mode", [Combine.SET, Combine.ADD, Combine.MUL])
 def test_bool(mode: Combine) -> None:
     x, index = sample((9, 33), torch.bool), positions((4,), 9)

@@ -104,7 +104,9 @@ class _Writer:
             by = COMBINED_BY[self.spec.mode]
             op = by.kernel_op_bool if target.dtype == BOOL else by.kernel_op
             assert op is not None
-            value = b.op(op, old, value)
+            # Of two zeros `max` and `min` give the second: that which is there, as ATen does.
+            extreme = self.spec.mode in (Combine.MAX, Combine.MIN)
+            value = b.op(op, value, old) if extreme else b.op(op, old, value)
         elif value.type.lanes < lanes:
             value = b.op("splat", value, dtype=value.type.dtype, lanes=lanes)
         b.store(target.buffer, address, pointwise.to_memory(b, value, target.dtype), mask)
