@@ -18,6 +18,8 @@ from tests.programs.program import Ref, Step, run_step
 SUMS = frozenset(("torch.sum", "torch.mean", "torch.nansum"))
 PRODUCTS = frozenset(("torch.matmul", "F.linear", "F.conv2d"))
 
+SPREADS = frozenset(("torch.var", "torch.std", "torch.var_mean"))
+
 ATTENTION = "F.scaled_dot_product_attention"
 POOLS = frozenset(f"F.{name}_pool{rank}d" for name in ("avg", "adaptive_avg") for rank in (1, 2, 3))
 
@@ -36,6 +38,8 @@ def otherwise(step: Step, found: Mapping[str, Any], way: int) -> list[Tensor] | 
         return _flushed(step, found)
     if step.function == ATTENTION:
         return [_attended(step, found)]
+    if step.function in SPREADS and torch.is_grad_enabled():
+        return _spread(step, found)
     if step.function in POOLS:
         return [_pooled(step, found, 1 if way == 0 else -1)]
     read = found[step.args[0].name] if step.function in SUMS | PRODUCTS else None
@@ -68,6 +72,32 @@ def _attended(step: Step, found: Mapping[str, Any]) -> Tensor:
     below = _above(query) @ _below(turned) + _below(query) @ _above(turned)
     open_rows = (torch.maximum(above, -below) > torch.finfo(dtype).max).any(-1, keepdim=True)
     return result.double() * torch.where(open_rows, math.nan, 1.0)
+
+
+def _spread(step: Step, found: Mapping[str, Any]) -> list[Tensor]:
+    """Variances as eager has them, but for gradients of rows whose sum overflows in some order: the
+    mean, which the gradient takes off the numbers again, is an infinity there."""
+    name, dim = step.args[0].name, step.args[1]
+    read: Tensor = found[name]
+    most = torch.finfo(torch.float64 if read.dtype == torch.float64 else torch.float32).max
+    sums = [torch.sum(of_one_sign(read), dim, keepdim=True) for of_one_sign in (_above, _below)]
+    open_rows = torch.maximum(sums[0], -sums[1]) > most
+    made = {**found, name: _Unknown.apply(read, open_rows)}
+    run_step(step, made)
+    return [made[one].double() for one in step.names]
+
+
+class _Unknown(torch.autograd.Function):
+    """A tensor whose gradient is NaN in some rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None]:
+        return torch.where(ctx.saved_tensors[0], math.nan, grads[0]), None
 
 
 def _pooled(step: Step, found: Mapping[str, Any], sign: int) -> Tensor:

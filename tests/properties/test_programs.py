@@ -18,6 +18,7 @@ from tests.programs.minimise import minimise, runs
 from tests.programs.modes import Made, Mode, Subject
 from tests.programs.program import Program, Ref, Seed, Step, module_text
 from tests.programs.rounding import EITHER_ZERO
+from tests.programs.sums import SPREADS
 
 
 def program(
@@ -285,6 +286,22 @@ def test_a_gradient_that_overflows_in_some_order_may_and_others_may_not() -> Non
     tame = ((3.0, 3.0), (2.0, 2.0), (1.0, 1.0))
     assert {status(huge, found) for found in (math.inf, -math.inf, math.nan)} == {"right"}
     assert {status(tame, found) for found in (math.inf, -math.inf, math.nan)} == {"wrong"}
+
+
+@pytest.mark.parametrize("function", sorted(SPREADS))
+def test_means_in_gradients_of_variances_may_overflow_and_others_may_not(
+    function: str,
+) -> None:
+    def status(large: float, found: float) -> str:
+        names = ("v0", "v1") if function == "torch.var_mean" else ("v0",)
+        rows = tuple((sign * large, 1.0 + sign) for sign in (1, 1, -1, -1, -1))
+        step = Step(names, function, (Ref("a0"), 0), (("correction", 0),), rounds=True)
+        spoil = changed_gradient(lambda g: g.index_fill(1, torch.tensor(0), found))
+        wanted = replace(with_gradient({"a0": rows}, step), results=("v0",))
+        return check(wanted, spoil).status
+
+    assert status(2e38, math.inf) == status(2e38, -math.inf) == "right"
+    assert status(2.0, math.inf) == status(2.0, -math.inf) == "wrong"
 
 
 def test_a_gradient_through_an_infinity_is_compared() -> None:
