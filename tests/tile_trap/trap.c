@@ -257,22 +257,32 @@ static int product(const Instruction *one) {
     return done(is_bf16 ? BF16 : BYTES);
 }
 
+static int carried_out(const Instruction *one) {
+    switch (one->operation) {
+    case 0x49: return on_configuration(one);
+    case 0x4B: return on_memory(one);
+    case 0x5C:
+    case 0x5E: return product(one);
+    default: return 0;
+    }
+}
+
+/* Those that follow the first are done at once: a signal takes longer than any of them. */
 static void handle(int number, siginfo_t *info, void *context) {
     greg_t *registers = ((ucontext_t *)context)->uc_mcontext.gregs;
     Instruction one;
-    int error = errno, is_one = 0;
-    if (info->si_code > 0 && decoded(&one, registers)) {
-        if (one.operation == 0x49) is_one = on_configuration(&one);
-        if (one.operation == 0x4B) is_one = on_memory(&one);
-        if (one.operation == 0x5C || one.operation == 0x5E) is_one = product(&one);
-        if (is_one && !permitted) fault = "the system was not asked for the permission";
-    }
-    if (is_one && !fault) {
+    int error = errno, some = 0;
+    while (info->si_code > 0 && decoded(&one, registers) && carried_out(&one)) {
+        if (!permitted) fault = "the system was not asked for the permission";
+        if (fault) {
+            fprintf(stderr, "tile trap: %s\n", fault);
+            some = 0;
+            break;
+        }
         registers[REG_RIP] = (greg_t)one.next;
-    } else {
-        if (is_one) fprintf(stderr, "tile trap: %s\n", fault);
-        pass_on(number, info, context);
+        some = 1;
     }
+    if (!some) pass_on(number, info, context);
     errno = error;
 }
 
