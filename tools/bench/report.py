@@ -268,11 +268,14 @@ def document(records: Records) -> str:
 
 def _unmeasured() -> str:
     """What is to be reached where nothing was measured yet."""
-    head = ["model", "goal: times faster than the fastest other", "goal: share of the limit"]
-    lines = [[row.title, *_goals(row, True)] for row in STEADY if row.tiles]
+    head = ["model", "row", "goal: times faster than the fastest other"]
+    head += ["goal: share of the limit"]
+    lines = [[row.title, f"`{row.name}`", *_goals(row, True)] for row in STEADY if row.tiles]
     text = (
         f"Not measured yet. On one `{TILES_COMMAND}` measures these rows, and writes a section of "
-        "its own; `make bench` measures all. Errors are not to be above eager's, and decoder steps "
+        "its own; with names of the second column in the place of `tiles` it measures these, and "
+        "`make bench` all. Each is against eager, Inductor (also with max-autotune and freezing), "
+        "AOTInductor, ONNX Runtime and OpenVINO. Errors are not to be above eager's, and decoder steps "
         "not to be slower than before (`.venv/bin/python -m tools.bench.revisions REVISION --rows "
         "decoder_step decoder_step_bf16`)."
     )
