@@ -138,7 +138,7 @@ def _trap_tiles(config: pytest.Config) -> None:
         return
     config.pluginmanager.getplugin("capturemanager").stop_global_capturing()
     try:
-        trap.execute(sys.orig_argv[1:])
+        trap.execute(sys.orig_argv[1:], count=True)
     except trap.Unavailable as error:
         raise pytest.UsageError(f"--trap-tiles: {error}") from None
 

@@ -16,7 +16,7 @@ from kernelmill.core.families import X86_64
 from kernelmill.core.isa import NAMED, cpuinfo_flags, why_not_here
 from tests.tile_unit import AMX
 
-ROOT = Path(__file__).parents[2]
+_FOLDER = Path(__file__).parents[2] / "build" / "tile_trap"
 _SOURCE = Path(__file__).with_name("trap.c")
 _FLAGS = (
     "-target", "x86_64-linux-gnu", "-mcpu=x86_64_v4", "-std=gnu11", "-O2", "-fPIC",
@@ -42,7 +42,7 @@ def has_tiles() -> bool:
 
 def is_on() -> bool:
     """Whether instructions on tiles are trapped in this process."""
-    return _COUNTS in os.environ
+    return str(_FOLDER) in os.environ.get(_PRELOAD, "")
 
 
 def library() -> Path:
@@ -54,12 +54,12 @@ def library() -> Path:
     command = [sys.executable, "-m", "ziglang"]
     compiling = [*command, "cc", *_FLAGS, f'-DFLAGS="{flags}"', "-c", str(_SOURCE)]
     key = hashlib.blake2b(_SOURCE.read_bytes() + repr(compiling).encode(), digest_size=8)
-    made = ROOT / "build" / "tile_trap" / f"{key.hexdigest()}.so"
+    made = _FOLDER / f"{key.hexdigest()}.so"
     if made.is_file():
         return made
     try:
-        made.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=made.parent) as folder:
+        _FOLDER.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=_FOLDER) as folder:
             places = {f"ZIG_{each}_CACHE_DIR": folder for each in ("GLOBAL", "LOCAL")}
             unit, whole = Path(folder, "trap.o"), Path(folder, "trap.so")
             linking = [*command, "ld.lld", "-shared", "-z", "now", str(unit)]
@@ -77,22 +77,23 @@ def library() -> Path:
     return made
 
 
-def execute(arguments: Sequence[str]) -> None:
-    """Become a Python with these arguments on a processor with tiles. Unavailable says why there
-    can be none."""
+def execute(arguments: Sequence[str], count: bool = False) -> None:
+    """Become a Python with these arguments on a processor with tiles; `count` what is trapped.
+    Unavailable says why there can be none."""
     surroundings = dict(os.environ)
     if not has_tiles():
         others = surroundings.get(_PRELOAD, "").split()
         surroundings[_PRELOAD] = " ".join([str(library()), *others])
-        with tempfile.NamedTemporaryFile(prefix="tile-trap-", delete=False) as file:
-            file.write(bytes(8 * len(_KINDS)))
-        surroundings[_COUNTS] = file.name
+        if count:
+            with tempfile.NamedTemporaryFile(prefix="tile-trap-", delete=False) as file:
+                file.write(bytes(8 * len(_KINDS)))
+            surroundings[_COUNTS] = file.name
     os.execve(sys.executable, [sys.executable, *arguments], surroundings)
 
 
 def counted() -> dict[str, int]:
-    """How many instructions of each kind were trapped, in this process, those that `execute` was
-    called for before it, and all that they have started; nothing where none are."""
+    """How many instructions of each kind were trapped since `execute`, in all processes that come
+    from it; nothing where none are counted."""
     path = os.environ.get(_COUNTS)
     if path is None:
         return {}
