@@ -23,7 +23,9 @@ _names = itertools.count()
 def _jit() -> llvm.LLJIT:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    return llvm.create_lljit_compiler()
+    # As kernels are linked in use. LLVM's other linker puts code and constants wherever there is
+    # room, and ends the process where the two are too far apart.
+    return llvm.create_lljit_compiler(use_jit_link=True)
 
 
 @cache
