@@ -275,9 +275,9 @@ def _unmeasured() -> str:
         f"Not measured yet. On one `{TILES_COMMAND}` measures these rows, and writes a section of "
         "its own; with names of the second column in the place of `tiles` it measures these, and "
         "`make bench` all. Each is against eager, Inductor (also with max-autotune and freezing), "
-        "AOTInductor, ONNX Runtime and OpenVINO. Errors are not to be above eager's, and decoder steps "
-        "not to be slower than before (`.venv/bin/python -m tools.bench.revisions REVISION --rows "
-        "decoder_step decoder_step_bf16`)."
+        "AOTInductor, ONNX Runtime and OpenVINO. Errors are not to be above eager's, and decoder "
+        "steps not to be slower than before (`.venv/bin/python -m tools.bench.revisions REVISION "
+        "--rows decoder_step decoder_step_bf16`)."
     )
     return f"{text}\n\n{table(head, lines)}"
 
