@@ -15,7 +15,7 @@ demo: .venv/stamp-demo          ## compile a sentence-embedding model and compar
 	$(PY) -m examples.demo
 
 test: .venv/stamp-dev           ## all tests
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --disable-warnings --durations 20
 
 test-targets: $(TARGETS:%=test-on-%)  ## compiled code for each of TARGETS; SHARE=1/10: a tenth
 

@@ -7,7 +7,8 @@ prints a table; with --write, all rows measured, it goes into docs/generating.md
 Rows: `bf16`, `int8`, `int4` of a decoder of SmolLM2-135M's shape, and `1b`, one of 1.1 billion
 numbers in int4, with its share of the memory's rate. Weights are random. Contestants make the same
 number of tokens, greedily, after a prompt of eight, one after the other in turns; figures are
-medians, and the first round of each is not counted.
+medians. Each turn begins with a pause and with some tokens that are not counted, so that nobody
+finds the caches or the processors as another one has left them; the first round does not count.
 
 kernelmill  Hugging Face's generate() with a static cache on cached methods, examples/cached_decoder
 eager       the same without a compiler
@@ -50,6 +51,8 @@ PROMPT = 8
 PAGE = Path("docs/generating.md")
 SECTION = "## Beside others\n"
 _SEED = 7
+SETTLES = 0.5
+"""Seconds between contestants: threads of the last one spin for a while after their work."""
 
 Generate = Callable[[int], int]
 """`generate(count)`: makes so many tokens after the prompt; gives the last."""
@@ -178,6 +181,8 @@ def measured(contestants: dict[str, Generate], tokens: int, rounds: int) -> dict
     times: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(rounds + 1):
         for name, generate in contestants.items():
+            time.sleep(SETTLES)
+            generate(tokens // 4)
             spent = []
             for count in (1, tokens):
                 start = time.perf_counter()

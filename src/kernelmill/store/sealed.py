@@ -141,7 +141,7 @@ class SealedFile:
         found = {n: (base + o, b, s) for n, (o, b, s) in document["sections"].items()}
         for name, (offset, count, _) in found.items():
             if not 0 <= offset <= offset + count <= len(self._view):
-                raise self.damaged(f"it ends before its {name} do")
+                raise self.damaged(f"it ends before the end of its section {name!r}")
         return found
 
     def section(self, name: str, check: bool = True) -> memoryview:

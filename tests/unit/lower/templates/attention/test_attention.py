@@ -168,7 +168,7 @@ def test_one_decoder_serves_all_cache_lengths(rows: int) -> None:
         assert_margins_untouched(o)
 
 
-@pytest.mark.parametrize("target", map(Machine, TARGETS.values()), ids=str)
+@pytest.mark.parametrize("target", [Machine(isa) for isa in TARGETS.values()], ids=str)
 def test_deep_heads_get_shorter_blocks(target: Machine) -> None:
     shallow = Attention(*tensors((1, 1, 1, 64, 512, 64, 64)), target=target).schedule
     q, k, v = tensors((1, 1, 1, 64, 512, 512, 512))
