@@ -33,6 +33,7 @@ _LOADS = 2
 """A loop is one of products where each load is for so many of them at least."""
 
 _NEARBY = 1008
+"""Bytes that instructions for two vectors reach from an address."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +98,14 @@ def _neighbours(body: Sequence[Stmt], vector_bytes: int) -> Iterator[list[Load]]
 
 
 def _pairs_nearby(runs: list[Run]) -> set[Run]:
-    """Runs of two vectors that other instructions read as well: those take a distance from one
-    address, of up to `_NEARBY` bytes."""
+    """Runs of two vectors that other instructions read as well, from one address for all."""
     heads: dict[Run, Run] = {}
     far: set[Run] = set()
     for run in runs:
         head = heads[run] = heads[run.after] if run.after else run
         distance = run.first.index - head.first.index
         bytes = run.first.result.type.dtype.bytes
-        if len(run.loads) > 2 or not isinstance(distance, int) or distance * bytes > _NEARBY:
+        if len(run.loads) > 2 or not isinstance(distance, int) or abs(distance) * bytes > _NEARBY:
             far.add(head)
     return {run for run, head in heads.items() if head not in far}
 
