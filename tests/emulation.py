@@ -101,6 +101,12 @@ class Emulator:
                    "dims": list(dims), "ranges": list(ranges), "scratch": scratch}  # fmt: skip
         self._on(memory, request)
 
+    def dims(self, image: bytes, symbol: str, values: Sequence[int], count: int) -> list[int]:
+        """What a function of sizes gives for these: so many numbers."""
+        request = {"action": "dims", "digest": self._send(image), "symbol": symbol,
+                   "values": list(values), "count": count}  # fmt: skip
+        return self._ask(request, b"")[0]["dims"]
+
     def run_team(
         self,
         driver: tuple[str, bytes],

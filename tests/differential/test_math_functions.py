@@ -210,6 +210,9 @@ def test_f64_edges_are_those_of_eager(op: str) -> None:
     arguments = [x] if op in UNARY else [part.ravel() for part in np.meshgrid(x, x)]
     got = run_map(lambda b, *v: b.op(op, *v), arguments, [F64] * len(arguments), F64, 8)
     expected = reference(op, *(torch.from_numpy(argument) for argument in arguments)).numpy()
+    if op == "log1p" and not host_isa().has_vector_math:
+        # torch's vector function makes zeros of the least numbers, the C library's does not.
+        expected = np.where(np.abs(x) == 5e-324, x, expected)
     # torch loses digits of digamma next to the poles.
     np.testing.assert_allclose(got, expected, rtol=1e-10 if op == "digamma" else 1e-13, atol=0)
     numbers = ~np.isnan(expected)
