@@ -19,20 +19,16 @@ test: .venv/stamp-dev           ## all tests
 
 test-targets: $(TARGETS:%=test-on-%)  ## compiled code for each of TARGETS; SHARE=1/10: a tenth
 
-test-on-%: .venv/stamp-dev
-	@if KERNELMILL_TARGET=$* $(PY) -c 'from kernelmill.core.isa import host_isa; host_isa()' 2>&1 | \
-		grep 'this machine is'; then echo "nothing is tested on $*"; else \
-		echo "$(SHARE) of the tests on $*"; KERNELMILL_TARGET=$* $(PY) -m pytest -n $(WORKERS) \
-		--dist worksteal --share $(SHARE) tests/differential tests/e2e tests/properties; fi
-
 # Instructions on tiles are trapped where the processor has none; where they cannot be, products of
 # tiles are of vectors.
-test-on-x86-64-v4-amx: .venv/stamp-dev
-	@if ! why=$$(KERNELMILL_TARGET=x86-64-v4-amx $(PY) -m tests.tile_trap -c \
-		'from kernelmill.core.isa import host_isa; host_isa()' 2>&1); then \
-		echo "$$why" | tail -n 1; $(MAKE) test-on-x86-64-v4-amx-emulated; else \
-		echo "$(SHARE) of the tests on x86-64-v4-amx"; KERNELMILL_TARGET=x86-64-v4-amx \
-		$(PY) -m pytest --trap-tiles -n $(WORKERS) --dist worksteal --share $(SHARE) \
+test-on-%: .venv/stamp-dev
+	@on=$*; trap=; if [ $* = x86-64-v4-amx ]; then \
+		if $(PY) -m tests.tile_trap -c ''; then trap=--trap-tiles; else on=$*-emulated; fi; fi; \
+	if KERNELMILL_TARGET=$$on $(PY) $${trap:+-m tests.tile_trap} \
+		-c 'from kernelmill.core.isa import host_isa; host_isa()' 2>&1 | \
+		grep 'this machine is\|this process may not'; then echo "nothing is tested on $$on"; else \
+		echo "$(SHARE) of the tests on $$on"; KERNELMILL_TARGET=$$on $(PY) -m pytest $$trap \
+		-n $(WORKERS) --dist worksteal --share $(SHARE) \
 		tests/differential tests/e2e tests/properties; fi
 
 test-without: .venv/stamp-dev   ## cached and aot without each private part; SHARE=1/50: so much of it

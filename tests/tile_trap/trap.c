@@ -47,10 +47,20 @@ static int permitted;
 static struct sigaction wanted; /* the program's own action for SIGILL */
 static __thread const char *fault; /* why the processor would stop here */
 
-static int next_sigaction(int number, const struct sigaction *new, struct sigaction *old) {
-    static int (*next)(int, const struct sigaction *, struct sigaction *);
-    if (!next) next = (__typeof__(next))dlsym(RTLD_NEXT, "sigaction");
-    return next(number, new, old);
+/* Those of the C library, looked up before there are threads: that takes the loader's lock. */
+typedef int Open(const char *, int, ...);
+static struct {
+    int (*sigaction)(int, const struct sigaction *, struct sigaction *);
+    long (*syscall)(long, ...);
+    Open *open, *open64;
+} next;
+
+static void look_up(void) {
+    if (next.open64) return;
+    next.sigaction = (__typeof__(next.sigaction))dlsym(RTLD_NEXT, "sigaction");
+    next.syscall = (__typeof__(next.syscall))dlsym(RTLD_NEXT, "syscall");
+    next.open = (Open *)dlsym(RTLD_NEXT, "open");
+    next.open64 = (Open *)dlsym(RTLD_NEXT, "open64");
 }
 
 static void pass_on(int number, siginfo_t *info, void *context) {
@@ -58,7 +68,7 @@ static void pass_on(int number, siginfo_t *info, void *context) {
         wanted.sa_sigaction(number, info, context);
     } else if (wanted.sa_handler == SIG_DFL || wanted.sa_handler == SIG_IGN) {
         struct sigaction standard = {.sa_handler = SIG_DFL};
-        next_sigaction(SIGILL, &standard, NULL);
+        next.sigaction(SIGILL, &standard, NULL);
         raise(SIGILL);
     } else {
         wanted.sa_handler(number);
@@ -289,7 +299,8 @@ static void handle(int number, siginfo_t *info, void *context) {
 /* ---- what a program asks the system ----------------------------------------------------------- */
 
 int sigaction(int number, const struct sigaction *new, struct sigaction *old) {
-    if (number != SIGILL) return next_sigaction(number, new, old);
+    look_up();
+    if (number != SIGILL) return next.sigaction(number, new, old);
     if (old) *old = wanted;
     if (new) wanted = *new;
     return 0;
@@ -313,15 +324,14 @@ static long permission(long code, long argument, long answer) {
 }
 
 long syscall(long number, ...) {
-    static long (*next)(long, ...);
-    if (!next) next = (__typeof__(next))dlsym(RTLD_NEXT, "syscall");
+    look_up();
     va_list list;
     long arguments[6];
     va_start(list, number);
     for (int n = 0; n < 6; n++) arguments[n] = va_arg(list, long);
     va_end(list);
-    long answer = next(number, arguments[0], arguments[1], arguments[2], arguments[3],
-                       arguments[4], arguments[5]);
+    long answer = next.syscall(number, arguments[0], arguments[1], arguments[2], arguments[3],
+                               arguments[4], arguments[5]);
     return number == ARCH_PRCTL ? permission(arguments[0], arguments[1], answer) : answer;
 }
 
@@ -343,31 +353,29 @@ static int cpuinfo(int real) {
     return copy;
 }
 
-typedef int Open(const char *, int, ...);
-
-static int opened(Open *next, const char *path, int flags, mode_t mode) {
-    int file = next(path, flags, mode);
+static int opened(Open *really, const char *path, int flags, mode_t mode) {
+    int file = really(path, flags, mode);
     return file >= 0 && !strcmp(path, "/proc/cpuinfo") ? cpuinfo(file) : file;
 }
 
-#define OPENING(name)                                             \
-    int name(const char *path, int flags, ...) {                  \
-        static Open *next;                                        \
-        if (!next) next = (Open *)dlsym(RTLD_NEXT, #name);        \
-        va_list list;                                             \
-        va_start(list, flags);                                    \
-        mode_t mode = va_arg(list, mode_t);                       \
-        va_end(list);                                             \
-        return opened(next, path, flags, mode);                   \
+#define OPENING(name)                                  \
+    int name(const char *path, int flags, ...) {       \
+        look_up();                                     \
+        va_list list;                                  \
+        va_start(list, flags);                         \
+        mode_t mode = va_arg(list, mode_t);            \
+        va_end(list);                                  \
+        return opened(next.name, path, flags, mode);   \
     }
 
 OPENING(open)
 OPENING(open64)
 
 __attribute__((constructor)) static void begin(void) {
+    look_up();
     struct sigaction own = {.sa_sigaction = handle,
                             .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
-    next_sigaction(SIGILL, &own, &wanted);
+    next.sigaction(SIGILL, &own, &wanted);
     const char *path = getenv("TILE_TRAP_COUNTS");
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0) return;
