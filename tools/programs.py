@@ -106,10 +106,14 @@ def _smallest(worker: Worker, seed: int, verdict: Verdict) -> str:
         found = worker.check(candidate, [verdict.mode])
         return [(one.status, one.kind) for one in found] == [("wrong", verdict.kind)]
 
-    smallest = minimise(generate(seed), fails)
-    again = worker.check(smallest, [verdict.mode])
+    smallest, detail = generate(seed), verdict.detail
+    if fails(smallest):
+        smallest = minimise(smallest, fails)
+        again = worker.check(smallest, [verdict.mode])
+        detail = again[0].detail if again else detail
+    else:
+        detail += "\nnot wrong when it is run by itself"
     model = module_text(smallest).partition("\n\n\nclass Marked")[0]
-    detail = again[0].detail if again else verdict.detail
     text = f"{detail}\nsizes {smallest.sizes}\n\n{model}\n"
     print(f"seed {seed}, {verdict.mode}: {text}", flush=True)
     return text

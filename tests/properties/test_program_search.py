@@ -59,6 +59,46 @@ def test_a_process_that_dies_or_hangs_is_wrong_in_that_mode_and_replaced(kind: s
     worker.stop()
 
 
+def test_a_process_that_is_busy_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(used: list[float]) -> list[tuple[str, str]]:
+        worker: Any = program_workers.Worker.__new__(program_workers.Worker)
+        worker._checks, times = 0, iter(used)
+        worker._pipe = Slow(len(used) - 1)
+        worker._process = Dead()
+        monkeypatch.setattr(worker, "_processor_seconds", lambda: next(times), raising=False)
+        monkeypatch.setattr(worker, "stop", lambda: None, raising=False)
+        monkeypatch.setattr(worker, "_start", lambda: None, raising=False)
+        verdicts: list[Verdict] = []
+        worker._received(["default"], verdicts)
+        return [(one.status, one.kind) for one in verdicts]
+
+    limit = program_workers.CHECK_SECONDS
+    assert found([3.0, 10.0, 20.0, 30.0]) == [("right", "")]
+    assert found([3.0, 10.0, 10.1]) == [("wrong", "hang")]
+    assert found([3.0, limit, limit + 4.0]) == [("wrong", "hang")]
+
+
+class Slow:
+    """A connection to a process that sends a verdict when it is asked for the nth time."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def poll(self, seconds: float) -> bool:
+        self.left -= 1
+        return self.left < 0
+
+    def recv(self) -> Verdict:
+        return Verdict("default", "right")
+
+
+class Dead:
+    """A process that can be killed."""
+
+    def kill(self) -> None:
+        pass
+
+
 def test_modes_share_what_eager_does_and_are_judged_as_alone() -> None:
     names = ["default", "dynamic", "cache-trace", "cache-load", "aot"]
     for seed in (311, 314):
