@@ -142,7 +142,7 @@ a sum may overflow that does so in another order of its terms.
 
 Modes that differ behind the backend's call only (default, reduce-overhead and the two \
 super-kernel modes; dynamic and reduce-overhead-dynamic) get one trace of torch's, from which each \
-compiles and runs a program of its own. One program in {own_traces} (and each before seed 102040) \
+compiles and runs a program of its own. One program in {own_traces} (and each before seed 102240) \
 is traced by each mode for itself, and so is every one that is refused or wrong.
 
 *Refused*: an error of ours says why the mode does not take the program. *Torch*: `aot_eager`, or \
