@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from kernelmill.core.dtype import BF16, F32, I8, U8, DType, to_torch
-from kernelmill.core.machine import committed
+from kernelmill.core.machine import Machine, committed
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Graph, Value
 from kernelmill.lower.driver.lowered import Lowered
-from tests.compiled import check, lowered, run_compiled, whole
+from tests.compiled import check, interpreted, lowered, run_compiled, whole
 from tests.unit.codegen.native import TARGETS as LEVELS
 
 TARGETS = [committed(isa) for isa in LEVELS.values()]
@@ -205,6 +205,22 @@ def test_a_weight_in_the_other_order() -> None:
     b.graph.results = [b.emit("matmul", x, weight)]
     made = check(b.graph, whole(F32, 5, 24), full(24, 40), scales(40), targets=TARGETS)
     assert packed(made) == ["i8"]
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("sizes", [(5, 40), (5, 56), (20, 56)], ids=str)
+def test_scales_end_where_the_columns_do(sizes: tuple[int, int], target: Machine) -> None:
+    """Panels of the weight are filled up, those of its scales would be one number a column."""
+    m, n = sizes
+    b = GraphBuilder("g")
+    x, w = b.input("x", F32, (m, 24)), b.input("w", I8, (24, n), role=InputRole.BUFFER)
+    s = b.input("s", F32, (n,), role=InputRole.BUFFER)
+    wide = b.emit("mul", b.emit("cast", w, dtype=F32), b.emit("expand", s, shape=(24, n)))
+    b.graph.results = [b.emit("matmul", x, wide)]
+    given = whole(F32, m, 24), full(24, n), scales(n)
+    (found,) = interpreted(lowered(b.graph, target), given)  # which reads no number behind the last
+    assert isinstance(found, Tensor)
+    torch.testing.assert_close(found, given[0] @ (given[1] * given[2]))
 
 
 def test_half_types_widened_are_read_as_they_are() -> None:
