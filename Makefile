@@ -80,6 +80,8 @@ torture: .venv/stamp-dev        ## kills, wrong arguments, threads; writes docs/
 	$(PY) -m tools.torture_cache
 	$(PY) -m tools.torture_calls
 	$(PY) -m tools.torture_threads
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal --guard-pages tests/unit/lower \
+		tests/unit/codegen tests/differential/test_kernels.py tests/differential/test_pieces.py
 
 clean:                          ## remove the environment
 	rm -rf .venv

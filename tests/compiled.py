@@ -37,6 +37,7 @@ from kernelmill.plan.parser import parse_plan
 from kernelmill.plan.printer import print_plan
 from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
+from tests import guard_pages
 from tests.emulation import emulator
 from tests.machine_code import MachineCode
 from tests.tolerances import mismatch
@@ -82,10 +83,10 @@ def lowered(graph: Graph, target: Machine | None = None, separate: bool = False)
 
 def program(made: Lowered, target: Machine | None = None) -> Callable[..., Sequence[Output]]:
     """What lowering made as machine code, ready to be called: a `Program`, or what does the same
-    with the emulator."""
+    with the emulator or between guard pages."""
     target = target or host()
-    if emulator() is not None:
-        run = partial(run_emulated, target)
+    if emulator() is not None or guard_pages.is_on():
+        run = partial(run_machine_code, target)
         return lambda *inputs: executed(made, inputs, run)
     texts = {name: print_kernel(kernel) for name, kernel in made.kernels.items()}
     return load(made.plan, {name: _object(text, target) for name, text in texts.items()})
@@ -170,10 +171,10 @@ def interpreted(made: Lowered, inputs: Sequence[Argument]) -> list[Output]:
     return executed(made, inputs, run_kernel)
 
 
-def run_emulated(
+def run_machine_code(
     target: Machine, kernel: Kernel, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]
 ) -> None:
-    """Compile a kernel for an emulated processor, and run all its tasks there."""
+    """Compile a kernel for a processor, this or an emulated one, and run all its tasks."""
     code = MachineCode(_object(print_kernel(kernel), target), kernel.name)
     memory = [arrays[buffer.name] for buffer in kernel.buffers]
     tasks, scratch = evaluate(kernel.tasks, dims), evaluate(kernel.scratch, dims)

@@ -49,6 +49,10 @@ def pytest_configure(config: pytest.Config) -> None:
         _trap_tiles(config)
     _leave_out(config.getoption("--without-internal"))
     _emulate(config.getoption("--emulate"))
+    if config.getoption("--guard-pages"):
+        from tests import guard_pages
+
+        guard_pages.begin()
     if config.getoption("--hypothesis-profile") == "long":
         # Torch's test modules load profiles of their own, so the current one says nothing.
         hypothesis.settings.register_profile("graphs", hypothesis.settings.get_profile("long"))
@@ -153,6 +157,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--emulate", default="", metavar="ISA",
         help="run compiled kernels under an emulator of this instruction set; see tools/reach",
+    )  # fmt: skip
+    parser.addoption(
+        "--guard-pages", action="store_true",
+        help="run compiled kernels between pages that nobody may touch; see tests/guard_pages.py",
     )  # fmt: skip
     parser.addoption(
         "--trap-tiles", action="store_true",

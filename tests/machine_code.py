@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from kernelmill import codegen
+from tests import guard_pages
 from tests.emulation import Memory, emulator
 
 _names = itertools.count()
@@ -74,6 +75,9 @@ class MachineCode:
         emulated = emulator()
         if emulated is not None:
             emulated.run(self._image, self._name, memory, dims, ranges, scratch)
+            return
+        if guard_pages.is_on():
+            guard_pages.call(self.function, memory, dims, ranges, scratch)
             return
         addresses = (x.data_ptr() if isinstance(x, Tensor) else x.ctypes.data for x in memory)
         pointers = (ctypes.c_void_p * len(memory))(*addresses)

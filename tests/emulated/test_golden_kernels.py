@@ -20,7 +20,7 @@ from kernelmill.graph.parser import parse_graph
 from kernelmill.kernel.interpreter import run_kernel
 from kernelmill.kernel.ir import Kernel
 from kernelmill.passes import run_pipeline
-from tests.compiled import executed, lowered, run_emulated
+from tests.compiled import executed, lowered, run_machine_code
 from tests.emulation import Emulator
 from tests.tolerances import mismatch
 
@@ -49,7 +49,7 @@ def both_ways(kernel: Kernel, arrays: Mapping[str, np.ndarray], dims: Mapping[st
     if count > 1:
         run_kernel(kernel, meant, dims, range(count - 1, count))
     before = {name: array.copy() for name, array in arrays.items()}
-    run_emulated(host(), kernel, arrays, dims)
+    run_machine_code(host(), kernel, arrays, dims)
     written = 0
     for buffer in kernel.buffers:
         if buffer.access == "in":
