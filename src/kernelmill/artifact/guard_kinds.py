@@ -1,10 +1,11 @@
 """The kinds of guards: `KINDS` is the one table of what each finds in a value, how that is known
-the next time, and how it is watched natively: by records outside of arguments, by steps in them."""
+the next time, how it is watched natively (by records outside of arguments, by steps in them), and
+which of Dynamo's guards it stands for. A method whose trace has another of these is not kept."""
 
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import eq
@@ -14,6 +15,8 @@ from kernelmill.artifact.fingerprint import (
     class_text,
     fingerprint,
     is_atom,
+    is_data,
+    is_process_group,
     keys_of,
     name_of,
     shape_of,
@@ -150,6 +153,8 @@ class GuardKind:
     lasts   whether the same text is found in the same object for good
     watch   have it noticed when another text may be found in a value outside of arguments
     expect  add the steps that compare an argument natively; False when none can
+    dynamo  the guards of Dynamo's that it stands for, by their names
+    about   the parameter of theirs that says what they ask for besides the value
     """
 
     text: Callable[[Guard, Any, Any, Texts], str]
@@ -157,6 +162,8 @@ class GuardKind:
     lasts: Callable[[Any], bool] = lambda value: False
     watch: Callable[[Guard, Any, GuardRecords], None] = _watch_container
     expect: Callable[[Guard, int, ArgumentUnpacker], bool] = lambda guard, register, steps: False
+    dynamo: Collection[str] = ()
+    about: str = ""
 
 
 KINDS: Mapping[str, GuardKind] = {
@@ -165,11 +172,16 @@ KINDS: Mapping[str, GuardKind] = {
         lambda guard, value, other, texts: fingerprint(value),
         lambda value: value if _is_lasting(value) else object(),
         _is_lasting, _watch_data, _expect_value,
+        ("BOOL_MATCH", "BUILTIN_MATCH", "CLASS_MATCH", "CLOSURE_MATCH", "CONSTANT_MATCH",
+         "EQUALS_MATCH", "FUNCTION_MATCH", "ID_MATCH", "MODULE_MATCH", "NONE_MATCH",
+         "OPAQUE_OBJ_GUARD_FN_MATCH"),
     ),
     # Its class, with how that finds its methods.
     "class": GuardKind(
         lambda guard, value, other, texts: texts(type(value)),
         type, lambda value: True, _watch_class, _expect_type,
+        ("CONSTANT_SUBCLASS_MATCH", "FAKE_SCRIPT_TYPE_MATCH", "NN_MODULE", "NOT_NONE_MATCH",
+         "TYPE_MATCH"),
     ),
     # The name of its class.
     "type": GuardKind(
@@ -178,7 +190,9 @@ KINDS: Mapping[str, GuardKind] = {
     ),
     # The class of a container, and its length or keys.
     "shape": GuardKind(
-        lambda guard, value, other, texts: shape_of(value), _layout, expect=_expect_container
+        lambda guard, value, other, texts: shape_of(value), _layout, expect=_expect_container,
+        dynamo=("DICT_KEYS_MATCH", "EMPTY_NN_MODULE_HOOKS_DICT", "MAPPING_KEYS_CHECK",
+                "SEQUENCE_LENGTH"),
     ),
     # The same with the keys in any order.
     "keys": GuardKind(
@@ -188,18 +202,39 @@ KINDS: Mapping[str, GuardKind] = {
     "absent": GuardKind(
         lambda guard, value, other, texts: str(guard.name not in getattr(value, "__dict__", {})),
         watch=_watch_name, expect=_expect_absent,
+        dynamo=("NOT_PRESENT_IN_GENERIC_DICT",), about="attr",
     ),
     # Whether the guard's name is in it.
     "contains": GuardKind(
         lambda guard, value, other, texts: str(guard.name in value),
         watch=_watch_name, expect=_expect_container,
+        dynamo=("DICT_CONTAINS", "DICT_NOT_CONTAINS", "SET_CONTAINS", "SET_NOT_CONTAINS"),
+        about="key",
     ),
     # Whether hasattr says so, for the guard's name.
     "has": GuardKind(
         lambda guard, value, other, texts: str(hasattr(value, guard.name)),
-        watch=_watch_name, expect=_expect_has,
+        watch=_watch_name, expect=_expect_has, dynamo=("HASATTR",), about="attr",
     ),
     # The value at the guard's other path is the same object.
-    "same": GuardKind(lambda guard, value, other, texts: str(value is other)),
+    "same": GuardKind(
+        lambda guard, value, other, texts: str(value is other),
+        dynamo=("DUPLICATE_INPUT",), about="source_b",
+    ),
 }  # fmt: skip
 """By their names in the manifest."""
+
+WHOLE = {
+    "CONSTANT_MATCH": is_data,
+    "EQUALS_MATCH": is_data,
+    "OPAQUE_OBJ_GUARD_FN_MATCH": is_process_group,
+}
+"""Guards of Dynamo's that compare all of a value: what it has to be for its text to say all."""
+
+ELSEWHERE = frozenset(
+    "AUTOGRAD_SAVED_TENSORS_HOOKS DEFAULT_DEVICE DETERMINISTIC_ALGORITHMS DISPATCH_KEY_SET_MATCH "
+    "DUAL_LEVEL FSDP_TRAINING_STATE FUNCTORCH_STACK_MATCH GLOBAL_STATE GRAD_MODE SHAPE_ENV "
+    "TENSOR_MATCH TORCH_FUNCTION_STATE WEAKREF_ALIVE".split()
+)
+"""Those that need no guard of ours: tensors are the native entry's to check, settings are compared
+as a whole."""

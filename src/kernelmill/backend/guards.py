@@ -1,7 +1,6 @@
 """Dynamo's guards as reads: what a trace depended on, in a form that can be kept.
 
-`GUARDS` is the one table of the kinds of guards that are understood. A method whose trace has
-another one is not kept.
+Which kinds of guards are understood, and as what, is in the table of artifact/guard_kinds.py.
 """
 
 from __future__ import annotations
@@ -11,62 +10,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from kernelmill.artifact.fingerprint import is_data, is_process_group, name_of
+from kernelmill.artifact.fingerprint import is_data, name_of
+from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.guards import found_now
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MissingPath, Roots, follow
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
-
-_ELSEWHERE = ""
-"""Tensors are the native entry's to check, settings are compared as a whole."""
-
-GUARDS = {
-    "EQUALS_MATCH": "data",
-    "CONSTANT_MATCH": "data",
-    "BOOL_MATCH": "value",
-    "NONE_MATCH": "value",
-    "ID_MATCH": "value",
-    "FUNCTION_MATCH": "value",
-    "CLASS_MATCH": "value",
-    "MODULE_MATCH": "value",
-    "CLOSURE_MATCH": "value",
-    "BUILTIN_MATCH": "value",
-    "OPAQUE_OBJ_GUARD_FN_MATCH": "group",
-    "TYPE_MATCH": "class",
-    "CONSTANT_SUBCLASS_MATCH": "class",
-    "FAKE_SCRIPT_TYPE_MATCH": "class",
-    "NN_MODULE": "class",
-    "NOT_NONE_MATCH": "class",
-    "NOT_PRESENT_IN_GENERIC_DICT": "absent",
-    "HASATTR": "has",
-    "DICT_CONTAINS": "contains",
-    "DICT_NOT_CONTAINS": "contains",
-    "SET_CONTAINS": "contains",
-    "SET_NOT_CONTAINS": "contains",
-    "SEQUENCE_LENGTH": "shape",
-    "MAPPING_KEYS_CHECK": "shape",
-    "DICT_KEYS_MATCH": "shape",
-    "EMPTY_NN_MODULE_HOOKS_DICT": "shape",
-    "DUPLICATE_INPUT": "same",
-    "SHAPE_ENV": _ELSEWHERE,
-    "TENSOR_MATCH": _ELSEWHERE,
-    "DISPATCH_KEY_SET_MATCH": _ELSEWHERE,
-    "WEAKREF_ALIVE": _ELSEWHERE,
-    "GRAD_MODE": _ELSEWHERE,
-    "GLOBAL_STATE": _ELSEWHERE,
-    "TORCH_FUNCTION_STATE": _ELSEWHERE,
-    "DETERMINISTIC_ALGORITHMS": _ELSEWHERE,
-    "DEFAULT_DEVICE": _ELSEWHERE,
-    "AUTOGRAD_SAVED_TENSORS_HOOKS": _ELSEWHERE,
-    "FSDP_TRAINING_STATE": _ELSEWHERE,
-    "DUAL_LEVEL": _ELSEWHERE,
-    "FUNCTORCH_STACK_MATCH": _ELSEWHERE,
-}
-"""The kind of read that stands for each kind of guard ("data": a value of which all is compared,
-"group": one of torch.distributed's process groups, which have names, "keys": of a dict or set)."""
-
-_NAMED = ("absent", "has", "contains")
 
 
 def reads_of(
@@ -76,61 +26,46 @@ def reads_of(
 
     UnsupportedError names what cannot be kept.
     """
-    found: dict[tuple[Any, ...], Guard] = {}
+    kinds = {name: kind for kind, row in KINDS.items() for name in row.dynamo}
+    found: dict[Guard, Guard] = {}
     for guard in guards:
         what = guard.create_fn_name()
-        if what not in GUARDS:
-            raise UnsupportedError(f"it depends on {guard.name} by a guard {what}")
-        if GUARDS[what] == _ELSEWHERE:
+        if what in ELSEWHERE:
             continue
-        read = _read(GUARDS[what], guard, reader)
+        if what not in kinds:
+            raise UnsupportedError(f"it depends on {guard.name} by a guard {what}")
         try:
-            read = _checked(read, what, guard, roots)
-            read = replace(read, found=found_now(read, roots, names))
+            read = _read(guard, what, kinds[what], reader, roots)
+            found[read] = replace(read, found=found_now(read, roots, names))
         except MissingPath as gone:
             raise UnsupportedError(f"it reads {gone}, which no name finds again") from gone
-        found[read.kind, read.path, read.name, read.other] = read
     return tuple(found.values())
 
 
-def _checked(read: Guard, what: str, guard: Any, roots: Roots) -> Guard:
-    """The read, if it stands for all that the guard compares."""
-    if read.kind == "same":
+def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) -> Guard:
+    """The read that stands for all that a guard compares; not yet what it finds."""
+    path, whole = reader.path(guard.originating_source), WHOLE.get(what)
+    about = _parameter(guard, KINDS[kind].about) if KINDS[kind].about else ""
+    if kind == "same":
+        read = Guard(kind, path, other=reader.path(about))
         if read.of_argument != (read.other[0][0] == "argument"):
             raise UnsupportedError(f"an argument is what it reads elsewhere too ({guard.name})")
         return read
-    known = _WHOLE.get(read.kind)
-    if known is None:
-        return read
-    value = follow(read.path, roots)
-    if not known(value):
-        kind = name_of(type(value))
-        raise UnsupportedError(f"it depends on {guard.name} ({what}), which is a {kind}")
-    # Of a dict its keys are meant: its values are read by themselves.
-    keys_alone = read.kind == "keys" and isinstance(value, dict)
-    return replace(read, kind="shape" if keys_alone else "value")
+    if not isinstance(about, str):
+        # All keys are compared: a file has only text to say which is meant. Of a dict not what it
+        # holds under them, which is read by itself.
+        kind = "shape" if isinstance(follow(path, roots), dict) else "value"
+        about, whole = "", _has_data_as_keys
+    if whole is not None and not whole(value := follow(path, roots)):
+        raise UnsupportedError(
+            f"it depends on {guard.name} ({what}), which is a {name_of(type(value))}"
+        )
+    return Guard(kind, path, name=about)
 
 
 def _has_data_as_keys(value: Any) -> bool:
     kinds = (dict, set, frozenset)
     return isinstance(value, kinds) and all(is_data(key, 1) for key in cast(Iterable[Any], value))
-
-
-_WHOLE = {"data": is_data, "group": is_process_group, "keys": _has_data_as_keys}
-"""What a value has to be for its fingerprint to stand for all that such a guard compares."""
-
-
-def _read(kind: str, guard: Any, reader: SourceReader) -> Guard:
-    path = reader.path(guard.originating_source)
-    if kind == "same":
-        return Guard(kind, path, other=reader.path(_parameter(guard, "source_b")))
-    if kind in _NAMED:
-        name = _parameter(guard, "attr" if kind != "contains" else "key")
-        if not isinstance(name, str):
-            # All keys are compared: a file has only text to say which is meant.
-            return Guard("keys", path)
-        return Guard(kind, path, name=name)
-    return Guard(kind, path)
 
 
 def _parameter(guard: Any, name: str) -> Any:

@@ -1,5 +1,6 @@
 """Dynamo's guards: each kind is in one table, and a trace that has another is not kept."""
 
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -8,12 +9,16 @@ import torch
 from torch._dynamo import source as dynamo
 from torch._dynamo.guards import GuardBuilder
 
+from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE, GuardKind
+from kernelmill.artifact.guards import changes
 from kernelmill.artifact.paths import Roots
-from kernelmill.backend.guards import GUARDS, reads_of
+from kernelmill.backend.guards import reads_of
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 
 READER = SourceReader("", frozenset({"x"}), "m", {}, {})
+UNDERSTOOD = {name for kind in KINDS.values() for name in kind.dynamo}
+DYNAMOS = {name for name in dir(GuardBuilder) if name.isupper()}
 
 
 def guard(kind, source=None, create=None):
@@ -28,10 +33,16 @@ def reads(kind, value, **more):
 
 
 def test_all_kinds_of_the_table_are_dynamos():
-    assert set(GUARDS) - set(dir(GuardBuilder)) == set()
+    assert UNDERSTOOD | ELSEWHERE <= DYNAMOS
 
 
-@pytest.mark.parametrize("kind", sorted({n for n in dir(GuardBuilder) if n.isupper()} - {*GUARDS}))
+def test_each_kind_stands_in_one_row():
+    assert len(UNDERSTOOD) == sum(len(kind.dynamo) for kind in KINDS.values())
+    assert not UNDERSTOOD & ELSEWHERE
+    assert set(WHOLE) <= UNDERSTOOD
+
+
+@pytest.mark.parametrize("kind", sorted(DYNAMOS - UNDERSTOOD - ELSEWHERE))
 def test_a_kind_that_is_not_in_the_table_is_named(kind):
     with pytest.raises(UnsupportedError, match=f"depends on .*x.* by a guard {kind}"):
         reads(kind, 1)
@@ -58,10 +69,16 @@ def test_a_set_of_objects_in_which_one_is_looked_up_is_refused():
 
 
 def test_a_row_is_all_that_a_new_kind_takes(monkeypatch):
-    monkeypatch.setitem(GUARDS, "NEW_MATCH", "data")
-    assert [(read.kind, read.found) for read in reads("NEW_MATCH", 5)] == [("value", "int 5")]
-    with pytest.raises(UnsupportedError, match=r"NEW_MATCH.*Opaque"):
-        reads("NEW_MATCH", Opaque())
+    new = GuardKind(
+        lambda guard, value, other, texts: value % guard.name, dynamo=("NEW_MATCH",), about="to"
+    )
+    monkeypatch.setitem(KINDS, "filled in", new)
+    (read,) = reads("NEW_MATCH", "%s of two", create=partial(lambda: None, to="one"))
+    assert (read.kind, read.name, read.found) == ("filled in", "one", "one of two")
+    placed = replace(read, place=0)
+    assert not list(changes([placed], ["%s of two"], frozenset()))
+    (differs,) = changes([placed], ["%s of three"], frozenset())
+    assert "one of two" in differs and "one of three" in differs
 
 
 class Opaque:
