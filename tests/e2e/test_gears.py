@@ -17,7 +17,7 @@ from transformers import BertConfig, BertModel
 import kernelmill
 from kernelmill import CompilerConfig, GearError, get_backend
 from kernelmill.backend import gear_calls
-from kernelmill.backend.gear_calls import GearedCall
+from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.compiler import collect_reports
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.inference import set_dim_gears
@@ -290,13 +290,13 @@ def test_no_padding_where_it_could_change_a_result() -> None:
 def test_padding_where_it_is_sooner_than_the_program_for_all_sizes(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[GearedCall] = []
+    made: list[GearedCalls] = []
 
-    def geared_call(*args: Any) -> GearedCall:
-        made.append(gear_calls.geared_call(*args))
+    def geared_calls(*args: Any) -> GearedCalls:
+        made.append(GearedCalls(*args))
         return made[-1]
 
-    monkeypatch.setattr("kernelmill.backend.capture.geared_call", geared_call)
+    monkeypatch.setattr("kernelmill.backend.capture.GearedCalls", geared_calls)
     reference = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).eval()
     model = compiled(copy.deepcopy(reference), config(gear_miss="pad"))
     x = torch.randn(most - 1, 256)

@@ -13,7 +13,7 @@ from torch._dynamo.utils import counters
 from torch.testing import assert_close
 
 from kernelmill import CompilerConfig, GearError, get_backend
-from kernelmill.backend import lazy_gears
+from kernelmill.backend import gear_calls
 from kernelmill.compiler import pipeline
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.inference import set_dim_gears
@@ -41,7 +41,7 @@ class Work:
             self.pieces = work()
 
         monkeypatch.setattr(pipeline, "lower_graph", counted)
-        monkeypatch.setattr(lazy_gears.background, "submit", submit)
+        monkeypatch.setattr(gear_calls.background, "submit", submit)
 
     def compiles(self) -> int:
         """How many graphs were lowered since the last time."""
@@ -191,7 +191,7 @@ def test_a_forked_child_begins_the_work_anew(work: Work, monkeypatch: pytest.Mon
     model = lazily(columns)
     model(geared())
     assert work.submitted == 1
-    monkeypatch.setattr(lazy_gears.os, "getpid", lambda: -1)
+    monkeypatch.setattr(gear_calls.os, "getpid", lambda: -1)
     right(model, columns, 4)
     right(model, columns, 16)
     assert work.submitted == 2

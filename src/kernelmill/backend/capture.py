@@ -4,7 +4,6 @@ torch where it cannot be."""
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +21,7 @@ from torch.fx.traceback import preserve_node_meta
 
 from kernelmill.backend.arguments import argument_names, argument_roles, in_order
 from kernelmill.backend.data_dump import DataDump
-from kernelmill.backend.gear_calls import GearedCall, check_squeezes, geared_call
+from kernelmill.backend.gear_calls import GearedCalls, check_squeezes
 from kernelmill.backend.gears import (
     CaptureGears,
     capture_gears,
@@ -34,7 +33,7 @@ from kernelmill.backend.gears import (
 from kernelmill.backend.graph_breaks import say_breaks
 from kernelmill.backend.precision import by_precision
 from kernelmill.backend.regions import linked_results
-from kernelmill.backend.report import Capture
+from kernelmill.backend.report import Capture, or_in_torch
 from kernelmill.backend.retraces import recall, remember
 from kernelmill.backend.strides import report_output_strides
 from kernelmill.backend.tested_torch import is_tested
@@ -42,15 +41,7 @@ from kernelmill.compiler import compile_graph
 from kernelmill.compiler.collecting import is_collecting
 from kernelmill.compiler.report import collecting
 from kernelmill.config import CompilerConfig
-from kernelmill.core import knobs
-from kernelmill.core.errors import (
-    ConfigError,
-    GearError,
-    InputError,
-    PaddingError,
-    StoreError,
-    UnsupportedError,
-)
+from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
@@ -67,12 +58,7 @@ from kernelmill.torch_internals.dispatch import outside_modes
 from kernelmill.torch_internals.dynamo import source_names
 
 _log = get_logger("backend")
-
-
 _numbers = itertools.count()
-_OUR_CALLERS_FAULT = (ConfigError, InputError, StoreError)
-"""Errors that a fallback would hide from the one who can mend them."""
-
 Call = Callable[..., Any]
 
 
@@ -97,13 +83,14 @@ def compile_capture(
         record(Capture(compilation.name, kind, fx_nodes=len(gm.graph.nodes), refused=reason))
         _log.warning("%s runs in torch: %s", compilation.name, reason)
         return gm.forward
-    regions = compilation.gears is not None and config.inference_config.gears_with_graph_breaks
-    pass_on = linked_results(gm, compilation.gears) if regions else None
+    pass_on = None
+    if gears is not None and config.inference_config.gears_with_graph_breaks:
+        pass_on = linked_results(gm, gears)
     # AOTAutograd makes as much that dies young as the compiler.
     with shown_errors(), collection_paused():
         wrapped = _through_autograd(compilation, example_inputs, decompositions)
-    if compilation.gears is not None:
-        remember(compilation.gears)
+    if gears is not None:
+        remember(gears)
         exact = config.inference_config.gear_miss != "dynamic" and not compilation.refused
         if exact and is_tested():
             relax_guards(gm)
@@ -156,7 +143,7 @@ class Traced:
 
     kind: str
     imported: ImportedGraph
-    geared: GearedCall | None
+    geared: GearedCalls | None
     metadata: Any
     whole: bool
 
@@ -194,30 +181,21 @@ class _Compilation:
         if self.config.debug.data_dump.type is not None:
             self._refuse(gm, capture, "config.debug.data_dump is set")
             return autograd.boxed(DataDump(gm, self.config.debug.data_dump, capture.name))
-        try:
-            with collection_paused():  # a backward is often compiled at its first call
-                compiled = self._compile(gm, capture)
-        except _OUR_CALLERS_FAULT:
-            raise
-        except Exception as error:
-            if knobs.STRICT.get():
-                raise
-            detail = _log.isEnabledFor(logging.DEBUG)
-            _log.warning("%s runs in torch: %s", capture.name, error, exc_info=detail)
-            return self._refuse(gm, capture, str(error) or type(error).__name__)
-        return compiled
+        compile = partial(self._compile, gm, capture)
+        return or_in_torch(capture.name, compile, partial(self._refuse, gm, capture))
 
     def _refuse(self, gm: fx.GraphModule, capture: Capture, reason: str) -> Call:
         self.refused = True
         self.record(replace(capture, refused=reason))
         return autograd.boxed(gm.forward)
 
+    @collection_paused()  # a backward is often compiled at its first call
     def _compile(self, gm: fx.GraphModule, capture: Capture) -> Call:
         start = time.perf_counter()
         imported = self._import(gm, capture)
         middle = time.perf_counter()
         # The compiler makes and reads real tensors; AOTAutograd's modes would make them fakes.
-        geared: list[GearedCall] = []
+        geared: list[GearedCalls] = []
         call_of = partial(self._call_of, capture.kind, geared)
         call = outside_modes(lambda: by_precision(imported.graph, self.config, call_of))
         end = time.perf_counter()
@@ -240,7 +218,7 @@ class _Compilation:
         )
         return autograd.boxed(call)
 
-    def _call_of(self, kind: str, geared: list[GearedCall], graph: Graph) -> Call:
+    def _call_of(self, kind: str, geared: list[GearedCalls], graph: Graph) -> Call:
         """The function of a graph, compiled; `geared` gets what it is made of if it has gears."""
         if self.instead is not None:
             return self.instead(graph)
@@ -250,7 +228,7 @@ class _Compilation:
             raise PaddingError('gear_miss="pad" is for inference: call under no_grad()')
         # Who keeps the programs, or reports on them, wants all of them.
         may_wait = self.observe is None and not is_collecting() and not collecting()
-        geared.append(geared_call(graph, self.gears, self.config, may_wait))
+        geared.append(GearedCalls(graph, self.gears, self.config, may_wait))
         return geared[-1].call
 
     def _import(self, gm: fx.GraphModule, capture: Capture) -> ImportedGraph:

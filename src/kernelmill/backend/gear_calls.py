@@ -1,111 +1,228 @@
-"""The call of a graph with gears: the program of its gear, or what answers a miss."""
+"""The calls of a graph with gears: the program of its gear, or what answers where there is none.
+
+Gears are compiled at once, or that of the first call at once and the others behind it, while calls
+are served. A call whose gear has no program yet is served, in this order, by a larger gear that has
+one, its arguments padded, where the compiler has proved that this changes nothing; by the program
+for all sizes; or it waits until its own gear is compiled. What waits, and what the background does,
+never compile at the same time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Union
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import fx
 
-from kernelmill.backend.gears import CaptureGears, shapes_of, symbolic
-from kernelmill.backend.lazy_gears import LazyGears
-from kernelmill.backend.padding import padded_calls
+from kernelmill.backend.gears import CaptureGears, at, shapes_of, symbolic
+from kernelmill.backend.report import or_in_torch
 from kernelmill.compiler import GearCompiler, compile_graph
 from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
+from kernelmill.core.after_fork import RenewedLock
 from kernelmill.core.dim import evaluate, symbols
-from kernelmill.core.errors import GearError, PaddingError, UnsupportedError
+from kernelmill.core.errors import GearError, InputError, PaddingError, UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.ir import Graph, Input
-from kernelmill.runtime.geared import Callee, GearedProgram
-from kernelmill.runtime.padded_calls import PaddedCalls
+from kernelmill.passes.padding import padding_of
+from kernelmill.passes.size_checks import DropSizeChecks
+from kernelmill.runtime import background
+from kernelmill.runtime.geared import GearedProgram
+from kernelmill.runtime.padded_calls import PaddedCalls, smallest_holding
 from kernelmill.runtime.program import Program
+from kernelmill.torch_internals.dispatch import outside_modes
 
-Call = Callable[..., Any]
+Args = tuple[Any, ...]
+Results = list[Any]
+Sizes = tuple[int, ...]
+
 _aten = torch.ops.aten
-_log = get_logger("backend")
 _SQUEEZES = (_aten.squeeze, _aten.squeeze_copy)
+_FEWEST = 3
+"""Gears that must be left for a program for all sizes to be compiled before them."""
 
-Otherwise = Callable[[tuple[Any, ...]], Union[list[Any], None]]
-"""Runs a call that no gear takes, or gives None when it cannot either."""
-
-
-@dataclass(frozen=True)
-class GearedCall:
-    """The function to call, with what it was made of: the programs, and the padding of calls that
-    no gear takes, if they are padded."""
-
-    call: Call
-    gears: CaptureGears
-    program: GearedProgram
-    padded: PaddedCalls | None
+_log = get_logger("backend")
 
 
-def geared_call(
-    graph: Graph, gears: CaptureGears, config: CompilerConfig, may_wait: bool = False
-) -> GearedCall:
-    """The function that runs `graph`, compiled for each gear. For sizes that no gear has it raises
-    GearError, pads the arguments, or runs a program for all sizes, as
-    config.inference_config.gear_miss says. PaddingError when padding could change a result.
+class GearedCalls:
+    """Runs a graph, compiled for each gear. For sizes that no gear has calls raise GearError, are
+    padded, or run a program for all sizes, as config.inference_config.gear_miss says.
 
-    Where gears `may_wait` and the options say so, only that of the first call is compiled here.
+    `program` has the programs; `padded` runs calls at larger gears, None where that may change a
+    result, or nobody asks for it.
     """
-    _check_equations(graph, gears)
-    waits = may_wait and not config.experimental_config.gears_eager
-    pads = config.inference_config.gear_miss == "pad"
-    compiler = GearCompiler(graph, list(gears.values.values()), config)
-    program = compiler.program
-    padded = _padded(graph, gears, program, config) if waits or pads else None
-    dynamic = _dynamic_program(graph, config)
-    if padded is not None and isinstance(dynamic, Program):
-        padded.offer(dynamic)
-    call = None if dynamic is None else dynamic.call
-    lazy: LazyGears | None = None
-    if waits:
-        first = gears.values.get(gears.gears.of(shapes_of(gears.arguments)))
-        if first is not None:
+
+    def __init__(
+        self, graph: Graph, gears: CaptureGears, config: CompilerConfig, may_wait: bool = False
+    ) -> None:
+        """Where gears `may_wait` and the options say so, only that of the first call is compiled
+        here. PaddingError when calls are to be padded, and that could change a result."""
+        _check_equations(graph, gears)
+        self.gears, self._miss = gears, config.inference_config.gear_miss
+        self._users = [
+            (number, entry.value.name)
+            for number, entry in enumerate(graph.inputs)
+            if isinstance(entry, Input) and entry.role == InputRole.USER
+        ]
+        self._compiler = compiler = GearCompiler(graph, list(gears.values.values()), config)
+        self.program = compiler.program
+        self._dynamic: Callable[..., Results] | None = None
+        self.padded: PaddedCalls | None = None
+        waits = may_wait and not config.experimental_config.gears_eager
+        if waits or self._miss == "pad":
+            with nullcontext() if self._miss == "pad" else suppress(PaddingError):
+                self.padded = _padded_calls(graph, gears, self.program, config)
+        # The program for all sizes may be sooner than padding. It need not be able to.
+        if self._miss == "dynamic" or (self._miss == "pad" and config.mode != REDUCE_OVERHEAD):
+            self._compile_dynamic()
+        self._compiling, self._process = RenewedLock(), 0
+        if not waits:
+            compiler.compile(compiler.left)
+        elif first := gears.values.get(gears.gears.of(shapes_of(gears.arguments))):
             compiler.compile([compiler.sizes_of(first)])
-        lazy = LazyGears(compiler, padded, call)
-    else:
-        compiler.compile(compiler.left)
-    otherwise: Otherwise | None = None
-    if pads:
-        otherwise = padded if lazy is None else lazy.larger
-    elif call is not None:
-        otherwise = lambda args: call(*args)  # noqa: E731
-    refuse = _refuser(graph, gears, otherwise, lazy)
-    return GearedCall(program.caller(refuse), gears, program, padded)
+        self._begin_background()
+
+    @property
+    def call(self) -> Callable[..., Results]:
+        """The function that is called in place of the graph."""
+        return self.program.caller(self._answer)
+
+    # ---- calls that the table of programs does not answer ---------------------------------------
+
+    def _answer(self, args: Args, error: Exception | None) -> Results:
+        shapes = {
+            name: tuple(args[number].shape)
+            for number, name in self._users
+            if isinstance(args[number], torch.Tensor)
+        }
+        made: Results | None = None
+        if self.gears.takes(shapes):
+            if error is not None:
+                raise error
+            made = self._at_its_gear(args)
+        made = self._at_no_gear(args) if made is None else made
+        if made is None:
+            raise self.gears.refusal(shapes) from None
+        return made
+
+    def _at_its_gear(self, args: Args) -> Results | None:
+        """The results of a call whose gear had no program; None when its sizes are no gear's."""
+        sizes = self.program.read(args)
+        if sizes not in self._compiler.gears:
+            return None
+        self._begin_background()
+        if sizes not in self.program.table:
+            made = self._meanwhile(args)
+            if made is not None:
+                return made
+            self._compile(sizes)
+        return self.program.table[sizes].call(*self.program.pick(args))
+
+    def _meanwhile(self, args: Args) -> Results | None:
+        """The results by a program that is for other sizes too; None when there is none yet."""
+        if self.padded is not None:
+            try:
+                made = self.padded(args)
+            except InputError:  # its own gear says so too, or takes what cannot be padded
+                made = None
+            if made is not None:
+                return made
+        return None if self._dynamic is None else self._dynamic(*args)
+
+    def _at_no_gear(self, args: Args) -> Results | None:
+        """The results of a call whose sizes are no gear's; None when that is refused."""
+        if self._miss == "dynamic" and self._dynamic is not None:
+            return self._dynamic(*args)
+        if self._miss != "pad" or self.padded is None:
+            return None
+        made = self.padded(args)
+        if made is None:
+            gear = smallest_holding(self._compiler.left, self.program.read(args))
+            if gear is not None:
+                self._compile(gear)
+                return self.padded(args)
+        return made
+
+    # ---- compiling while calls are served -------------------------------------------------------
+
+    def _compile(self, sizes: Sizes) -> None:
+        """Compile this gear if nobody has meanwhile."""
+        with self._compiling.lock:
+            if sizes not in self.program.table:
+                or_in_torch(
+                    f"the gear {sizes}",
+                    lambda: outside_modes(lambda: self._compiler.compile([sizes])),
+                    lambda reason: self._compiler.run_eagerly(sizes),
+                )
+
+    def _compile_dynamic(self) -> None:
+        """Compile the program for all sizes, if there can be one."""
+        try:
+            program = compile_graph(self._compiler.graph, self._compiler.config)
+        except UnsupportedError as error:
+            if self._miss == "dynamic":
+                raise
+            _log.info("there is no program for all sizes: %s", error)
+            return
+        self._dynamic = program.call
+        if self.padded is not None and isinstance(program, Program):
+            self.padded.offer(program)
+
+    def _begin_background(self) -> None:
+        """Begin with the gears that are left, if that has not begun in this process."""
+        if self._compiler.left and self._process != os.getpid():
+            self._process = os.getpid()
+            background.submit(self._pieces)
+
+    def _pieces(self) -> Iterator[None]:
+        if self._dynamic is None and len(self._compiler.left) >= _FEWEST:
+            with self._compiling.lock:
+                self._compile_dynamic()
+            yield
+        batches = self._compiler.batches()
+        more = True
+        while more:
+            with self._compiling.lock:
+                more = next(batches, self) is not self
+            yield
 
 
-def _dynamic_program(graph: Graph, config: CompilerConfig) -> Callee | None:
-    """The program for all sizes that calls of no gear run: always, or where that is sooner than
-    padding, which it need not be able to."""
-    miss = config.inference_config.gear_miss
-    if miss == "dynamic":
-        return compile_graph(graph, config)
-    if miss != "pad" or config.mode == REDUCE_OVERHEAD:
-        return None
-    try:
-        return compile_graph(graph, config)
-    except UnsupportedError as error:
-        _log.info("calls of no gear are padded, whatever that costs: %s", error)
-        return None
-
-
-def _padded(
+def _padded_calls(
     graph: Graph, gears: CaptureGears, program: GearedProgram, config: CompilerConfig
-) -> PaddedCalls | None:
-    """None where padding could change a result, and calls have other ways."""
-    options = config.inference_config
-    try:
-        return padded_calls(graph, gears, program, frozenset(options.gear_pad_masks))
-    except PaddingError:
-        if options.gear_miss == "pad":
-            raise
-        return None
+) -> PaddedCalls:
+    """Runs calls at the smallest gear that holds their sizes.
+
+    Raises PaddingError when padding could change a result.
+    """
+    for symbol in program.symbols:
+        if symbol not in graph.symbols:
+            raise PaddingError(f'gear_miss="pad": no argument tells {symbol} apart')
+    masks = frozenset(config.inference_config.gear_pad_masks)
+    padding = padding_of(DropSizeChecks().apply(graph), frozenset(program.symbols), masks)
+    tensors = tuple(
+        (number, entry.value.shape)
+        for number, entry in enumerate(graph.inputs)
+        if isinstance(entry, Input)
+    )
+    # The sizes of a call are held against the trace, those of gears were.
+    fixed = next(iter(gears.values.values()))
+    known = fixed.keys() | set(program.symbols)
+    padding = replace(padding, fixed=tuple(fixed.items()), tensors=tensors)
+    read = [dim for _, shape in tensors for dim in shape]
+    for result in padding.results:
+        read += [*result.strides, *(factor for axis in result.axes for factor in axis)]
+    for symbol in sorted({s for dim in read for s in symbols(dim)}):
+        if symbol not in known:  # the size of what arguments are views of, which torch may trace
+            raise PaddingError(f'gear_miss="pad": no argument has the size {symbol}')
+    return PaddedCalls(padding, program, gears.guards.broken)
+
+
+# ---- what the trace has concluded ---------------------------------------------------------------
 
 
 def _check_equations(graph: Graph, gears: CaptureGears) -> None:
@@ -131,43 +248,10 @@ def check_squeezes(gm: fx.GraphModule, gears: CaptureGears) -> None:
         shape = node.args[0].meta["val"].shape
         dims: Any = node.args[1] if len(node.args) > 1 and shape else range(len(shape))
         for dim in dims if isinstance(dims, Iterable) else (dims,):
-            expression = symbolic(shape[dim])
+            size = symbolic(shape[dim])
             for gear, values in gears.values.items():
-                known = {s: values[str(s)] for s in expression.free_symbols if str(s) in values}
-                if known and expression.xreplace(known) == 1:
+                if size.free_symbols and at(size, values) == 1:
                     raise GearError(
                         gears.misfit(gear, f"squeeze would take out dim {dim}, and the trace keeps "
                                            "it")
                     )  # fmt: skip
-
-
-def _refuser(
-    graph: Graph,
-    gears: CaptureGears,
-    otherwise: Otherwise | None,
-    lazy: LazyGears | None = None,
-) -> Call:
-    names = [
-        (number, entry.value.name)
-        for number, entry in enumerate(graph.inputs)
-        if isinstance(entry, Input) and entry.role == InputRole.USER
-    ]
-
-    def refuse(args: tuple[Any, ...], error: Exception | None) -> Any:
-        shapes = {
-            name: tuple(args[number].shape)
-            for number, name in names
-            if isinstance(args[number], torch.Tensor)
-        }
-        if gears.takes(shapes):
-            if error is not None:
-                raise error
-            made = None if lazy is None else lazy(args)
-            if made is not None:
-                return made
-        made = None if otherwise is None else otherwise(args)
-        if made is not None:
-            return made
-        raise gears.refusal(shapes) from None
-
-    return refuse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,8 +17,16 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import GearError, PaddingError
 from kernelmill.core.log import get_logger
 from kernelmill.gears.declaration import gears_of
-from kernelmill.gears.gear_set import Gear, GearSet, Marked, check_small, combine, graph_options
-from kernelmill.torch_internals.dynamo import is_static, shown_error, source_of
+from kernelmill.gears.gear_set import (
+    Axis,
+    Gear,
+    GearSet,
+    Marked,
+    check_small,
+    combine,
+    graph_options,
+)
+from kernelmill.torch_internals.dynamo import is_static, shown_error, source_names
 
 _log = get_logger("backend")
 
@@ -28,15 +37,9 @@ _Shown: Any = shown_error()
 class ShownGearError(_Shown, GearError):
     """A GearError that Dynamo hands to the caller as it is."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, first_useful_frame=None)
-
 
 class ShownPaddingError(_Shown, PaddingError):
     """A PaddingError that Dynamo hands to the caller as it is."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message, first_useful_frame=None)
 
 
 @contextmanager
@@ -51,40 +54,29 @@ def shown_errors() -> Generator[None]:
 
 
 @dataclass(frozen=True)
-class Traced:
+class TracedArgument(Marked):
     """An argument of Dynamo's graph as it was traced. `dims` are sympy expressions, of a tensor's
     shape or of an integer (`dtype` None)."""
 
-    marked: Marked
     source: str
     dims: tuple[Any, ...]
     dtype: torch.dtype | None
 
-    @property
-    def known(self) -> list[tuple[Any, int]]:
-        """Symbols of a tensor's shape with their values at the first call."""
-        if self.dtype is None:
-            return []
-        pairs = zip(self.dims, self.marked.shape, strict=True)
-        return [(dim, size) for dim, size in pairs if dim.is_Symbol]
 
-
-class Guards:
+class SizeGuards:
     """What a trace takes for granted of its symbols, as it was when the trace ended: torch's
-    `ranges` of them by name, and the `facts`, expressions that have to be true."""
+    `ranges` of them by name, and the `facts`, expressions that have to be true, with the user's
+    stack (or None)."""
 
     def __init__(self, env: Any) -> None:
         self.ranges: Mapping[str, Any] = {}
-        self.facts: Sequence[Any] = ()
-        self._stacks: Sequence[Any] = ()
+        self.facts: list[tuple[Any, Any]] = []
         if env is None:
             return
         self.ranges = {str(symbol): found for symbol, found in env.var_to_range.items()}
-        found = [(guard.expr, getattr(guard.sloc, "user_stack", None)) for guard in env.guards]
-        for asserts in env.deferred_runtime_asserts.values():
-            found += [(one.expr, None) for one in asserts]
-        self.facts = [env.replace(expression) for expression, _ in found]
-        self._stacks = [stack for _, stack in found]
+        for guard in (*env.guards, *itertools.chain(*env.deferred_runtime_asserts.values())):
+            stack = getattr(getattr(guard, "sloc", None), "user_stack", None)
+            self.facts.append((env.replace(guard.expr), stack))
 
     def broken(self, values: Mapping[str, int]) -> str:
         """The first that does not hold for these values by name, in words; "" when all do."""
@@ -92,9 +84,8 @@ class Guards:
             allowed = self.ranges.get(name)
             if allowed is not None and not allowed.lower <= size <= allowed.upper:
                 return f"the trace takes that size for one in [{allowed.lower}, {allowed.upper}]"
-        for expression, stack in zip(self.facts, self._stacks, strict=True):
-            known = {s: values[str(s)] for s in expression.free_symbols if str(s) in values}
-            if expression.xreplace(known) == sympy.false:
+        for expression, stack in self.facts:
+            if at(expression, values) == sympy.false:
                 return f"it takes {expression} for granted{_where(stack)}"
         return ""
 
@@ -104,23 +95,22 @@ class CaptureGears:
     """The gears of one graph. `values` gives, for each gear that the trace holds for, the values of
     torch's symbols by name; `unfit` says of the others why it does not."""
 
-    arguments: tuple[Traced, ...]
+    arguments: tuple[TracedArgument, ...]
     gears: GearSet
     values: Mapping[Gear, Mapping[str, int]]
     unfit: Mapping[Gear, str]
-    guards: Guards
+    guards: SizeGuards
 
     def takes(self, shapes: Mapping[str, Sequence[int]]) -> bool:
         """Whether arguments of these shapes, as far as they are known, are of a gear."""
-        if any(self._static_mismatch(one.marked, shapes) for one in self.arguments):
+        if self._static_mismatch(shapes):
             return False
         known = all(axis.argument in shapes for axis in self.gears.axes)
         return not known or self.gears.of(shapes) in self.values
 
     def refusal(self, shapes: Mapping[str, Sequence[int]]) -> GearError:
         """What is wrong with arguments of these shapes, which no gear takes."""
-        found = (self._static_mismatch(argument.marked, shapes) for argument in self.arguments)
-        if mismatch := next(filter(None, found), ""):
+        if mismatch := self._static_mismatch(shapes):
             return GearError(mismatch)
         sizes = self.gears.of(shapes)
         if sizes in self.unfit:
@@ -137,50 +127,44 @@ class CaptureGears:
         """The message for a gear that the trace does not hold for."""
         return f"the gear ({self.gears.describe(gear)}) does not fit the model: {why}"
 
-    def _static_mismatch(self, marked: Marked, shapes: Mapping[str, Sequence[int]]) -> str:
-        shape = shapes.get(marked.name)
-        geared = {axis.dim for axis in self.gears.axes if axis.argument == marked.name}
-        if shape is None or len(shape) != len(marked.shape):
-            return ""
-        for dim, (size, expected) in enumerate(zip(shape, marked.shape, strict=True)):
-            if dim not in geared and size != expected:
-                return (
-                    f"argument {marked.name!r} has the shape {list(shape)}: dim {dim} is {size}, "
-                    f"and {expected} at the first call; dims without gears are static where others "
-                    f"have them. The gears are {self.gears.describe_all()}: declare gears for this "
-                    "dim too"
-                )
+    def _static_mismatch(self, shapes: Mapping[str, Sequence[int]]) -> str:
+        for name, traced in shapes_of(self.arguments).items():
+            shape = shapes.get(name, ())
+            if len(shape) != len(traced):
+                continue
+            for dim, (size, expected) in enumerate(zip(shape, traced, strict=True)):
+                if size != expected and Axis(name, dim) not in self.gears.axes:
+                    return (
+                        f"argument {name!r} has the shape {list(shape)}: dim {dim} is {size}, and "
+                        f"{expected} at the first call; dims without gears are static where others "
+                        f"have them. The gears are {self.gears.describe_all()}: declare gears for "
+                        "this dim too"
+                    )
         return ""
 
 
 def capture_gears(
-    gm: fx.GraphModule, arguments: Sequence[Traced], config: CompilerConfig
+    gm: fx.GraphModule, arguments: Sequence[TracedArgument], config: CompilerConfig
 ) -> CaptureGears | None:
     """The gears that the arguments of Dynamo's graph carry; None when none does.
 
     GearError when they break a rule: see `kernelmill.inference.set_dim_gears`.
     """
-    if all(argument.marked.gears is None for argument in arguments):
+    if all(argument.gears is None for argument in arguments):
         return None
     _check_surroundings(gm, config)
-    marked = [argument.marked for argument in arguments]
-    check_small(marked, config.inference_config.allow_small_gears)
-    gears = combine(marked, config.inference_config.dynamic_gears_merge_policy)
+    check_small(arguments, config.inference_config.allow_small_gears)
+    gears = combine(arguments, config.inference_config.dynamic_gears_merge_policy)
     shapes = shapes_of(arguments)
     first = gears.of(shapes)
     _log.info("Compiling concrete graph 0 with options:")
-    for name, value in graph_options(marked, gears).items():
+    for name, value in graph_options(arguments, gears).items():
         _log.info("    %s = %s", name, value)
-    solver = _Solver(arguments, gears, _shape_env(gm))
-    values: dict[Gear, Mapping[str, int]] = {}
-    unfit: dict[Gear, str] = {}
-    for gear in gears.gears:
-        solution = solver.solve(gear)
-        if isinstance(solution, str):
-            unfit[gear] = solution
-        else:
-            values[gear] = solution
-    found = CaptureGears(tuple(arguments), gears, values, unfit, solver.guards)
+    guards = SizeGuards(_shape_env(gm))
+    solutions = _solutions(arguments, gears, guards)
+    values = {gear: known for gear, known in solutions.items() if not isinstance(known, str)}
+    unfit = {gear: why for gear, why in solutions.items() if isinstance(why, str)}
+    found = CaptureGears(tuple(arguments), gears, values, unfit, guards)
     _report_unfit(found, config)
     if first not in values and config.inference_config.gear_miss == "error":
         raise found.refusal(shapes)
@@ -200,35 +184,37 @@ def relax_guards(gm: fx.GraphModule) -> None:
         env.guards.clear()  # type: ignore[reportOptionalMemberAccess]
 
 
-def traced_arguments(gm: fx.GraphModule) -> list[Traced]:
+def traced_arguments(gm: fx.GraphModule) -> list[TracedArgument]:
     """The arguments of Dynamo's graph with the real tensors behind them."""
-    found: list[Traced] = []
-    for node in gm.graph.find_nodes(op="placeholder"):
-        graph_argument: Any = node.meta.get("grapharg")
+    found: list[TracedArgument] = []
+    nodes = gm.graph.find_nodes(op="placeholder")
+    for node, source in zip(nodes, source_names(gm), strict=True):
         fake: Any = node.meta.get("example_value")
-        source = source_of(node)
-        text = str(node.target) if source is None else str(source.name)
-        example: Any = getattr(graph_argument, "example", None)
+        example: Any = getattr(node.meta.get("grapharg"), "example", None)
+        shape, gears, dims, dtype = (), None, (), None
         if isinstance(fake, torch.Tensor) and isinstance(example, torch.Tensor):
-            dims = tuple(symbolic(size) for size in fake.shape)
-            marked = Marked(readable(text), tuple(example.shape), gears_of(example))
-            found.append(Traced(marked, text, dims, example.dtype))
+            shape, gears, dtype = tuple(example.shape), gears_of(example), example.dtype
+            dims = tuple(map(symbolic, fake.shape))
         elif isinstance(fake, torch.SymInt) and isinstance(fake.node.hint, int):
-            marked = Marked(readable(text), (fake.node.hint,), None)
-            found.append(Traced(marked, text, (symbolic(fake),), None))
-        else:
-            found.append(Traced(Marked(readable(text), (), None), text, (), None))
+            shape, dims = (fake.node.hint,), (symbolic(fake),)
+        found.append(TracedArgument(readable(source), shape, gears, source, dims, dtype))
     return found
 
 
-def shapes_of(arguments: Sequence[Traced]) -> dict[str, tuple[int, ...]]:
+def shapes_of(arguments: Sequence[TracedArgument]) -> dict[str, tuple[int, ...]]:
     """The shapes of tensor arguments by name."""
-    return {one.marked.name: one.marked.shape for one in arguments if one.dtype is not None}
+    return {one.name: one.shape for one in arguments if one.dtype is not None}
 
 
 def symbolic(size: Any) -> Any:
     """A traced size as a sympy expression."""
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+
+
+def at(expression: Any, values: Mapping[str, int]) -> Any:
+    """A sympy expression with these values of symbols, by name, put in."""
+    free = [symbol for symbol in expression.free_symbols if str(symbol) in values]
+    return expression.xreplace({symbol: sympy.Integer(values[str(symbol)]) for symbol in free})
 
 
 def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
@@ -274,39 +260,40 @@ def _report_unfit(found: CaptureGears, config: CompilerConfig) -> None:
     _log.warning("%s%s: it is not compiled", text, more)
 
 
-class _Solver:
-    """Values of torch's symbols for a gear; or why the trace does not hold for it."""
+def _solutions(
+    arguments: Sequence[TracedArgument], gears: GearSet, guards: SizeGuards
+) -> dict[Gear, Mapping[str, int] | str]:
+    """Values of torch's symbols for each gear; or why the trace does not hold for it."""
+    by_name = {argument.name: argument for argument in arguments}
+    axes = [(axis, by_name[axis.argument].dims[axis.dim]) for axis in gears.axes]
+    for axis, expression in axes:
+        if not expression.free_symbols:
+            raise GearError(
+                f"{axis.argument}[{axis.dim}] has gears, and the trace takes it for "
+                f"{expression} always: was it compiled with dynamic=False, or does the model "
+                "itself fix that size?"
+            )
+    geared = set[Any]().union(*(expression.free_symbols for _, expression in axes))
+    fixed = {
+        str(dim): size
+        for argument in arguments
+        if argument.dtype is not None
+        for dim, size in zip(argument.dims, argument.shape, strict=True)
+        if dim.is_Symbol and dim not in geared
+    }
+    return {gear: _solution(dict(fixed), axes, gear, guards) for gear in gears.gears}
 
-    def __init__(self, arguments: Sequence[Traced], gears: GearSet, shape_env: Any) -> None:
-        self.gears, self.guards = gears, Guards(shape_env)
-        by_name = {argument.marked.name: argument for argument in arguments}
-        self.axes = [(axis, by_name[axis.argument].dims[axis.dim]) for axis in gears.axes]
-        for axis, expression in self.axes:
-            if not expression.free_symbols:
-                raise GearError(
-                    f"{axis.argument}[{axis.dim}] has gears, and the trace takes it for "
-                    f"{expression} always: was it compiled with dynamic=False, or does the model "
-                    "itself fix that size?"
-                )
-        geared = set[Any]().union(*(e.free_symbols for _, e in self.axes))
-        self.fixed = {
-            symbol: value
-            for argument in arguments
-            for symbol, value in argument.known
-            if symbol not in geared
-        }
 
-    def solve(self, gear: Gear) -> Mapping[str, int] | str:
-        values: dict[Any, int] = dict(self.fixed)
-        by_kind = sorted(zip(self.axes, gear, strict=True), key=lambda e: not e[0][1].is_Symbol)
-        for (axis, expression), size in by_kind:
-            if expression.is_Symbol and expression not in values:
-                values[expression] = size
-            elif expression.xreplace(values) != size:
-                named = f"{axis.argument}[{axis.dim}]"
-                return f"{named} is {expression.xreplace(values)} where it should be {size}"
-        named = {str(symbol): value for symbol, value in values.items()}
-        return self.guards.broken(named) or named
+def _solution(
+    values: dict[str, int], axes: Sequence[tuple[Axis, Any]], gear: Gear, guards: SizeGuards
+) -> Mapping[str, int] | str:
+    by_kind = sorted(zip(axes, gear, strict=True), key=lambda entry: not entry[0][1].is_Symbol)
+    for (axis, expression), size in by_kind:
+        if expression.is_Symbol:
+            values.setdefault(str(expression), size)
+        if (found := at(expression, values)) != size:
+            return f"{axis.argument}[{axis.dim}] is {found} where it should be {size}"
+    return guards.broken(values) or values
 
 
 def _where(stack: Any) -> str:

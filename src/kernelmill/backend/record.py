@@ -39,7 +39,7 @@ from kernelmill.artifact.sizes import where_of
 from kernelmill.artifact.tensors import WeightLayout
 from kernelmill.backend.capture import Traced, compile_capture
 from kernelmill.backend.entry import NAME
-from kernelmill.backend.gear_calls import GearedCall
+from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.guards import reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
@@ -389,12 +389,12 @@ class _Writer:
         return tuple(limits), conditions
 
     def _sizes_to_pad(
-        self, geared: GearedCall, padding: Padding, inputs: Sequence[Source]
+        self, geared: GearedCalls, padding: Padding, inputs: Sequence[Source]
     ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
         """What the trace takes for granted of sizes that are padded to a gear."""
         guards, program = geared.gears.guards, geared.program
         known = frozenset({*dict(padding.fixed), *program.symbols})
-        facts = [e for e in guards.facts if {str(symbol) for symbol in e.free_symbols} <= known]
+        facts = [e for e, _ in guards.facts if {str(s) for s in e.free_symbols} <= known]
         limits: list[Limit] = []
         for symbol, source in zip(program.symbols, program.sources, strict=True):
             ends, found = guards.ranges.get(symbol), inputs[source.argument]

@@ -8,20 +8,19 @@ from typing import Any
 import torch
 from torch import fx
 
-from kernelmill.backend.gears import CaptureGears, symbolic
+from kernelmill.backend.gears import CaptureGears, at, symbolic
 from kernelmill.gears.declaration import ATTRIBUTE, DimGears, Link, gears_of
 from kernelmill.torch_internals import dynamo
 
 Call = Callable[..., Any]
 
 
-def linked_results(gm: fx.GraphModule, gears: CaptureGears | None) -> Callable[[Call], Call]:
+def linked_results(gm: fx.GraphModule, gears: CaptureGears) -> Callable[[Call], Call]:
     """A wrapper for the call of Dynamo's graph that sets gears on the tensors it returns.
 
     The gears of a result's dim are its sizes for each gear of the graph. They are linked with those
     of the graph's arguments, which the next graph may take too.
     """
-    assert gears is not None
     link = Link()
     for node in gm.graph.find_nodes(op="placeholder"):
         example = getattr(node.meta.get("grapharg"), "example", None)
@@ -53,18 +52,9 @@ def _rows(fake: torch.Tensor, gears: CaptureGears) -> tuple[tuple[int, tuple[int
     """The dims whose size depends on the gear: (dim, size for each gear)."""
     found: list[tuple[int, tuple[int, ...]]] = []
     for dim, size in enumerate(fake.shape):
-        expression = symbolic(size)
-        names = {symbol: str(symbol) for symbol in expression.free_symbols}
-        if not names or not all(
-            name in gear for gear in gears.values.values() for name in names.values()
-        ):
-            continue
-        sizes = tuple(
-            int(expression.xreplace({symbol: gear[name] for symbol, name in names.items()}))
-            for gear in gears.values.values()
-        )
-        if len(set(sizes)) > 1:
-            found.append((dim, sizes))
+        sizes = [at(symbolic(size), values) for values in gears.values.values()]
+        if len(set(sizes)) > 1 and all(size.is_number for size in sizes):
+            found.append((dim, tuple(map(int, sizes))))
     return tuple(found)
 
 

@@ -1,8 +1,18 @@
-"""What became of the graphs a backend was given; the compiler reports what it made of each."""
+"""What becomes of the graphs that a backend is given: compiled, or why torch runs them. The
+compiler reports what it makes of each."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
+
+from kernelmill.core import knobs
+from kernelmill.core.errors import ConfigError, InputError, StoreError
+from kernelmill.core.log import get_logger
+
+_log = get_logger("backend")
 
 
 @dataclass(frozen=True)
@@ -22,3 +32,20 @@ class Capture:
     refused: str = ""
     import_seconds: float = 0.0
     compile_seconds: float = 0.0
+
+
+def or_in_torch(name: str, compile: Callable[[], Any], in_torch: Callable[[str], Any]) -> Any:
+    """What `compile` gives; where that fails, with a warning, what `in_torch` gives for the reason.
+
+    Errors that this would hide from the one who can mend them are raised, and in tests all.
+    """
+    try:
+        return compile()
+    except (ConfigError, InputError, StoreError):
+        raise
+    except Exception as error:
+        if knobs.STRICT.get():
+            raise
+        detail = _log.isEnabledFor(logging.DEBUG)
+        _log.warning("%s runs in torch: %s", name, error, exc_info=detail)
+        return in_torch(str(error) or type(error).__name__)

@@ -9,26 +9,19 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
-from kernelmill.backend.gears import CaptureGears, Traced
+from kernelmill.backend.gears import CaptureGears, TracedArgument
 from kernelmill.torch_internals.dynamo import current_trace
 
 _MOST_REMEMBERED = 64
 
 
-@dataclass(frozen=True)
-class _Frame:
-    """A traced frame: the module it belongs to (or None), and what its trace took."""
-
-    owner: weakref.ref[Any] | None
-    signature: tuple[Any, ...]
-    gears: CaptureGears
-
-
-_frames: weakref.WeakKeyDictionary[CodeType, list[_Frame]] = weakref.WeakKeyDictionary()
+_frames: weakref.WeakKeyDictionary[CodeType, list[tuple[weakref.ref[Any] | None, CaptureGears]]] = (
+    weakref.WeakKeyDictionary()
+)
+"""The traces of each frame: the module it belongs to (or None), and its gears."""
 
 
 def remember(gears: CaptureGears) -> None:
@@ -36,19 +29,17 @@ def remember(gears: CaptureGears) -> None:
     code, owner = _traced_now()
     if code is not None:
         known = _frames.setdefault(code, [])
-        reference = None if owner is None else weakref.ref(owner)
-        known.append(_Frame(reference, _signature(gears.arguments), gears))
+        known.append((None if owner is None else weakref.ref(owner), gears))
         del known[:-_MOST_REMEMBERED]
 
 
-def recall(arguments: Sequence[Traced]) -> CaptureGears | None:
+def recall(arguments: Sequence[TracedArgument]) -> CaptureGears | None:
     """The gears of an earlier trace of this frame, for arguments that are alike but for sizes."""
     code, owner = _traced_now()
-    signature = _signature(arguments)
-    for frame in reversed(_frames.get(code, []) if code is not None else []):
-        same = owner is None if frame.owner is None else frame.owner() is owner
-        if same and frame.signature == signature:
-            return frame.gears
+    for known, gears in reversed(_frames.get(code, []) if code is not None else []):
+        same = owner is None if known is None else known() is owner
+        if same and _signature(gears.arguments) == _signature(arguments):
+            return gears
     return None
 
 
@@ -65,6 +56,6 @@ def _traced_now() -> tuple[CodeType | None, Any]:
     return tx.f_code, owner
 
 
-def _signature(arguments: Sequence[Traced]) -> tuple[Any, ...]:
+def _signature(arguments: Sequence[TracedArgument]) -> list[tuple[Any, ...]]:
     tensors = (argument for argument in arguments if argument.dtype is not None)
-    return tuple((one.source, one.dtype, len(one.marked.shape)) for one in tensors)
+    return [(one.source, one.dtype, len(one.shape)) for one in tensors]

@@ -49,11 +49,6 @@ class GearSet:
         """Up to `count` gears, those that differ least from these sizes (by ratio) first."""
         return tuple(sorted(self.gears, key=lambda gear: _distance(gear, sizes))[:count])
 
-    def smallest_holding(self, sizes: Gear) -> Gear | None:
-        """The gear with the fewest elements of those that no size exceeds."""
-        fitting = [g for g in self.gears if all(a >= b for a, b in zip(g, sizes, strict=True))]
-        return min(fitting, key=lambda gear: (math.prod(gear), gear), default=None)
-
     def describe(self, gear: Gear) -> str:
         """The gear in words: "x[0]=2, y[0]=2"."""
         named = zip(self.axes, gear, strict=True)

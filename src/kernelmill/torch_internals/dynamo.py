@@ -188,17 +188,18 @@ def missing_for_records() -> str:
 def _shown_errors() -> type[Exception] | None:
     from torch._dynamo.exc import ShortenTraceback
 
-    made = ShortenTraceback("text", first_useful_frame=None)
-    return ShortenTraceback if str(made) == "text" else None
+    class Shown(ShortenTraceback):
+        def __init__(self, message: str) -> None:
+            super().__init__(message, first_useful_frame=None)
+
+    return Shown if str(Shown("text")) == "text" else None
 
 
-class _Plain(Exception):
-    def __init__(self, message: str, first_useful_frame: None) -> None:
-        super().__init__(message)
+class _Plain(Exception): ...
 
 
 def shown_error() -> type[Exception]:
-    """The base of errors that Dynamo hands on as they are, made with `first_useful_frame=None`."""
+    """The base of errors that Dynamo hands on as they are, made with a message."""
     return _shown_errors.get() or _Plain
 
 

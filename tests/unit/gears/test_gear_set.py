@@ -77,9 +77,6 @@ def test_small_sizes_need_leave() -> None:
 def test_selection() -> None:
     gears = GearSet((Axis("x", 0), Axis("x", 1)), ((2, 16), (4, 16), (4, 32), (16, 8)))
     assert gears.nearest((3, 16), 2) == ((4, 16), (2, 16))
-    assert gears.smallest_holding((3, 9)) == (4, 16)
-    assert gears.smallest_holding((1, 1)) == (2, 16)
-    assert gears.smallest_holding((5, 9)) is None
     assert gears.of({"x": (7, 9, 1)}) == (7, 9)
 
 

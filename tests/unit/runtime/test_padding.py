@@ -8,9 +8,17 @@ import torch
 from kernelmill.core.dim import sym
 from kernelmill.core.errors import InputError
 from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
+from kernelmill.runtime.padded_calls import smallest_holding
 from kernelmill.runtime.padding import Resizing
 
 B, S = sym("b", 1), sym("s", 2, 9)
+
+
+def test_the_gear_of_the_least_work_that_has_room() -> None:
+    gears = ((2, 16), (4, 16), (4, 32), (16, 8))
+    assert smallest_holding(gears, (3, 9)) == (4, 16)
+    assert smallest_holding(gears, (1, 1)) == (2, 16)
+    assert smallest_holding(gears, (5, 9)) is None
 
 
 def test_only_what_is_too_small_is_copied_into_zeros() -> None:

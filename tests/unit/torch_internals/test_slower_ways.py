@@ -276,7 +276,7 @@ def static_sizes_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 @case("dynamo.shown_errors")
 def errors_come_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    error = dynamo.shown_error()("text", first_useful_frame=None)
+    error = dynamo.shown_error()("text")
     assert str(error) == "text"
 
 
