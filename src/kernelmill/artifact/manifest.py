@@ -10,16 +10,18 @@ It is data alone, kept as JSON with a line for each field; reading it needs no t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from kernelmill.artifact.paths import Path, Tree, text_of
 from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
-from kernelmill.plan.padding import PaddedInput, PaddedResult, Padding
+from kernelmill.plan.padding import Padding
 
-FORMAT = 10
+FORMAT = 11
 """Raised when a file of an older kernelmill could be misunderstood."""
 
 Condition = tuple[str, str, str]
@@ -215,42 +217,29 @@ class Manifest:
     tree: Tree = field(default_factory=Tree, compare=False)
 
     def text(self) -> str:
-        """The manifest as JSON, a line for each field.
+        """The manifest as JSON, a line for each field. Other dataclasses are rows of their fields,
+        dims are texts.
 
-        `places` has each step of all paths once, as [PLACE BEFORE IT, STEP...]; reads and inputs
-        say the number of their place. `texts` has what reads found.
+        `places` has each step of all paths once, as [PLACE BEFORE IT, STEP...]; guards and inputs
+        say the number of their place. `texts` has what guards found.
         """
         tree, texts = Tree(), dict[str, int]()
 
-        def numbered(reads: Iterable[Guard]) -> list[list[Any]]:
-            return [
-                [r.kind, tree.number(r.path), texts.setdefault(r.found, len(texts)), r.name,
-                 tree.number(r.other) if r.other else -1]
-                for r in reads
-            ]  # fmt: skip
+        def row(value: Any) -> Any:
+            if isinstance(value, Expr):
+                return str(value)
+            if isinstance(value, Guard):
+                found = texts.setdefault(value.found, len(texts))
+                places = tree.number(value.path), tree.number(value.other)
+                return [value.kind, places[0], found, value.name, places[1]]
+            if isinstance(value, Source):
+                return [tree.number(value.path), value.axis, value.times, value.plus]
+            return [getattr(value, each.name) for each in fields(value)]
 
-        spec, guards = self.spec, self.guards
-        data: dict[str, Any] = {
-            **{name: getattr(guards, name) for name in ("names", "settings", "packages")},
-            **{name: getattr(self, name) for name in ("objects", "options", "ingredients")},
-            "format": FORMAT,
-            "name": spec.name,
-            "parameters": spec.parameters,
-            "checks": numbered(spec.checks),
-            "inputs": [[tree.number(s.path), s.axis, s.times, s.plus] for s in spec.inputs],
-            "result": spec.result,
-            "limits": spec.limits,
-            "conditions": spec.conditions,
-            "reads": numbered(guards.reads),
-            "code": guards.code,
-            "gears": self.gears,
-            "tensors": self.tensors,
-            "packed": self.packed,
-            "places": [[before, *step] for before, step in tree.rows],
-            "texts": list(texts),
-        }
-        lines = (f'"{name}": {json.dumps(data[name], default=_plain)}' for name in sorted(data))
-        return "{" + ",\n ".join(lines) + "}"
+        lines = {name: json.dumps(getattr(self, name), default=row) for name in _fields(Manifest)}
+        lines["places"] = json.dumps([[before, *step] for before, step in tree.rows])
+        lines |= {"texts": json.dumps([*texts]), "format": str(FORMAT)}
+        return "{" + ",\n ".join(f'"{name}": {lines[name]}' for name in sorted(lines)) + "}"
 
 
 def read_manifest(text: str | bytes) -> Manifest:
@@ -261,84 +250,52 @@ def read_manifest(text: str | bytes) -> Manifest:
             raise StoreError(
                 f"it is of the format {data.get('format', 1)}, and this kernelmill reads {FORMAT}"
             )
-        return _manifest(data)
+        tree = Tree([(row[0], tuple(row[1:])) for row in data["places"]])
+        reader = _Reader(data["texts"], [*tree.paths(), ()])
+        types = _fields(Manifest)
+        return Manifest(**{n: reader.maker(types[n])(data[n]) for n in types}, tree=tree)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise StoreError(f"it has no manifest of a program: {error!r}") from error
 
 
-def _manifest(data: Mapping[str, Any]) -> Manifest:
-    found = data["texts"]
-    tree = Tree([(row[0], tuple(row[1:])) for row in data["places"]])
-    paths = [*tree.paths(), ()]
+def _fields(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass' fields; of a manifest's, what its text has."""
+    types = get_type_hints(kind)
+    return {each.name: types[each.name] for each in fields(kind) if each.name != "tree"}
 
-    def reads(rows: Sequence[Any]) -> tuple[Guard, ...]:
-        return tuple(
-            Guard(kind, paths[place], found[number], name, paths[other], place, other)
-            for kind, place, number, name, other in rows
+
+@dataclass(frozen=True)
+class _Reader:
+    """Makes what a manifest has of JSON's values. `paths` ends with the one of no place."""
+
+    texts: list[str]
+    paths: list[Path]
+
+    def maker(self, kind: Any) -> Callable[[Any], Any]:
+        """What makes values of a type."""
+        origin, args = get_origin(kind), get_args(kind)
+        if kind is Guard:
+            return lambda row: self._guard(*row)
+        if kind is Source:
+            return lambda row: Source(self.paths[row[0]], *row[1:], place=row[0])
+        if origin is tuple and args[-1] is Ellipsis:
+            make = self.maker(args[0])
+            return lambda rows: tuple([make(row) for row in rows])
+        if origin is tuple or is_dataclass(kind):
+            makers = [self.maker(part) for part in args or _fields(kind).values()]
+            whole: Any = kind if is_dataclass(kind) else lambda *parts: parts
+            return lambda row: whole(*[m(part) for m, part in zip(makers, row, strict=True)])
+        if origin in (Union, UnionType):  # a dim, or what may be None
+            make = self.maker(args[0])
+            return lambda v: _dim(v) if isinstance(v, str) else None if v is None else make(v)
+        return lambda value: value
+
+    def _guard(self, kind: str, place: int, found: int, name: str, other: int) -> Guard:
+        return Guard(
+            kind, self.paths[place], self.texts[found], name, self.paths[other], place, other
         )
 
-    spec = CallSpec(
-        data["name"],
-        _made(Parameter, data["parameters"]),
-        reads(data["checks"]),
-        tuple(
-            Source(paths[place], axis, times, plus, place)
-            for place, axis, times, plus in data["inputs"]
-        ),
-        data["result"],
-        _made(Limit, data["limits"]),
-        frozen(data["conditions"]),
-    )
-    guards = Guards(
-        reads(data["reads"]),
-        _made(CodeUse, data["code"]),
-        frozen(data["names"]),
-        data["settings"],
-        data["packages"],
-    )
-    return Manifest(
-        spec,
-        guards,
-        None if data["gears"] is None else _gears(*frozen(data["gears"])),
-        _made(StoredTensor, data["tensors"]),
-        _made(Packed, data["packed"]),
-        frozen(data["objects"]),
-        data["options"],
-        data["ingredients"],
-        tree,
-    )
 
-
-def _plain(value: Any) -> Any:
-    """What JSON has no type for: a dim as its text, other data as a row of its fields."""
-    if isinstance(value, Expr):
-        return {"dim": str(value)}
-    return [getattr(value, each.name) for each in fields(value)]
-
-
-def _gears(*row: Any) -> Gears:
-    *others, padding = row
-    gears = Gears(*others)
-    if padding is None:
-        return gears
-    inputs, results, *_, ranges, fixed, _ = padding
-    names = (*gears.symbols, *dict(fixed), *(name for name, _, _ in ranges))
-    inputs, results, *others = _dims(padding, {name: sym(name) for name in names})
-    inputs, results = (PaddedInput(*i) for i in inputs), (PaddedResult(*r) for r in results)
-    return replace(gears, padding=Padding(tuple(inputs), tuple(results), *others))
-
-
-def _dims(value: Any, scope: Mapping[str, Dim]) -> Any:
-    """The same with dims in place of their texts."""
-    if isinstance(value, dict):
-        return parse(value["dim"], scope)
-    return tuple(_dims(part, scope) for part in value) if isinstance(value, tuple) else value
-
-
-def _made(kind: type[Any], rows: Iterable[Any]) -> tuple[Any, ...]:
-    return tuple(kind(*frozen(row)) for row in rows)
-
-
-def frozen(value: Any) -> Any:
-    """JSON's lists as tuples, all the way down."""
-    return tuple(frozen(part) for part in value) if isinstance(value, list) else value
+def _dim(text: str) -> Dim:
+    """The dim of a text, whose names are symbols."""
+    return parse(text, {name: sym(name) for name in re.findall(r"[^\W\d]\w*", text)})

@@ -97,7 +97,7 @@ def test_a_manifest_reads_back_and_other_text_does_not():
     assert [again.tree.paths()[source.place] for source in again.spec.inputs] == [
         source.path for source in MANIFEST.spec.inputs
     ]
-    for text in ("", "[]", MANIFEST.text().replace('"reads"', '"red"')):
+    for text in ("", "[]", MANIFEST.text().replace('"guards"', '"gards"')):
         with pytest.raises(StoreError, match="no manifest"):
             read_manifest(text)
     for text in ("{}", MANIFEST.text().replace(f'"format": {FORMAT}', f'"format": {FORMAT - 1}')):
