@@ -172,9 +172,9 @@ class Gears:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of the file. It begins `offset` bytes into the weights, and what is kept of its
-    storage at `storage`; strides in elements. Tensors of one storage have one in the file, too.
-    `role` is "parameter", "buffer" or "constant"."""
+    """A tensor of the file. It begins `offset` bytes into the weights; `storage` is where what is
+    kept of its storage begins, and its bytes. Strides are in elements. Tensors of one storage have
+    one in the file, too. `role` is "parameter", "buffer" or "constant"."""
 
     name: str
     role: str
@@ -182,7 +182,7 @@ class StoredTensor:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     offset: int
-    storage: int
+    storage: tuple[int, int]
 
 
 @dataclass(frozen=True)

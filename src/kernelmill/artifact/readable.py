@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
 from kernelmill.artifact.container import Artifact
-from kernelmill.artifact.manifest import Guards, Manifest
+from kernelmill.artifact.manifest import Manifest
 from kernelmill.artifact.paths import text_of
 from kernelmill.core.isa import parse_isa, why_not_here
 
@@ -16,60 +16,64 @@ from kernelmill.core.isa import parse_isa, why_not_here
 def readable(artifact: Artifact, everything: bool = True) -> str:
     """Signature, what it was made with and depends on, whether its objects run here, tensors,
     kernels; with `everything` the texts of graph, kernels and plan too."""
-    manifest, guards = artifact.manifest, artifact.manifest.guards
-    parts: dict[str, Iterable[str]] = {
-        "signature": _signature(manifest),
-        "key": _named(manifest.ingredients),
-        "this machine": [_here(manifest)],
-        "settings": _named(guards.settings),
-        "packages": _named(guards.packages),
-        "code": _code(guards),
-        "read": (f"{r.text()}: {r.kind} {r.found}" for r in guards.reads),
-        "tensors": _tensors(manifest),
-    }
-    if artifact.file is not None:
-        sizes = artifact.file.sections.items()
-        parts["sections"] = (f"{name}: {size} bytes" for name, (_, size, _) in sizes)
-    kernels = artifact.kernels
-    if everything:
-        parts["graph"] = [artifact.graphs]
-        parts["kernels"] = (f"# {k.name} ({k.type})\n{k.text}" for k in kernels)
-        parts["plan"] = [artifact.plans]
-    else:
-        parts["kernels"] = (f"{k.name} ({k.type})" for k in kernels)
-    texts = {name: "\n".join(lines) for name, lines in parts.items()}
+    facts = data_of(artifact, everything)
+    del facts["name"]  # which the signature has
+    texts = {name.replace("_", " "): _text(name, value) for name, value in facts.items()}
     return "\n".join(f"==== {name} ====\n{text}\n" for name, text in texts.items())
 
 
 def data_of(artifact: Artifact, everything: bool = True) -> dict[str, Any]:
     """The same facts as `readable`, of JSON's types. Sizes and offsets are in bytes."""
     manifest, guards = artifact.manifest, artifact.manifest.guards
-    file, kernels = artifact.file, [{"name": k.name, "type": k.type} for k in artifact.kernels]
-    found: dict[str, Any] = {
+    sections = {} if artifact.file is None else artifact.file.sections
+    facts: dict[str, Any] = {
         "name": manifest.spec.name,
         "signature": list(_signature(manifest)),
-        "key": dict(manifest.ingredients),
+        "key": dict(sorted(manifest.ingredients.items())),
         "this_machine": _here(manifest),
-        "settings": dict(guards.settings),
-        "packages": dict(guards.packages),
+        "settings": dict(sorted(guards.settings.items())),
+        "packages": dict(sorted(guards.packages.items())),
         "code": [asdict(use) for use in guards.code],
         "read": [{"what": r.text(), "kind": r.kind, "found": r.found} for r in guards.reads],
         "tensors": [
-            {"name": t.name, "role": t.role, "dtype": t.dtype, "shape": t.shape, "offset": t.offset}
-            for t in manifest.tensors
+            {n: getattr(tensor, n) for n in ("name", "role", "dtype", "shape", "offset")}
+            for tensor in manifest.tensors
         ],
-        "sections": {} if file is None else {n: size for n, (_, size, _) in file.sections.items()},
-        "kernels": kernels,
+        "sections": {name: size for name, (_, size, _) in sections.items()},
     }  # fmt: skip
-    if everything:
-        for kernel, saved in zip(kernels, artifact.kernels, strict=True):
-            kernel["text"] = saved.text
-        found |= {"graph": artifact.graphs, "plan": artifact.plans}
-    return found
+    named = [{"name": k.name, "type": k.type} for k in artifact.kernels]
+    if not everything:
+        return facts | {"kernels": named}
+    kernels = [{**n, "text": k.text} for n, k in zip(named, artifact.kernels, strict=True)]
+    return facts | {"graph": artifact.graphs, "kernels": kernels, "plan": artifact.plans}
 
 
-def _named(values: Mapping[str, str]) -> Iterator[str]:
-    return (f"{name} = {value}" for name, value in sorted(values.items()))
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, dict):
+        row = "{}: {} bytes" if name == "sections" else "{} = {}"
+        return "\n".join(row.format(*pair) for pair in value.items())
+    return "\n".join(map(_ROWS.get(name, str), value))
+
+
+def _code(use: Mapping[str, Any]) -> str:
+    known = (f"\n  {n} = {value}" for n, value in use["globals"].items() if value != "absent")
+    return f"{use['module']}.{use['name'] or '(file)'} {use['digest']}{''.join(known)}"
+
+
+def _kernel(kernel: Mapping[str, str]) -> str:
+    title = f"{kernel['name']} ({kernel['type']})"
+    return f"# {title}\n{kernel['text']}" if "text" in kernel else title
+
+
+_ROWS: Mapping[str, Callable[[Any], str]] = {
+    "code": _code,
+    "read": "{what}: {kind} {found}".format_map,
+    "tensors": lambda t: "{name}: {role} {dtype}{0} at {offset}".format([*t["shape"]], **t),
+    "kernels": _kernel,
+}
+"""What has rows of several fields: how one of them reads."""
 
 
 def _here(manifest: Manifest) -> str:
@@ -99,17 +103,3 @@ def _signature(manifest: Manifest) -> Iterator[str]:
         yield f"where {left} {relation} {right}"
     for name, value in manifest.options.items():
         yield f"config.{name} = {value!r}"
-
-
-def _code(guards: Guards) -> Iterator[str]:
-    for use in guards.code:
-        yield f"{use.module}.{use.name or '(file)'} {use.digest}"
-        yield from (
-            f"  {name} = {value}" for name, value in use.globals.items() if value != "absent"
-        )
-
-
-def _tensors(manifest: Manifest) -> Iterator[str]:
-    for tensor in manifest.tensors:
-        shape = ", ".join(map(str, tensor.shape))
-        yield f"{tensor.name}: {tensor.role} {tensor.dtype}[{shape}] at {tensor.offset}"

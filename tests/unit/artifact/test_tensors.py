@@ -94,6 +94,6 @@ def test_what_is_more_than_its_memory_is_refused():
 def test_a_weight_that_would_lie_outside_is_refused(tmp_path, dtype, shape, strides, offset):
     write_sealed(tmp_path / "w", KIND, {"weights": [bytes(16)]})
     file = SealedFile(tmp_path / "w", KIND, writable=True)
-    weight = StoredTensor("w", "buffer", dtype, shape, strides, offset, min(offset, 0))
+    weight = StoredTensor("w", "buffer", dtype, shape, strides, offset, (min(offset, 0), 16))
     with pytest.raises(StoreError, match="weight w"):
         tensors_over(file.mapping, file.sections["weights"][0], 16, [weight])
