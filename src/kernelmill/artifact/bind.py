@@ -21,11 +21,11 @@ from kernelmill.artifact.code import changed_code
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.guard_records import Place
 from kernelmill.artifact.guards import RepeatedChecks, changes, in_words
-from kernelmill.artifact.manifest import CallSpec, Manifest, Source
+from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.packages import version_of
 from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.program_set import ProgramSet
-from kernelmill.artifact.results import Build, Builder
+from kernelmill.artifact.results import build_of
 from kernelmill.artifact.settings import SettingsCheck, difference
 from kernelmill.artifact.watch import Watch
 from kernelmill.core.errors import InputError
@@ -147,12 +147,13 @@ class Bound:
         otherwise."""
         spec = manifest.spec
         self.tensors, self.report = tensors, programs.report
-        builder = Builder()
-        build = builder.build(spec.result)
-        if builder.paths:
-            build = _with_passed(build, builder.paths, spec, target)
-        self._build = build
-        self._fast_path = fast_path_of(manifest, programs.single, build)
+
+        def find(path: Path, values: Sequence[Any]) -> Any:
+            given = dict(zip(spec.names, values, strict=True))
+            return follow(path, _roots(target, given=given))
+
+        self._build = build_of(spec.result, find)
+        self._fast_path = fast_path_of(manifest, programs.single, self._build)
         self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, seen, self._fast_path)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
@@ -185,18 +186,6 @@ class Bound:
 
 def _refuse(values: Values) -> Any:
     return REFUSED
-
-
-def _with_passed(
-    build: Build, paths: Sequence[Path], spec: CallSpec, target: Target | None
-) -> Build:
-    """`build` for a call's values, of which some are returned as they came."""
-
-    def returned(results: Sequence[Any], values: Sequence[Any]) -> Any:
-        roots = _roots(target, given=dict(zip(spec.names, values, strict=True)))
-        return build(results, [follow(path, roots) for path in paths])
-
-    return returned
 
 
 def refuse_gradients(tensors: Iterable[Any]) -> None:

@@ -28,7 +28,10 @@ from kernelmill.core.errors import StoreError, UnsupportedError
 
 Shape = Mapping[str, Any]
 Build = Callable[[Sequence[Any], Sequence[Any]], Any]
-"""Gives what is returned from the program's results and from values that paths lead to."""
+"""Gives what is returned from the program's results and a call's values."""
+
+Find = Callable[[Path, Sequence[Any]], Any]
+"""Gives what a path leads to in a call with these values."""
 
 _DATA = (type(None), bool, int, float, str)
 
@@ -128,64 +131,54 @@ def _loaded(name: str, fields: Sequence[str]) -> Any:
     return kind
 
 
-class Builder:
-    """The inverse of Shaper. `paths` collects, in order, the inputs that `build` is to be given."""
+def build_of(shape: Shape, find: Find) -> Build:
+    """The inverse of `Shaper.describe`: the function that makes what is returned. NoClass for a
+    class that is not there."""
+    if "result" in shape:
+        number = shape["result"]
+        return lambda results, values: results[number]
+    if "input" in shape:
+        path = tuple(tuple(step) for step in shape["input"])
+        return lambda results, values: find(path, values)
+    if "constant" in shape:
+        value = shape["constant"]
+        constant = float.fromhex(value) if shape.get("float") else value
+        return lambda results, values: constant
+    if "dict" in shape:
+        return _dict_of(shape["dict"], find)
+    if "object" in shape:
+        names = [name for name, _ in shape["fields"]]
+        kind = _loaded(shape["object"], names)
+        # A ModelOutput's own constructor drops what is None, as eager's call of it did.
+        parts = [build_of(part, find) for _, part in shape["fields"]]
+        return lambda r, v: kind(**{n: p(r, v) for n, p in zip(names, parts, strict=True)})
+    if "named" in shape:
+        kind = _loaded(shape["named"], shape["names"])
+        parts = [build_of(part, find) for part in shape["items"]]
+        return lambda r, v: kind(*[part(r, v) for part in parts])
+    return _sequence_of(shape, find)
 
-    def __init__(self) -> None:
-        self.paths: list[Path] = []
 
-    def build(self, shape: Shape) -> Build:
-        """The function that makes what is returned. NoClass for a class that is not there."""
-        if "result" in shape:
-            return _result(shape["result"])
-        if "input" in shape:
-            place = self._path(shape["input"])
-            return lambda results, inputs: inputs[place]
-        if "constant" in shape:
-            value = shape["constant"]
-            constant = float.fromhex(value) if shape.get("float") else value
-            return lambda results, inputs: constant
-        return self._container(shape)
+def _dict_of(items: Sequence[tuple[Any, Shape]], find: Find) -> Build:
+    keys, shapes = [key for key, _ in items], [part for _, part in items]
+    if pick := _picker(shapes):
+        return lambda r, v: dict(zip(keys, pick(r), strict=True))
+    pairs = [(key, build_of(part, find)) for key, part in items]
+    if len(pairs) == 2:
+        (key, part), (key2, part2) = pairs
+        return lambda r, v: {key: part(r, v), key2: part2(r, v)}
+    return lambda r, v: {key: part(r, v) for key, part in pairs}
 
-    def _path(self, path: Any) -> int:
-        self.paths.append(tuple(tuple(step) for step in path))
-        return len(self.paths) - 1
 
-    def _container(self, shape: Shape) -> Build:
-        if "dict" in shape:
-            keys = [key for key, _ in shape["dict"]]
-            values = [part for _, part in shape["dict"]]
-            if pick := _picker(values):
-                return lambda r, i: dict(zip(keys, pick(r), strict=True))
-            pairs = tuple(zip(keys, map(self.build, values), strict=True))
-            if len(pairs) == 2:
-                (key, part), (key2, part2) = pairs
-                return lambda r, i: {key: part(r, i), key2: part2(r, i)}
-            return lambda r, i: {key: part(r, i) for key, part in pairs}
-        if "object" in shape:
-            names = [name for name, _ in shape["fields"]]
-            kind = _loaded(shape["object"], names)
-            # A ModelOutput's own constructor drops what is None, as eager's call of it did.
-            parts = [self.build(part) for _, part in shape["fields"]]
-            return lambda r, i: kind(**{n: p(r, i) for n, p in zip(names, parts, strict=True)})
-        if "named" in shape:
-            kind = _loaded(shape["named"], shape["names"])
-            parts = [self.build(part) for part in shape["items"]]
-            return lambda r, i: kind(*[part(r, i) for part in parts])
-        return self._sequence(shape)
-
-    def _sequence(self, shape: Shape) -> Build:
-        is_list = "list" in shape
-        values = shape["list" if is_list else "tuple"]
-        if not is_list and len(values) == 1 and "result" in values[0]:
-            number = values[0]["result"]
-            return lambda r, i: (r[number],)
-        if pick := _picker(values):
-            return (lambda r, i: list(pick(r))) if is_list else lambda r, i: pick(r)
-        parts = [self.build(part) for part in values]
-        if is_list:
-            return lambda r, i: [part(r, i) for part in parts]
-        return lambda r, i: tuple([part(r, i) for part in parts])
+def _sequence_of(shape: Shape, find: Find) -> Build:
+    is_list = "list" in shape
+    shapes = shape["list" if is_list else "tuple"]
+    if pick := _picker(shapes):
+        return (lambda r, v: list(pick(r))) if is_list else lambda r, v: pick(r)
+    parts = [build_of(part, find) for part in shapes]
+    if is_list:
+        return lambda r, v: [part(r, v) for part in parts]
+    return lambda r, v: tuple([part(r, v) for part in parts])
 
 
 def _picker(shapes: Sequence[Shape]) -> Callable[[Sequence[Any]], tuple[Any, ...]] | None:
@@ -197,7 +190,3 @@ def _picker(shapes: Sequence[Shape]) -> Callable[[Sequence[Any]], tuple[Any, ...
         (number,) = numbers
         return lambda results: (results[number],)
     return operator.itemgetter(*numbers)
-
-
-def _result(number: int) -> Build:
-    return lambda results, inputs: results[number]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from kernelmill.artifact.results import Builder, NoClass, Shaper
+from kernelmill.artifact.results import NoClass, Shaper, build_of
 from kernelmill.core.errors import StoreError, UnsupportedError
 
 Pair = namedtuple("Pair", "low high")
@@ -33,10 +33,7 @@ RETURNED = [
 
 def round_trip(value):
     shape = json.loads(json.dumps(Shaper([A, B], {PATH: X}).describe(value)))
-    builder = Builder()
-    build = builder.build(shape)
-    assert all(path == PATH for path in builder.paths)
-    return build([A, B], [X] * len(builder.paths))
+    return build_of(shape, lambda path, values: dict(values)[path])([A, B], [(PATH, X)])
 
 
 @pytest.mark.parametrize("value", RETURNED, ids=lambda value: repr(value)[:30])
@@ -76,6 +73,10 @@ def test_what_cannot_be_built_is_refused(value, why):
         Shaper([A], {}).describe(value)
 
 
+def nothing(path, values):
+    raise AssertionError("no input is returned")
+
+
 def described(value):
     return json.loads(json.dumps(Shaper([A, B], {}).describe(value)))
 
@@ -91,7 +92,7 @@ NAMES = [
 def test_only_the_named_tuples_and_dataclasses_that_were_recorded_are_made(value, name):
     form = "named" if isinstance(value, tuple) else "object"
     with pytest.raises(StoreError, match="the result is a"):
-        Builder().build({**described(value), form: name})
+        build_of({**described(value), form: name}, nothing)
 
 
 @pytest.fixture
@@ -117,17 +118,17 @@ def module(tmp_path, monkeypatch):
 def test_a_file_makes_nobody_import_a_module(module):
     shape = {"object": f"{module}:Found", "fields": [["value", {"result": 0}]]}
     with pytest.raises(NoClass, match="of_results is not imported: import it first"):
-        Builder().build(shape)
+        build_of(shape, nothing)
     assert sys.imported_of_results is False
     found = importlib.import_module(module).Found
-    made = Builder().build(shape)([A], [])
+    made = build_of(shape, nothing)([A], [])
     assert type(made) is found and made.value is A
 
 
 def test_looking_for_a_class_runs_no_code_of_its_module(module):
     importlib.import_module(module)
     with pytest.raises(NoClass, match="no such class"):
-        Builder().build({"object": f"{module}:Lazy", "fields": [["value", {"result": 0}]]})
+        build_of({"object": f"{module}:Lazy", "fields": [["value", {"result": 0}]]}, nothing)
     assert sys.imported_of_results is True
 
 
@@ -135,10 +136,10 @@ def test_a_class_with_other_fields_than_recorded_is_refused(monkeypatch):
     pair, boxed = described(Pair(A, B)), described(Boxed(A))
     monkeypatch.setitem(globals(), "Pair", namedtuple("Pair", "high low"))
     with pytest.raises(NoClass, match=r"Pair with the fields \(low, high\)"):
-        Builder().build(pair)
+        build_of(pair, nothing)
     boxed["fields"].pop()
     with pytest.raises(NoClass, match=r"Boxed with the fields \(value\)"):
-        Builder().build(boxed)
+        build_of(boxed, nothing)
 
 
 @dataclass
