@@ -28,6 +28,7 @@ from kernelmill.artifact.guards import found_in
 from kernelmill.artifact.manifest import Guard, Parameter
 from kernelmill.artifact.paths import Path, name_of_argument
 from kernelmill.artifact.results import Shape, Shaper
+from kernelmill.artifact.tensors import Held
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend import (
     UpdatedArguments,
@@ -61,15 +62,6 @@ _BY_PLACE = {
     torch.ops.aten.as_strided_scatter.default,
 }
 """Operators whose places are counted from the beginning of a storage."""
-
-
-@dataclass(frozen=True)
-class Held:
-    """A tensor of the model: its name there, what it is ("parameter", "buffer" or "constant")."""
-
-    name: str
-    role: str
-    tensor: torch.Tensor
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MethodType
 from typing import Any
 
@@ -24,7 +24,7 @@ from kernelmill.artifact.packed_weights import PackCollector, bind_weights
 from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.sizes import where_of
-from kernelmill.artifact.tensors import WeightLayout
+from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.entry import configured
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig
@@ -90,46 +90,34 @@ def compile(
 
 def exported_graph(program: ExportedProgram, name: str) -> Graph:
     """The graph that `compile` would compile of a program. Raises as `compile` does."""
-    return _inputs(read(_decomposed(lambda: program, {})), name).graph
+    return _inputs(read(_decomposed(lambda: program, {})), name)[0]
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """A graph, with the tensors and roles of its weights by name and the sources of its inputs."""
-
-    graph: Graph
-    tensors: Mapping[str, torch.Tensor]
-    roles: Mapping[str, str]
-    sources: tuple[Source, ...]
-
-
-def _inputs(exported: Exported, name: str) -> _Inputs:
-    graph, held = _imported(exported, name)
-    tensors = {weight.name: weight.tensor for weight in exported.weights}
-    roles = {weight.name: weight.role for weight in exported.weights}
-    for number, tensor in enumerate(held):
-        tensors[f"constant.{number}"], roles[f"constant.{number}"] = tensor, "constant"
-    sources = (
-        *map(Source, exported.leaves),
-        *[Source((("tensor", number),)) for number in range(len(tensors))],
-    )
-    return _Inputs(graph, tensors, roles, _with_hidden_sizes(graph, sources))
+def _inputs(exported: Exported, name: str) -> tuple[Graph, tuple[Held, ...], tuple[Source, ...]]:
+    """The graph, the tensors that it takes behind the arguments, and where all inputs are found."""
+    names = [name_of_argument(path) for path in exported.leaves]
+    roles = [InputRole.USER] * len(names)
+    for weight in exported.weights:
+        names.append(weight.name)
+        roles.append(InputRole.BUFFER if weight.role == "buffer" else InputRole.PARAM)
+    imported = import_fx(exported.gm, name, roles, names)
+    graph = under_precision(imported.graph)
+    held = (*exported.weights, *held_constants(imported.constants))
+    tensors = [Source((("tensor", number),)) for number in range(len(held))]
+    return graph, held, _with_hidden_sizes(graph, (*map(Source, exported.leaves), *tensors))
 
 
 def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact:
-    inputs = _inputs(exported, name)
-    tensors = inputs.tensors
-    layout = WeightLayout(tensors, inputs.roles)
-    spec = CallSpec(name, exported.parameters, exported.checks, inputs.sources, exported.result)
+    graph, held, sources = _inputs(exported, name)
+    layout = WeightLayout(held)
+    spec = CallSpec(name, exported.parameters, exported.checks, sources, exported.result)
     manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
-    made = compiled(inputs.graph, config, manifest, tuple(tensors.values()))
+    made = compiled(graph, config, manifest, [each.tensor for each in held])
     (plan,) = plans_of(made)
-    spec = replace(
-        spec, limits=_limits(exported, plan), conditions=_conditions(exported, plan)
-    )  # fmt: skip
-    return replace(
-        made, manifest=replace(made.manifest, spec=spec), pieces={"weights": layout.pieces}
-    )
+    limits, conditions = _limits(exported, plan), _conditions(exported, plan)
+    spec = replace(spec, limits=limits, conditions=conditions)
+    manifest = replace(made.manifest, spec=spec)
+    return replace(made, manifest=manifest, pieces={"weights": layout.pieces})
 
 
 def _with_packed(artifact: Artifact) -> Artifact:
@@ -226,17 +214,6 @@ def _module_of(program: Any) -> torch.nn.Module:
 
 
 # ---- the graph ------------------------------------------------------------------------------
-
-
-def _imported(exported: Exported, name: str) -> tuple[Graph, tuple[torch.Tensor, ...]]:
-    """The graph, and constants that it holds besides the weights."""
-    names = [name_of_argument(path) for path in exported.leaves]
-    roles = [InputRole.USER] * len(names)
-    for weight in exported.weights:
-        names.append(weight.name)
-        roles.append(InputRole.BUFFER if weight.role == "buffer" else InputRole.PARAM)
-    imported = import_fx(exported.gm, name, roles, names)
-    return under_precision(imported.graph), imported.constants
 
 
 def _with_hidden_sizes(graph: Graph, sources: Sequence[Source]) -> tuple[Source, ...]:

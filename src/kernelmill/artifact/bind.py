@@ -22,11 +22,11 @@ from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.guard_records import Place
 from kernelmill.artifact.guards import RepeatedChecks, changes, in_words
 from kernelmill.artifact.manifest import Manifest, Source
-from kernelmill.artifact.packages import version_of
 from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.program_set import ProgramSet
 from kernelmill.artifact.results import build_of
 from kernelmill.artifact.settings import SettingsCheck, difference
+from kernelmill.artifact.versions import version_of
 from kernelmill.artifact.watch import Watch
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.object_checks import supported

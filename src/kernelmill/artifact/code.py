@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.fingerprint import code_digest, fingerprint, is_atom, name_of
+from kernelmill.artifact.fingerprint import code_digest, fingerprint
 from kernelmill.artifact.manifest import CodeUse
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import UnsupportedError
@@ -137,21 +137,12 @@ def _use(module: types.ModuleType, name: str, globals: Sequence[str]) -> CodeUse
     defaults = fingerprint((function.__defaults__, function.__kwdefaults__))
     digest = f"{code_digest([function.__code__])} {defaults}"
     space = vars(module)
-    return CodeUse(module.__name__, name, digest, {n: _known(space, n) for n in globals})
-
-
-def _known(space: Mapping[str, Any], name: str) -> str:
-    """What a global is, as far as names and plain data say it. Others have paths of their own."""
-    if name not in space:
-        return "absent"
-    value = space[name]
-    if is_atom(value):
-        return fingerprint(value)
-    if isinstance(value, types.ModuleType):
-        return value.__name__
-    if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
-        return name_of(value)
-    return name_of(type(value))
+    return CodeUse(
+        module.__name__,
+        name,
+        digest,
+        {n: fingerprint(space[n], 0) if n in space else "absent" for n in globals},
+    )
 
 
 def _find(module: types.ModuleType, name: str) -> types.FunctionType | None:

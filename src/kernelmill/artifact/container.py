@@ -167,8 +167,3 @@ def load(folder: Folder, name: str) -> Artifact | None:
     except StoreError as error:
         folder.refuse(error)
     return None
-
-
-def remove(folder: Folder, name: str) -> None:
-    """Remove an entry."""
-    folder.remove(name, (SUFFIX,))

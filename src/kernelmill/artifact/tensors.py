@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,30 +18,37 @@ from kernelmill.runtime.samples import span_of
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
+@dataclass(frozen=True)
+class Held:
+    """A tensor of a program: its name there, what it is ("parameter", "buffer" or "constant")."""
+
+    name: str
+    role: str
+    tensor: torch.Tensor
+
+
+def held_constants(constants: Iterable[torch.Tensor]) -> tuple[Held, ...]:
+    """Those that the traced code held, by their numbers."""
+    return tuple(Held(f"constant.{n}", "constant", tensor) for n, tensor in enumerate(constants))
+
+
 class WeightLayout:
     """Places tensors one behind the other; memory that several of them share comes once.
 
-    `tensors` are by name, `roles` too. UnsupportedError for a tensor that is more, or less, than
-    its memory: a subclass, a sparse one, one without data.
+    UnsupportedError for a tensor that is more, or less, than its memory: a subclass, a sparse one,
+    one without data.
     """
 
-    def __init__(self, tensors: Mapping[str, torch.Tensor], roles: Mapping[str, str]) -> None:
+    def __init__(self, held: Sequence[Held]) -> None:
         self.pieces: list[bytes | memoryview] = []
         self.bytes = 0
         spans: dict[torch.UntypedStorage, list[tuple[int, int]]] = {}
-        for name, tensor in tensors.items():
-            _check(name, tensor)
+        for each in held:
+            _check(each.name, each.tensor)
             # A storage is one object, as long as there is a tensor over it.
-            spans.setdefault(tensor.untyped_storage(), []).append(span_of(tensor))
+            spans.setdefault(each.tensor.untyped_storage(), []).append(span_of(each.tensor))
         kept = {memory: self._place(memory, found) for memory, found in spans.items()}
-        found: list[StoredTensor] = []
-        for name, tensor in tensors.items():
-            first, storage = kept[tensor.untyped_storage()]
-            layout = tuple(tensor.shape), tuple(tensor.stride())
-            dtype = str(tensor.dtype).removeprefix("torch.")
-            offset = storage[0] + span_of(tensor)[0] - first
-            found.append(StoredTensor(name, roles[name], dtype, *layout, offset, storage))
-        self.weights = tuple(found)
+        self.weights = tuple(_stored(each, *kept[each.tensor.untyped_storage()]) for each in held)
 
     def _place(
         self, memory: torch.UntypedStorage, spans: Sequence[tuple[int, int]]
@@ -55,6 +63,15 @@ class WeightLayout:
             self.pieces += [bytes(gap), memoryview(contents).cast("B")]
             self.bytes = sum(storage)
         return first, storage
+
+
+def _stored(held: Held, first: int, storage: tuple[int, int]) -> StoredTensor:
+    """A tensor of the storage whose bytes from `first` on are at `storage` of the file."""
+    tensor = held.tensor
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    layout = tuple(tensor.shape), tuple(tensor.stride())
+    offset = storage[0] + span_of(tensor)[0] - first
+    return StoredTensor(held.name, held.role, dtype, *layout, offset, storage)
 
 
 def _check(name: str, tensor: torch.Tensor) -> None:

@@ -31,12 +31,12 @@ from kernelmill.artifact.manifest import (
     read_manifest,
 )
 from kernelmill.artifact.objects import key_parts, texts_of
-from kernelmill.artifact.packages import packages_of
 from kernelmill.artifact.paths import Path, Roots, follow, name_of_argument
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import where_of
-from kernelmill.artifact.tensors import WeightLayout
+from kernelmill.artifact.tensors import WeightLayout, held_constants
+from kernelmill.artifact.versions import packages_of
 from kernelmill.backend.capture import Traced, compile_capture
 from kernelmill.backend.entry import NAME
 from kernelmill.backend.gear_calls import GearedCalls
@@ -253,8 +253,8 @@ class _Writer:
         names = names_in(codes)
         reader = self.trace.reader()
         sources = self._inputs(reader)
-        held = {f"constant.{n}": c for n, c in enumerate(traced.imported.constants)}
-        layout = WeightLayout(held, dict.fromkeys(held, "constant"))
+        held = held_constants(traced.imported.constants)
+        layout = WeightLayout(held)
         reads = (
             *reads_of(trace.guards, reader, self.roots, names),
             *self._restored(),
@@ -283,7 +283,7 @@ class _Writer:
         )  # fmt: skip
         return Artifact(
             read_manifest(manifest.text()), *texts_of(trace.drafts, isa), objects,
-            tuple(held.values()), {"weights": layout.pieces},
+            tuple(each.tensor for each in held), {"weights": layout.pieces},
         )  # fmt: skip
 
     def _whole(self) -> Traced:

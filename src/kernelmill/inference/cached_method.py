@@ -21,15 +21,14 @@ from kernelmill.artifact import container
 from kernelmill.artifact.bind import Bound, GuardResult, Target, evaluate_guards, refuse_gradients
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
-from kernelmill.artifact.ingredients import of_decompositions, versions
 from kernelmill.artifact.objects import keep_objects
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.results import NoClass
 from kernelmill.artifact.settings import modes
 from kernelmill.artifact.tensors import tensors_of
+from kernelmill.artifact.versions import of_decompositions, versions
 from kernelmill.config import CompilerConfig
 from kernelmill.core.after_fork import RenewedLock
-from kernelmill.core.digest import Key
 from kernelmill.core.errors import ConfigTypeError, InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
@@ -175,14 +174,12 @@ class CachedMethod:
             result = self._quick(values)
             if result is not REFUSED:
                 return result
-        for number, bound in enumerate(self._bound):
+        for bound in self._bound:
             try:
                 result = bound(values)
             except InputError:
                 continue
-            if number:
-                self._put_first(bound)
-            self._quick = bound.quick
+            self._take(bound)
             return result
         with self._making.lock, collection_paused():
             return self._first_call(values, args, kwargs)
@@ -267,13 +264,12 @@ class CachedMethod:
         return recording.returned
 
     def _take(self, bound: Bound) -> None:
-        self._put_first(bound)
+        """Have calls try it first."""
+        if self._bound[:1] != (bound,):
+            with self._changing.lock:
+                others = [other for other in self._bound if other is not bound]
+                self._bound = (bound, *others)[: self._options.max_entries]
         self._quick = bound.quick
-
-    def _put_first(self, bound: Bound) -> None:
-        with self._changing.lock:
-            others = [other for other in self._bound if other is not bound]
-            self._bound = (bound, *others)[: self._options.max_entries]
 
     def _keep(self, folder: Folder, artifact: Artifact) -> None:
         most, name = self._options.max_entries, artifact.manifest.spec.name
@@ -281,7 +277,7 @@ class CachedMethod:
             container.save(folder, artifact)
             folder = self._folder()
             for old in container.names(folder)[most:]:
-                container.remove(folder, old)
+                folder.remove(old, (container.SUFFIX,))
                 _log.warning(
                     "%s has more than %d entries: the least recently used is removed. Pass other "
                     "max_entries, or a module that is traced less often", name, most,
@@ -347,8 +343,3 @@ class CachedMethod:
         """Where packed weights are kept: all methods and ranks of a class share the files."""
         path = os.path.join(self._class_folder(), "packed")
         return PackedFiles(path, self._on_untrusted()) if self._options.map_packed else None
-
-    @property
-    def key(self) -> Key:
-        """The named ingredients of the folder."""
-        return Key.of(self._ingredients)

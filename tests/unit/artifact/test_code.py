@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelmill.artifact import code, packages
+from kernelmill.artifact import code, versions
 from kernelmill.artifact.bind import Target, evaluate_guards
 from kernelmill.artifact.code import modules_of, uses_of
 from kernelmill.artifact.manifest import CallSpec, Guards, Manifest, Parameter
@@ -33,7 +33,7 @@ def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     yield function
     for name in ("torchextra", "torchextra.inner"):
         del sys.modules[name]
-    packages.version_of.cache_clear()
+    versions.version_of.cache_clear()
 
 
 @pytest.mark.parametrize("known", ["_TORCH", "_OURS"])
@@ -52,12 +52,12 @@ def test_code_of_torch_and_of_ours_is_known_by_version():
 
 
 def test_the_version_of_a_package_is_a_condition(beside: Any):
-    found = packages.packages_of(modules_of([beside.__code__]))
+    found = versions.packages_of(modules_of([beside.__code__]))
     assert found == {"torch-extra": "1.5"}
     target, spec = Target.of(beside), CallSpec("m.f", (Parameter("x"),), (), (), {})
 
-    def reason(versions: Any):
-        return evaluate_guards(Manifest(spec, Guards(packages=versions)), target).reason
+    def reason(packages: Any):
+        return evaluate_guards(Manifest(spec, Guards(packages=packages)), target).reason
 
     assert reason(found) == ""
     assert reason({"torch-extra": "1.4"}) == "version of torch-extra: was 1.4, is 1.5"
@@ -67,4 +67,4 @@ def test_the_version_of_a_package_is_a_condition(beside: Any):
 def test_code_that_nobody_installed_has_no_package(tmp_path: Path):
     module = types.ModuleType("own")
     module.__file__ = str(tmp_path / "own.py")
-    assert packages.packages_of([module, types.ModuleType("none")]) == {}
+    assert versions.packages_of([module, types.ModuleType("none")]) == {}

@@ -27,7 +27,7 @@ from kernelmill.artifact.manifest import (
 from kernelmill.artifact.objects import key_of
 from kernelmill.artifact.paths import Roots
 from kernelmill.artifact.sizes import size_check
-from kernelmill.artifact.tensors import WeightLayout, tensors_of
+from kernelmill.artifact.tensors import WeightLayout, held_constants, tensors_of
 from kernelmill.core.errors import InputError, StoreError
 from kernelmill.core.expr import Sym
 from kernelmill.plan.ir import Plan
@@ -36,7 +36,7 @@ from kernelmill.store.sealed import Damaged, Kind, SealedFile, write_sealed
 
 SELF, X, Y = (("self",),), (("argument", "x"),), (("argument", "y"),)
 TENSORS = {"constant.0": torch.arange(6.0).reshape(2, 3)}
-LAYOUT = WeightLayout(TENSORS, {"constant.0": "constant"})
+LAYOUT = WeightLayout(held_constants(TENSORS.values()))
 OBJECTS = {"km_1": b"one", "dims0": b"", "km_2": b"three"}
 MANIFEST = Manifest(
     CallSpec(

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from kernelmill.artifact.manifest import StoredTensor
-from kernelmill.artifact.tensors import WeightLayout, tensors_over
+from kernelmill.artifact.tensors import Held, WeightLayout, tensors_over
 from kernelmill.core.errors import StoreError, UnsupportedError
 from kernelmill.store.sealed import Kind, SealedFile, write_sealed
 
@@ -12,7 +12,7 @@ KIND = Kind(b"weights\n", "make it again")
 
 
 def round_trip(tmp_path, tensors):
-    layout = WeightLayout(tensors, dict.fromkeys(tensors, "parameter"))
+    layout = WeightLayout([Held(name, "parameter", tensor) for name, tensor in tensors.items()])
     write_sealed(tmp_path / "w", KIND, {"weights": layout.pieces})
     file = SealedFile(tmp_path / "w", KIND, writable=True)
     start, size, _ = file.sections["weights"]
@@ -67,7 +67,7 @@ def test_a_storage_is_as_long_as_what_lies_in_it(tmp_path):
 
 
 def test_only_the_part_of_a_storage_that_is_used_is_stored(tmp_path):
-    layout = WeightLayout({"part": torch.arange(1000.0)[10:20]}, {"part": "constant"})
+    layout = WeightLayout([Held("part", "constant", torch.arange(1000.0)[10:20])])
     assert layout.bytes == 40
 
 
@@ -77,11 +77,11 @@ class Wrapped(torch.Tensor):
 
 def test_what_is_more_than_its_memory_is_refused():
     with pytest.raises(UnsupportedError, match="odd is a Wrapped"):
-        WeightLayout({"odd": torch.ones(2).as_subclass(Wrapped)}, {"odd": "buffer"})
+        WeightLayout([Held("odd", "buffer", torch.ones(2).as_subclass(Wrapped))])
     with pytest.raises(UnsupportedError, match="odd is on meta"):
-        WeightLayout({"odd": torch.ones(2, device="meta")}, {"odd": "buffer"})
+        WeightLayout([Held("odd", "buffer", torch.ones(2, device="meta"))])
     with pytest.raises(UnsupportedError, match="sparse"):
-        WeightLayout({"odd": torch.ones(2).to_sparse()}, {"odd": "buffer"})
+        WeightLayout([Held("odd", "buffer", torch.ones(2).to_sparse())])
 
 
 @pytest.mark.parametrize(

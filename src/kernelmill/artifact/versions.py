@@ -1,0 +1,108 @@
+"""What stands for the code that no program names: versions of Python, torch and kernelmill, and of
+the packages that a trace went through.
+
+A trace compares its functions. The version of the package around them stands for the rest: data
+files, compiled operators, what a function did while it was imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import torch
+
+from kernelmill.artifact.fingerprint import fingerprint
+from kernelmill.core.digest import DIGEST_BYTES
+from kernelmill.core.isa import Isa
+from kernelmill.core.version import VERSION
+
+_INFO = (".dist-info", ".egg-info")
+
+
+def versions(isa: Isa) -> Mapping[str, str]:
+    """Versions and the instruction set, by name."""
+    return {**_versions(), "isa": str(isa)}
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return {
+        "kernelmill": f"{VERSION} {_sources_digest()}",
+        "torch": torch.__version__,
+        "python": ".".join(map(str, sys.version_info[:3])),
+        # The wheel has LLVM inside; asking LLVM itself would load it.
+        "llvmlite": f"{llvmlite.__version__}",
+    }
+
+
+def _sources_digest() -> str:
+    """Over kernelmill's own files: no edit of the compiler can leave old programs in use."""
+    root = str(Path(__file__).parent.parent)
+    files = (os.path.join(folder, name) for folder, _, names in os.walk(root) for name in names)
+    parts: list[bytes] = []
+    for path in sorted(path for path in files if path.endswith((".py", ".ll"))):
+        with open(path, "rb", buffering=0) as file:
+            parts += [path[len(root) :].encode(), file.read()]
+    lengths = b" ".join(b"%d" % len(part) for part in parts)
+    return hashlib.blake2b(b"\0".join((lengths, *parts)), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def of_decompositions(table: Mapping[Any, Callable[..., Any]]) -> str:
+    """Operators and the code of what takes their place."""
+    rows = sorted(f"{operator}: {fingerprint(function)}" for operator, function in table.items())
+    return "\n".join(rows)
+
+
+# ---- installed packages ----------------------------------------------------------------------
+
+
+@cache
+def version_of(distribution: str) -> str:
+    """The version that is installed; "absent" for none."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return "absent"
+
+
+def packages_of(modules: Iterable[types.ModuleType]) -> dict[str, str]:
+    """The distributions that these modules came with, and their versions. Modules that nobody has
+    installed (scripts, a project's own folder) have none."""
+    found: dict[str, str] = {}
+    for module in modules:
+        top, file = module.__name__.partition(".")[0], getattr(module, "__file__", None)
+        folder = None if file is None else _folder_of(file, module.__name__)
+        for name in () if folder is None else _distributions(top, folder):
+            found[name] = version_of(name)
+    return found
+
+
+def _folder_of(file: str, name: str) -> str:
+    """The folder that the outermost package of a module lies in."""
+    inner = name.count(".") + (os.path.basename(file) == "__init__.py")
+    for _ in range(inner):
+        file = os.path.dirname(file)
+    return os.path.dirname(os.path.abspath(file))
+
+
+@cache
+def _distributions(top: str, folder: str) -> tuple[str, ...]:
+    """The names of those installed in a folder that bring the package `top`."""
+    try:
+        if not any(name.endswith(_INFO) for name in os.listdir(folder)):
+            return ()
+    except OSError:  # an archive
+        return ()
+    try:
+        return (metadata.distribution(top).metadata["Name"],)
+    except metadata.PackageNotFoundError:  # of another name than its package, as PyYAML is
+        return tuple(metadata.packages_distributions().get(top, ()))
