@@ -276,7 +276,7 @@ def test_a_folder_that_others_can_write_to_is_left_alone_when_asked(
     check(first, x)
     top = Path(first.cached.folder).parent
     (top / "packed").mkdir(exist_ok=True)
-    for folder in (first.cached.folder, top / "kernel_meta", top / "packed"):
+    for folder in (first.cached.folder, top / "packed"):
         os.chmod(folder, 0o777)
     before = {path: path.stat().st_mtime_ns for path in sorted(top.rglob("*"))}
     if by == "option":
@@ -298,15 +298,18 @@ def test_ranks_have_folders_of_their_own(tmp_path: Path):
     assert Path(model.cached.folder).parts[-3].startswith("Model_dynamic_")
 
 
-def test_objects_lie_beside_the_plan_when_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    model, x = Model(tmp_path, ge_cache=True), torch.randn(3, 6)
+@pytest.mark.parametrize("ge_cache", [True, False])
+def test_objects_are_in_the_entry_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ge_cache: bool
+):
+    model, x = Model(tmp_path, ge_cache=ge_cache), torch.randn(3, 6)
     check(model, x)
-    assert list(Path(model.cached.folder).parent.glob("kernel_meta/*.o"))
     monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "empty"))
-    check(Model(tmp_path, ge_cache=True), x)
-    assert not (tmp_path / "empty").exists()
+    again = Model(tmp_path, ge_cache=ge_cache)
+    check(again, x)
+    assert counts(again) == (1, 0, 0)
     # Without them the kernels are compiled from their text.
-    check(Model(tmp_path, ge_cache=False), x)
+    assert (tmp_path / "empty").exists() is not ge_cache
 
 
 def test_a_cache_can_be_read(tmp_path: Path, capsys: Any):
@@ -446,23 +449,22 @@ def test_kinds_of_programs_survive_the_round_trip(
         assert counts(model) == (loaded, 1 - loaded, 0)
 
 
-def test_super_kernels_lie_beside_the_plan_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls_only: Any
+@pytest.mark.parametrize("ge_cache", [True, False])
+def test_super_kernels_are_in_the_entry_when_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls_only: Any, ge_cache: bool
 ):
     torch.manual_seed(0)
     x = torch.randn(8, 16)
     with torch.no_grad():
-        model = Configured(tmp_path, None, dynamic=False, ge_cache=True)
+        model = Configured(tmp_path, None, dynamic=False, ge_cache=ge_cache)
         model.cached(x)
         (file,) = Path(model.cached.folder).glob("*.kmill")
         assert "super " in SealedFile(file, KMILL).text("plan")
-        assert list(Path(model.cached.folder).parent.glob("kernel_meta/sk_*.o"))
         calls_only()
-        for folder, ge_cache in (("empty", True), ("other", False)):
-            monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / folder))
-            model = Configured(tmp_path, None, dynamic=False, ge_cache=ge_cache)
-            torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
-            assert (tmp_path / folder).exists() is not ge_cache
+        monkeypatch.setenv("KERNELMILL_KERNEL_META", str(tmp_path / "empty"))
+        model = Configured(tmp_path, None, dynamic=False, ge_cache=ge_cache)
+        torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
+    assert (tmp_path / "empty").exists() is not ge_cache
 
 
 class Shared(nn.Module):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
-from kernelmill.artifact.container import Artifact, object_table
+from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.objects import graph_texts, key_parts, objects_of, texts_of
+from kernelmill.artifact.objects import artifact_of, graph_texts, with_objects
 from kernelmill.artifact.tensors import tensors_of
+from kernelmill.artifact.versions import versions
 from kernelmill.backend.entry import configured
 from kernelmill.compiler import compile_graph
 from kernelmill.compiler.linking import collect_linked
@@ -19,15 +19,18 @@ from kernelmill.config import CompilerConfig
 from kernelmill.config.tree import REDUCE_OVERHEAD
 from kernelmill.core.errors import ConfigError
 from kernelmill.core.isa import target_isa, why_not_here
-from kernelmill.core.version import VERSION
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.parser import parse_graph
-from kernelmill.runtime.executor import executor_object
+from kernelmill.store.sealed import Pieces
 from kernelmill.store.store import open_store
 
 
 def compiled(
-    graph: Graph, config: CompilerConfig, manifest: Manifest, tensors: Sequence[torch.Tensor]
+    graph: Graph,
+    config: CompilerConfig,
+    manifest: Manifest,
+    tensors: Sequence[torch.Tensor],
+    pieces: Mapping[str, Pieces],
 ) -> Artifact:
     """The artifact of a graph compiled for what `config.target` says, through the kernel folder.
 
@@ -48,19 +51,10 @@ def compiled(
         compile_graph(graph, config, to_run=False)
     drafts = [each.draft for each in linked]
     isa = target_isa(config.target, to_run=False)
-    plans, graphs, kernels = texts_of(drafts, isa)
     store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-    ingredients = {
-        "kernelmill": VERSION,
-        "torch": torch.__version__,
-        "python": ".".join(map(str, sys.version_info[:3])),
-        **key_parts(isa),
-    }
-    # All of these are there by now.
-    found = objects_of(kernels, [draft.lowered.plan for draft in drafts], ingredients, [store])
-    objects = dict([*found.items(), executor_object(isa)])
-    manifest = replace(manifest, objects=object_table(objects), ingredients=ingredients)
-    return Artifact(manifest, plans, graphs, kernels, objects, tensors)
+    manifest = replace(manifest, ingredients=versions(isa))
+    # All of its objects are there by now.
+    return with_objects(artifact_of(manifest, drafts, isa, tensors, pieces), store)
 
 
 def retargeted(artifact: Artifact) -> Artifact:
@@ -70,7 +64,7 @@ def retargeted(artifact: Artifact) -> Artifact:
     options = {name: value for name, value in manifest.options.items() if name != "target"}
     config = configured(CompilerConfig(), options=options)
     (text,) = graph_texts(artifact)
-    return compiled(parse_graph(text), config, manifest, tensors_of(artifact))
+    return compiled(parse_graph(text), config, manifest, tensors_of(artifact), {})
 
 
 def check_target(config: CompilerConfig, mmap_packed_weights: bool) -> None:

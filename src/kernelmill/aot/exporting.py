@@ -112,12 +112,12 @@ def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact
     layout = WeightLayout(held)
     spec = CallSpec(name, exported.parameters, exported.checks, sources, exported.result)
     manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
-    made = compiled(graph, config, manifest, [each.tensor for each in held])
+    tensors = [each.tensor for each in held]
+    made = compiled(graph, config, manifest, tensors, {"weights": layout.pieces})
     (plan,) = plans_of(made)
     limits, conditions = _limits(exported, plan), _conditions(exported, plan)
     spec = replace(spec, limits=limits, conditions=conditions)
-    manifest = replace(made.manifest, spec=spec)
-    return replace(made, manifest=manifest, pieces={"weights": layout.pieces})
+    return replace(made, manifest=replace(made.manifest, spec=spec))
 
 
 def _with_packed(artifact: Artifact) -> Artifact:

@@ -9,9 +9,9 @@
     packed      weights as kernels want them
 
 A file of `kernelmill.aot.compile` brings machine code and weights. An entry of the compile cache
-has guards instead: its weights are the model's, and its machine code is in the store of kernels,
-but for the native executor, so that a load needs no LLVM. Entries are named after the digest of
-their file. Reading one needs no torch.
+has guards instead: its weights are the model's, and its machine code is in the store of kernels
+unless it was asked for, but for the native executor, so that a load needs no LLVM. Entries are
+named after the digest of their file. Reading one needs no torch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -77,8 +77,10 @@ class Artifact:
     def sections(self) -> dict[str, Pieces]:
         """The contents of its file."""
         kernels = [[k.name, k.type, k.text, k.isa] for k in self.kernels]
+        sizes = [len(image) for image in self.objects.values()]
+        table = tuple(zip(self.objects, [0, *accumulate(sizes)], sizes, strict=False))
         return {
-            "manifest": [self.manifest.text().encode()],
+            "manifest": [replace(self.manifest, objects=table).text().encode()],
             "plan": [self.plans.encode()],
             "graph": [self.graphs.encode()],
             "kernels": [json.dumps(kernels).encode()],
@@ -86,12 +88,6 @@ class Artifact:
             "weights": self.pieces.get("weights", ()),
             "packed": self.pieces.get("packed", ()),
         }
-
-
-def object_table(objects: Mapping[str, bytes]) -> tuple[tuple[str, int, int], ...]:
-    """Where these are in their section: (name, offset, bytes)."""
-    sizes = [len(image) for image in objects.values()]
-    return tuple(zip(objects, [0, *accumulate(sizes)], sizes, strict=False))
 
 
 def read_artifact(file: SealedFile, check_weights: bool = True) -> Artifact:

@@ -200,7 +200,7 @@ class Manifest:
     """All of an artifact but texts, machine code and the bytes of tensors.
 
     tensors     that the file holds: weights, and what the traced code held
-    objects     where machine code is in its section: (name, offset, bytes)
+    objects     where a file has machine code in its section: (name, offset, bytes)
     options     of the config that are not at their default, by dotted name
     ingredients of the keys of machine code, and versions, by name
     tree        the paths of reads and inputs; only what `read_manifest` gives has them

@@ -1,20 +1,23 @@
-"""Kernels of an artifact as text, and their machine code: from the file, from stores, or compiled
-from the text. Only then is the code generator imported."""
+"""Kernels of an artifact as text, and their machine code: from the file, from the store, or
+compiled from the text. Only then is the code generator imported."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from kernelmill.artifact.container import DIMS, DRIVER, Artifact, SavedKernel
+from kernelmill.artifact.manifest import Manifest
 from kernelmill.core.digest import Key
 from kernelmill.core.isa import Isa, parse_isa
 from kernelmill.core.version import ABI_VERSION
 from kernelmill.plan.ir import Plan
 from kernelmill.plan.parser import parse_plan
 from kernelmill.runtime.dims import dims_needed
-from kernelmill.store.entry import Compiled
+from kernelmill.runtime.executor import executor_object
+from kernelmill.store.sealed import Pieces
 from kernelmill.store.store import Store
 
 if TYPE_CHECKING:
@@ -34,18 +37,27 @@ def graph_texts(artifact: Artifact) -> list[str]:
     return _GRAPH.split(artifact.graphs)[1:]
 
 
-def texts_of(
-    drafts: Sequence[LoweredProgram], isa: Isa
-) -> tuple[str, str, tuple[SavedKernel, ...]]:
-    """Plans, graphs and kernels of what the compiler has made for an instruction set."""
+def artifact_of(
+    manifest: Manifest,
+    drafts: Sequence[LoweredProgram],
+    isa: Isa,
+    tensors: Sequence[Any],
+    pieces: Mapping[str, Pieces],
+) -> Artifact:
+    """What the compiler has made for an instruction set, with no machine code but the native
+    executor's. `tensors` and `pieces` are as in `Artifact`."""
     # Imported here: loads do not come this way.
     from kernelmill.graph.printer import print_graph
     from kernelmill.plan.printer import print_plan
 
-    return (
+    return Artifact(
+        replace(manifest, ingredients={**manifest.ingredients, **_key_parts(isa)}),
         "".join(print_plan(draft.lowered.plan) for draft in drafts),
         "".join(print_graph(draft.graph, own_symbols=True) for draft in drafts),
         tuple(_kernels(drafts, isa)),
+        dict([executor_object(isa)]),
+        tensors,
+        pieces,
     )
 
 
@@ -76,7 +88,7 @@ def _kernels(drafts: Sequence[LoweredProgram], isa: Isa) -> list[SavedKernel]:
 _KEY_PARTS = ("isa", "generator", "llvm", "abi")
 
 
-def key_parts(isa: Isa) -> dict[str, str]:
+def _key_parts(isa: Isa) -> dict[str, str]:
     """The ingredients of the keys of kernels that the manifest keeps, by name."""
     from kernelmill import codegen
 
@@ -91,37 +103,23 @@ def key_of(kernel: SavedKernel, ingredients: Mapping[str, str]) -> Key:
     return Key.of({**parts, **other, kernel.ingredient: kernel.text})
 
 
-def keep_objects(artifact: Artifact, source: Store, target: Store) -> None:
-    """Copy the objects of an artifact's kernels into another store."""
-    for kernel in artifact.kernels:
-        key = key_of(kernel, artifact.manifest.ingredients)
-        found = source.get(key, kernel.type)
-        if found is not None and target.get(key, kernel.type) is None:
-            target.put(key, kernel.type, Compiled(found.object, found.info, found.launch))
+def with_objects(artifact: Artifact, store: Store) -> Artifact:
+    """The same with the machine code of all its kernels."""
+    return replace(artifact, objects=objects_of(artifact, plans_of(artifact), store))
 
 
-def objects_of(
-    kernels: Sequence[SavedKernel],
-    plans: Sequence[Plan],
-    ingredients: Mapping[str, str],
-    stores: Sequence[Store],
-) -> dict[str, bytes]:
-    """The objects of these kernels: looked for in all stores; what is in none is compiled into the
-    last."""
-    objects: dict[str, bytes] = {}
-    missing: list[SavedKernel] = []
-    for kernel in kernels:
-        key = key_of(kernel, ingredients)
-        entries = (store.get(key, kernel.type) for store in stores)
-        entry = next((entry for entry in entries if entry is not None), None)
-        if entry is None:
-            missing.append(kernel)
-        else:
-            objects[kernel.name] = entry.object
-    if missing:
-        isa = parse_isa(ingredients["kernel.isa"])
-        objects.update(_compiled(missing, plans, stores[-1], isa))
-    return objects
+def objects_of(artifact: Artifact, plans: Sequence[Plan], store: Store | None) -> dict[str, bytes]:
+    """The objects of an artifact by name: those that it brings, and those of its other kernels from
+    the store. What is not there either is compiled into it."""
+    objects, ingredients = dict(artifact.objects), artifact.manifest.ingredients
+    others = [kernel for kernel in artifact.kernels if kernel.name not in objects]
+    if store is None or not others:
+        return objects
+    entries = {kernel: store.get(key_of(kernel, ingredients), kernel.type) for kernel in others}
+    objects |= {kernel.name: entry.object for kernel, entry in entries.items() if entry}
+    missing = [kernel for kernel, entry in entries.items() if entry is None]
+    isa = parse_isa(ingredients["kernel.isa"])
+    return objects | _compiled(missing, plans, store, isa) if missing else objects
 
 
 def _compiled(

@@ -56,21 +56,19 @@ class ProgramSet:
 
 def program_set(
     artifact: Artifact,
-    stores: Sequence[Store] = (),
+    store: Store | None = None,
     place: PackPlace | None = None,
     config: CompilerConfig | None = None,
 ) -> ProgramSet:
     """The programs of an artifact, linked.
 
-    Objects that the file does not bring are looked for in all stores; what is in none is compiled
-    into the last. `place` is where packed parameters are kept beyond this process. In mode
+    Objects that the file does not bring are looked for in the store; what is not there is compiled
+    into it. `place` is where packed parameters are kept beyond this process. In mode
     reduce-overhead of `config` each set of sizes is captured when it comes.
     """
     plans, manifest = plans_of(artifact), artifact.manifest
     give_executor(artifact.objects)
-    missing = [kernel for kernel in artifact.kernels if kernel.name not in artifact.objects]
-    found = objects_of(missing, plans, manifest.ingredients, stores)
-    objects = {**artifact.objects, **found}
+    objects = objects_of(artifact, plans, store)
     pool = FramePool()
     captures = config is not None and config.mode == REDUCE_OVERHEAD
     programs: list[Reporting] = []

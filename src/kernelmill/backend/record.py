@@ -15,7 +15,7 @@ import torch
 
 from kernelmill.artifact.bind import Target
 from kernelmill.artifact.code import modules_of, names_in, uses_of
-from kernelmill.artifact.container import Artifact, object_table
+from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.guards import found_now
 from kernelmill.artifact.manifest import (
@@ -30,7 +30,7 @@ from kernelmill.artifact.manifest import (
     Source,
     read_manifest,
 )
-from kernelmill.artifact.objects import key_parts, texts_of
+from kernelmill.artifact.objects import artifact_of
 from kernelmill.artifact.paths import Path, Roots, follow, name_of_argument
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
@@ -52,7 +52,6 @@ from kernelmill.frontend import conditions_from, conditions_of
 from kernelmill.plan.ir import Plan
 from kernelmill.plan.padding import Padding
 from kernelmill.runtime.dims import late_symbols, symbol_sources
-from kernelmill.runtime.executor import executor_object
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.autograd import output_kinds
@@ -276,13 +275,9 @@ class _Writer:
             state(),
             packages_of(modules_of(codes)),
         )
-        objects = dict([executor_object()])
-        manifest = Manifest(
-            spec, guards, self._gears, layout.weights,
-            objects=object_table(objects), ingredients={**self.ingredients, **key_parts(isa)},
-        )  # fmt: skip
-        return Artifact(
-            read_manifest(manifest.text()), *texts_of(trace.drafts, isa), objects,
+        manifest = Manifest(spec, guards, self._gears, layout.weights, ingredients=self.ingredients)
+        return artifact_of(
+            read_manifest(manifest.text()), trace.drafts, isa,
             tuple(each.tensor for each in held), {"weights": layout.pieces},
         )  # fmt: skip
 

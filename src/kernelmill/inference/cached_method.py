@@ -21,7 +21,7 @@ from kernelmill.artifact import container
 from kernelmill.artifact.bind import Bound, GuardResult, Target, evaluate_guards, refuse_gradients
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
-from kernelmill.artifact.objects import keep_objects
+from kernelmill.artifact.objects import with_objects
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.results import NoClass
 from kernelmill.artifact.settings import modes
@@ -69,7 +69,7 @@ def cache_compile(
     cache_dir     folder of the cache; else $KERNELMILL_CACHE_HOME, else
                   $XDG_CACHE_HOME/kernelmill/methods, with ~/.cache where that is unset
     *_rank        this process' place in a distributed job; the global one is asked of torch
-    ge_cache      keep the compiled objects beside the plan, so that a load compiles nothing
+    ge_cache      keep the compiled objects in the entry, so that a load compiles nothing
     mmap_packed_weights   keep packed weights in files, which all processes map and share
     max_entries   how many traces (other dtypes, ranks, constants) are kept of the method
 
@@ -274,6 +274,8 @@ class CachedMethod:
     def _keep(self, folder: Folder, artifact: Artifact) -> None:
         most, name = self._options.max_entries, artifact.manifest.spec.name
         try:
+            if self._options.ge_cache:
+                artifact = with_objects(artifact, self._store())
             container.save(folder, artifact)
             folder = self._folder()
             for old in container.names(folder)[most:]:
@@ -282,8 +284,6 @@ class CachedMethod:
                     "%s has more than %d entries: the least recently used is removed. Pass other "
                     "max_entries, or a module that is traced less often", name, most,
                 )  # fmt: skip
-            if self._options.ge_cache:
-                keep_objects(artifact, self._stores()[-1], self._stores()[0])
         except OSError as error:
             _log.warning(
                 "%s cannot be written (%s): %s is traced again by the next process",
@@ -314,14 +314,10 @@ class CachedMethod:
         cache_dir, dynamic = self._options.cache_dir, self._options.dynamic
         return class_folder(cache_dir, kind, dynamic, self._ingredients)
 
-    def _stores(self) -> list[Store]:
-        """Where compiled objects are: beside the plans with ge_cache, and in kernel_meta."""
+    def _store(self) -> Store:
+        """Where the objects are that entries do not bring."""
         config = self._options.config
-        store = open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
-        if not self._options.ge_cache:
-            return [store]
-        beside = os.path.join(self._class_folder(), "kernel_meta")
-        return [Store(beside, on_untrusted=self._on_untrusted()), store]
+        return open_store(config.experimental_config.kernel_meta_dir, config.on_untrusted)
 
     def _folder(self) -> Folder:
         return Folder(self.folder, self._on_untrusted())
@@ -336,7 +332,7 @@ class CachedMethod:
         target: Target,
         seen: GuardResult | None = None,
     ) -> Bound:
-        programs = program_set(artifact, self._stores(), self._place(), self._options.config)
+        programs = program_set(artifact, self._store(), self._place(), self._options.config)
         return Bound(artifact.manifest, programs, tensors, target, seen)
 
     def _place(self) -> PackedFiles | None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelmill.artifact import container
-from kernelmill.artifact.container import KMILL, Artifact, SavedKernel, object_table, read_artifact
+from kernelmill.artifact.container import KMILL, Artifact, SavedKernel, read_artifact
 from kernelmill.artifact.guards import changes
 from kernelmill.artifact.manifest import (
     FORMAT,
@@ -61,7 +61,7 @@ MANIFEST = Manifest(
     Gears(((0, 0),), ("s0",), (((2,), 0), ((4,), 1)), (0, 1), 2, -1),
     tensors=LAYOUT.weights,
     packed=(Packed("panels", (0,), ((0, 64),)),),
-    objects=object_table(OBJECTS),
+    objects=(("km_1", 0, 3), ("dims0", 3, 0), ("km_2", 3, 5)),
     options={"mode": "reduce-overhead"},
     ingredients={"torch": "2"},
 )
