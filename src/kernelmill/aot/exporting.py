@@ -115,7 +115,7 @@ def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact
     tensors = [each.tensor for each in held]
     made = compiled(graph, config, manifest, tensors, {"weights": layout.pieces})
     (plan,) = plans_of(made)
-    limits, conditions = _limits(exported, plan), _conditions(exported, plan)
+    limits, conditions = _allowed_sizes(exported, plan)
     spec = replace(spec, limits=limits, conditions=conditions)
     return replace(made, manifest=replace(made.manifest, spec=spec))
 
@@ -244,25 +244,19 @@ def _size_of(graph: Graph, symbol: Sym, sources: Sequence[Source]) -> Source:
     raise UnsupportedError(f"no size of an argument tells what {symbol.name} is")
 
 
-def _limits(exported: Exported, plan: Plan) -> tuple[Limit, ...]:
-    """What torch.export's ranges ask of sizes of arguments, with what has these sizes. Sizes that
-    operators find are checked where they are found."""
-    late = late_symbols(plan)
-    return tuple(
-        Limit(symbol.name, *exported.ranges[symbol.name], where_of(plan, symbol))
-        for symbol in plan.symbols
-        if symbol.name in exported.ranges and symbol.name not in late
-    )
-
-
-def _conditions(exported: Exported, plan: Plan) -> tuple[Condition, ...]:
-    """What the trace found of sizes besides their ranges."""
-    known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
-    for node in exported.gm.graph.find_nodes(op="placeholder"):
-        mode = getattr(node.meta.get("val"), "fake_mode", None)
-        if mode is not None and mode.shape_env is not None and known:
-            return conditions_of(mode.shape_env, known)
-    return ()
+def _allowed_sizes(
+    exported: Exported, plan: Plan
+) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
+    """What torch.export's ranges ask of sizes of arguments, with what has these sizes, and what the
+    trace found of them besides. Sizes that operators find are checked where they are found."""
+    ranges, late = exported.ranges, late_symbols(plan)
+    known = {s.name: s for s in plan.symbols if s.name not in late}
+    limits = (Limit(n, *ranges[n], where_of(plan, s)) for n, s in known.items() if n in ranges)
+    values = (node.meta.get("val") for node in exported.gm.graph.find_nodes(op="placeholder"))
+    modes = (getattr(value, "fake_mode", None) for value in values)
+    found = next((m.shape_env for m in modes if m is not None and m.shape_env is not None), None)
+    conditions = conditions_of(found, frozenset(known)) if known and found is not None else ()
+    return tuple(limits), conditions
 
 
 def _options(config: CompilerConfig) -> dict[str, Any]:

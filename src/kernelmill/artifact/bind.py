@@ -8,7 +8,6 @@ entry. Nothing is run when something does not fit: InputError says what.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import getitem
@@ -16,7 +15,6 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.binder import Binder
 from kernelmill.artifact.code import changed_code
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.guard_records import Place
@@ -26,6 +24,7 @@ from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, foll
 from kernelmill.artifact.program_set import ProgramSet
 from kernelmill.artifact.results import build_of
 from kernelmill.artifact.settings import SettingsCheck, difference
+from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.versions import version_of
 from kernelmill.artifact.watch import Watch
 from kernelmill.core.errors import InputError
@@ -33,58 +32,9 @@ from kernelmill.runtime.object_checks import supported
 from kernelmill.runtime.quick import REFUSED, NativeWatch
 from kernelmill.runtime.samples import span_of
 
-Values = tuple[Any, ...]
-"""A value for each parameter of a call."""
-
 
 class Mismatch(InputError):
     """What a program depends on is not as it was; the text says what."""
-
-
-@dataclass(frozen=True)
-class Target:
-    """What a program is bound to: the function that was traced, the module it is a method of, its
-    signature (without self), the variables of the functions around it."""
-
-    function: Callable[..., Any]
-    owner: object
-    signature: inspect.Signature
-    binder: Binder
-    free: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> Target:
-        """The target of a function or bound method."""
-        plain: Any = getattr(function, "__func__", function)
-        free: dict[str, Any] = {}
-        cells = getattr(plain, "__closure__", None) or ()
-        for name, cell in zip(plain.__code__.co_freevars, cells, strict=True):
-            try:
-                free[name] = cell.cell_contents
-            except ValueError:
-                continue
-        owner = getattr(function, "__self__", None)
-        signature = inspect.signature(function)
-        return cls(function, owner, signature, _binder(signature), free)
-
-    def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
-        """A value for each parameter, defaults filled in. TypeError as Python raises it."""
-        found = self.binder.values(args, kwargs)
-        if found is not None:
-            return found
-        bound = self.signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        return tuple(bound.arguments[name] for name in self.signature.parameters)
-
-
-def _binder(signature: inspect.Signature) -> Binder:
-    """Refuses all calls when there are parameters that cannot be given by name."""
-    parameters = signature.parameters.values()
-    by_position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
-    named = sum(p.kind is p.KEYWORD_ONLY for p in parameters)
-    defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
-    simple = by_position + named == len(parameters)
-    return Binder(tuple(signature.parameters), by_position if simple else -1, defaults)
 
 
 def _roots(

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.fingerprint import code_digest, fingerprint
+from kernelmill.artifact.fingerprint import cells_of, code_digest, fingerprint
 from kernelmill.artifact.manifest import CodeUse
 from kernelmill.core.digest import DIGEST_BYTES
 from kernelmill.core.errors import UnsupportedError
@@ -161,16 +161,12 @@ def _find(module: types.ModuleType, name: str) -> types.FunctionType | None:
 
 
 def _behind(value: Any, deep: int) -> Iterator[types.FunctionType]:
+    inner = [getattr(value, name, None) for name in ("__wrapped__", "__func__", "fget", "func")]
     if isinstance(value, types.FunctionType):
         yield value
+        inner += cells_of(value).values()
     if not deep:
         return
-    inner = [getattr(value, name, None) for name in ("__wrapped__", "__func__", "fget", "func")]
-    for cell in getattr(value, "__closure__", None) or ():
-        try:
-            inner.append(cell.cell_contents)
-        except ValueError:
-            continue
     for part in inner:
         if part is not None and (callable(part) or isinstance(part, (property, staticmethod))):
             yield from _behind(part, deep - 1)

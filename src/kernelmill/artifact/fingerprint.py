@@ -10,6 +10,7 @@ import enum
 import hashlib
 import types
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -167,17 +168,22 @@ def _feed(code: types.CodeType, feed: Callable[[bytes], None]) -> None:
         feed(b"\0")
 
 
+def cells_of(function: types.FunctionType) -> dict[str, Any]:
+    """The variables of the functions around one, as far as they have values."""
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
+
+
 def function_digest(function: types.FunctionType, deep: int = 3) -> str:
     """Code, defaults and what the closure holds, down to functions `deep` levels below."""
-    cells: list[str] = []
-    for cell in function.__closure__ or ():
-        try:
-            inner = cell.cell_contents
-        except ValueError:
-            cells.append("empty")
-            continue
-        cells.append("itself" if inner is function else fingerprint(inner, deep))
     defaults = fingerprint(function.__defaults__, deep), fingerprint(function.__kwdefaults__, deep)
+    cells = [
+        f"{name} {'itself' if value is function else fingerprint(value, deep)}"
+        for name, value in cells_of(function).items()
+    ]
     data = (*defaults, cells)
     return hashlib.blake2b(
         f"{code_digest([function.__code__])} {data}".encode(), digest_size=DIGEST_BYTES

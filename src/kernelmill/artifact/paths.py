@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -34,17 +35,14 @@ class MissingPath(Exception):
     """A path leads nowhere any more; the text says where it ends."""
 
 
+@dataclass
 class Roots:
     """What the roots of paths stand for: a module or None, arguments, free variables, tensors."""
 
-    def __init__(
-        self,
-        owner: object,
-        arguments: Mapping[str, Any],
-        free: Mapping[str, Any],
-        tensors: Sequence[Any] = (),
-    ) -> None:
-        self.owner, self.arguments, self.free, self.tensors = owner, arguments, free, tensors
+    owner: object
+    arguments: Mapping[str, Any]
+    free: Mapping[str, Any]
+    tensors: Sequence[Any] = ()
 
     def find(self, root: Sequence[Any]) -> Any:
         """The value of a root. MissingPath when there is none."""
@@ -52,16 +50,13 @@ class Roots:
         try:
             if kind == "self":
                 return self.owner
-            if kind in ("argument", "free", "tensor"):
-                holder: Any = getattr(self, _HOLDERS[kind])
-                return holder[names[0]]
-            module = sys.modules[names[0]]
-            return module if kind == "module" else vars(module)[names[1]]
+            if kind in ("module", "global"):
+                module = sys.modules[names[0]]
+                return module if kind == "module" else vars(module)[names[1]]
+            held = {"argument": self.arguments, "free": self.free, "tensor": self.tensors}[kind]
+            return held[names[0]]
         except (IndexError, KeyError) as error:
             raise MissingPath(text_of((tuple(root),))) from error
-
-
-_HOLDERS = {"argument": "arguments", "free": "free", "tensor": "tensors"}
 
 
 class _Step(NamedTuple):

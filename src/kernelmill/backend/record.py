@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.bind import Target
 from kernelmill.artifact.code import modules_of, names_in, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
@@ -35,6 +34,7 @@ from kernelmill.artifact.paths import Path, Roots, follow, name_of_argument
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import where_of
+from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import WeightLayout, held_constants
 from kernelmill.artifact.versions import packages_of
 from kernelmill.backend.capture import Traced, compile_capture

@@ -18,13 +18,14 @@ from typing import Any
 import torch
 
 from kernelmill.artifact import container
-from kernelmill.artifact.bind import Bound, GuardResult, Target, evaluate_guards, refuse_gradients
+from kernelmill.artifact.bind import Bound, GuardResult, evaluate_guards, refuse_gradients
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.objects import with_objects
 from kernelmill.artifact.program_set import program_set
 from kernelmill.artifact.results import NoClass
 from kernelmill.artifact.settings import modes
+from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import of_decompositions, versions
 from kernelmill.config import CompilerConfig

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from kernelmill.artifact import code, versions
-from kernelmill.artifact.bind import Target, evaluate_guards
+from kernelmill.artifact.bind import evaluate_guards
 from kernelmill.artifact.code import modules_of, uses_of
 from kernelmill.artifact.manifest import CallSpec, Guards, Manifest, Parameter
+from kernelmill.artifact.target import Target
 
 
 @pytest.fixture

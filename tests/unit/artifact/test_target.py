@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelmill.artifact.binder import Binder
+from kernelmill.artifact.target import Binder
 
 BINDER = Binder(("x", "parts", "mode"), 2)
 

@@ -1,0 +1,97 @@
+"""What is traced, and the arguments of its calls as one value for each parameter, as Python would
+pass them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelmill.artifact.fingerprint import cells_of
+
+Values = tuple[Any, ...]
+"""A value for each parameter of a call."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a program is bound to: the function that was traced, the module it is a method of, its
+    signature (without self), the variables of the functions around it."""
+
+    function: Callable[..., Any]
+    owner: object
+    signature: inspect.Signature
+    binder: Binder
+    free: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> Target:
+        """The target of a function or bound method."""
+        plain: Any = getattr(function, "__func__", function)
+        owner, signature = getattr(function, "__self__", None), inspect.signature(function)
+        return cls(function, owner, signature, Binder.of(signature), cells_of(plain))
+
+    def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values:
+        """A value for each parameter, defaults filled in. TypeError as Python raises it."""
+        found = self.binder.values(args, kwargs)
+        if found is not None:
+            return found
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return tuple(bound.arguments[name] for name in self.signature.parameters)
+
+
+class Binder:
+    """`names` are those of the parameters; the first `positional` may be passed by position, all of
+    them by name."""
+
+    def __init__(
+        self, names: Sequence[str], positional: int, defaults: Mapping[str, Any] | None = None
+    ) -> None:
+        self.names, self._positional = tuple(names), positional
+        self._defaults = defaults or {}
+        self.count = len(self.names) if positional == len(self.names) else -1
+
+    @classmethod
+    def of(cls, signature: inspect.Signature) -> Binder:
+        """Refuses all calls when there are parameters that cannot be given by name."""
+        parameters = signature.parameters.values()
+        by_position = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters)
+        named = sum(p.kind is p.KEYWORD_ONLY for p in parameters)
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        simple = by_position + named == len(parameters)
+        return cls(tuple(signature.parameters), by_position if simple else -1, defaults)
+
+    def values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Values | None:
+        """A value for each parameter, defaults filled in; None when the call is wrong. It is `args`
+        itself when these are all."""
+        given = len(args)
+        if given == self.count and not kwargs:
+            return args
+        if given > self._positional:
+            return None
+        rest, defaults = self.names[given:], self._defaults
+        try:
+            found = [kwargs[name] if name in kwargs else defaults[name] for name in rest]
+        except KeyError:
+            return None
+        if sum(name in kwargs for name in rest) != len(kwargs):
+            return None
+        return (*args, *found)
+
+    def refusal(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """What is wrong with a call without defaults, in words."""
+        allowed = f"the program takes {', '.join(map(repr, self.names))}"
+        if len(args) > self._positional:
+            return (
+                f"it takes {self._positional} arguments by position, got {len(args)}; what had its "
+                "default when the program was compiled cannot be passed"
+            )
+        for name in kwargs:
+            if name not in self.names:
+                return f"argument {name!r} is unknown: {allowed}"
+            if name in self.names[: len(args)]:
+                return f"argument {name!r} is given twice"
+        missing = next(name for name in self.names[len(args) :] if name not in kwargs)
+        return f"argument {missing!r} is missing: {allowed}"
