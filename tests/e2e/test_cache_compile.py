@@ -26,6 +26,7 @@ from kernelmill.store.sealed import SealedFile
 class Pair:
     first: torch.Tensor
     second: torch.Tensor | None = None
+    rows: int = 0
 
 
 class Model(nn.Module):
@@ -40,7 +41,7 @@ class Model(nn.Module):
         y = self.linear(x) * self.scale
         if pair is not None:
             y = y + pair.first if mode == "add" else y - pair.first
-        return Pair(y * times), [x.shape[0] * 2, None, "text"], {"y": (y.sum(-1),)}
+        return Pair(y * times, rows=x.shape[0]), [x.shape[0] * 2, None, "text"], {"y": (y.sum(-1),)}
 
 
 class Writer(nn.Module):
@@ -66,6 +67,7 @@ def check(model: Any, *args: Any, **kwargs: Any):
     with torch.no_grad():
         expected, got = model.run(*args, **kwargs), model.cached(*args, **kwargs)
     assert type(got[0]) is Pair and got[0].second is None
+    assert got[0].rows == expected[0].rows and type(got[0].rows) is int
     assert got[1] == expected[1] and type(got[1][0]) is int
     torch.testing.assert_close(got[0].first, expected[0].first, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(got[2], expected[2], atol=1e-5, rtol=1e-5)
@@ -370,6 +372,30 @@ def test_gears_survive_the_round_trip(tmp_path: Path, miss: Any):
                 if rows == 2 and not loaded:
                     set_dim_gears(x, {0: [2, 4]})
                 torch.testing.assert_close(model.cached(x), model.run(x), atol=1e-5, rtol=1e-5)
+        assert counts(model) == (loaded, 1 - loaded, 0)
+
+
+class Small(nn.Module):
+    def __init__(self, folder: Any):
+        super().__init__()
+        config = CompilerConfig()
+        config.inference_config.allow_small_gears = True
+        config.inference_config.gear_miss = "dynamic"
+        self.cached = cache_compile(self.run, config=config, cache_dir=str(folder))
+
+    def run(self, x: Any):
+        return torch.relu(x), 3
+
+
+def test_small_gears_beside_an_integer_that_is_returned(tmp_path: Path):
+    for loaded in (0, 1):
+        model = Small(tmp_path)
+        for rows in (2, 1, 3):
+            x = torch.randn(rows, 6)
+            if rows == 2 and not loaded:
+                set_dim_gears(x, {0: [1, 2]})
+            y, number = model.cached(x)
+            assert torch.equal(y, torch.relu(x)) and number == 3
         assert counts(model) == (loaded, 1 - loaded, 0)
 
 

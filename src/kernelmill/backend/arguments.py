@@ -33,31 +33,29 @@ def readable(source: str) -> str:
 
 def argument_names(placeholders: Sequence[fx.Node], sources: Sequence[str]) -> list[str]:
     """A name for people for each argument of AOTAutograd's graph."""
-    return [
-        node.name if index is None else readable(sources[index])
-        for node, index in ((node, _position(node, len(sources))) for node in placeholders)
-    ]
+    positions = _positions(placeholders, len(sources))
+    pairs = zip(placeholders, positions, strict=True)
+    return [node.name if place is None else readable(sources[place]) for node, place in pairs]
 
 
 def argument_roles(
     placeholders: Sequence[fx.Node], sources: Sequence[str], static: Sequence[int]
 ) -> list[InputRole]:
     """Parameters and buffers are the static arguments among those at `static`."""
-    roles = [InputRole.USER] * len(placeholders)
-    for position in static:
-        if position < len(placeholders):
-            index = _position(placeholders[position], len(sources))
-            buffer = index is not None and "_buffers" in sources[index]
-            roles[position] = InputRole.BUFFER if buffer else InputRole.PARAM
+    roles, marked = [InputRole.USER] * len(placeholders), set(static)
+    for number, place in enumerate(_positions(placeholders, len(sources))):
+        if number in marked:
+            buffer = place is not None and "_buffers" in sources[place]
+            roles[number] = InputRole.BUFFER if buffer else InputRole.PARAM
     return roles
 
 
 def in_order(placeholders: Sequence[fx.Node], count: int) -> bool:
     """Whether AOTAutograd's graph takes Dynamo's `count` arguments, all and as they are."""
-    return [_position(node, count) for node in placeholders] == list(range(count))
+    return _positions(placeholders, count) == list(range(count))
 
 
-def _position(node: fx.Node, count: int) -> int | None:
-    """Which of Dynamo's arguments this is, where it is one as it came."""
-    index = position_of(node)
-    return index if index is not None and index < count else None
+def _positions(placeholders: Sequence[fx.Node], count: int) -> list[int | None]:
+    """Which of Dynamo's arguments these are, each where it is one as it came."""
+    found = map(position_of, placeholders)
+    return [place if place is not None and place < count else None for place in found]

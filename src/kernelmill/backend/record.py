@@ -6,9 +6,9 @@ it guards, which code it went through) and what the compiler made become an entr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ from kernelmill.artifact.versions import packages_of
 from kernelmill.backend.capture import Traced, compile_capture
 from kernelmill.backend.entry import NAME
 from kernelmill.backend.gear_calls import GearedCalls
+from kernelmill.backend.gears import SizeGuards
 from kernelmill.backend.guards import reads_of
 from kernelmill.backend.report import Capture
 from kernelmill.backend.sources import SourceReader
@@ -49,7 +50,6 @@ from kernelmill.config import CompilerConfig
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.core.isa import target_isa
 from kernelmill.frontend import conditions_from, conditions_of
-from kernelmill.plan.ir import Plan
 from kernelmill.plan.padding import Padding
 from kernelmill.runtime.dims import late_symbols, symbol_sources
 from kernelmill.runtime.program import Program
@@ -87,19 +87,20 @@ def record(
     values = target.values(args, kwargs)
     arguments = dict(zip(target.signature.parameters, values, strict=True))
     roots = Roots(target.owner, arguments, target.free)
-    trace = _Trace(config, decompositions, target, roots)
-    compiled = torch.compile(target.function, backend=trace, fullgraph=True, dynamic=dynamic)
+    trace = _Trace(target, roots, config)
+    backend = _Backend(trace, decompositions)
+    compiled = torch.compile(target.function, backend=backend, fullgraph=True, dynamic=dynamic)
     # Floats are part of the program, not tensors made from them at each call.
     with torch.no_grad(), dynamo.recording():
         returned = compiled(*args, **kwargs)
-    artifact, reason = None, ""
+    backend.trace = None
     try:
-        artifact = _Writer(target, trace, roots, returned, ingredients).artifact()
+        artifact, reason = trace.artifact(returned, ingredients), ""
     except UnsupportedError as error:
-        reason = str(error)
-    plain = trace.plain(returned)
-    trace.forget()
-    return Recording(plain, artifact, reason, compiled)
+        artifact, reason = None, str(error)
+    if any(isinstance(result, _Integer) for result in trace.results):
+        returned = _unmarked(returned)
+    return Recording(returned, artifact, reason, compiled)
 
 
 def _unknown() -> str:
@@ -117,85 +118,16 @@ class _Integer(int):
     """An integer that is a result of the program, told from others of the same value."""
 
 
-class _Trace:
-    """A backend that remembers its one graph."""
-
-    def __init__(
-        self, config: CompilerConfig, decompositions: Decompositions, target: Target, roots: Roots
-    ) -> None:
-        self.config, self.decompositions = config, decompositions
-        self.__name__ = NAME  # see Backend
-        self.target, self.roots = target, roots
-        self.traced: list[Traced] = []
-        self.captures: list[Capture] = []
-        self.drafts: list[LoweredProgram] = []
-        self.begun = False
-        self.output: Any = None
-        self.guards: list[Any] = []
-        self.sources: list[Any] = []
-        self.results: list[Any] = []
-        self.globals = ""
-        self.changed: list[_Change] = []
-
-    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
-        tx = dynamo.current_trace()
-        if self.begun or _unknown():  # traced anew, by the function that serves in this process
-            return compile_capture(
-                gm, example_inputs, self.config, self.decompositions, self.captures.append
-            )
-        self.begun, self.output = True, tx.output
-        self.globals = str(tx.f_globals.get("__name__", ""))
-        placeholders = gm.graph.find_nodes(op="placeholder")
-        self.sources = [dynamo.source_of(node) for node in placeholders]
-        reader = self.reader()
-        self.changed = _side_effects(
-            tx.output.side_effects, lambda source: follow(reader.path(source), self.roots)
-        )
-        with collect_linked() as linked:
-            call = compile_capture(
-                gm, example_inputs, self.config, self.decompositions,
-                self.captures.append, self.traced.append,
-            )  # fmt: skip
-        self.drafts = [each.draft for each in linked]
-        self.guards = list(tx.output.guards)  # Dynamo empties its own set when it has made code
-
-        def run(*args: Any) -> Any:
-            results = list(call(*args))
-            if self.output is not None and not self.results:  # of the call that is recorded
-                results = [_Integer(r) if type(r) is int else r for r in results]
-                self.results = results
-            return results
-
-        return run
-
-    def forget(self) -> None:
-        """Let go of what was remembered: Dynamo keeps this, and what a trace holds has references
-        to parameters, which `torch.utils.swap_tensors` refuses."""
-        self.output, self.roots, self.results = None, Roots(None, {}, {}), []
-        for found in (self.traced, self.drafts, self.guards, self.sources, self.changed):
-            found.clear()
-
-    def reader(self) -> SourceReader:
-        """Reads the sources of this trace."""
-        parameters = frozenset(self.target.signature.parameters)
-        code = self.target.function.__code__
-        own = code.co_varnames[0] if self.target.owner is not None else ""
-        space = self.output.global_scope
-        installed = {name: space.get(name) for name in self.output.installed_globals}
-        return SourceReader(own, parameters, self.globals, self.output.import_sources, installed)
-
-    def plain(self, returned: Any) -> Any:
-        """What was returned, without our mark on integers."""
-        marked = any(isinstance(result, _Integer) for result in self.results)
-        return _unmarked(returned) if marked else returned
-
-
 def _unmarked(value: Any) -> Any:
     if isinstance(value, _Integer):
         return int(value)
     if isinstance(value, dict):
         for key in list(value):
             value[key] = _unmarked(value[key])
+        return value
+    if is_dataclass(value):
+        for each in fields(value):
+            object.__setattr__(value, each.name, _unmarked(getattr(value, each.name)))
         return value
     if type(value) in (list, tuple):
         return type(value)(_unmarked(part) for part in value)
@@ -204,69 +136,116 @@ def _unmarked(value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
-class _Change:
-    """Something besides tensors that traced code changes: attributes, which have the values
-    `before` the call, or (None) the contents of a container."""
+class _Backend:
+    """A backend that records the first graph it is given.
 
-    source: Any
-    before: Mapping[str, Any] | None
+    Dynamo keeps it, and what a trace holds has references to parameters, which
+    `torch.utils.swap_tensors` refuses: the `trace` is taken away when the call has returned.
+    """
+
+    def __init__(self, trace: _Trace, decompositions: Decompositions) -> None:
+        self.__name__ = NAME  # see Backend
+        self.trace: _Trace | None = trace
+        self._options = trace.config, decompositions, trace.captures.append
+
+    def __call__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Any:
+        trace, compile = self.trace, partial(compile_capture, gm, example_inputs, *self._options)
+        if trace is None or trace.output is not None or _unknown():
+            return compile()  # traced anew, by the function that serves in this process
+        call = trace.compiled(gm, compile)
+
+        def run(*args: Any) -> Any:
+            results = list(call(*args))
+            if self.trace is not None and not self.trace.results:  # of the call that is recorded
+                results = [_Integer(r) if type(r) is int else r for r in results]
+                self.trace.results = results
+            return results
+
+        return run
 
 
 _NOTHING = object()
 
 
-def _side_effects(effects: Any, find: Callable[[Any], Any]) -> list[_Change]:
-    found: list[_Change] = []
-    existing = dynamo.mutation_classes.require()
-    for var in effects.id_to_variable.values():
-        if isinstance(var.mutation_type, existing) and effects.is_modified(var):
-            names = effects.store_attr_mutations.get(var)
-            before = None
-            if names and var.source is not None:
-                value = find(var.source)
-                before = {str(name): getattr(value, name, _NOTHING) for name in names}
-            found.append(_Change(var.source, before))
-    return found
-
-
 @dataclass
-class _Writer:
-    """Makes the artifact of a trace that has run. UnsupportedError says why there can be none."""
+class _Trace:
+    """One graph: what Dynamo knows of it, and what the compiler has made of it.
+
+    `changed` is what traced code changes besides tensors: sources, with the values that attributes
+    had before the call; none where the contents of a container change.
+    """
 
     target: Target
-    trace: _Trace
     roots: Roots
-    returned: Any
-    ingredients: Mapping[str, str]
-    exact: dict[str, int] = field(default_factory=dict[str, int])
+    config: CompilerConfig
+    output: Any = None
+    module: str = ""
+    sources: list[Any] = field(default_factory=list[Any])
+    changed: list[tuple[Any, Mapping[str, Any]]] = field(default_factory=list[Any])
+    guards: list[Any] = field(default_factory=list[Any])
+    captures: list[Capture] = field(default_factory=list[Capture])
+    traced: list[Traced] = field(default_factory=list[Traced])
+    drafts: list[LoweredProgram] = field(default_factory=list[LoweredProgram])
+    results: list[Any] = field(default_factory=list[Any])
 
-    def artifact(self) -> Artifact:
-        trace = self.trace
+    def compiled(
+        self, gm: torch.fx.GraphModule, compile: Callable[..., Callable[..., Any]]
+    ) -> Callable[..., Any]:
+        """What `compile` gives, with all of it noted."""
+        tx = dynamo.current_trace()
+        self.output, self.module = tx.output, str(tx.f_globals.get("__name__", ""))
+        self.sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
+        existing = dynamo.mutation_classes.require()
+        effects, reader = self.output.side_effects, self.reader()
+        for var in effects.id_to_variable.values():
+            if isinstance(var.mutation_type, existing) and effects.is_modified(var):
+                names = effects.store_attr_mutations.get(var) if var.source is not None else None
+                value = follow(reader.path(var.source), self.roots) if names else None
+                before = {str(name): getattr(value, name, _NOTHING) for name in names or ()}
+                self.changed.append((var.source, before))
+        with collect_linked() as linked:
+            call = compile(observe=self.traced.append)
+        self.drafts = [each.draft for each in linked]
+        self.guards = list(self.output.guards)  # Dynamo empties its own set when it has made code
+        return call
+
+    def reader(self) -> SourceReader:
+        """Reads the sources of this trace, as far as Dynamo has named them."""
+        parameters = frozenset(self.target.signature.parameters)
+        code = self.target.function.__code__
+        own = code.co_varnames[0] if self.target.owner is not None else ""
+        space = self.output.global_scope
+        installed = {name: space.get(name) for name in self.output.installed_globals}
+        return SourceReader(own, parameters, self.module, self.output.import_sources, installed)
+
+    def artifact(self, returned: Any, ingredients: Mapping[str, str]) -> Artifact:
+        """The artifact of the call that has `returned` this. UnsupportedError says why there can be
+        none."""
         if unknown := _unknown():
             raise UnsupportedError(unknown)
-        if trace.output is None:
+        if self.output is None:
             raise UnsupportedError("it computes nothing with tensors")
-        traced, isa = self._whole(), target_isa(trace.config.target)
-        codes = list(trace.output.tracing_context.traced_code)
-        names = names_in(codes)
-        reader = self.trace.reader()
-        sources = self._inputs(reader)
+        reader = self.reader()
+        restored, traced = self._restored(reader), self._one_graph()
+        codes = list(self.output.tracing_context.traced_code)
+        names, isa = names_in(codes), target_isa(self.config.target)
+        sources = [_input(source, reader) for source in self.sources]
         held = held_constants(traced.imported.constants)
         layout = WeightLayout(held)
         reads = (
-            *reads_of(trace.guards, reader, self.roots, names),
-            *self._restored(),
-            *self._constants(sources),
+            *reads_of(self.guards, reader, self.roots, names),
+            *map(self._value, (*restored, *self._constants(sources))),
         )
-        result = self._result(sources, traced)
+        gears = None if traced.geared is None else _gears(traced.geared, self.drafts)
+        plain = {s.path: follow(s.path, self.roots) for s in sources if s.axis < 0}
+        shaper = Shaper(self.results, plain)
         spec = CallSpec(
             name_of(self.target.function),
             tuple(map(Parameter, self.target.signature.parameters)),
             tuple(read for read in reads if read.of_argument),
             (*sources, *[Source((("tensor", n),)) for n in range(len(held))]),
-            result,
-            *self._allowed_sizes(sources),
+            shaper.describe(returned),
+            *self._allowed_sizes(traced.geared, gears, sources, shaper.integers),
         )
         guards = Guards(
             tuple(read for read in reads if not read.of_argument),
@@ -275,20 +254,18 @@ class _Writer:
             state(),
             packages_of(modules_of(codes)),
         )
-        manifest = Manifest(spec, guards, self._gears, layout.weights, ingredients=self.ingredients)
+        manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)
         return artifact_of(
-            read_manifest(manifest.text()), trace.drafts, isa,
+            read_manifest(manifest.text()), self.drafts, isa,
             tuple(each.tensor for each in held), {"weights": layout.pieces},
         )  # fmt: skip
 
-    def _whole(self) -> Traced:
-        trace = self.trace
-        if changed := self._lasting_changes():
-            raise UnsupportedError(f"it changes {', '.join(changed)} besides tensors")
-        refused = [capture.refused for capture in trace.captures if capture.refused]
-        if refused or len(trace.traced) != 1:
+    def _one_graph(self) -> Traced:
+        """What was compiled, if that is all that is to be kept."""
+        refused = [capture.refused for capture in self.captures if capture.refused]
+        if refused or len(self.traced) != 1:
             raise UnsupportedError(refused[0] if refused else "it is traced in several graphs")
-        (traced,) = trace.traced
+        (traced,) = self.traced
         if traced.kind != "inference":
             raise UnsupportedError("it needs a backward pass")
         if not traced.whole:
@@ -296,144 +273,115 @@ class _Writer:
                 "torch does more around its graph than calling it, as with weights that are a "
                 "subclass of Tensor (docs/generating.md says how to unwrap torchao's)"
             )
-        return traced
-
-    def _lasting_changes(self) -> list[str]:
-        """What the code has changed and not set back at its end."""
-        found: list[str] = []
-        for change in self.trace.changed:
-            name = "something" if change.source is None else change.source.name
-            if change.before is None:
-                found.append(name)
-                continue
-            value = follow(self.trace.reader().path(change.source), self.roots)
-            found += [
-                f"{name}.{attribute}"
-                for attribute, before in change.before.items()
-                if getattr(value, attribute, _NOTHING) is not before
-            ]
-        return found
-
-    def _restored(self) -> list[Guard]:
-        """What it sets back has to be the same to begin with."""
-        reads: list[Guard] = []
-        for change in self.trace.changed:
-            path = self.trace.reader().path(change.source)
-            for name in change.before or ():
-                reads.append(self._value((*path, ("attribute", name))))
-        return reads
-
-    def _value(self, path: Path) -> Guard:
-        return Guard("value", path, found_now(Guard("value", path), self.roots))
-
-    def _inputs(self, reader: SourceReader) -> list[Source]:
-        found: list[Source] = []
-        kinds: Any = dynamo.source_classes.require()
-        for source in self.trace.sources:
-            if isinstance(source, kinds.TensorPropertySource):
-                if source.idx is None or source.prop.name != "SIZE":
-                    raise UnsupportedError(f"it reads {source.name}")
-                found.append(Source(reader.path(source.base), source.idx))
-            elif source is None:
-                raise UnsupportedError("Dynamo does not say where an input comes from")
-            else:
-                found.append(Source(reader.path(source)))
-        return found
-
-    def _result(self, inputs: Sequence[Source], traced: Traced) -> Any:
         kinds = output_kinds.require()
         if any(info.output_type not in kinds.known for info in traced.metadata.output_info):
             raise UnsupportedError("a result is a view of another")
-        plain = [source.path for source in inputs if source.axis < 0]
-        tensors = {path: follow(path, self.roots) for path in plain}
-        shaper = Shaper(self.trace.results, tensors)
-        shape = shaper.describe(self.returned)
-        # They may be sizes that Dynamo took from an argument: right for these sizes alone.
-        sizes = self._sizes() if shaper.integers else {}
-        self.exact = {name: size for name, size in sizes.items() if size in shaper.integers}
-        return shape
+        return traced
 
-    def _sizes(self) -> dict[str, int]:
-        plan = self._dynamic_plan
-        if plan is None:
-            raise UnsupportedError("it has gears, and what it returns may be a size of them")
-        found: dict[str, int] = {}
-        shape_env = self.trace.output.shape_env
-        for source in symbol_sources(plan):
-            hint = next(v for s, v in shape_env.backed_var_to_val.items() if str(s) == source.name)
-            found[source.name] = int(hint)
-        return found
+    # ---- what it reads and changes ----------------------------------------------------------
 
-    def _allowed_sizes(
-        self, inputs: Sequence[Source]
-    ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
-        """What the program asks of sizes besides what its plans say."""
-        geared, plan = self.trace.traced[0].geared, self._dynamic_plan
-        if geared is not None and geared.padded is not None:
-            return self._sizes_to_pad(geared, geared.padded.padding, inputs)
-        if plan is None:  # each gear has its sizes in its plan
-            return (), ()
-        known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
-        conditions: tuple[Condition, ...] = ()
-        try:
-            conditions = conditions_of(self.trace.output.shape_env, known)
-        except UnsupportedError:
-            self.exact = self._sizes()
-        exact = [(s, self.exact[s.name]) for s in plan.symbols if s.name in self.exact]
-        limits = (Limit(symbol.name, n, n, where_of(plan, symbol)) for symbol, n in exact)
-        return tuple(limits), conditions
+    def _restored(self, reader: SourceReader) -> list[Path]:
+        """What the code changes and sets back at its end, which has to be the same to begin with.
+        UnsupportedError names what it does not set back."""
+        lasting: list[str] = []
+        paths: list[Path] = []
+        for source, before in self.changed:
+            name = "something" if source is None else source.name
+            if not before:
+                lasting.append(name)
+                continue
+            path = reader.path(source)
+            value = follow(path, self.roots)
+            for attribute, was in before.items():
+                paths.append((*path, ("attribute", attribute)))
+                if getattr(value, attribute, _NOTHING) is not was:
+                    lasting.append(f"{name}.{attribute}")
+        if lasting:
+            raise UnsupportedError(f"it changes {', '.join(lasting)} besides tensors")
+        return paths
 
-    def _sizes_to_pad(
-        self, geared: GearedCalls, padding: Padding, inputs: Sequence[Source]
-    ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
-        """What the trace takes for granted of sizes that are padded to a gear."""
-        guards, program = geared.gears.guards, geared.program
-        known = frozenset({*dict(padding.fixed), *program.symbols})
-        facts = [e for e, _ in guards.facts if {str(s) for s in e.free_symbols} <= known]
-        limits: list[Limit] = []
-        for symbol, source in zip(program.symbols, program.sources, strict=True):
-            ends, found = guards.ranges.get(symbol), inputs[source.argument]
-            if ends is not None:
-                axis = found.axis if source.axis < 0 else source.axis
-                where = f"dim {axis} of argument {name_of_argument(found.path)!r}"
-                limits.append(Limit(symbol, _whole(ends.lower) or 0, _whole(ends.upper), where))
-        return tuple(limits), conditions_from(facts, self.trace.output.shape_env, known)
-
-    def _constants(self, inputs: Sequence[Source]) -> list[Guard]:
+    def _constants(self, inputs: Sequence[Source]) -> list[Path]:
         """Arguments that are data and no input: the program is for these values."""
         taken = {source.path for source in inputs}
         paths = {(("argument", name),): value for name, value in self.roots.arguments.items()}
         data = (bool, int, float, str, type(None))
-        return [self._value(p) for p, v in paths.items() if isinstance(v, data) and p not in taken]
+        return [p for p, value in paths.items() if isinstance(value, data) and p not in taken]
 
-    @cached_property
-    def _dynamic_plan(self) -> Plan | None:
-        """The plan that calls of any size reach: the only one, or that beside the gears. Where
-        calls are padded, that looks at their sizes."""
-        plan, gears = self.trace.drafts[0].lowered.plan, self._gears
-        if gears is None:
-            return plan
-        return plan if gears.otherwise == 0 and gears.padding is None else None
+    def _value(self, path: Path) -> Guard:
+        return Guard("value", path, found_now(Guard("value", path), self.roots))
 
-    @cached_property
-    def _gears(self) -> Gears | None:
-        geared = self.trace.traced[0].geared
-        if geared is None:
-            return None
-        plans = [id(draft.lowered.plan) for draft in self.trace.drafts]
-        numbers = {
-            sizes: plans.index(id(program.plan))
-            for sizes, program in geared.program.table.items()
-            if isinstance(program, Program)
-        }
-        otherwise = 0 if 0 not in numbers.values() else -1
-        program = geared.program
-        sources = tuple((source.argument, source.axis) for source in program.sources)
-        return Gears(
-            sources, program.symbols, tuple(numbers.items()), program.arguments, program.count,
-            otherwise, None if geared.padded is None else geared.padded.padding,
-        )  # fmt: skip
+    # ---- which sizes it is for --------------------------------------------------------------
+
+    def _allowed_sizes(
+        self, geared: GearedCalls | None, gears: Gears | None, inputs: Sequence[Source],
+        integers: Collection[int],
+    ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:  # fmt: skip
+        """What the program asks of sizes besides what its plans say. The `integers` that it
+        returned may be sizes that Dynamo took from an argument: right for these alone."""
+        plan = self.drafts[0].lowered.plan
+        if geared is not None and gears is not None and (gears.padding or gears.otherwise < 0):
+            if integers:
+                raise UnsupportedError("it has gears, and what it returns may be a size of them")
+            if gears.padding is None:  # each gear has its sizes in its plan
+                return (), ()
+            return self._sizes_to_pad(geared.gears.guards, gears, gears.padding, inputs)
+        env = self.output.shape_env
+        hints = {str(symbol): value for symbol, value in env.backed_var_to_val.items()}
+        names = [source.name for source in symbol_sources(plan)]
+        sizes = {name: int(hints[name]) for name in names if name in hints}
+        exact = {name: size for name, size in sizes.items() if size in integers}
+        conditions: tuple[Condition, ...] = ()
+        try:
+            known = frozenset(symbol.name for symbol in plan.symbols) - late_symbols(plan)
+            conditions = conditions_of(env, known)
+        except UnsupportedError:
+            if len(sizes) < len(names):
+                raise
+            exact = sizes
+        fixed = [(symbol, exact[symbol.name]) for symbol in plan.symbols if symbol.name in exact]
+        return tuple(Limit(s.name, n, n, where_of(plan, s)) for s, n in fixed), conditions
+
+    def _sizes_to_pad(
+        self, guards: SizeGuards, gears: Gears, padding: Padding, inputs: Sequence[Source]
+    ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:
+        """What the trace takes for granted of sizes that are padded to a gear."""
+        known = frozenset({*dict(padding.fixed), *gears.symbols})
+        facts = [e for e, _ in guards.facts if {str(s) for s in e.free_symbols} <= known]
+        limits: list[Limit] = []
+        for symbol, (argument, axis) in zip(gears.symbols, gears.sources, strict=True):
+            ends, found = guards.ranges.get(symbol), inputs[argument]
+            if ends is not None:
+                axis = found.axis if axis < 0 else axis
+                where = f"dim {axis} of argument {name_of_argument(found.path)!r}"
+                limits.append(Limit(symbol, _whole(ends.lower) or 0, _whole(ends.upper), where))
+        return tuple(limits), conditions_from(facts, self.output.shape_env, known)
+
+
+def _gears(geared: GearedCalls, drafts: Sequence[LoweredProgram]) -> Gears:
+    plans, program = [id(draft.lowered.plan) for draft in drafts], geared.program
+    numbers = {
+        sizes: plans.index(id(made.plan))
+        for sizes, made in program.table.items()
+        if isinstance(made, Program)
+    }
+    return Gears(
+        tuple((source.argument, source.axis) for source in program.sources), program.symbols,
+        tuple(numbers.items()), program.arguments, program.count,
+        -1 if 0 in numbers.values() else 0,
+        None if geared.padded is None else geared.padded.padding,
+    )  # fmt: skip
 
 
 def _whole(end: Any) -> int | None:
     return int(end) if end.is_Integer else None
+
+
+def _input(source: Any, reader: SourceReader) -> Source:
+    kinds: Any = dynamo.source_classes.require()
+    if source is None:
+        raise UnsupportedError("Dynamo does not say where an input comes from")
+    if not isinstance(source, kinds.TensorPropertySource):
+        return Source(reader.path(source))
+    if source.idx is None or source.prop.name != "SIZE":
+        raise UnsupportedError(f"it reads {source.name}")
+    return Source(reader.path(source.base), source.idx)

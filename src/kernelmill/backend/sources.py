@@ -12,21 +12,31 @@ from kernelmill.torch_internals.dynamo import source_classes
 
 _KEYS = (str, int, bool, type(None))
 
-_STEPS: Mapping[str, Callable[[Any], tuple[tuple[Any, ...], ...]]] = {
-    "NNModuleSource": lambda source: (),
-    "SkipGuardSource": lambda source: (),
-    "FloatTensorSource": lambda source: (),
-    "CellContentsSource": lambda source: (("attribute", "cell_contents"),),
-    "ClosureSource": lambda source: (("attribute", "__closure__"),),
-    "CodeSource": lambda source: (("attribute", "__code__"),),
-    "AttrSource": lambda source: (("attribute", source.member),),
-    "GenericAttrSource": lambda source: (("attribute", source.member),),
-    "ConstDictKeySource": lambda source: (("key", source.index),),
-    "TypeSource": lambda source: (("type",),),
-    "TypeMROSource": lambda source: (("attribute", "__mro__"),),
-    "TypeDictSource": lambda source: (("namespace",),),
-}
-"""The steps of kinds of sources from what they are based on; a class stands before its bases."""
+_STEPS: Mapping[str, Callable[[SourceReader, Any], Path]] = {
+    "LocalSource": lambda reader, source: reader.local(source.local_name),
+    "LocalCellSource": lambda reader, source: (("free", source.local_name),),
+    "GlobalSource": lambda reader, source: reader.of_module(source.global_name),
+    "NNModuleSource": lambda reader, source: (),
+    "SkipGuardSource": lambda reader, source: (),
+    "FloatTensorSource": lambda reader, source: (),
+    "CellContentsSource": lambda reader, source: (("attribute", "cell_contents"),),
+    "ClosureSource": lambda reader, source: (("attribute", "__closure__"),),
+    "CodeSource": lambda reader, source: (("attribute", "__code__"),),
+    "AttrSource": lambda reader, source: (("attribute", source.member),),
+    "GenericAttrSource": lambda reader, source: (("attribute", source.member),),
+    "DefaultsSource": lambda reader, source: (
+        ("attribute", source.field), reader.item(source, source.idx_key),
+    ),
+    "GetItemSource": lambda reader, source: (reader.item(source, source.index),),
+    "DictGetItemSource": lambda reader, source: (reader.item(source, source.index),),
+    "DictSubclassGetItemSource": lambda reader, source: (reader.item(source, source.index),),
+    "ConstDictKeySource": lambda reader, source: (("key", source.index),),
+    "TypeSource": lambda reader, source: (("type",),),
+    "TypeMROSource": lambda reader, source: (("attribute", "__mro__"),),
+    "TypeDictSource": lambda reader, source: (("namespace",),),
+}  # fmt: skip
+"""The steps of kinds of sources from what they are based on, or the root; a class stands before its
+bases."""
 
 
 class SourceReader:
@@ -45,23 +55,22 @@ class SourceReader:
     ) -> None:
         self._own, self._parameters = own, parameters
         self._module, self._imports, self._installed = module, imports, installed
-        self._kinds: Any = source_classes.require()
+        kinds: Any = source_classes.require()
+        self._steps = [(getattr(kinds, name), steps) for name, steps in _STEPS.items()]
+        self._key = kinds.ConstDictKeySource
 
     def path(self, source: Any) -> Path:
         """The path of a source. UnsupportedError for one that has none."""
-        kinds = self._kinds
-        if isinstance(source, kinds.LocalSource):
-            return (self._local(source.local_name),)
-        if isinstance(source, kinds.LocalCellSource):
-            return (("free", source.local_name),)
-        if isinstance(source, kinds.GlobalSource):
-            return self._global(source.global_name)
         base = getattr(source, "base", None)
-        if base is None:
-            raise UnsupportedError(f"it reads {source.name}, which no other process can find")
-        return (*self.path(base), *self._steps(source))
+        before = () if base is None else self.path(base)
+        for kind, steps in self._steps:
+            if isinstance(source, kind):
+                return (*before, *steps(self, source))
+        kind = "" if base is None else f" ({type(source).__name__})"
+        raise UnsupportedError(f"it reads {source.name}{kind}, which no other process can find")
 
-    def _global(self, name: str) -> Path:
+    def of_module(self, name: str) -> Path:
+        """The root of a global."""
         if name in self._imports:
             return (("module", self._imports[name]),)
         if name.startswith("__builtins_dict__"):
@@ -73,32 +82,18 @@ class SourceReader:
             return (("module", value.__name__),)
         return (("global", self._module, name),)
 
-    def _local(self, name: str) -> tuple[str, ...]:
+    def local(self, name: str) -> Path:
+        """The root of a local variable."""
         if name == self._own:
-            return ("self",)
-        return ("argument" if name in self._parameters else "free", name)
+            return (("self",),)
+        return (("argument" if name in self._parameters else "free", name),)
 
-    def _steps(self, source: Any) -> tuple[tuple[Any, ...], ...]:
-        kinds = self._kinds
-        for name, step in _STEPS.items():
-            if isinstance(source, getattr(kinds, name)):
-                return step(source)
-        if isinstance(source, kinds.DefaultsSource):
-            return (("attribute", source.field), self._item(source, source.idx_key))
-        if isinstance(source, kinds.GetItemSource) and source.index_is_slice:
+    def item(self, source: Any, key: Any) -> tuple[Any, ...]:
+        """The step to what is under a key."""
+        if getattr(source, "index_is_slice", False):
             part = source.unpack_slice()
-            return (("slice", part.start, part.stop, part.step),)
-        if isinstance(
-            source,
-            (kinds.GetItemSource, kinds.DictGetItemSource, kinds.DictSubclassGetItemSource),
-        ):
-            return (self._item(source, source.index),)
-        raise UnsupportedError(
-            f"it reads {source.name} ({type(source).__name__}), which no other process can find"
-        )
-
-    def _item(self, source: Any, key: Any) -> tuple[Any, ...]:
-        if isinstance(key, self._kinds.ConstDictKeySource):
+            return ("slice", part.start, part.stop, part.step)
+        if isinstance(key, self._key):
             return ("nth", key.index)
         if type(key) not in _KEYS:
             raise UnsupportedError(f"it reads {source.name}, whose key is no text or integer")

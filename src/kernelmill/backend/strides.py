@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Any
 
-import torch
 from torch import fx
 
 from kernelmill.frontend import lies_row_major
@@ -20,20 +22,11 @@ def report_output_strides(gm: fx.GraphModule, graph: Graph) -> None:
         return
     traced: Any = gm.graph.output_node().args[0]
     for node, result in zip(traced, graph.results, strict=True):
-        moved = isinstance(result, Value) and _moved(result, node.meta["val"])
-        asked.append(_row_major(node.meta["val"]) if moved else None)
+        made = isinstance(result, Value) and result.node is not None and result.type.strides is None
+        moved = made and not lies_row_major(node.meta["val"])
+        asked.append(_row_major(node.meta["val"].shape) if moved else None)
 
 
-def _moved(result: Value, traced: torch.Tensor) -> bool:
-    made_here = result.node is not None and result.type.strides is None
-    return made_here and not lies_row_major(traced)
-
-
-def _row_major(tensor: torch.Tensor) -> tuple[Any, ...]:
+def _row_major(shape: Sequence[Any]) -> tuple[Any, ...]:
     """Strides of a dense row-major tensor of this shape; symbolic where the shape is."""
-    strides: list[Any] = []
-    step: Any = 1
-    for size in reversed(tensor.shape):
-        strides.append(step)
-        step = step * size
-    return tuple(reversed(strides))
+    return tuple(accumulate(reversed(shape), mul, initial=1))[-2::-1]
