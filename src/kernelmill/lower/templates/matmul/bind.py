@@ -41,6 +41,7 @@ from kernelmill.lower.emit.context import LINE_BYTES, accumulator
 from kernelmill.lower.emit.packed import PackedWeights
 from kernelmill.lower.emit.pieces import Pieces
 from kernelmill.lower.emit.tiles import WORDS
+from kernelmill.lower.emit.widened import is_half
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext
 from kernelmill.lower.templates.matmul.bind_four_bits import FourBitWeight, four_bit_weight
@@ -276,9 +277,9 @@ class _Operands:
         roles = binding.roles(0 if first is None else of_atom(first))
         a, b, k = self._loose(roles)
         if packed.a is not None:
-            a = Operand(None, packed=self.e.param(packed.a, "in"), layout=packed.packing)
+            a = self._packed(packed.a, packed.packing)
         if packed.b is not None:
-            b = Operand(None, packed=self.e.param(packed.b, "in"), layout=packed.packing)
+            b = self._packed(packed.b, packed.packing)
         pieces = tuple(self.e.param(each, "in") for each in packed.pieces)
         epilogue = Epilogue(self.e, context.group, context.targets)
         made = Contraction(
@@ -294,6 +295,10 @@ class _Operands:
         if binding.four_bits is not None:
             return replace(made, four_bits=binding.four_bits.operand(self.e, packed))
         return made if binding.pieces is None else in_pieces(made, binding.pieces, pieces)
+
+    def _packed(self, location: Location, packing: object) -> Operand:
+        name = self.e.param(location, "in")
+        return Operand(None, packed=name, layout=packing, half=is_half(location.dtype))
 
     def _loose(self, roles: Roles) -> tuple[Operand, Operand, Dims]:
         """Both operands, none of them packed, and k in what is multiplied at a time."""
@@ -423,7 +428,8 @@ def read_operand(
     prefetch = (
         _prefetching(emitter, value, at, batch, outer, k) if direct and along is Along.K else None
     )
-    return Operand(load, along, direct, prefetch)
+    half = direct and (is_half(value.dtype) or converts(value, emitter.stored))
+    return Operand(load, along, direct, prefetch, half=half)
 
 
 def _prefetching(

@@ -14,10 +14,12 @@ from functools import cache
 
 from kernelmill.core.dim import Dim, floordiv, minimum, product
 from kernelmill.core.dot_units import DotUnit
+from kernelmill.core.dtype import DType
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.widened import is_half, widening_pays
 from kernelmill.lower.schedule.tile_cost import tile_ns
 from kernelmill.lower.templates.matmul.blocked_loss import blocked_loss
 from kernelmill.lower.templates.matmul.blocked_tiles import (
@@ -66,10 +68,12 @@ _STRIDED_DEPTH = 1024
 
 @dataclass(frozen=True)
 class Panels:
-    """Panels of B, of so many columns, or else of A, of so many rows."""
+    """Panels of B, of so many columns, or else of A, of so many rows, in another `dtype` if one is
+    given."""
 
     b: int
     a: int
+    dtype: DType | None = None
 
     def pack(self, product: Packable) -> PackedWeights:
         """An operand that is constant, and the same for every batch index."""
@@ -80,7 +84,9 @@ class Panels:
         b = pack_panels(context, roles.b, roles.b_index, roles.n, roles, self.b, unit, each)
         if b is not None or not unit.a.is_float or each:
             return PackedWeights(b=b, packing=self)
-        a = pack_panels(context, roles.a, roles.a_index, roles.m, roles, self.a, unit)
+        a = pack_panels(
+            context, roles.a, roles.a_index, roles.m, roles, self.a, unit, dtype=self.dtype
+        )
         return PackedWeights(a=a, packing=self)
 
 
@@ -107,8 +113,11 @@ class Blocked(BlockedTiles):
         """Panels as wide as the register tile that constant operands get."""
         sizes, unit = product.sizes, product.unit
         vectors, _ = _register_tile(replace(sizes, shared_b=True), unit, machine, candidate)
-        _, rows = _register_tile(replace(sizes, packed_a=True), unit, machine, candidate)
-        return Panels(vectors * machine.isa.lanes(sizes.accumulate), rows)
+        wide, rows = _register_tile(replace(sizes, packed_a=True), unit, machine, candidate)
+        lanes = machine.isa.lanes(sizes.accumulate)
+        half = unit.group == 1 and is_half(product.roles.a.dtype)
+        dtype = sizes.accumulate if half and widening_pays(sizes.n, wide * lanes, machine) else None
+        return Panels(vectors * lanes, rows, dtype)
 
     def candidates(self, spec: Contraction) -> Sequence[ContractionCandidate]:
         """Other register tiles too."""
@@ -140,7 +149,7 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
         rows=rows,
         vectors=vectors,
         a=a,
-        b=_read_b(spec, machine, one_tile),
+        b=_read_b(spec, machine, rows),
         sums=FromRegisters() if rows == 1 and one_tile and shallow else ThroughScratch(),
         use_fma=machine.isa.has_fma and spec.accumulate.is_float,
         work=estimated_work(spec, lanes, machine),
@@ -156,6 +165,8 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
         schedule = replace(schedule, a=ReadA.PREFETCH)
     if _prefetches_b(schedule, spec, machine):
         schedule = replace(schedule, b=ReadB.PREFETCH)
+    if schedule.by_lane and _widens_b(schedule, spec, machine):
+        schedule = replace(schedule, widened=True)
     return schedule
 
 
@@ -232,21 +243,23 @@ def _read_a(spec: Contraction, panels: bool) -> ReadA:
     return ReadA.IN_PLACE if spec.a.direct else ReadA.COPIED
 
 
-def _read_b(spec: Contraction, machine: Machine, one_tile: bool) -> ReadB:
+def _read_b(spec: Contraction, machine: Machine, rows: int) -> ReadB:
     if spec.b.packed is not None:
         return ReadB.PACKED
     if spec.b.source is not None:
         return ReadB.FILLED
-    return ReadB.COPIED if _must_copy_b(spec, machine, one_tile) else ReadB.IN_PLACE
+    return ReadB.COPIED if _must_copy_b(spec, machine, rows) else ReadB.IN_PLACE
 
 
-def _must_copy_b(spec: Contraction, machine: Machine, one_tile: bool) -> bool:
+def _must_copy_b(spec: Contraction, machine: Machine, rows: int) -> bool:
     """Whether B goes through scratch: to turn it round, or as it is used again and again."""
     if spec.b.contiguous_along == Along.K or spec.group > 1:
         return True
-    if one_tile:
+    if isinstance(spec.m, int) and spec.m <= rows:
         return False
     if not spec.b.direct:
+        return True
+    if spec.b.half and widening_pays(spec.m, rows, machine):
         return True
     if not isinstance(spec.n, int) or not isinstance(spec.depth, int):
         return True
@@ -257,6 +270,14 @@ def _prefetches_b(schedule: Blocked, spec: Contraction, machine: Machine) -> boo
     """Whether panels of constants come from far, each to be read by several tiles at a time."""
     whole = schedule.b is ReadB.PACKED and not schedule.depth_block and schedule.row_tiles > 1
     return whole and _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
+
+
+def _widens_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
+    """Whether panels of constants are of a half type, each to be read by several tiles."""
+    packed = schedule.b in (ReadB.PACKED, ReadB.PREFETCH) and spec.b.half and spec.group == 1
+    if not packed or not isinstance(spec.m, int):
+        return False
+    return widening_pays(min(spec.m, schedule.row_tiles * schedule.rows), schedule.rows, machine)
 
 
 def _prefetches_a(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:

@@ -35,7 +35,9 @@ def _reads(schedule: BlockedTiles) -> tuple[object, ...]:
     """What two schedules must have in common for their costs to be compared."""
     a = ReadA.IN_PLACE if schedule.a is ReadA.PREFETCH else schedule.a
     b = ReadB.PACKED if schedule.b is ReadB.PREFETCH else schedule.b
-    return schedule.lanes, schedule.vectors, a, b, schedule.sums, schedule.use_fma
+    return (
+        schedule.lanes, schedule.vectors, a, b, schedule.widened, schedule.sums, schedule.use_fma
+    )  # fmt: skip
 
 
 def _late(schedule: BlockedTiles, spec: Contraction) -> float:

@@ -109,6 +109,8 @@ class BlockedTiles(TileSchedule):
     sums                    how sums come to `store`
     use_fma                 the processor multiplies and adds in one instruction
     by_lane                 and takes one lane of a vector of A's rows for all columns: A is read so
+    widened                 panels of constants of a half type are B, and a task widens each in
+                            scratch, where its tiles read it
     work                    estimated nanoseconds of all tasks on one core
     row_tiles, column_tiles tiles that one task computes
     """
@@ -124,10 +126,13 @@ class BlockedTiles(TileSchedule):
     row_tiles: int = 1
     column_tiles: int = 1
     by_lane: bool = False
+    widened: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.sums, FromRegisters) and self.rows != 1:
             raise ValueError(f"sums of {self.rows} rows cannot be stored from registers")
+        if self.widened and self.b not in (ReadB.PACKED, ReadB.PREFETCH):
+            raise ValueError(f"B is {self.b.name}, and not in panels that can be widened")
 
     @property
     def depth_block(self) -> int:
@@ -177,7 +182,8 @@ class BlockedTiles(TileSchedule):
         depth = (self.depth_block or spec.k[0]) * product(spec.k[1:])
         if spec.b.contiguous_along == Along.K:
             depth = depth + self.lanes - 1  # turned round in whole blocks
-        panel = depth * self.panel_stride(spec) if self.b.in_scratch else 0
+        in_scratch = self.b.in_scratch or self.widened
+        panel = depth * self.panel_stride(spec) if in_scratch else 0
         a = b + ceildiv(panel, line) * line
         panels = self.a is ReadA.PANELS
         rows = self.rows if panels else self.row_tiles * self.rows

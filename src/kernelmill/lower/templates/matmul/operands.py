@@ -16,6 +16,7 @@ from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch
 from kernelmill.lower.emit.panels import panel_index
+from kernelmill.lower.emit.widened import widen
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.copies import (
@@ -153,6 +154,7 @@ class PanelsOfB:
 def panels_of_b(context: BlockedContext) -> PanelsOfB:
     """How a task's tiles read B. Emits what must be done before the first of them."""
     b, lanes = context.spec.b, context.spec.unit.columns or context.schedule.lanes
+    widened = context.schedule.widened
 
     def packed(depth: Depth, tile: Dim, _: int) -> Fetch:
         name = _need(b.packed, "B is not packed")
@@ -167,15 +169,25 @@ def panels_of_b(context: BlockedContext) -> PanelsOfB:
 
     match context.schedule.b:
         case ReadB.PACKED:
-            return PanelsOfB(packed)
+            return PanelsOfB(copied, partial(_widen_b, context)) if widened else PanelsOfB(packed)
         case ReadB.PREFETCH:
-            return PanelsOfB(packed, ahead=partial(_prefetching_b, context, _share_of_b(context)))
+            ahead = partial(_prefetching_b, context, _share_of_b(context))
+            if widened:
+                return PanelsOfB(copied, partial(_widen_b, context), ahead)
+            return PanelsOfB(packed, ahead=ahead)
         case ReadB.IN_PLACE:
             return _in_place(context)
         case ReadB.COPIED:
             return PanelsOfB(copied, partial(copy_b, context))
         case ReadB.FILLED:
             return PanelsOfB(copied, _filling(context))
+
+
+def _widen_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
+    """A panel of constants, for all of `depth`, into scratch."""
+    name = _need(context.spec.b.packed, "B is not packed")
+    first = context.panel(tile, depth.start * depth.inner)
+    widen(context, name, first, depth.size * context.schedule.width, context.scratch.b)
 
 
 def _in_place(context: BlockedContext) -> PanelsOfB:
@@ -244,13 +256,14 @@ def _prefetching_b(
     first = context.panel(column + 1, 0) + first
     every = 1
     several = schedule.by_lane or spec.unit.on_blocks
-    if several and lines == 1 and isinstance(step, int):
-        every = max(1, LINE_BYTES // (step * spec.element.bytes))
+    if several and isinstance(step, int):
+        bytes = context.packed_dtype(name).bytes * spec.group
+        lines, every = part_count(lines * lanes * bytes, LINE_BYTES), LINE_BYTES // (step * bytes)
     number = count()
 
     def fetch(v: int, k: Dims) -> Value:
         # Of a pass over several k only the first has a new line, where vectors are shorter.
-        new = v == 0 and next(number) % every == 0
+        new = v == 0 and next(number) % max(1, every) == 0
         for line in range(lines if new else 0):
             place = first + depth.number(k) * step + line * lanes
             context.builder.prefetch(name, place * spec.group)

@@ -9,6 +9,7 @@ from typing import Protocol
 from kernelmill.core.dim import Dim
 from kernelmill.core.dot_units import MULTIPLY_ADD, DotUnit
 from kernelmill.core.dtype import DType
+from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Value
 from kernelmill.lower.elements.emitter import Location
 from kernelmill.lower.emit.access import ElementAt
@@ -80,16 +81,22 @@ class Layout(Hashable, Protocol):
 
 def pack_panels(
     context: GroupContext, value: Value, at: ElementAt, outer: Dim, roles: Roles, width: int,
-    unit: DotUnit = MULTIPLY_ADD, each: bool = False,
+    unit: DotUnit = MULTIPLY_ADD, each: bool = False, dtype: DType | None = None,
 ) -> Location | None:  # fmt: skip
-    """Have an operand packed into panels, of `each` batch index its own; None where it is not
-    constant, or not of known sizes, or not the same for every batch index."""
+    """Have an operand packed into panels, of `each` batch index its own, in another `dtype` if one
+    is given; None where it is not constant, or not of known sizes, or not the same for every batch
+    index."""
     if not are_known(outer, *roles.k, *(roles.batch if each else ())):
         return None
     seed = context.group.seed
     assert seed is not None
-    view = panel_view(value, at, roles.batch, outer, roles.k, width, unit.group, seed.origin, each)
-    return None if view is None else context.pack(*view)
+    if dtype is not None and dtype != value.dtype:
+        value = GraphBuilder("widened").emit("cast", value, dtype=dtype)
+    found = panel_view(value, at, roles.batch, outer, roles.k, width, unit.group, seed.origin, each)
+    if found is None:
+        return None
+    view, rows = found
+    return context.pack(view, rows if dtype is None else None)
 
 
 def are_known(*sizes: Dim) -> bool:

@@ -110,6 +110,8 @@ class Operand:
                       the first axis share, and that factor.
     source            for B only: what fills its panels in scratch.
     rows              of A with words along k: its rows, if they can be read as rows of tiles.
+    half              memory has numbers of a half type, packed or not, and a product those of
+                      `accumulate`.
     """
 
     load: LoadElement | None
@@ -122,6 +124,7 @@ class Operand:
     factored: tuple[LoadElement, LoadElement] | None = None
     source: PanelSource | None = None
     rows: AlignedRows | None = None
+    half: bool = False
 
 
 def loader(operand: Operand) -> LoadElement:

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from kernelmill.core.dtype import BF16, F32, F64, I8, I32, U8, DType
+from kernelmill.core.dtype import BF16, F16, F32, F64, I8, I32, U8, DType
 from kernelmill.core.machine import PROFILES
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
@@ -43,6 +43,14 @@ def test_the_inner_loop_is_little_more_than_multiply_adds(constant: str, dtype: 
     lane = r"\.s\[\d\]$" if dtype == F32 else r"\.d\[\d\]$"
     adds = [line for line in loop if line.startswith("fmla")]
     assert all(re.search(lane, line) for line in adds), "by a lane, not by a copy of it"
+
+
+@pytest.mark.parametrize("m", [9, 16, 24])
+def test_few_rows_fetch_each_line_of_weights_once(m: int) -> None:
+    """A line has four vectors, and two tiles share those of the next panel."""
+    loop = loops(kernel_of(product(F32, F32, "b", "b")(m, 768, 768)), "fmla")[0]
+    check(loop, "fmla")
+    assert sum(line.startswith("prf") for line in loop) <= 4
 
 
 @pytest.mark.parametrize("n", [128, 100])
@@ -103,21 +111,23 @@ def test_blocks_are_read_once_for_each_tile(
     assert sum(line.startswith("ld") for line in loop) == 3 * 16
 
 
-def convolution(window: int, last: bool = False, channels: int = 64, stride: int = 1) -> Graph:
+def convolution(
+    window: int, last: bool = False, channels: int = 64, stride: int = 1, dtype: DType = F32
+) -> Graph:
     b = GraphBuilder("g")
     lying = (1, 28, 28, channels) if last else (1, channels, 28, 28)
-    image = b.input("x", F32, lying)
+    image = b.input("x", dtype, lying)
     image = b.emit("permute", image, dims=(0, 3, 1, 2)) if last else image
-    weight = b.input("w", F32, (64, channels, window, window), role=InputRole.PARAM)
+    weight = b.input("w", dtype, (64, channels, window, window), role=InputRole.PARAM)
     around, steps = (window // 2,) * 2, (stride, stride)
     found = b.emit("conv", image, weight, stride=steps, padding=around, dilation=(1, 1), groups=1)
     b.graph.results = [b.emit("permute", found, dims=(0, 2, 3, 1)) if last else found]
     return b.graph
 
 
-def attention(keys: int, causal: bool = False) -> Graph:
+def attention(keys: int, causal: bool = False, dtype: DType = F32) -> Graph:
     b = GraphBuilder("g")
-    operands = [b.input(name, F32, (1, 8, keys, 64)) for name in "qkv"]
+    operands = [b.input(name, dtype, (1, 8, keys, 64)) for name in "qkv"]
     b.graph.results = [b.emit("attention", *operands, scale=0.125, causal=causal)]
     return b.graph
 
@@ -142,3 +152,29 @@ def test_other_templates_take_lanes_too(made: Graph, type: str, counted: int) ->
         check(loop, "fmla")
         adds = [line for line in loop if line.startswith("fmla")]
         assert len(adds) >= 128 and all(re.search(r"\.s\[\d\]$", line) for line in adds)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("window", "channels", "stride"), [(3, 64, 1), (7, 24, 2), (1, 256, 1)])
+def test_convolutions_of_half_types_widen_no_number_in_the_loop(
+    window: int, channels: int, stride: int, last: bool, dtype: DType
+) -> None:
+    made = convolution(window, last, channels, stride, dtype)
+    loop = loops(kernel_of(made, type="Conv"), "fmla")[0]
+    check(loop, "fmla")
+    assert sum(line.startswith("fmla") for line in loop) >= 192
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+def test_products_of_half_types_without_a_unit_widen_no_number_in_the_loop(dtype: DType) -> None:
+    b = GraphBuilder("g")
+    operands = [b.input(*each) for each in (("x", dtype, (8, 128, 64)), ("y", dtype, (8, 64, 128)))]
+    b.graph.results = [b.emit("matmul", *operands, dtype=F32)]
+    for made in (product(dtype, dtype, "b", "b")(128, 768, 768), b.graph):
+        check(loops(kernel_of(made), "fmla")[0], "fmla")
+
+
+def test_attention_of_bf16() -> None:
+    for loop in loops(kernel_of(attention(128, dtype=BF16), type="Attention"), "fmla")[:2]:
+        check(loop, "fmla")

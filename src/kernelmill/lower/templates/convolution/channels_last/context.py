@@ -73,8 +73,8 @@ DepthwiseContext = ConvolutionContext[DepthwiseTiles]
 
 
 class DenseContext(ConvolutionContext[DenseTiles]):
-    """In scratch a vector of zeros comes first, then the sums of finished tiles, then the padded
-    input tile."""
+    """In scratch a vector of zeros comes first, then the sums of finished tiles, then weights that
+    were widened, then the padded input tile."""
 
     @property
     def sums(self) -> int:
@@ -82,9 +82,15 @@ class DenseContext(ConvolutionContext[DenseTiles]):
         return max(self.schedule.lanes, self._line)
 
     @property
+    def widened(self) -> int:
+        """Where weights are that were widened."""
+        return self.sums + part_count(self._sums_elements(), self._line) * self._line
+
+    @property
     def padded(self) -> int:
         """Where the padded tile is."""
-        return self.sums + part_count(self._sums_elements(), self._line) * self._line
+        elements = self.schedule.widened_elements(self.geometry)
+        return self.widened + -(-elements // self._line) * self._line
 
     @property
     def blocked(self) -> bool:

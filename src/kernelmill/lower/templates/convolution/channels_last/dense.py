@@ -10,6 +10,7 @@ from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.ir import Node, Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.emit.widened import widening_pays
 from kernelmill.lower.schedule.tile_cost import block_sizes
 from kernelmill.lower.templates.convolution.channels_last.candidates import (
     OPEN,
@@ -202,6 +203,8 @@ def _dense(
     panels = block_sizes(tile.panel_count(geometry))
     cut, work = choose_task(geometry, tile, panels, task, machine, candidate)
     schedule = replace(task(cut), work=work)
+    if schedule.by_lane and geometry.half:
+        schedule = replace(schedule, widened=widening_pays(schedule.tiles, 1, machine))
     if _keeps_panels(geometry, schedule, machine):
         return replace(schedule, order=TileMajor())
     ahead = _prefetches_weights(geometry, schedule, machine)

@@ -14,6 +14,7 @@ from kernelmill.lower.emit.context import LINE_BYTES
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.lane_tile import LaneTile
 from kernelmill.lower.emit.microkernel import Fetch, Tile
+from kernelmill.lower.emit.widened import widen
 from kernelmill.lower.templates.convolution.channels_last.context import DenseContext
 from kernelmill.lower.templates.convolution.channels_last.padded_tile import (
     fill_padded_tile,
@@ -52,10 +53,10 @@ def convolve(context: DenseContext) -> None:
         )
     match schedule.order:
         case PanelMajor():
-            _for_each_panel(
-                context, lambda panel: _for_each_tile(context, lambda x: _whole(context, panel, x))
-            )
+            _for_each_panel(context, lambda panel: _one_panel(context, panel))
         case TileMajor():
+            first, stop = _panels(context)
+            _widen(context, first, stop - first, 0)
             _for_each_tile(
                 context, lambda x: _for_each_panel(context, lambda panel: _whole(context, panel, x))
             )
@@ -64,10 +65,20 @@ def convolve(context: DenseContext) -> None:
 
 
 def _for_each_panel(context: DenseContext, body: Callable[[Dim], None]) -> None:
-    first = context.panel_block * context.schedule.panels
-    stop = minimum(context.schedule.panel_count(context.geometry), first + context.schedule.panels)
-    with context.builder.loop(first, stop, prefix="panel") as panel:
+    with context.builder.loop(*_panels(context), prefix="panel") as panel:
         body(panel.index)
+
+
+def _panels(context: DenseContext) -> tuple[Dim, Dim]:
+    """The task's first one, and the first that it has not."""
+    first = context.panel_block * context.schedule.panels
+    count = context.schedule.panel_count(context.geometry)
+    return first, minimum(count, first + context.schedule.panels)
+
+
+def _one_panel(context: DenseContext, panel: Dim) -> None:
+    _widen(context, panel, 1, 0)
+    _for_each_tile(context, lambda pixels: _whole(context, panel, pixels))
 
 
 def _whole(context: DenseContext, panel: Dim, pixels: Pixels) -> None:
@@ -79,10 +90,42 @@ def _in_blocks(context: DenseContext, panel: Dim) -> None:
     blocks = context.geometry.channels // context.schedule.block(context.geometry)
     _clear_sums(context)
     with context.builder.loop(0, blocks, prefix="block") as block:
+        _widen(context, panel, 1, block.index)
         _for_each_tile(context, lambda pixels: _sum(context, panel, block.index, pixels))
     columns = context.schedule.outputs[1]
     with context.builder.loop(context.first, context.last, prefix="row") as row:
         _finish(context, panel, Pixels(row.index, 0, 1, columns))
+
+
+def _widen(context: DenseContext, panel: Dim, panels: Dim, block: Dim) -> None:
+    """Panels from this one on, of one block of channels, into scratch."""
+    if context.schedule.widened:
+        first, count = _first_weight(context, panel, block), panels * _terms(context)
+        count = count * context.schedule.width
+        widen(context, context.spec.weights, first, count, context.widened)
+
+
+def _first_weight(context: DenseContext, panel: Dim, block: Dim) -> Dim:
+    """Where the packed weights have a panel's block of channels."""
+    panels, depth = context.schedule.panel_count(context.geometry), context.geometry.depth
+    first = (context.group * panels + panel) * depth + block * _terms(context)
+    return first * context.schedule.width
+
+
+def _terms(context: DenseContext) -> int:
+    """Products of a block of channels in each sum."""
+    return context.geometry.taps * context.schedule.block(context.geometry)
+
+
+def _weights(context: DenseContext, panel: Dim, block: Dim) -> Callable[[Dim], Value]:
+    """Vectors of a panel's block of channels, by their place in it."""
+    if not context.schedule.widened:
+        first = _first_weight(context, panel, block)
+        return lambda place: context.weights(first + place)
+    start: Dim = context.widened
+    if isinstance(context.schedule.order, TileMajor):
+        start = start + (panel - _panels(context)[0]) * _terms(context) * context.schedule.width
+    return lambda place: context.read(start + place, context.schedule.lanes)
 
 
 def _clear_sums(context: DenseContext) -> None:
@@ -126,9 +169,7 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
     geometry, schedule = context.geometry, context.schedule
     depth, steps = _depth(context)
     channels = schedule.block(geometry)
-    terms = geometry.taps * channels
-    start = (context.group * schedule.panel_count(geometry) + panel) * geometry.depth
-    start = (start + block * terms) * schedule.width
+    start, weights = _first_weight(context, panel, block), _weights(context, panel, block)
     origin = _origin(context, pixels) + block * channels * padded_strides(context)[0]
 
     def pixels_at(i: int, k: Dims, lanes: int) -> Value:
@@ -146,7 +187,7 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
             place = place + number * stride
         return context.read(place, lanes)
 
-    fetched = _prefetched(context, start, terms, pixels.number)
+    fetched = _prefetched(context, start, _terms(context), pixels.number)
     if geometry.adds and not context.blocked:
         _prefetch_images(context, panel, pixels)
 
@@ -160,7 +201,7 @@ def _sum(context: DenseContext, panel: Dim, block: Dim, pixels: Pixels) -> None:
                 context.builder.prefetch(
                     context.spec.weights, place + depth.number(k) * schedule.lanes
                 )
-        return context.weights(start + depth.number(k) * schedule.width + v * schedule.lanes)
+        return weights(depth.number(k) * schedule.width + v * schedule.lanes)
 
     tile_pixels = pixels.down * pixels.across
     along = depth.axes[-1]

@@ -28,6 +28,7 @@ class Geometry:
     direct            reading an element is no more than a load
     accumulate        the dtype of the sums
     adds              the epilogue reads images as large as the result, such as a residual
+    half              the weights are of a half type
     """
 
     images: Dim
@@ -44,6 +45,7 @@ class Geometry:
     direct: bool
     accumulate: DType
     adds: bool = False
+    half: bool = False
 
     @property
     def taps(self) -> int:

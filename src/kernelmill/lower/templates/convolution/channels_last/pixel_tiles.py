@@ -22,6 +22,7 @@ from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.panels import Rows
+from kernelmill.lower.emit.widened import READINGS
 from kernelmill.lower.templates.convolution.channels_last.candidates import ConvolutionCandidate
 from kernelmill.lower.templates.convolution.channels_last.geometry import Geometry, Pair
 from kernelmill.lower.templates.convolution.channels_last.spec import Convolution
@@ -107,6 +108,10 @@ class PixelTiles(ABC):
     def emit(self, place: ConvolutionPlace) -> None:
         """Set the kernel's scratch, and write one task."""
 
+    def widenings(self, geometry: Geometry) -> int:
+        """Vectors of weights that a task widens."""
+        return 0
+
     def padded_size(self, geometry: Geometry) -> Pair:
         """Most rows of the padded tile, and its columns."""
         high, wide = (
@@ -152,12 +157,15 @@ class DenseTiles(PixelTiles):
     order            of a task's panels, tiles and input channels
     prefetch_weights those of the next panel or block are brought near meanwhile
     by_lane          a multiply-add takes one lane of a vector of a pixel's channels
+    widened          weights are of a half type, and a task widens them in scratch, where its tiles
+                     read them: those of all its panels tile by tile, else of a panel or block
     """
 
     padded: bool
     order: Order
     prefetch_weights: bool = False
     by_lane: bool = False
+    widened: bool = False
 
     def __post_init__(self) -> None:
         if self.down > 1 and self.across != self.outputs[1]:
@@ -183,6 +191,20 @@ class DenseTiles(PixelTiles):
     def panel_blocks(self, geometry: Geometry) -> int:
         """Tasks along the panels of a group."""
         return part_count(self.panel_count(geometry), self.panels)
+
+    def widenings(self, geometry: Geometry) -> int:
+        """Vectors of weights that a task widens: for each tile, or once, with two instructions more
+        for their way through scratch."""
+        if not (self.by_lane and geometry.half):
+            return 0
+        return min(self.tiles, READINGS) * self.panels * geometry.depth * self.vectors
+
+    def widened_elements(self, geometry: Geometry) -> int:
+        """Weights that are in scratch at a time."""
+        if not self.widened:
+            return 0
+        panels = self.panels if isinstance(self.order, TileMajor) else 1
+        return panels * geometry.taps * self.block(geometry) * self.width
 
     def padded_elements(self, geometry: Geometry) -> int:
         """Elements of the padded tile, with what whole vectors write beyond its end."""

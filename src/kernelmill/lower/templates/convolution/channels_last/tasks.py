@@ -82,4 +82,5 @@ def task_ns(geometry: Geometry, schedule: PixelTiles, machine: Machine) -> float
     kept = padded * bytes if padded else read
     beyond = kept * (schedule.panels if kept > machine.l2_bytes // 2 else 1)
     moved = machine.streaming(weights / 4 + beyond / 2)
-    return sums + machine.task_ns + machine.time(6 * padded / schedule.lanes, {}) + moved
+    operations = 6 * padded / schedule.lanes + schedule.widenings(geometry)
+    return sums + machine.task_ns + machine.time(operations, {}) + moved

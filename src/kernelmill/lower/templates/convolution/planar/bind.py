@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from kernelmill.core.dim import Dim
+from kernelmill.core.dtype import DType
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.ir import Value as Register
 from kernelmill.lower.elements.emitter import Emitter
@@ -14,6 +15,7 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
+from kernelmill.lower.emit.widened import is_half
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext, NoProducts
 from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
@@ -25,6 +27,14 @@ from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
 from kernelmill.lower.templates.matmul.packing import pack_panels
 from kernelmill.lower.templates.matmul.roles import Roles
 from kernelmill.lower.templates.matmul.spec import Contraction, Operand
+
+
+@dataclass(frozen=True)
+class WeightPanels:
+    """Panels of so many output channels, in another `dtype` than the weights' if one is given."""
+
+    rows: int
+    dtype: DType | None
 
 
 class PlanarBinding(NoProducts):
@@ -42,18 +52,21 @@ class PlanarBinding(NoProducts):
         """Which index each element has."""
         return window_roles(self.seed)
 
-    def packing(self, candidate: ContractionCandidate | None) -> int:
-        """The width of the panels that the cost model would want of constant weights."""
+    def packing(self, candidate: ContractionCandidate | None) -> WeightPanels:
+        """The panels that the cost model would want of constant weights."""
         planar = self.spec(self.context.emitter(PackedWeights()), PackedWeights())
         spec = planar.contraction
         packed = replace(planar, contraction=replace(spec, a=replace(spec.a, packed="a")))
-        return plan_planar(packed, self.context.machine, candidate).packed_rows
+        schedule = plan_planar(packed, self.context.machine, candidate)
+        half = is_half(self.roles.a.dtype)
+        widens = half and schedule.widens(planar, self.context.machine)
+        return WeightPanels(schedule.packed_rows, spec.accumulate if widens else None)
 
-    def pack(self, packing: int) -> PackedWeights:
+    def pack(self, packing: WeightPanels) -> PackedWeights:
         """The weights, if they are constant and the same for every image."""
-        roles = self.roles
+        roles, width, dtype = self.roles, packing.rows, packing.dtype
         return PackedWeights(
-            a=pack_panels(self.context, roles.a, roles.a_index, roles.m, roles, packing)
+            a=pack_panels(self.context, roles.a, roles.a_index, roles.m, roles, width, dtype=dtype)
         )
 
     def spec(self, emitter: Emitter, packed: PackedWeights) -> PlanarConvolution:

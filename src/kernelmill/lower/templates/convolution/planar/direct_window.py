@@ -88,6 +88,10 @@ class DirectWindow:
         """Rows of a panel of constant weights."""
         return self.sums
 
+    def widens(self, spec: PlanarConvolution, machine: Machine) -> bool:
+        """Elements of the weights are read one by one."""
+        return False
+
     def candidates(self, spec: PlanarConvolution) -> Sequence[ContractionCandidate]:
         """None."""
         return ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim
 from kernelmill.core.machine import Machine
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.lower.emit.widened import widening_pays
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.candidates import ContractionCandidate
@@ -32,6 +33,11 @@ class PanelWindow:
     def packed_rows(self) -> int:
         """Rows of a panel of constant weights."""
         return self.blocked.rows
+
+    def widens(self, spec: PlanarConvolution, machine: Machine) -> bool:
+        """Whether constant weights of a half type are widened when they are packed: each panel of
+        windows reads all of them."""
+        return widening_pays(spec.contraction.n, self.blocked.width, machine)
 
     @property
     def work(self) -> Dim:
