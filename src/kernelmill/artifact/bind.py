@@ -103,7 +103,8 @@ class Bound:
             return follow(path, _roots(target, given=given))
 
         self._build = build_of(spec.result, find)
-        self._fast_path = fast_path_of(manifest, programs.single, self._build)
+        self._fast_path = path = fast_path_of(manifest, programs.single)
+        self._call = None if path is None else path.caller(self._build)
         self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, seen, self._fast_path)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
@@ -112,9 +113,9 @@ class Bound:
     @property
     def quick(self) -> Callable[[Values], Any]:
         """The quick way as it is now; each call in full can replace it."""
-        if self._fast_path is None:
+        if self._call is None:
             return _refuse
-        call, unchanged = self._settings.guarded(self._fast_path.call), self._watched.without_rows
+        call, unchanged = self._settings.guarded(self._call), self._watched.without_rows
         if unchanged is None:
             return call
         return lambda values: call(values) if unchanged() else REFUSED

@@ -16,7 +16,7 @@ from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
 from kernelmill.runtime.layout import Refusal
 from kernelmill.runtime.program import Program
-from kernelmill.runtime.quick import Build, QuickCall, Row
+from kernelmill.runtime.quick import QuickCall, Row
 
 _MOST_STRUCTURES = 8
 """How often the tables are made anew for values that are built otherwise."""
@@ -24,12 +24,12 @@ _MOST_STRUCTURES = 8
 Values = tuple[Any, ...]
 
 
-def fast_path_of(manifest: Manifest, program: Program | None, build: Build) -> FastPath | None:
+def fast_path_of(manifest: Manifest, program: Program | None) -> FastPath | None:
     """The fast path into a program, if it can have one."""
     if program is None or not quick.suits(program):
         return None
     integers = _integers(manifest, program)
-    return None if integers is None else FastPath(manifest, program, integers, build)
+    return None if integers is None else FastPath(manifest, program, integers)
 
 
 def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
@@ -60,51 +60,32 @@ def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
     return found
 
 
-class FastPath:
-    """`call` takes the tuple of a call's values; see QuickCall."""
+class FastPath(QuickCall):
+    """Its `caller` takes the tuple of a call's values."""
 
-    def __init__(
-        self,
-        manifest: Manifest,
-        program: Program,
-        integers: Mapping[int, int],
-        build: Build,
-    ) -> None:
-        self._manifest, self._program, self._integers = manifest, program, integers
-        self._own = {n for n, source in enumerate(manifest.spec.inputs) if source.own}
-        tensors = program.engine.tables.tensor_arguments
-        self._quick = QuickCall(program, [n in self._own for n in tensors])
+    def __init__(self, manifest: Manifest, program: Program, integers: Mapping[int, int]) -> None:
+        self._manifest, self._integers = manifest, integers
+        self._own_inputs = {n for n, source in enumerate(manifest.spec.inputs) if source.own}
+        self._tensors = program.engine.tables.tensor_arguments
+        super().__init__(program, [n in self._own_inputs for n in self._tensors])
         self._structures = 0
         self._ready = False
-        self._rows: Sequence[Row] | None = None
         self.generation = 0
-        self.call = self._quick.caller(build)
 
     def watch(self, rows: Sequence[Row] | None) -> None:
         """Watch these, and refuse all calls until one has gone through in full. Without any, for
         good."""
-        self._quick.close()
+        self.close()
         self.generation += 1
-        self._rows = rows
-        if rows is not None:
-            self._quick.set_watch(rows)
-
-    def unmoved(self) -> bool:
-        """Whether nothing of what is watched has moved; False in doubt."""
-        return self._rows is not None and self._quick.unmoved()
-
-    @property
-    def rows(self) -> Sequence[Row]:
-        """What is watched."""
-        return self._rows or ()
+        super().watch(rows)
 
     def learn(self, values: Values, arguments: Sequence[Any], generation: int) -> None:
         """A call with these values has gone through in full, and these were the program's; the
         generation is that of before they were looked for."""
-        if self._rows is None or generation != self.generation:
+        if not self._watching or generation != self.generation:
             return
-        if self._quick.refusal == Refusal.STRUCTURE:
-            self._quick.refusal = 0
+        if self.refusal == Refusal.STRUCTURE:
+            self.refusal = 0
             self._take_apart(values, arguments)
         if not self._ready:
             return
@@ -113,18 +94,18 @@ class FastPath:
             binding = parameters.bindings.get(id(arguments[parameters.key_argument]))
             if binding is None:  # good for one call only
                 return
-        if self._quick.closed or binding is not self._quick.binding:
-            kept = (None if n in self._own else value for n, value in enumerate(arguments))
-            self._quick.open(tuple(kept), binding)
+        if self.closed or binding is not self.binding:
+            kept = (None if n in self._own_inputs else value for n, value in enumerate(arguments))
+            self.open(tuple(kept), binding)
 
     def _take_apart(self, values: Values, arguments: Sequence[Any]) -> None:
-        self._quick.close()
+        self.close()
         self._structures += 1
         self._ready = False
         if self._structures > _MOST_STRUCTURES:
             return
         structure = ArgumentUnpacker(self._manifest, values, len(arguments), self._integers)
-        sources = structure.sources(self._program.engine.tables.tensor_arguments)
+        sources = structure.sources(self._tensors)
         if sources is not None:
-            self._quick.set_steps(structure.steps, structure.registers, sources, structure.keep)
+            self.set_steps(structure.steps, structure.registers, sources, structure.keep)
             self._ready = True

@@ -106,10 +106,11 @@ def unmoved(address: int) -> bool:
 
 
 class NativeWatch:
-    """A watch of its own, for programs without a quick way: has anything moved since `watch`?"""
+    """Has anything moved since `watch`? The watch is that of a table, or one of its own."""
 
-    def __init__(self) -> None:
-        self._table = QuickTable(settings=REFUSES)
+    def __init__(self, table: QuickTable | None = None) -> None:
+        self._table = QuickTable(settings=REFUSES) if table is None else table
+        self.address = ctypes.addressof(self._table)
         self._records = Records(())
         self._watching = False
 
@@ -126,7 +127,7 @@ class NativeWatch:
 
     def unmoved(self) -> bool:
         """Whether nothing of what is watched has moved; False in doubt."""
-        return self._watching and self._records.unmoved(ctypes.addressof(self._table))
+        return self._watching and self._records.unmoved(self.address)
 
 
 class Records:
@@ -168,7 +169,7 @@ def watch_records(rows: Sequence[Row]) -> ctypes.Array[Any]:
     return (WatchRecord * len(rows)).from_buffer(array("q", fields))
 
 
-class QuickCall:
+class QuickCall(NativeWatch):
     """The quick way into one program. Its parts may be replaced between calls by whoever holds
     Python's lock, since km_quick holds it too. `own` says of each tensor argument whether it is the
     call's own: none of those may require a gradient while gradients are on, and no two may share
@@ -176,23 +177,13 @@ class QuickCall:
 
     def __init__(self, program: Program, own: Sequence[bool]) -> None:
         self._program = program
-        checks = ObjectChecks(program.engine, own)
-        self._checks, self._table, self.address = checks, checks.table, checks.address
+        self._checks = ObjectChecks(program.engine, own)
+        super().__init__(self._checks.table)
         self.binding: Binding | None = None
         self.refusal: int = Refusal.STRUCTURE
         self._bound: tuple[int, Binding | None] = 0, None
-        self._watch = Records(())
         self._steps: list[object] = []
         self._arguments: tuple[Any, ...] = ()
-
-    def set_watch(self, rows: Sequence[Row]) -> None:
-        """What has to be the same outside of the arguments. The objects are kept."""
-        self._watch = Records(rows)
-        self._watch.give(self._table)
-
-    def unmoved(self) -> bool:
-        """Whether all that is watched is as it was."""
-        return self._watch.unmoved(self.address)
 
     def set_steps(
         self, steps: Sequence[StepRecord], registers: int, sources: Sequence[int], keep: object
@@ -305,7 +296,7 @@ class QuickCall:
         engine = self._program.engine
         if code > 0:
             raise engine.error(code)
-        if code == Refusal.WATCH and self._watch.catch_up():
+        if code == Refusal.WATCH and self._records.catch_up():
             return call(values, given)
         # What is written to would have to be looked at for shared memory first.
         straight = None
