@@ -152,12 +152,12 @@ class AotProgram:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it. InputError names an argument that it cannot take; nothing is written then."""
-        if not kwargs and len(args) == self._count:
-            result = self._quick(args)
-            return self._bound(args) if result is REFUSED else result
-        values = self._binder.values(args, kwargs)
-        if values is None:
-            raise InputError(self._binder.refusal(args, kwargs))
+        values = args
+        if kwargs or len(args) != self._count:
+            found = self._binder.values(args, kwargs)
+            if found is None:
+                raise InputError(self._binder.refusal(args, kwargs))
+            values = found
         result = self._quick(values)
         return self._bound(values) if result is REFUSED else result
 

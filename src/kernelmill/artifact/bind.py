@@ -115,10 +115,12 @@ class Bound:
         """The quick way as it is now; each call in full can replace it."""
         if self._call is None:
             return _refuse
-        call, unchanged = self._settings.guarded(self._call), self._watched.without_rows
-        if unchanged is None:
+        # What the native entry does not see is looked at before it is called.
+        looks = (self._settings.unseen_fit, self._watched.without_rows)
+        call, unseen = self._call, [look for look in looks if look is not None]
+        if not unseen:
             return call
-        return lambda values: call(values) if unchanged() else REFUSED
+        return lambda values: call(values) if all(same() for same in unseen) else REFUSED
 
     def __call__(self, values: Values) -> Any:
         """The call in full. InputError says what it is not for."""

@@ -20,7 +20,6 @@ from kernelmill.runtime import quick
 from kernelmill.runtime.executor import ask_for_flags
 from kernelmill.runtime.layout import SettingBits
 from kernelmill.runtime.object_checks import supported
-from kernelmill.runtime.quick import REFUSED
 from kernelmill.torch_internals.dispatch import active_modes, float32_precision
 from kernelmill.torch_internals.native import context_switch
 
@@ -150,32 +149,24 @@ def difference(expected: Mapping[str, str]) -> str:
 
 
 class SettingsCheck:
-    """Compares the settings of calls with `expected`."""
+    """Compares the settings of calls with `expected`. `unseen_fit` says whether those are so that
+    have no place in the word, which a quick call compares; it is None where all have one."""
 
     def __init__(self, expected: Mapping[str, str]) -> None:
         self._expected = expected
         self._right: Any = None
         bits = native_bits()
         self._bits = sum(bits.values())
-        unseen = [s for s in SETTINGS if not bits[s.name] and expected]
-        self._unseen = [(setting.read, expected.get(setting.name)) for setting in unseen]
-
-    def guarded(self, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A quick way, which compares the word: refused when a setting that has no place there is
-        not as expected."""
-        if not self._unseen:
-            return call
-        return lambda values: REFUSED if self._unseen_differ() else call(values)
-
-    def _unseen_differ(self) -> bool:
-        return any(read() != value for read, value in self._unseen)
+        unseen = [(s.read, expected.get(s.name)) for s in SETTINGS if not bits[s.name] and expected]
+        fit = lambda: all(read() == value for read, value in unseen)  # noqa: E731
+        self.unseen_fit: Callable[[], bool] | None = fit if unseen else None
 
     def difference(self) -> str:
         """What is not as expected, in words; "" when all is."""
         if not self._expected:
             return ""
         now = quick.settings() & self._bits if supported() else _UNSURE
-        if now == self._right and not self._unseen_differ():
+        if now == self._right and (self.unseen_fit is None or self.unseen_fit()):
             return ""
         found = difference(self._expected)
         if not found and not now & _UNSURE:
