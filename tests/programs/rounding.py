@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.programs.program import Program, Step, run, run_step
+from tests.programs.norms import ALIKE, CENTRED, rounding
+from tests.programs.program import Program, Ref, Step, run, run_step
 from tests.programs.sums import WAYS, otherwise
 
 NOISY_RUNS = 4
@@ -55,11 +56,17 @@ EITHER_ZERO = frozenset(
     "torch.minimum torch.maximum torch.amin torch.amax torch.min torch.max".split()
 )
 """Of zeros of both signs eager takes the first in its loops and another one in its vectors (or
-`max` takes the first and `amax` the last): which it is depends on where an element lies."""
+`max` takes the first and `amax` the last): which it is depends on where an element lies. So with
+`clamp` between tensors, whose loop takes the number and whose vectors take the bound."""
+
+
+def _may_take_either(step: Step) -> bool:
+    bounds = step.args[1:] if step.function == "torch.clamp" else ()
+    return step.function in EITHER_ZERO or any(isinstance(bound, Ref) for bound in bounds)
 
 
 def _is_either_zero(step: Step, found: Mapping[str, Any]) -> bool:
-    if step.function not in EITHER_ZERO:
+    if not _may_take_either(step):
         return False
     read = [t for name in step.reads() for t in tensors_of(found[name]) if t.is_floating_point()]
     signs = {sign for t in read for sign in torch.signbit(t.detach()[t.detach() == 0]).tolist()}
@@ -134,7 +141,7 @@ def noisy(steps: Iterable[Step], found: dict[str, Any], exact: Set[str], seed: i
         in_place = step.function.endswith("_") or not step.names
         for name in _names(step):
             value = found[name]
-            if step.function in EITHER_ZERO and isinstance(value, Tensor):
+            if _may_take_either(step) and isinstance(value, Tensor):
                 value = found[name] = _with_any_zeros(value, generator)
             if name not in exact and isinstance(value, Tensor) and value.is_floating_point():
                 found[name] = _moved(value, generator, in_place, errors.get(name), seed)
@@ -159,25 +166,23 @@ def _is_finite(tensor: Tensor) -> bool:
     return bool(tensor.isfinite().all())
 
 
-CENTRED = {"F.layer_norm": -1, "F.group_norm": 0}
-"""Norms that take a mean off, and the dim along which its rounding moves all elements alike; 0 for
-all dims but the first. Eager's own two disagree by it on the same rows."""
-
-
 def _errors(
     step: Step, found: Mapping[str, Any], true: list[Tensor] | None
 ) -> Mapping[str, Tensor]:
-    """By name: how far eager's elements are from what float64 gives."""
+    """By name: how far eager's elements are from what float64 gives, or may be in theory."""
     errors: dict[str, Tensor] = {}
     for name, exact in zip(_names(step), true or (), strict=False):
         made = found[name].detach()
         if not made.is_floating_point() or made.shape != exact.shape or not made.numel():
             continue
         far = (made.double() - exact).abs().nan_to_num(0.0, 0.0, 0.0)
-        axis = CENTRED.get(step.function)
+        axis = ALIKE.get(step.function)
         if axis is not None:
             dims = tuple(range(1, far.dim())) if axis == 0 else (axis,)
             far = far.amax(dims, keepdim=True).expand_as(far)
+        bound = rounding(step, found) if step.function in CENTRED else None
+        if bound is not None:
+            far = torch.maximum(far, bound.nan_to_num(0.0, 0.0, 0.0))
         errors[name] = far
     return errors
 
@@ -237,6 +242,7 @@ def _moved(
     second, so that what is near a tie comes to lie on both sides of it."""
     sign = torch.randint(0, 2, value.shape, generator=generator).to(value.dtype) * 2 - 1
     factor = 1 + sign * torch.finfo(value.dtype).eps
+    factor[(value.detach() * factor).isinf()] = 1  # the largest number is no rounded infinity
     toward = {1: 1, 2: -1}.get(seed, sign)
     further = 0 if errors is None else (2 * toward * errors).to(value.dtype)
     if not in_place:

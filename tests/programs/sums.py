@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.programs.norms import CENTRED, undecided
 from tests.programs.program import Ref, Step, run_step
 
 SUMS = frozenset(("torch.sum", "torch.mean", "torch.nansum"))
@@ -40,6 +41,8 @@ def otherwise(step: Step, found: Mapping[str, Any], way: int) -> list[Tensor] | 
         return [_attended(step, found)]
     if step.function in SPREADS and torch.is_grad_enabled():
         return _spread(step, found)
+    if step.function in CENTRED:
+        return [undecided(step, found)]
     if step.function in POOLS:
         return [_pooled(step, found, 1 if way == 0 else -1)]
     read = found[step.args[0].name] if step.function in SUMS | PRODUCTS else None

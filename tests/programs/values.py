@@ -79,7 +79,8 @@ def _huge(dtype: torch.dtype, shape: tuple[int, ...], generator: torch.Generator
     factor = torch.finfo(dtype).max / torch.finfo(torch.float32).max
     numbers = torch.tensor(HUGE, dtype=torch.float64) * min(1.0, factor)
     chosen = torch.randint(0, len(HUGE), shape, generator=generator)
-    return numbers[chosen].to(dtype)
+    # `numbers[chosen]` would be a view of all of them where there are no dims.
+    return torch.take(numbers, chosen).to(dtype)
 
 
 def _masked(dtype: torch.dtype, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

@@ -12,10 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.programs import values
 from tests.programs.check import Verdict, by_name, check
 from tests.programs.generator import LAYERS_FROM, generate
 from tests.programs.minimise import minimise, runs
 from tests.programs.modes import Made, Mode, Subject
+from tests.programs.norms import CENTRED
 from tests.programs.program import Program, Ref, Seed, Step, module_text
 from tests.programs.rounding import EITHER_ZERO
 from tests.programs.sums import SPREADS
@@ -47,6 +49,13 @@ def test_only_later_seeds_have_the_operators_of_layers() -> None:
         return any(name in text for text in texts for name in names)
 
     assert (found(30000), found(LAYERS_FROM)) == (False, True)
+
+
+@pytest.mark.parametrize("fill", sorted(values.FILLS))
+def test_a_tensor_from_outside_has_memory_of_its_own(fill: str) -> None:
+    for dtype in (torch.float64, torch.float32, torch.int64):
+        one = values.make(dtype, (), fill)
+        assert one.untyped_storage().nbytes() == one.element_size()
 
 
 def spoiled(spoil: Callable[[Tensor], Tensor]) -> Mode:
@@ -129,21 +138,31 @@ def test_eager_itself_takes_one_zero_here_and_another_there(function: str) -> No
             for length in (2, 99):
                 zeros = torch.full((1, length), -0.0)
                 zeros[0, 0] = 0.0
-                values = found(zeros, -1)
-                signs.add(bool(torch.signbit(values if isinstance(values, Tensor) else values[0])))
+                made = found(zeros, -1)
+                signs.add(bool(torch.signbit(made if isinstance(made, Tensor) else made[0])))
     assert signs == {False, True}
 
 
+def test_eager_clamps_to_one_zero_in_a_vector_and_to_another_behind_it() -> None:
+    zeros, bound = torch.full((67,), -0.0), torch.zeros(67)
+    assert set(torch.signbit(torch.clamp(zeros, bound, None)).tolist()) == {False, True}
+    assert set(torch.signbit(torch.clamp(zeros, 0.0, None)).tolist()) == {True}
+
+
 def test_zeros_that_eager_leaves_open_are_right_with_either_sign() -> None:
-    def either(function: str, turned: bool) -> str:
+    def either(function: str, turned: bool, bound: float | None = None) -> str:
         zeros = [Step((n,), "values.make", (torch.float32, (40,), "special", Seed(k)))
                  for k, n in enumerate(("a0", "a1"))]  # fmt: skip
-        step = Step(("v0",), function, (Ref("a0"), Ref("a1")))
+        step = Step(("v0",), function, (Ref("a0"), Ref("a1") if bound is None else bound))
         wanted = Program(tuple(zeros), ("a0", "a1"), (), (), (step,), ("v0",), (3, 5))
         return check(wanted, spoiled(lambda t: torch.where(t == 0, -t, t) if turned else t)).status
 
     assert either("torch.maximum", True) == "right"
     assert either("torch.fmax", True) == "wrong" and either("torch.fmax", False) == "right"
+    assert either("torch.clamp", True) == "right"
+    assert (
+        either("torch.clamp", True, -1) == "wrong" and either("torch.clamp", False, -1) == "right"
+    )
 
 
 def made_of(step: Step, *numbers: float) -> Program:
@@ -176,6 +195,55 @@ def test_a_product_that_overflows_in_some_order_may_and_others_may_not() -> None
     assert status((-3e38, -3e38, -3e38), -math.inf) == "right"
     assert status((3e38, 3e38, 0.0), math.inf) == "wrong"
     assert status((1.0, 2.0, 3.0), math.nan) == "wrong"
+
+
+def test_the_largest_number_is_no_rounded_infinity() -> None:
+    step = Step(("v0",), "torch.nan_to_num", (Ref("a0"),))
+    wanted = replace(made_of(step, *[math.inf, -math.inf] * 20), steps=(step,))
+    assert check(wanted, spoiled(lambda t: t)).status == "right"
+    first = torch.arange(40) == 0
+    assert check(wanted, spoiled(lambda t: torch.where(first, 2 * t, t))).status == "wrong"
+
+
+@pytest.mark.parametrize("function", sorted(CENTRED))
+def test_a_norm_whose_variance_overflows_may_be_nan_and_others_may_not(function: str) -> None:
+    arguments: dict[str, tuple[Any, ...]] = {
+        "F.layer_norm": ((4,),),
+        "F.group_norm": (2,),
+        "F.batch_norm": (None, None, None, None, True),
+    }
+
+    def status(one: float, other: float) -> str:
+        rows = ((one, other, one, other), (other, one, other, one))
+        norm = Step(("v0",), function, (Ref("a0"), *arguments[function]), rounds=True)
+        wanted = replace(made_of(norm), inputs=(Step(("a0",), "torch.tensor", (rows,)),))
+        return check(wanted, spoiled(lambda t: torch.full_like(t, math.nan))).status
+
+    assert status(1e20, -1e20) == "right"
+    assert status(1e18, -1e18) == "wrong"
+    assert status(1.0, 2.0) == "wrong"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_norm_of_its_mean_may_lie_on_either_side_of_zero(dtype: torch.dtype) -> None:
+    """Eager gives x * s - mean * s, in one rounding or two: 2e-16 is one of its zeros."""
+
+    def status(number: float, mean: float) -> str:
+        names = "a0", "a1", "a2"
+        fixed = [
+            Step((name,), "torch.tensor", (row,), (("dtype", dtype),))
+            for name, row in zip(names, (((number,),), (mean,), (1.0,)), strict=True)
+        ]
+        args = *map(Ref, names), None, None, False
+        norm = Step(("v",), "F.batch_norm", args, rounds=True)
+        above = Step(("v0",), "torch.gt", (Ref("v"), 0))
+        wanted = Program(tuple(fixed), names, (), (), (norm, above), ("v0",), (3, 5))
+        return check(wanted, spoiled(torch.logical_not)).status
+
+    assert status(-1.0, -1.0) == "right"
+    assert status(3.0, 3.0) == "right"
+    assert status(3.001, 3.0) == "wrong"
+    assert status(-1.0, 1.0) == "wrong"
 
 
 def test_denormals_in_products_of_bfloat16_may_be_zeros() -> None:
