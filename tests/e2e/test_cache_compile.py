@@ -1,10 +1,13 @@
 """`cache_compile` in one process: entries, arguments, weights, errors, damage."""
 
 import copy
+import functools
 import importlib
 import io
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -345,8 +348,63 @@ def test_what_the_tracer_itself_puts_among_the_globals_is_found_by_other_process
     with torch.no_grad():
         assert model.cached(torch.ones(2)).tolist() == [2.0, 2.0]
     text = readable_cache(tmp_path, print_output=False)
-    assert f"{__name__}.torch.Tensor and torch.Tensor: same True" in text
+    assert f"{__name__}.torch.Tensor" in text
+    assert "\ntorch.Tensor: value class torch.Tensor\n" in text
     assert str(id(torch)) not in text
+
+
+class Reduced(nn.Module):
+    def __init__(self, folder: Any):
+        super().__init__()
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x: Any):
+        return functools.reduce(lambda a, b: a + b, [x, x * 2.0])
+
+
+def test_a_later_process_needs_nothing_of_the_tracers_own_python(tmp_path: Path):
+    model = Reduced(tmp_path)
+    with torch.no_grad():
+        assert model.cached(torch.ones(2)).tolist() == [3.0, 3.0]
+    text = readable_cache(tmp_path, print_output=False)
+    assert "functools.reduce: value function" in text and "torch._dynamo" not in text
+
+
+SCALE: ContextVar[float] = ContextVar("SCALE", default=2.0)
+
+
+class Contextual(nn.Module):
+    def __init__(self, folder: Any):
+        super().__init__()
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x: Any):
+        return x * SCALE.get()
+
+
+@pytest.mark.skipif(
+    not hasattr(torch._dynamo.source, "ContextVarGetSource"),
+    reason="this torch breaks the graph at ContextVars",
+)
+def test_a_context_variable_is_asked_in_each_call(tmp_path: Path):
+    def call(x: Any):
+        with torch.no_grad():
+            return model.cached(x).tolist()
+
+    model, x = Contextual(tmp_path), torch.ones(2)
+    assert [call(x) for _ in range(3)] == [[2.0, 2.0]] * 3
+    token = SCALE.set(3.0)
+    assert [call(x) for _ in range(3)] == [[3.0, 3.0]] * 3
+    with ThreadPoolExecutor(1) as other:
+        assert [other.submit(call, x).result() for _ in range(3)] == [[2.0, 2.0]] * 3
+    assert call(x) == [3.0, 3.0]
+    SCALE.reset(token)
+    assert call(x) == [2.0, 2.0]
+    assert model.cached.statistics == {"loaded": 0, "traced": 2, "uncached": 0}
+    again = Contextual(tmp_path)
+    with torch.no_grad():
+        assert again.cached(x).tolist() == [2.0, 2.0]
+    assert again.cached.statistics == {"loaded": 1, "traced": 0, "uncached": 0}
 
 
 class Geared(nn.Module):

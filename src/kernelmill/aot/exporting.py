@@ -198,7 +198,7 @@ def _module_of(program: Any) -> torch.nn.Module:
     """A module whose forward is the function, with the parameters of its own signature."""
     if isinstance(program, torch.nn.Module):
         return program
-    keep_lines(program)
+    program = keep_lines(program)
     owner = getattr(program, "__self__", None)
     if isinstance(owner, torch.nn.Module):
         module = copy.copy(owner)

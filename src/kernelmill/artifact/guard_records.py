@@ -43,6 +43,19 @@ SIZE = Property(len, eq, size_row, with_contents=True)
 KEYS = Property(list, eq, None, with_contents=True)
 
 
+def held_in_context(*default: Any) -> Property:
+    """What a ContextVar holds where it is asked, or else the default: each thread and task may have
+    another value, so every call looks."""
+
+    def read(variable: Any) -> Any:
+        try:
+            return variable.get(*default)
+        except LookupError:
+            return MISSING
+
+    return Property(read, is_, None)
+
+
 class GuardRecords:
     """Collects what has to stay, each once. `items` are (owner, key, value), MISSING for nothing
     there; `properties` are (owner, value)."""

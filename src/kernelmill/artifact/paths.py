@@ -17,12 +17,14 @@ and each step one of
     ["slice", START, STOP, STEP]
     ["field", NAME]             what o.__dict__ holds under NAME
     ["type"], ["namespace"]     its class; the __dict__ of a class
+    ["context"], ["context", DEFAULT]   what a ContextVar holds, or else DEFAULT
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -66,6 +68,9 @@ class _Step(NamedTuple):
     text: str
 
 
+CONTEXT = "context"
+"""The one step whose value may be another in each thread and task."""
+
 _STEPS: Mapping[str, _Step] = {
     "attribute": _Step(getattr, "{}.{}"),
     "item": _Step(
@@ -77,7 +82,11 @@ _STEPS: Mapping[str, _Step] = {
     "field": _Step(lambda o, name: vars(o)[name], "{}.{}"),
     "type": _Step(type, "type({})"),
     "namespace": _Step(vars, "vars({})"),
+    CONTEXT: _Step(ContextVar.get, "{}.get()"),
 }
+
+_NOTHING_THERE = (AttributeError, LookupError, TypeError)
+"""What a step raises where it leads nowhere."""
 
 
 def step_into(value: Any, step: Sequence[Any]) -> Any:
@@ -91,7 +100,7 @@ def follow(path: Path, roots: Roots) -> Any:
     for number, step in enumerate(path[1:], 2):
         try:
             value = step_into(value, step)
-        except (AttributeError, KeyError, IndexError, TypeError) as error:
+        except _NOTHING_THERE as error:
             raise MissingPath(text_of(path[:number])) from error
     return value
 
@@ -140,7 +149,7 @@ class Tree:
                     value = roots.find((kind, *names))
                 elif value is not MISSING:
                     value = _STEPS[kind].make(value, *names)
-            except (MissingPath, AttributeError, KeyError, IndexError, TypeError):
+            except (MissingPath, *_NOTHING_THERE):
                 value = MISSING
             found.append(value)
         return found
@@ -167,7 +176,7 @@ class ArgumentReader:
             value = found[before]
             try:
                 found.append(value if value is MISSING else get(value))
-            except (AttributeError, KeyError, IndexError, TypeError):
+            except _NOTHING_THERE:
                 found.append(MISSING)
         return found
 

@@ -13,9 +13,17 @@ from typing import Any
 import torch
 
 from kernelmill.artifact.guard_kinds import KINDS
-from kernelmill.artifact.guard_records import KEYS, ORDER, SPACE, GuardRecords, Place, item_row
+from kernelmill.artifact.guard_records import (
+    KEYS,
+    ORDER,
+    SPACE,
+    GuardRecords,
+    Place,
+    held_in_context,
+    item_row,
+)
 from kernelmill.artifact.manifest import CodeUse, Guard
-from kernelmill.artifact.paths import MISSING, Roots, Tree
+from kernelmill.artifact.paths import CONTEXT, MISSING, Roots, Tree
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.layout import WatchKind
 from kernelmill.runtime.quick import Row, count_row, version_row
@@ -34,6 +42,9 @@ class Watch:
         self._told: set[int] = set()
         self._tensors: list[Place] = []
         for number, value in enumerate(values):
+            before, (kind, *rest) = tree.rows[number]
+            if kind == CONTEXT and value is not MISSING:
+                self._records.add_property(values[before], held_in_context(*rest))
             if value is not MISSING and not isinstance(value, torch.Tensor):
                 place = self.place(number)
                 if place is not None:

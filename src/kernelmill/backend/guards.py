@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import partial
 from typing import Any, cast
 
 from kernelmill.artifact.fingerprint import is_data, name_of
@@ -15,8 +14,9 @@ from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.guards import found_now
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MissingPath, Roots, follow
-from kernelmill.backend.sources import SourceReader
+from kernelmill.backend.sources import SourceReader, is_known_by_version
 from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals.dynamo import asked_of
 
 
 def reads_of(
@@ -36,6 +36,8 @@ def reads_of(
             raise UnsupportedError(f"it depends on {guard.name} by a guard {what}")
         try:
             read = _read(guard, what, kinds[what], reader, roots)
+            if all(map(is_known_by_version, filter(None, (read.path, read.other)))):
+                continue
             found[read] = replace(read, found=found_now(read, roots, names))
         except MissingPath as gone:
             raise UnsupportedError(f"it reads {gone}, which no name finds again") from gone
@@ -44,8 +46,8 @@ def reads_of(
 
 def _read(guard: Any, what: str, kind: str, reader: SourceReader, roots: Roots) -> Guard:
     """The read that stands for all that a guard compares; not yet what it finds."""
-    path, whole = reader.path(guard.originating_source), WHOLE.get(what)
-    about = _parameter(guard, KINDS[kind].about) if KINDS[kind].about else ""
+    source, about = _looks_at(guard, KINDS[kind].about)
+    path, whole = reader.path(source), WHOLE.get(what)
     if kind == "same":
         read = Guard(kind, path, other=reader.path(about))
         if read.of_argument != (read.other[0][0] == "argument"):
@@ -68,8 +70,9 @@ def _has_data_as_keys(value: Any) -> bool:
     return isinstance(value, kinds) and all(is_data(key, 1) for key in cast(Iterable[Any], value))
 
 
-def _parameter(guard: Any, name: str) -> Any:
-    create: Any = guard.create_fn
-    if not isinstance(create, partial):
+def _looks_at(guard: Any, about: str) -> tuple[Any, Any]:
+    """The source that a guard looks at, and its parameter of this name, "" without one."""
+    asked = asked_of(guard, about) if about else (guard.originating_source, "")
+    if asked is None:
         raise UnsupportedError(f"it depends on {guard.name} ({guard.create_fn_name()})")
-    return create.keywords.get(name, create.args[0] if create.args else None)
+    return asked

@@ -30,7 +30,7 @@ from kernelmill.artifact.manifest import (
     read_manifest,
 )
 from kernelmill.artifact.objects import artifact_of
-from kernelmill.artifact.paths import Path, Roots, follow, name_of_argument
+from kernelmill.artifact.paths import CONTEXT, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import where_of
@@ -381,7 +381,11 @@ def _input(source: Any, reader: SourceReader) -> Source:
     if source is None:
         raise UnsupportedError("Dynamo does not say where an input comes from")
     if not isinstance(source, kinds.TensorPropertySource):
-        return Source(reader.path(source))
-    if source.idx is None or source.prop.name != "SIZE":
+        found = Source(reader.path(source))
+    elif source.idx is None or source.prop.name != "SIZE":
         raise UnsupportedError(f"it reads {source.name}")
-    return Source(reader.path(source.base), source.idx)
+    else:
+        found = Source(reader.path(source.base), source.idx)
+    if any(kind == CONTEXT for kind, *_ in found.path):
+        raise UnsupportedError(f"it computes with {source.name}, which threads differ in")
+    return found

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelmill.artifact.paths import Path
+from kernelmill.artifact.paths import CONTEXT, Path
 from kernelmill.core.errors import UnsupportedError
-from kernelmill.torch_internals.dynamo import source_classes
+from kernelmill.torch_internals.dynamo import is_stand_in, source_classes
 
 _KEYS = (str, int, bool, type(None))
 
@@ -34,6 +35,7 @@ _STEPS: Mapping[str, Callable[[SourceReader, Any], Path]] = {
     "TypeSource": lambda reader, source: (("type",),),
     "TypeMROSource": lambda reader, source: (("attribute", "__mro__"),),
     "TypeDictSource": lambda reader, source: (("namespace",),),
+    "ContextVarGetSource": lambda reader, source: (reader.held(source),),
 }  # fmt: skip
 """The steps of kinds of sources from what they are based on, or the root; a class stands before its
 bases."""
@@ -56,7 +58,8 @@ class SourceReader:
         self._own, self._parameters = own, parameters
         self._module, self._imports, self._installed = module, imports, installed
         kinds: Any = source_classes.require()
-        self._steps = [(getattr(kinds, name), steps) for name, steps in _STEPS.items()]
+        known = [name for name in _STEPS if hasattr(kinds, name)]  # older ones have not all
+        self._steps = [(getattr(kinds, name), _STEPS[name]) for name in known]
         self._key = kinds.ConstDictKeySource
 
     def path(self, source: Any) -> Path:
@@ -65,7 +68,7 @@ class SourceReader:
         before = () if base is None else self.path(base)
         for kind, steps in self._steps:
             if isinstance(source, kind):
-                return (*before, *steps(self, source))
+                return _past_stand_ins((*before, *steps(self, source)))
         kind = "" if base is None else f" ({type(source).__name__})"
         raise UnsupportedError(f"it reads {source.name}{kind}, which no other process can find")
 
@@ -98,3 +101,40 @@ class SourceReader:
         if type(key) not in _KEYS:
             raise UnsupportedError(f"it reads {source.name}, whose key is no text or integer")
         return ("item", key)
+
+    def held(self, source: Any) -> tuple[Any, ...]:
+        """The step to what a ContextVar holds."""
+        if not source.has_default:
+            return (CONTEXT,)
+        if type(source.default_value) not in _KEYS:
+            raise UnsupportedError(f"it reads {source.name}, whose default no file holds")
+        return (CONTEXT, source.default_value)
+
+
+def _past_stand_ins(path: Path) -> Path:
+    """A module that one of Dynamo's stand-ins has among its globals is read in its own place:
+    processes that do not trace have it too."""
+    while isinstance(found := _global_of_stand_in(path), types.ModuleType):
+        if sys.modules.get(found.__name__) is not found:
+            break
+        path = (("module", found.__name__), *path[2:])
+    return path
+
+
+def is_known_by_version(path: Path) -> bool:
+    """Whether a path is that of one of Dynamo's stand-ins, or leads through a class, a function or
+    a mark of its own: those are torch's, and only another version has others."""
+    if len(path) == 1 and path[0][0] == "module":
+        return is_stand_in(path[0][1])
+    found = _global_of_stand_in(path)
+    kinds = (type, types.FunctionType, types.BuiltinFunctionType)
+    return isinstance(found, kinds) or type(found) is object
+
+
+def _global_of_stand_in(path: Path) -> Any:
+    """What a path begins with among the globals of one of Dynamo's stand-ins; None where it begins
+    elsewhere."""
+    (kind, *names), *steps = path
+    if kind != "module" or not steps or steps[0][0] != "attribute" or not is_stand_in(names[0]):
+        return None
+    return vars(sys.modules[names[0]]).get(steps[0][1])

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -81,7 +82,51 @@ def source_classes() -> ModuleType:
     check(source.AttrSource, "member", "base")
     check(source.GetItemSource, "index", "index_is_slice", "unpack_slice", "base")
     check(source.TensorPropertySource, "idx", "prop", "base")
+    of_context = getattr(source, "ContextVarGetSource", None)
+    if of_context is not None:  # from torch 2.14 on: earlier ones break the graph there
+        check(of_context, "base", "has_default", "default_value")
     return source
+
+
+_STAND_INS = "torch._dynamo.polyfills"
+
+
+@internal(
+    "dynamo.stand_ins",
+    reason="telling what Dynamo's own Python for functions of C reads of itself",
+    fallback="methods whose trace went through it (functools.reduce; up to torch 2.12 loops over "
+    "modules) are compiled in each process",
+)
+def _stand_ins() -> str | None:
+    import importlib
+
+    found = importlib.import_module(f"{_STAND_INS}.functools")
+    return _STAND_INS if found.reduce.__module__ == found.__name__ else None
+
+
+def is_stand_in(module: str) -> bool:
+    """Whether a module is Dynamo's own Python for functions of C. Traces go through it, later
+    calls do not: what it has of its own is known by torch's version."""
+    name = _stand_ins.get()
+    return name is not None and f"{module}.".startswith(f"{name}.")
+
+
+# ---- guards ---------------------------------------------------------------------------------
+
+
+def asked_of(guard: Any, about: str) -> tuple[Any, Any] | None:
+    """The source of what a guard looks at, and its parameter of the name `about`; None where that
+    is not known."""
+    create, source = guard.create_fn, guard.originating_source
+    if isinstance(create, partial):
+        return source, create.keywords.get(about, create.args[0] if create.args else None)
+    kinds = source_classes.get()
+    if about != "attr" or kinds is None:
+        return None
+    # Up to torch 2.11 the source of such a guard is that of the attribute itself.
+    if isinstance(source, kinds.NNModuleSource):
+        source = source.base
+    return (source.base, source.member) if isinstance(source, kinds.AttrSource) else None
 
 
 @internal(

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import update_wrapper
+from types import FunctionType, MethodType
 from typing import Any
 
+from kernelmill.torch_internals.members import check
 from kernelmill.torch_internals.registry import internal
 
 
@@ -66,14 +69,35 @@ def oblivious_sizes() -> Generator[None]:
     fallback="messages about exported functions name no line",
 )
 def _anchor() -> Callable[[Any], Any]:
-    from torch.fx.proxy import _register_stack_trace_anchor
+    from torch.fx import proxy
 
-    return _register_stack_trace_anchor
+    register: Any = getattr(proxy, "_register_stack_trace_anchor", None)
+    if register is None:  # up to torch 2.12
+        check(proxy.TracerBase, "_record_forward_stack_traces_only")
+        return _called_forward
+
+    def registered(function: Any) -> Any:
+        register(function)
+        return function
+
+    return registered
 
 
-def keep_lines(program: Any) -> None:
-    """Have a trace keep the lines of this function; torch.export keeps those of methods called
-    forward alone."""
-    register = _anchor.get()
-    if register is not None:
-        register(program)
+def _called_forward(function: Any) -> Any:
+    """The same function of Python's under the one name whose lines traces keep."""
+    if isinstance(function, MethodType):
+        return MethodType(_called_forward(function.__func__), function.__self__)
+    if not isinstance(function, FunctionType):
+        return function
+    code = function.__code__.replace(co_name="forward")
+    name, defaults = function.__name__, function.__defaults__
+    made = FunctionType(code, function.__globals__, name, defaults, function.__closure__)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return update_wrapper(made, function)
+
+
+def keep_lines(function: Any) -> Any:
+    """A function as a trace keeps its lines; torch.export keeps those of methods called forward
+    alone. The function itself where that is not known."""
+    kept = _anchor.get()
+    return function if kept is None else kept(function)

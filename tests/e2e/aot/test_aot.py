@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import nn
 from torch.export import Dim, export
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import kernelmill
 from kernelmill import CompilerConfig
@@ -471,6 +472,9 @@ class Picked(nn.Module):
 
 
 def test_an_index_of_unknown_bounds_is_refused_with_its_line(tmp_path):
-    program = export(Picked(), (torch.randn(3, 4, 5), torch.tensor(1)))
+    try:
+        program = export(Picked(), (torch.randn(3, 4, 5), torch.tensor(1)))
+    except GuardOnDataDependentSymNode:  # up to torch 2.12
+        pytest.skip("this torch exports no such index")
     with pytest.raises(UnsupportedError, match=r"test_aot.py:\d+ in forward"):
         kernelmill.aot.compile(program, path=tmp_path / "picked.kmill")

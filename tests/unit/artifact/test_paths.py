@@ -1,6 +1,8 @@
 """Paths: what they lead to, how far they go, how they read."""
 
 import json
+import re
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -14,7 +16,9 @@ class Owner:
         self.name = "x"
 
 
-ROOTS = Roots(Owner(), {"x": (1, 2, 3)}, {"outer": {"k": 6}})
+HELD: ContextVar[int] = ContextVar("held", default=8)
+EMPTY: ContextVar[int] = ContextVar("empty")
+ROOTS = Roots(Owner(), {"x": (1, 2, 3)}, {"outer": {"k": 6}, "held": HELD, "empty": EMPTY})
 
 PATHS = [
     ((("self",), ("attribute", "layers"), ("item", 0)), 3, "self.layers[0]"),
@@ -25,6 +29,8 @@ PATHS = [
     ((("self",), ("type",)), Owner, "type(self)"),
     ((("argument", "x"), ("slice", 1, None, None)), (2, 3), "x[1:None:None]"),
     ((("free", "outer"), ("item", "k")), 6, "outer['k']"),
+    ((("free", "held"), ("context",)), 8, "held.get()"),
+    ((("free", "empty"), ("context", "none")), "none", "empty.get()"),
     ((("module", "json"),), json, "json"),
     ((("global", "json", "dumps"),), json.dumps, "json.dumps"),
 ]
@@ -44,10 +50,12 @@ def test_a_path_leads_to_a_value_and_has_a_text(path: Any, value: Any, text: Any
         ((("argument", "y"),), "y"),
         ((("global", "json", "nothing"),), "json.nothing"),
         ((("module", "nowhere"),), "nowhere"),
+        ((("free", "empty"), ("context",)), "empty.get()"),
+        ((("free", "outer"), ("context",)), "outer.get()"),
     ],
 )
 def test_a_path_that_leads_nowhere_says_where_it_ends(path: Any, where: Any):
-    with pytest.raises(MissingPath, match=where.replace("[", r"\[")):
+    with pytest.raises(MissingPath, match=re.escape(where)):
         follow(path, ROOTS)
 
 

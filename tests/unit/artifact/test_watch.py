@@ -4,6 +4,8 @@ import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -191,6 +193,23 @@ def test_data_that_is_compared_as_a_whole_is_looked_at_in_each_call(
     alone = watch.without_rows()
     assert alone is not None and alone() and watch.unchanged()
     change(data)
+    assert not alone() and not watch.unchanged()
+
+
+@pytest.mark.parametrize("default", [(), ("none",)])
+def test_what_a_context_variable_holds_is_looked_at_where_the_call_is(default: Any) -> None:
+    held: ContextVar[object] = ContextVar("held")
+    value, tree = object(), Tree()
+    tree.number((ROOT, ("context", *default)))
+    held.set(value)
+    roots = Roots(held, {}, {})
+    watch = Watch(tree, tree.values(roots), roots)
+    alone = watch.without_rows()
+    assert alone is not None and alone() and watch.unchanged()
+    with ThreadPoolExecutor(1) as other:  # whose context has nothing
+        assert not other.submit(alone).result() and not other.submit(watch.unchanged).result()
+    assert alone() and watch.unchanged()
+    held.set(object())
     assert not alone() and not watch.unchanged()
 
 

@@ -1,5 +1,8 @@
 """Dynamo's guards: each kind is in one table, and a trace that has another is not kept."""
 
+import functools
+import importlib
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -16,9 +19,12 @@ from kernelmill.backend.guards import reads_of
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 
-READER = SourceReader("", frozenset({"x"}), "m", {}, {})
+IMPORTS = {"__import_stand_in": "torch._dynamo.polyfills.functools", "__import_own": "functools"}
 UNDERSTOOD = {name for kind in KINDS.values() for name in kind.dynamo}
 DYNAMOS = {name for name in dir(GuardBuilder) if name.isupper()}
+LATER = {"CONSTANT_SUBCLASS_MATCH", "DICT_NOT_CONTAINS", "FAKE_SCRIPT_TYPE_MATCH",
+         "SET_NOT_CONTAINS"}  # fmt: skip
+"""Kinds that torch 2.11 or 2.12 does not have."""
 
 
 def guard(kind, source=None, create=None):
@@ -29,11 +35,12 @@ def guard(kind, source=None, create=None):
 
 
 def reads(kind, value, **more):
-    return reads_of([guard(kind, **more)], READER, Roots(None, {"x": value}, {}), frozenset())
+    reader = SourceReader("", frozenset({"x"}), "m", IMPORTS, {})
+    return reads_of([guard(kind, **more)], reader, Roots(None, {"x": value}, {}), frozenset())
 
 
 def test_all_kinds_of_the_table_are_dynamos():
-    assert UNDERSTOOD | ELSEWHERE <= DYNAMOS
+    assert UNDERSTOOD | ELSEWHERE <= DYNAMOS | LATER
 
 
 def test_each_kind_stands_in_one_row():
@@ -106,3 +113,89 @@ def test_values_that_no_text_stands_for_are_refused(value):
 )  # fmt: skip
 def test_slices_and_ranges_are_told_apart(one, other):
     assert reads("CONSTANT_MATCH", one)[0].found != reads("CONSTANT_MATCH", other)[0].found
+
+
+class Attributed:
+    here = 1
+
+
+@pytest.mark.parametrize(("name", "found"), [("here", "True"), ("missing", "False")])
+def test_a_guard_of_an_attribute_says_its_name_or_is_about_its_source(name, found):
+    of_object = reads("HASATTR", Attributed(), create=partial(lambda: None, attr=name))
+    source = dynamo.AttrSource(dynamo.LocalSource("x", is_input=True), name)  # up to torch 2.11
+    of_attribute = reads("HASATTR", Attributed(), source=source, create=lambda: None)
+    assert of_attribute == of_object
+    assert (of_object[0].name, of_object[0].found) == (name, found)
+
+
+# ---- Dynamo's stand-ins for functions of C --------------------------------------------------
+
+
+def global_of_stand_in(*names):
+    source = dynamo.GlobalSource("__import_stand_in")
+    for name in names:
+        source = dynamo.AttrSource(source, name)
+    return source
+
+
+@pytest.mark.parametrize("names", [(), ("_initial_missing",), ("reduce",), ("reduce", "__code__")])
+def test_what_a_stand_in_has_of_its_own_is_no_read(names):
+    assert not reads("TYPE_MATCH", 1, source=global_of_stand_in(*names))
+
+
+def test_a_module_among_a_stand_ins_globals_is_read_in_its_own_place():
+    (read,) = reads("FUNCTION_MATCH", 1, source=global_of_stand_in("functools", "reduce"))
+    assert read.path == (("module", "functools"), ("attribute", "reduce"))
+
+
+def test_what_is_the_same_object_as_one_of_a_stand_ins_is_compared():
+    stand_in = importlib.import_module("torch._dynamo.polyfills.functools")
+    same = stand_in._initial_missing is functools._initial_missing
+    mark = partial(lambda: None, source_b=global_of_stand_in("_initial_missing"))
+    module = dynamo.AttrSource(dynamo.GlobalSource("__import_own"), "_initial_missing")
+    (read,) = reads("DUPLICATE_INPUT", 1, source=module, create=mark)
+    assert (read.kind, read.found) == ("same", str(same))
+
+
+def test_data_of_a_stand_in_is_read(monkeypatch):
+    stand_in = importlib.import_module("torch._dynamo.polyfills.functools")
+    monkeypatch.setattr(stand_in, "options", [1], raising=False)
+    (read,) = reads("EQUALS_MATCH", 1, source=global_of_stand_in("options"))
+    assert read.path[-1] == ("attribute", "options")
+
+
+# ---- ContextVars ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def of_context(monkeypatch):
+    """Makes the source of what the argument holds, which torch has from 2.14 on."""
+    if not hasattr(dynamo, "ContextVarGetSource"):
+        made = type("ContextVarGetSource", (SimpleNamespace,), {"name": "x.get()"})
+        monkeypatch.setattr(dynamo, "ContextVarGetSource", made, raising=False)
+
+    def make(*default):
+        base = dynamo.LocalSource("x", is_input=True)
+        return dynamo.ContextVarGetSource(
+            base=base, has_default=bool(default), default_value=default[0] if default else None
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("default", [(), (7,), (None,), ("none",)])
+def test_what_a_context_variable_holds_is_read_by_asking_it(of_context, default):
+    empty, full = ContextVar("empty"), ContextVar("full", default=5)
+    (read,) = reads("EQUALS_MATCH", full, source=of_context(*default))
+    assert read.path == (("argument", "x"), ("context", *default))
+    assert read.found == ("int 5" if not default else reads("EQUALS_MATCH", default[0])[0].found)
+    full.set(6)
+    assert reads("EQUALS_MATCH", full, source=of_context(*default))[0].found == "int 6"
+    if not default:
+        with pytest.raises(UnsupportedError, match="which no name finds again"):
+            reads("EQUALS_MATCH", empty, source=of_context())
+
+
+def test_a_default_that_no_file_holds_is_refused(of_context):
+    with pytest.raises(UnsupportedError, match="whose default no file holds"):
+        reads("EQUALS_MATCH", ContextVar("empty"), source=of_context((1, 2)))

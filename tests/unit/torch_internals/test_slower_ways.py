@@ -274,6 +274,16 @@ def static_sizes_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     methods_are_not_kept(tmp_path, monkeypatch)
 
 
+@case("dynamo.stand_ins")
+def what_they_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not dynamo.is_stand_in("torch._dynamo.polyfills.functools")
+    module = Cached(tmp_path)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(module.kept(X), module.run(X))
+    assert list(tmp_path.rglob("*.kmill"))
+
+
 @case("dynamo.shown_errors")
 def errors_come_inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     error = dynamo.shown_error()("text")
