@@ -9,8 +9,8 @@ import pytest
 
 from kernelmill import codegen
 from kernelmill.core.errors import CodegenError
-from kernelmill.core.isa import NAMED
-from kernelmill.runtime import linker
+from kernelmill.core.isa import NAMED, host_isa
+from kernelmill.runtime import elf_loader, linker
 from kernelmill.runtime.elf_loader import laid_out, place
 from kernelmill.runtime.relocations import PROCESSORS, UnsupportedRelocation
 from kernelmill.torch_internals.libraries import address_of
@@ -98,6 +98,21 @@ def test_a_missing_symbol_and_damage_are_named() -> None:
     broken[headers + 64 * 2 + 0x20 : headers + 64 * 2 + 0x28] = (1 << 40).to_bytes(8, "little")
     with pytest.raises(CodegenError, match="object of first"):
         linker.link(["first"], bytes(broken))
+
+
+def test_caches_are_told_of_what_was_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they have to be: on this machine nothing would notice if they were not."""
+    told: list[bytes] = []
+
+    def flush(start: int, stop: int) -> None:
+        told.append(ctypes.string_at(start, stop - start))
+
+    monkeypatch.setattr(elf_loader, "_cache_flush", lambda: flush)
+    image = codegen.emit(CALLS, host_isa())
+    processor = PROCESSORS[host_isa().family]
+    placed = elf_loader.Placed(*laid_out(image, ["first"], {"cos": 4096}, processor))
+    (code,) = told
+    assert placed.addresses["first"] and processor.stub(4096) in code
 
 
 # ---- objects for AArch64, looked at where they cannot run -----------------------------------
