@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -16,12 +17,7 @@ __all__ = ["AotProgram", "compile", "load"]
 
 def __getattr__(name: str) -> Any:
     # Loading must not import torch.export, and with it torch._dynamo.
-    if name == "compile":
-        from kernelmill.aot.exporting import compile
-
-        return compile
-    if name in ("AotProgram", "load"):
-        from kernelmill.aot import program
-
-        return getattr(program, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    homes = {"compile": "exporting", "AotProgram": "program", "load": "program"}
+    if name not in homes:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{homes[name]}"), name)

@@ -7,14 +7,15 @@ It is data alone, kept as JSON with a line for each field; reading it needs no t
     Gears       which of several plans runs, where there are several
 """
 
-from __future__ import annotations
+# Without annotations as texts: the types of fields say how they are read, and texts of types would
+# be compiled at each load.
 
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from types import UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin
 
 from kernelmill.artifact.paths import Path, Tree, text_of
 from kernelmill.core.dim import Dim, Expr, parse, sym
@@ -260,8 +261,7 @@ def read_manifest(text: str | bytes) -> Manifest:
 
 def _fields(kind: Any) -> dict[str, Any]:
     """The types of a dataclass' fields; of a manifest's, what its text has."""
-    types = get_type_hints(kind)
-    return {each.name: types[each.name] for each in fields(kind) if each.name != "tree"}
+    return {each.name: each.type for each in fields(kind) if each.name != "tree"}
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """What is done around a program whose inputs are padded to a gear: data, no torch."""
 
-from __future__ import annotations
+# Without annotations as texts, as in artifact/manifest.py, which reads these by their types.
 
 from dataclasses import dataclass
 

@@ -142,7 +142,7 @@ MUTATIONS = (
     _edit("dtype of a buffer", "torch.tensor([1.0, 0.0, 1.0, 1.0])", "torch.tensor([1, 0, 1, 1])"),
     _run("parameters in double", "model.double(); OFFSET.data = OFFSET.double(); global arguments; old = arguments; arguments = lambda: (old()[0].double(), {'more': [old()[1]['more'][0].double()]})"),
     _run("a parameter with other strides", "w = model.blocks[0].linear.weight; w.data = w.data.t().contiguous().t()", "hit"),
-    _run("forward hook", "model.blocks[0].register_forward_hook(lambda m, a, o: o * 2.0)", "not cached"),
+    _run("forward hook", "model.blocks[0].register_forward_hook(lambda m, a, o: o * 2.0)"),
     _run("forward replaced on the instance", "model.blocks[0].forward = lambda x: x * 2.0"),
     _run("method of a class replaced", "Block.forward = lambda self, x: self.linear(x)"),
     _run("load_state_dict", "model.load_state_dict({k: v * 0.5 for k, v in model.state_dict().items()})", "hit"),
