@@ -397,6 +397,13 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             parameters=("a",),
         ),
     ),
+    "an infinity between two infinities": (
+        ("aot",),
+        program(
+            [Step(("a",), "torch.tensor", (((((float("inf"),),),), (((-1.0,),),)),))],
+            [step("v", "F.interpolate", A, size=(1, 8), mode="bilinear", align_corners=False)],
+        ),
+    ),
     "norms of numbers near the largest": (
         (*DYNAMO, "aot"),
         program(

@@ -16,6 +16,7 @@ from torch import Tensor
 
 import kernelmill.frontend.aten as _translators
 from kernelmill.frontend.registry import translator_of
+from kernelmill.frontend.resizing import resizing
 from kernelmill.torch_internals.decompositions import max_unpool2d, torch_table
 
 _TRANSLATORS = _translators  # imported for what it registers
@@ -57,6 +58,7 @@ def decomposition_table() -> dict[Any, Callable[..., Any]]:
     table.pop(_aten.max_unpool2d.default, None)
     if unpool is not None:
         table[_aten.max_unpool2d.default] = unpool
+    table |= resizing(table)
     return {
         operator: decompose
         for operator, decompose in table.items()

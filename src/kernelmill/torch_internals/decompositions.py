@@ -43,24 +43,38 @@ def torch_table(beyond_core: Sequence[Any]) -> Table:
 
 
 @internal(
-    "decompositions.max_unpool2d",
-    reason="taking max_unpool2d apart, with the result in eager's memory format",
-    fallback="max_unpool2d runs in ATen",
+    "decompositions.memory_format",
+    reason="laying what is resized or unpooled in memory as eager does",
+    fallback="resizing is torch's decomposition, and max_unpool2d runs in ATen",
 )
-def _unpool() -> tuple[Callable[..., Any], Callable[..., Any]] | None:
-    from torch._decomp.decompositions import max_unpool2d as unpool
+def _memory_format() -> Callable[[Tensor], torch.memory_format] | None:
     from torch._prims_common import suggest_memory_format
 
     right = suggest_memory_format(torch.empty(1, 2, 3, 3)) == torch.contiguous_format
-    return (unpool, suggest_memory_format) if right else None
+    return suggest_memory_format if right else None
+
+
+def memory_format_of() -> Callable[[Tensor], torch.memory_format] | None:
+    """What gives the memory format that eager's result for a tensor has; None if torch has none."""
+    return _memory_format.get()
+
+
+@internal(
+    "decompositions.max_unpool2d",
+    reason="taking max_unpool2d apart",
+    fallback="max_unpool2d runs in ATen",
+)
+def _unpool() -> Callable[..., Any]:
+    from torch._decomp.decompositions import max_unpool2d as unpool
+
+    return unpool
 
 
 def max_unpool2d() -> Callable[[Tensor, Tensor, Sequence[int]], Tensor] | None:
     """Torch's decomposition, whose result is row-major, in the memory format of eager's."""
-    found = _unpool.get()
-    if found is None:
+    unpool, memory_format = _unpool.get(), _memory_format.get()
+    if unpool is None or memory_format is None:
         return None
-    unpool, memory_format = found
 
     def run(x: Tensor, indices: Tensor, output_size: Sequence[int]) -> Tensor:
         result = unpool(x, indices, list(output_size))
