@@ -90,6 +90,14 @@ static void turn(void **buffers, const int64_t *dims, int64_t begin, int64_t end
   }
 }
 
+/* out[i] = 3 * in[i] + i + dim: of the same task, which may be of the launch before. */
+static void follow(void **buffers, const int64_t *dims, int64_t begin, int64_t end, char *scratch) {
+  const uint64_t *in = buffers[0];
+  uint64_t *out = buffers[1];
+  for (int64_t task = begin; task < end; task++)
+    out[task] = 3 * in[task] + (uint64_t)task + (uint64_t)dims[0];
+}
+
 /* The driver of a super kernel: each thread has a fixed share. */
 static void driver(void **buffers, const int64_t *dims, int64_t number, int64_t threads, char *at) {
   int64_t one = 1;
@@ -103,6 +111,14 @@ typedef struct {
   void *addresses[LAUNCHES + 1];
 } Frame;
 
+/* Some launches run behind the one before, and some beside it: they read what that reads. */
+static const int64_t orders[LAUNCHES] = {
+    [1] = LAUNCH_BEHIND, [4] = LAUNCH_BESIDE, [5] = LAUNCH_BEHIND, [10] = LAUNCH_BESIDE};
+
+static int64_t read_by(int64_t launch) {
+  return launch - (orders[launch] == LAUNCH_BESIDE);
+}
+
 static LaunchRecord launches[LAUNCHES];
 static int64_t numbers[LAUNCHES][3], dim_numbers[1] = {DIM};
 static int64_t values[VALUES] = {
@@ -115,9 +131,12 @@ static void make_program(void) {
     bool super = i == SUPER;
     int64_t *own = numbers[i], at = 0;
     if (super) own[at++] = -2; /* the lines */
-    own[at++] = i, own[at++] = i + 1;
+    own[at++] = read_by(i), own[at++] = i + 1;
     launches[i] = (LaunchRecord){
-        .kernel = super ? (void *)driver : (void *)turn, .buffer_count = at, .buffers = own,
+        .kernel = super                        ? (void *)driver
+                  : orders[i] == LAUNCH_BEHIND ? (void *)follow
+                                               : (void *)turn,
+        .buffer_count = at, .buffers = own, .order = orders[i],
         .dim_count = 1, .dims = dim_numbers, .tasks = ALL_TASKS,
         .work = i % 5 == 3 ? LITTLE : MUCH, .span = 1, .super = super};
   }
@@ -139,14 +158,18 @@ static void free_frame(Frame *frame) {
 }
 
 static bool call(Frame *frame) {
-  uint64_t expected[TASKS], next[TASKS], *input = frame->addresses[0];
-  for (int64_t i = 0; i < TASKS; i++) expected[i] = input[i] = chance();
+  uint64_t expected[LAUNCHES + 1][TASKS], *input = frame->addresses[0];
+  bool right = true;
+  for (int64_t i = 0; i < TASKS; i++) expected[0][i] = input[i] = chance();
   run(&frame->header, 0, LAUNCHES);
   for (int64_t n = 0; n < LAUNCHES; n++) {
-    for (uint64_t i = 0; i < TASKS; i++) next[i] = 3 * expected[TASKS - 1 - i] + i + 1;
-    memcpy(expected, next, sizeof next);
+    const uint64_t *in = expected[read_by(n)];
+    bool turned = orders[n] != LAUNCH_BEHIND;
+    for (uint64_t i = 0; i < TASKS; i++)
+      expected[n + 1][i] = 3 * in[turned ? TASKS - 1 - i : i] + i + 1;
+    right &= !memcmp(expected[n + 1], frame->addresses[n + 1], sizeof expected[0]);
   }
-  return !memcmp(expected, frame->addresses[LAUNCHES], sizeof expected);
+  return right;
 }
 
 /* Whether a child of this process, with one thread, gets the same. */

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelmill import codegen
-from kernelmill.config.super_kernel_marks import read_mark
+from kernelmill.config.super_kernel_marks import UNMARKED, read_mark
 from kernelmill.core.dim import evaluate
 from kernelmill.core.machine import host
 from kernelmill.kernel.ir import Kernel
@@ -71,7 +71,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Step], list[int]]:
     return steps, draw(st.lists(made, min_size=1, max_size=3))
 
 
-def plan_of(steps: list[Step], results: list[int], options: str) -> Plan:
+def plan_of(steps: list[Step], results: list[int], options: str, marked: bool = True) -> Plan:
     last = {v: i for i, step in enumerate(steps) for v in (step[2], step[3], i + 2)}
     inner = [i for i in range(len(steps)) if i + 2 not in results]
     arena = assign([ArenaBuffer(SIZE * 4, i, last[i + 2]) for i in inner])
@@ -83,7 +83,8 @@ def plan_of(steps: list[Step], results: list[int], options: str) -> Plan:
         buffers.append(
             buffer("arena" if inside else "tensor", SIZE, offset=offsets[i] if inside else 0)
         )
-        mark = read_mark(f"sp{'?' + options if options else ''}{stream}")
+        text = f"sp{'?' + options if options else ''}{stream}"
+        mark = read_mark(text) if marked else UNMARKED
         name = kernel(tasks, turned).name
         launches.append(Launch(name, (x, y, i + 2), (), tasks, 0, 5000, mark))
     refs = {kernel(step[0], step[1]).name: step for step in steps}

@@ -110,10 +110,12 @@ def link_all(
 
 
 def with_super_kernels(draft: LoweredProgram, machine: Machine) -> LoweredProgram:
-    """The draft with the launches of its ranges as super kernels."""
+    """The draft with the launches of its ranges as super kernels, and of the others side by side
+    what can be."""
     lowered = draft.lowered
     with draft.report.stage("super kernels"):
-        formed = superkernel.form(lowered.plan, lowered.kernels, draft.automatic_ranges, machine)
+        plan = superkernel.run_side_by_side(lowered.plan, lowered.kernels, machine)
+        formed = superkernel.form(plan, lowered.kernels, draft.automatic_ranges, machine)
     draft.report.ranges += formed.reports
     return replace(draft, lowered=replace(lowered, plan=formed.plan))
 

@@ -70,7 +70,7 @@ class Machine:
     task_ns             of beginning a task
     region_ns           of opening a parallel region
     region_work_ns      the least work that a region is opened for; each thread of it has at least
-                        half of that
+                        half of that. Where one is open already, half of all this is enough
     sync_ns             of letting another thread go on after this one
     """
 

@@ -62,6 +62,20 @@ class BufferSpec:
     offset: Dim = 0
 
 
+class Order(StrEnum):
+    """When the tasks of a launch may run. AFTER: all tasks of launches before it. BESIDE: with
+    those of the launch before it. BEHIND: each when the task of the same number of the launch
+    before it, which has as many, has run on the same thread; the rest as BESIDE."""
+
+    AFTER = "after"
+    BESIDE = "beside"
+    BEHIND = "behind"
+
+
+MOST_TOGETHER = 8
+"""So many launches run beside each other."""
+
+
 @dataclass(frozen=True)
 class Launch:
     """Run a kernel's tasks. `buffers` are numbers in `Plan.buffers`, in the kernel's order; -1 is
@@ -76,6 +90,7 @@ class Launch:
     scratch: Dim
     work: Dim
     mark: Mark = UNMARKED
+    order: Order = Order.AFTER
 
 
 Literal = Union[None, bool, int, float, str, tuple["Literal", ...]]

@@ -17,7 +17,7 @@ from kernelmill.core.dim import Dim, read_dim
 from kernelmill.core.dtype import BY_NAME, DType
 from kernelmill.core.roles import InputRole
 from kernelmill.core.text import Reader
-from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Plan, SymbolInput, TensorInput
+from kernelmill.plan.ir import BufferKind, BufferSpec, Launch, Order, Plan, SymbolInput, TensorInput
 
 T = TypeVar("T")
 Scope = Mapping[str, Dim]
@@ -29,7 +29,7 @@ _INPUT = re.compile(rf"  (?:({_STRING}): {_TYPE}(?: (param|buffer))?( updated)?|
 _BUFFER = re.compile(rf"  buffer %(\d+) = (input|arena|tensor|packed|view)(?:\((.*)\))?: {_TYPE}")
 _LAUNCH = re.compile(
     r" +launch (\w+)\(((?:%\d+|status|, )*)\)(?: dims\((.*?)\))? tasks\((.*?)\)"
-    rf"(?: scratch\((.*?)\))? work\((.*?)\)(?: mark ({_STRING}))?"
+    rf"(?: scratch\((.*?)\))? work\((.*?)\)(?: (beside|behind))?(?: mark ({_STRING}))?"
 )
 _INPUTS_PART = re.compile(r" inputs\(\n((?:  .*\n)*?)(?=\))")
 _BUFFERS_PART = re.compile(r"^((?:  buffer .*\n)+)", re.MULTILINE)
@@ -97,7 +97,7 @@ class Lines:
         return BufferSpec(kind, *self._type(*of), source, offset)
 
     def _launch(self, row: re.Match[str]) -> Launch:
-        kernel, operands, dims, tasks, scratch, work, mark = row.groups()
+        kernel, operands, dims, tasks, scratch, work, order, mark = row.groups()
         buffers = tuple(
             -1 if operand == "status" else int(operand[1:])
             for operand in (operands.split(", ") if operands else ())
@@ -105,6 +105,7 @@ class Lines:
         return Launch(
             kernel, buffers, self._dims(dims or ""), self._dim(tasks), self._dim(scratch or "0"),
             self._dim(work), read_mark(json.loads(mark)) if mark else UNMARKED,
+            Order(order or Order.AFTER),
         )  # fmt: skip
 
     def _type(

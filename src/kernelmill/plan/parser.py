@@ -18,6 +18,7 @@ from kernelmill.plan.ir import (
     KernelRef,
     Launch,
     Literal,
+    Order,
     Part,
     Plan,
     Result,
@@ -199,7 +200,8 @@ class _Parser:
         scratch = self._bracketed(self._dim) if reader.accept("scratch") else 0
         reader.expect("work")
         work = self._bracketed(self._dim)
-        return Launch(kernel, buffers, dims, tasks, scratch, work, self._mark())
+        order = next((o for o in (Order.BESIDE, Order.BEHIND) if reader.accept(o)), Order.AFTER)
+        return Launch(kernel, buffers, dims, tasks, scratch, work, self._mark(), order)
 
     def _mark(self) -> Mark:
         return read_mark(self._reader.string()) if self._reader.accept("mark") else UNMARKED

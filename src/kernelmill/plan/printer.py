@@ -13,7 +13,8 @@ buffer  = "buffer" BUFFER "=" place ":" type
 place   = "input" "(" INT ")" | "arena" "(" dim ")" | "tensor" | "packed" | "view"
 step    = launch | aten
 launch  = "launch" NAME "(" [operand {"," operand}] ")" ["dims" "(" dim {"," dim} ")"]
-          "tasks" "(" dim ")" ["scratch" "(" dim ")"] "work" "(" dim ")" ["mark" STRING]
+          "tasks" "(" dim ")" ["scratch" "(" dim ")"] "work" "(" dim ")"
+          ["beside" | "behind"] ["mark" STRING]
 super   = "super" NAME "scope" STRING "from" INT "{" {sub} "}"        (its first step; one sub each)
 sub     = "part" "(" INT "," INT ")" ["waits" "(" INT {"," INT} ")"]
 operand = BUFFER | "status"
@@ -47,6 +48,7 @@ from kernelmill.plan.ir import (
     KernelRef,
     Launch,
     Literal,
+    Order,
     Plan,
     Result,
     Step,
@@ -143,6 +145,8 @@ def _launch(launch: Launch) -> str:
     if launch.scratch != 0:
         text += f" scratch({launch.scratch})"
     text += f" work({launch.work})"
+    if launch.order is not Order.AFTER:
+        text += f" {launch.order}"
     return text + _mark(launch.mark)
 
 

@@ -36,7 +36,7 @@ def plan_at_sizes(plan: Plan, values: Mapping[str, Dim]) -> Plan:
         dims = tuple(map(at, step.dims))
         return Launch(
             step.kernel, step.buffers, dims, at(step.tasks), at(step.scratch), at(step.work),
-            step.mark,
+            step.mark, step.order,
         )  # fmt: skip
 
     if plan.views:

@@ -16,12 +16,14 @@ from kernelmill.core.errors import VerificationError
 from kernelmill.core.roles import InputRole
 from kernelmill.plan.arena import ALIGNMENT
 from kernelmill.plan.ir import (
+    MOST_TOGETHER,
     TEAM_PARTS,
     AtenCall,
     BufferKind,
     BufferSpec,
     DimResult,
     Launch,
+    Order,
     Plan,
     Step,
     SuperKernel,
@@ -66,6 +68,7 @@ class _Verifier:
         for step in plan.steps:
             check = self._launch(step) if isinstance(step, Launch) else self._aten(step)
             yield from _about_step("step", step, check)
+        yield from self._orders()
         yield from self._supers()
         for call in plan.views:
             yield from _about_step("view", call, self._view(call))
@@ -170,6 +173,19 @@ class _Verifier:
             if buffer.kind == BufferKind.TENSOR:
                 yield from self._dims((*buffer.shape, *buffer.strides))
                 self.touched.add(number)
+
+    def _orders(self) -> Iterator[str]:
+        together = 0
+        before: Step | None = None
+        for step in (*self.plan.prepare, *self.plan.steps):
+            order = step.order if isinstance(step, Launch) else Order.AFTER
+            together = 1 if order is Order.AFTER else together + 1
+            if together > MOST_TOGETHER:
+                yield f"`{print_step(step)}`: more than {MOST_TOGETHER} launches side by side"
+            alike = isinstance(before, Launch) and before.tasks == getattr(step, "tasks", None)
+            if order is Order.BEHIND and not alike:
+                yield f"`{print_step(step)}`: it has not the tasks of the launch before it"
+            before = step
 
     def _operands(self, launch: Launch) -> Iterator[str]:
         if launch.kernel not in self.kernels:

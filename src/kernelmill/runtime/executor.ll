@@ -7,9 +7,10 @@
 %union.anon = type { i32 }
 %union.anon.0 = type { i64 }
 %struct.Time = type { i64, i64 }
-%struct.Run = type { ptr, ptr, ptr, i64, i64, %struct.Region, i64, i64, i64, i64, i64, [48 x i8], i64, [56 x i8] }
-%struct.Region = type { ptr, ptr, ptr, i64, ptr, i64, i64, i64 }
-%struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64 }
+%struct.Run = type { ptr, ptr, ptr, i64, i64, %struct.Region, i64, i64, i64, i64, i64, i64, [56 x i8], i64, [56 x i8] }
+%struct.Region = type { [8 x %struct.Prepared], i64, i64, ptr, i64, i64, i64 }
+%struct.Prepared = type { ptr, ptr, ptr, i64, i64 }
+%struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i64 }
 %struct.StepRecord = type { i64, i64, ptr, i64, i64 }
 %struct.WatchRecord = type { i64, ptr, ptr, i64, i64 }
 %struct.page_region = type { i64, i64, i64 }
@@ -253,8 +254,8 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %8 = alloca %struct.Time, align 8
   %9 = alloca %struct.Run, align 64
   %10 = load ptr, ptr %0, align 8
-  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %9) #12
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(256) %9, i8 0, i64 256, i1 false)
+  call void @llvm.lifetime.start.p0(i64 576, ptr nonnull %9) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(576) %9, i8 0, i64 576, i1 false)
   store ptr %0, ptr %9, align 64
   %11 = getelementptr inbounds i8, ptr %9, i64 8
   %12 = getelementptr inbounds i8, ptr %10, i64 56
@@ -264,430 +265,481 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %15 = getelementptr inbounds i8, ptr %0, i64 8
   %16 = load ptr, ptr %15, align 8
   store ptr %16, ptr %14, align 16
-  %17 = tail call i32 @_ZN2at15get_num_threadsEv() #12
-  %18 = sext i32 %17 to i64
-  %19 = getelementptr inbounds i8, ptr %0, i64 40
-  %20 = load i64, ptr %19, align 8
-  %21 = tail call noundef i64 @llvm.smin.i64(i64 %18, i64 %20)
-  %22 = getelementptr inbounds i8, ptr %0, i64 64
+  %17 = getelementptr inbounds i8, ptr %10, i64 80
+  %18 = load i64, ptr %17, align 8
+  %19 = getelementptr inbounds i8, ptr %9, i64 424
+  store i64 %18, ptr %19, align 8
+  %20 = tail call i32 @_ZN2at15get_num_threadsEv() #12
+  %21 = sext i32 %20 to i64
+  %22 = getelementptr inbounds i8, ptr %0, i64 40
   %23 = load i64, ptr %22, align 8
-  %24 = icmp ne i64 %23, 0
-  %25 = icmp slt i64 %23, %21
-  %26 = and i1 %24, %25
-  br i1 %26, label %27, label %56
+  %24 = tail call noundef i64 @llvm.smin.i64(i64 %21, i64 %23)
+  %25 = getelementptr inbounds i8, ptr %0, i64 64
+  %26 = load i64, ptr %25, align 8
+  %27 = icmp ne i64 %26, 0
+  %28 = icmp slt i64 %26, %24
+  %29 = and i1 %27, %28
+  br i1 %29, label %30, label %59
 
-27:
+30:
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
-  %28 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #12
-  %29 = load i64, ptr %8, align 8
-  %30 = mul i64 %29, 1000000000
-  %31 = getelementptr inbounds i8, ptr %8, i64 8
-  %32 = load i64, ptr %31, align 8
-  %33 = add i64 %30, %32
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #12
-  %34 = getelementptr inbounds i8, ptr %0, i64 72
+  %31 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #12
+  %32 = load i64, ptr %8, align 8
+  %33 = mul i64 %32, 1000000000
+  %34 = getelementptr inbounds i8, ptr %8, i64 8
   %35 = load i64, ptr %34, align 8
-  %36 = icmp slt i64 %33, %35
-  br i1 %36, label %37, label %39
+  %36 = add i64 %33, %35
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #12
+  %37 = getelementptr inbounds i8, ptr %0, i64 72
+  %38 = load i64, ptr %37, align 8
+  %39 = icmp slt i64 %36, %38
+  br i1 %39, label %40, label %42
 
-37:
-  %38 = load i64, ptr %22, align 8
-  br label %56
+40:
+  %41 = load i64, ptr %25, align 8
+  br label %59
 
-39:
-  %40 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %0, i64 noundef %33)
-  br i1 %40, label %48, label %41
+42:
+  %43 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %0, i64 noundef %36)
+  br i1 %43, label %51, label %44
 
-41:
-  %42 = getelementptr inbounds i8, ptr %0, i64 80
-  %43 = load i64, ptr %42, align 8
-  %44 = icmp slt i64 %33, %43
-  br i1 %44, label %45, label %48
-
-45:
-  %46 = add i64 %33, 250000000
-  store i64 %46, ptr %34, align 8
-  %47 = load i64, ptr %22, align 8
-  br label %56
+44:
+  %45 = getelementptr inbounds i8, ptr %0, i64 80
+  %46 = load i64, ptr %45, align 8
+  %47 = icmp slt i64 %36, %46
+  br i1 %47, label %48, label %51
 
 48:
-  %49 = load i64, ptr %22, align 8
-  %50 = shl i64 %49, 1
-  store i64 %50, ptr %22, align 8
-  %51 = getelementptr inbounds i8, ptr %0, i64 88
-  %52 = load i64, ptr %51, align 8
-  %53 = add i64 %52, %33
-  store i64 %53, ptr %34, align 8
-  %54 = getelementptr inbounds i8, ptr %0, i64 112
-  store i64 6000000, ptr %54, align 8
-  %55 = call noundef i64 @llvm.smin.i64(i64 %21, i64 %50)
-  br label %56
+  %49 = add i64 %36, 250000000
+  store i64 %49, ptr %37, align 8
+  %50 = load i64, ptr %25, align 8
+  br label %59
 
-56:
-  %57 = phi i64 [ %21, %3 ], [ %38, %37 ], [ %55, %48 ], [ %47, %45 ]
-  %58 = getelementptr inbounds i8, ptr %9, i64 112
-  store i64 %57, ptr %58, align 16
-  %59 = getelementptr inbounds i8, ptr %10, i64 64
-  %60 = load i64, ptr %59, align 8
-  %61 = shl i64 %60, 3
-  %62 = alloca i8, i64 %61, align 16
-  %63 = getelementptr inbounds i8, ptr %9, i64 48
-  store ptr %62, ptr %63, align 16
-  %64 = getelementptr inbounds i8, ptr %10, i64 72
-  %65 = load i64, ptr %64, align 8
-  %66 = shl i64 %65, 3
-  %67 = alloca i8, i64 %66, align 16
-  %68 = getelementptr inbounds i8, ptr %9, i64 56
-  store ptr %67, ptr %68, align 8
-  %69 = getelementptr inbounds i8, ptr %0, i64 24
-  %70 = load ptr, ptr %69, align 8
-  %71 = getelementptr inbounds i8, ptr %9, i64 72
-  store ptr %70, ptr %71, align 8
-  %72 = getelementptr inbounds i8, ptr %0, i64 32
-  %73 = load i64, ptr %72, align 8
-  %74 = getelementptr inbounds i8, ptr %9, i64 80
-  store i64 %73, ptr %74, align 16
-  %75 = icmp slt i64 %1, %2
-  br i1 %75, label %76, label %90
+51:
+  %52 = load i64, ptr %25, align 8
+  %53 = shl i64 %52, 1
+  store i64 %53, ptr %25, align 8
+  %54 = getelementptr inbounds i8, ptr %0, i64 88
+  %55 = load i64, ptr %54, align 8
+  %56 = add i64 %55, %36
+  store i64 %56, ptr %37, align 8
+  %57 = getelementptr inbounds i8, ptr %0, i64 112
+  store i64 6000000, ptr %57, align 8
+  %58 = call noundef i64 @llvm.smin.i64(i64 %24, i64 %53)
+  br label %59
 
-76:
-  %77 = getelementptr inbounds i8, ptr %9, i64 40
-  %78 = getelementptr inbounds i8, ptr %9, i64 64
-  %79 = getelementptr inbounds i8, ptr %5, i64 8
-  %80 = getelementptr inbounds i8, ptr %9, i64 88
-  %81 = getelementptr inbounds i8, ptr %9, i64 96
-  %82 = getelementptr inbounds i8, ptr %4, i64 8
-  %83 = getelementptr inbounds i8, ptr %9, i64 32
-  %84 = getelementptr inbounds i8, ptr %9, i64 24
-  %85 = getelementptr inbounds i8, ptr %9, i64 136
-  %86 = getelementptr inbounds i8, ptr %9, i64 120
-  %87 = getelementptr inbounds i8, ptr %7, i64 8
-  %88 = getelementptr inbounds i8, ptr %6, i64 8
-  %89 = getelementptr inbounds i8, ptr %9, i64 128
-  br label %93
+59:
+  %60 = phi i64 [ %24, %3 ], [ %41, %40 ], [ %58, %51 ], [ %50, %48 ]
+  %61 = getelementptr inbounds i8, ptr %9, i64 416
+  store i64 %60, ptr %61, align 32
+  %62 = getelementptr inbounds i8, ptr %10, i64 64
+  %63 = load i64, ptr %62, align 8
+  %64 = shl i64 %63, 6
+  %65 = alloca i8, i64 %64, align 16
+  %66 = getelementptr inbounds i8, ptr %10, i64 72
+  %67 = load i64, ptr %66, align 8
+  %68 = shl i64 %67, 6
+  %69 = alloca i8, i64 %68, align 16
+  %70 = getelementptr inbounds i8, ptr %9, i64 40
+  br label %94
 
-90:
-  %91 = getelementptr inbounds i8, ptr %0, i64 56
-  %92 = load i64, ptr %91, align 8
-  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %9) #12
-  ret i64 %92
+71:
+  %72 = getelementptr inbounds i8, ptr %0, i64 24
+  %73 = load ptr, ptr %72, align 8
+  %74 = getelementptr inbounds i8, ptr %9, i64 376
+  store ptr %73, ptr %74, align 8
+  %75 = getelementptr inbounds i8, ptr %0, i64 32
+  %76 = load i64, ptr %75, align 8
+  %77 = getelementptr inbounds i8, ptr %9, i64 384
+  store i64 %76, ptr %77, align 64
+  %78 = icmp slt i64 %1, %2
+  br i1 %78, label %79, label %105
 
-93:
-  %94 = phi i64 [ %1, %76 ], [ %321, %320 ]
-  %95 = load ptr, ptr %11, align 8
-  %96 = getelementptr %struct.LaunchRecord, ptr %95, i64 %94
-  %97 = load ptr, ptr %14, align 16
-  %98 = getelementptr inbounds i8, ptr %96, i64 40
-  %99 = load i64, ptr %98, align 8
-  %100 = getelementptr i64, ptr %97, i64 %99
-  %101 = load i64, ptr %100, align 8
-  %102 = icmp slt i64 %101, 1
-  br i1 %102, label %115, label %103
+79:
+  %80 = getelementptr inbounds i8, ptr %9, i64 48
+  %81 = getelementptr inbounds i8, ptr %5, i64 8
+  %82 = getelementptr inbounds i8, ptr %9, i64 392
+  %83 = getelementptr inbounds i8, ptr %9, i64 400
+  %84 = getelementptr inbounds i8, ptr %4, i64 8
+  %85 = getelementptr inbounds i8, ptr %9, i64 32
+  %86 = getelementptr inbounds i8, ptr %9, i64 24
+  %87 = getelementptr inbounds i8, ptr %9, i64 448
+  %88 = getelementptr inbounds i8, ptr %9, i64 432
+  %89 = getelementptr inbounds i8, ptr %7, i64 8
+  %90 = getelementptr inbounds i8, ptr %6, i64 8
+  %91 = getelementptr inbounds i8, ptr %9, i64 440
+  %92 = getelementptr inbounds i8, ptr %9, i64 368
+  %93 = getelementptr inbounds i8, ptr %9, i64 360
+  br label %108
 
-103:
-  %104 = getelementptr inbounds i8, ptr %96, i64 48
-  %105 = load i64, ptr %104, align 8
-  %106 = getelementptr i64, ptr %97, i64 %105
+94:
+  %95 = phi i64 [ 0, %59 ], [ %103, %94 ]
+  %96 = mul i64 %63, %95
+  %97 = getelementptr ptr, ptr %65, i64 %96
+  %98 = getelementptr [8 x %struct.Prepared], ptr %70, i64 0, i64 %95
+  %99 = getelementptr inbounds i8, ptr %98, i64 8
+  store ptr %97, ptr %99, align 8
+  %100 = mul i64 %67, %95
+  %101 = getelementptr i64, ptr %69, i64 %100
+  %102 = getelementptr inbounds i8, ptr %98, i64 16
+  store ptr %101, ptr %102, align 8
+  %103 = add nuw nsw i64 %95, 1
+  %104 = icmp eq i64 %103, 8
+  br i1 %104, label %71, label %94
+
+105:
+  %106 = getelementptr inbounds i8, ptr %0, i64 56
   %107 = load i64, ptr %106, align 8
-  %108 = load ptr, ptr %9, align 64
-  %109 = load ptr, ptr %108, align 8
-  %110 = getelementptr inbounds i8, ptr %109, i64 80
-  %111 = load i64, ptr %110, align 8
-  %112 = icmp eq i64 %101, 1
-  %113 = icmp sgt i64 %111, %107
-  %114 = select i1 %112, i1 true, i1 %113
-  br i1 %114, label %115, label %119
+  call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #12
+  ret i64 %107
 
-115:
-  %116 = phi i64 [ 1, %103 ], [ 0, %93 ]
-  %117 = getelementptr inbounds i8, ptr %96, i64 56
-  %118 = load i64, ptr %117, align 8
-  br label %262
+108:
+  %109 = phi i64 [ %1, %79 ], [ %343, %342 ]
+  %110 = load ptr, ptr %11, align 8
+  %111 = getelementptr %struct.LaunchRecord, ptr %110, i64 %109
+  %112 = getelementptr inbounds i8, ptr %111, i64 56
+  %113 = load i64, ptr %112, align 8
+  %114 = add i64 %113, %109
+  %115 = getelementptr inbounds i8, ptr %111, i64 64
+  %116 = load i64, ptr %115, align 8
+  %117 = icmp eq i64 %116, 0
+  %118 = icmp slt i64 %114, %2
+  %119 = select i1 %117, i1 %118, i1 false
+  br i1 %119, label %120, label %136
 
-119:
-  %120 = load i64, ptr %58, align 16
-  %121 = lshr i64 %111, 1
-  %122 = udiv i64 %107, %121
-  %123 = call noundef i64 @llvm.smin.i64(i64 %101, i64 %122)
-  %124 = call noundef i64 @llvm.smin.i64(i64 %120, i64 %123)
-  %125 = getelementptr inbounds i8, ptr %96, i64 56
-  %126 = load i64, ptr %125, align 8
-  %127 = icmp sgt i64 %124, 1
-  br i1 %127, label %128, label %262
+120:
+  %121 = phi i64 [ %134, %133 ], [ %114, %108 ]
+  %122 = getelementptr %struct.LaunchRecord, ptr %110, i64 %121
+  %123 = getelementptr inbounds i8, ptr %122, i64 72
+  %124 = load i64, ptr %123, align 8
+  %125 = icmp eq i64 %124, 0
+  br i1 %125, label %136, label %126
 
-128:
-  %129 = getelementptr inbounds i8, ptr %96, i64 64
-  %130 = load i64, ptr %129, align 8
-  %131 = icmp eq i64 %130, 0
-  br i1 %131, label %132, label %199
-
-132:
-  store i64 %94, ptr %83, align 32
-  store i64 %94, ptr %84, align 8
-  br label %133
+126:
+  %127 = getelementptr inbounds i8, ptr %122, i64 64
+  %128 = load i64, ptr %127, align 8
+  %129 = icmp eq i64 %128, 0
+  %130 = sub i64 %121, %109
+  %131 = icmp slt i64 %130, 8
+  %132 = and i1 %131, %129
+  br i1 %132, label %133, label %136
 
 133:
-  %134 = phi i64 [ %94, %132 ], [ %172, %167 ]
-  %135 = phi i64 [ 1, %132 ], [ %169, %167 ]
-  %136 = getelementptr %struct.LaunchRecord, ptr %95, i64 %134, i32 8
-  %137 = load i64, ptr %136, align 8
-  %138 = icmp eq i64 %137, 0
-  br i1 %138, label %139, label %174
+  %134 = add nsw i64 %121, 1
+  %135 = icmp slt i64 %134, %2
+  br i1 %135, label %120, label %136
+
+136:
+  %137 = phi i64 [ %114, %108 ], [ %2, %133 ], [ %121, %120 ], [ %121, %126 ]
+  %138 = icmp slt i64 %109, %137
+  br i1 %138, label %139, label %342
 
 139:
-  %140 = getelementptr %struct.LaunchRecord, ptr %95, i64 %134
-  %141 = getelementptr inbounds i8, ptr %140, i64 40
-  %142 = load i64, ptr %141, align 8
-  %143 = getelementptr i64, ptr %97, i64 %142
-  %144 = load i64, ptr %143, align 8
-  %145 = icmp slt i64 %144, 1
-  br i1 %145, label %167, label %146
+  %140 = load ptr, ptr %14, align 16
+  br label %141
 
-146:
-  %147 = getelementptr inbounds i8, ptr %140, i64 48
-  %148 = load i64, ptr %147, align 8
-  %149 = getelementptr i64, ptr %97, i64 %148
-  %150 = load i64, ptr %149, align 8
-  %151 = load ptr, ptr %108, align 8
-  %152 = getelementptr inbounds i8, ptr %151, i64 80
-  %153 = load i64, ptr %152, align 8
-  %154 = icmp eq i64 %144, 1
-  %155 = icmp sgt i64 %153, %150
-  %156 = select i1 %154, i1 true, i1 %155
-  br i1 %156, label %167, label %157
+141:
+  %142 = phi i64 [ %109, %139 ], [ %163, %158 ]
+  %143 = phi i64 [ 0, %139 ], [ %160, %158 ]
+  %144 = phi i64 [ 0, %139 ], [ %159, %158 ]
+  %145 = getelementptr %struct.LaunchRecord, ptr %110, i64 %142
+  %146 = getelementptr inbounds i8, ptr %145, i64 40
+  %147 = load i64, ptr %146, align 8
+  %148 = getelementptr i64, ptr %140, i64 %147
+  %149 = load i64, ptr %148, align 8
+  %150 = icmp slt i64 %149, 1
+  br i1 %150, label %158, label %151
 
-157:
-  %158 = lshr i64 %153, 1
-  %159 = udiv i64 %150, %158
-  %160 = call noundef i64 @llvm.smin.i64(i64 %144, i64 %159)
-  %161 = call noundef i64 @llvm.smin.i64(i64 %120, i64 %160)
-  %162 = icmp sgt i64 %161, 1
-  br i1 %162, label %163, label %167
+151:
+  %152 = add i64 %149, %144
+  %153 = getelementptr inbounds i8, ptr %145, i64 48
+  %154 = load i64, ptr %153, align 8
+  %155 = getelementptr i64, ptr %140, i64 %154
+  %156 = load i64, ptr %155, align 8
+  %157 = add i64 %156, %143
+  br label %158
 
-163:
-  %164 = getelementptr %struct.LaunchRecord, ptr %95, i64 %134, i32 7
-  %165 = load i64, ptr %164, align 8
-  %166 = add i64 %165, %134
-  store i64 %166, ptr %83, align 32
-  br label %167
+158:
+  %159 = phi i64 [ %152, %151 ], [ %144, %141 ]
+  %160 = phi i64 [ %157, %151 ], [ %143, %141 ]
+  %161 = getelementptr %struct.LaunchRecord, ptr %110, i64 %142, i32 7
+  %162 = load i64, ptr %161, align 8
+  %163 = add i64 %162, %142
+  %164 = icmp slt i64 %163, %137
+  br i1 %164, label %141, label %165
 
-167:
-  %168 = phi i64 [ %161, %163 ], [ %161, %157 ], [ 1, %146 ], [ 0, %139 ]
-  %169 = call i64 @llvm.smax.i64(i64 %168, i64 %135)
-  %170 = getelementptr %struct.LaunchRecord, ptr %95, i64 %134, i32 7
-  %171 = load i64, ptr %170, align 8
-  %172 = add i64 %171, %134
-  %173 = icmp slt i64 %172, %2
-  br i1 %173, label %133, label %174
+165:
+  switch i64 %159, label %166 [
+    i64 0, label %342
+    i64 1, label %297
+  ]
 
-174:
-  %175 = phi i64 [ %169, %167 ], [ %135, %133 ]
-  %176 = getelementptr inbounds i8, ptr %108, i64 128
-  %177 = load ptr, ptr %176, align 8
-  %178 = getelementptr inbounds i8, ptr %108, i64 40
-  %179 = load i64, ptr %178, align 8
-  %180 = shl i64 %179, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %177, i8 0, i64 %180, i1 false)
-  store i64 0, ptr %85, align 8
-  store i64 0, ptr %86, align 8
+166:
+  %167 = load i64, ptr %19, align 8
+  %168 = icmp sgt i64 %167, %160
+  br i1 %168, label %297, label %169
+
+169:
+  %170 = load i64, ptr %61, align 32
+  %171 = lshr i64 %167, 1
+  %172 = udiv i64 %160, %171
+  %173 = call noundef i64 @llvm.smin.i64(i64 %159, i64 %172)
+  %174 = call noundef i64 @llvm.smin.i64(i64 %170, i64 %173)
+  %175 = icmp sgt i64 %174, 1
+  br i1 %175, label %176, label %295
+
+176:
+  br i1 %117, label %177, label %272
+
+177:
+  store i64 %109, ptr %85, align 32
+  store i64 %109, ptr %86, align 8
+  br label %178
+
+178:
+  %179 = phi i64 [ %109, %177 ], [ %206, %242 ]
+  %180 = phi i64 [ 1, %177 ], [ %244, %242 ]
+  %181 = getelementptr %struct.LaunchRecord, ptr %110, i64 %179, i32 8
+  %182 = load i64, ptr %181, align 8
+  %183 = icmp eq i64 %182, 0
+  br i1 %183, label %184, label %246
+
+184:
+  %185 = getelementptr %struct.LaunchRecord, ptr %110, i64 %179, i32 7
+  %186 = load i64, ptr %185, align 8
+  %187 = add i64 %186, %179
+  %188 = icmp slt i64 %187, %2
+  br i1 %188, label %189, label %205
+
+189:
+  %190 = phi i64 [ %203, %202 ], [ %187, %184 ]
+  %191 = getelementptr %struct.LaunchRecord, ptr %110, i64 %190
+  %192 = getelementptr inbounds i8, ptr %191, i64 72
+  %193 = load i64, ptr %192, align 8
+  %194 = icmp eq i64 %193, 0
+  br i1 %194, label %205, label %195
+
+195:
+  %196 = getelementptr inbounds i8, ptr %191, i64 64
+  %197 = load i64, ptr %196, align 8
+  %198 = icmp eq i64 %197, 0
+  %199 = sub i64 %190, %179
+  %200 = icmp slt i64 %199, 8
+  %201 = and i1 %200, %198
+  br i1 %201, label %202, label %205
+
+202:
+  %203 = add nsw i64 %190, 1
+  %204 = icmp slt i64 %203, %2
+  br i1 %204, label %189, label %205
+
+205:
+  %206 = phi i64 [ %187, %184 ], [ %190, %195 ], [ %190, %189 ], [ %2, %202 ]
+  %207 = icmp slt i64 %179, %206
+  br i1 %207, label %208, label %242
+
+208:
+  %209 = phi i64 [ %230, %225 ], [ %179, %205 ]
+  %210 = phi i64 [ %227, %225 ], [ 0, %205 ]
+  %211 = phi i64 [ %226, %225 ], [ 0, %205 ]
+  %212 = getelementptr %struct.LaunchRecord, ptr %110, i64 %209
+  %213 = getelementptr inbounds i8, ptr %212, i64 40
+  %214 = load i64, ptr %213, align 8
+  %215 = getelementptr i64, ptr %140, i64 %214
+  %216 = load i64, ptr %215, align 8
+  %217 = icmp slt i64 %216, 1
+  br i1 %217, label %225, label %218
+
+218:
+  %219 = add i64 %216, %211
+  %220 = getelementptr inbounds i8, ptr %212, i64 48
+  %221 = load i64, ptr %220, align 8
+  %222 = getelementptr i64, ptr %140, i64 %221
+  %223 = load i64, ptr %222, align 8
+  %224 = add i64 %223, %210
+  br label %225
+
+225:
+  %226 = phi i64 [ %219, %218 ], [ %211, %208 ]
+  %227 = phi i64 [ %224, %218 ], [ %210, %208 ]
+  %228 = getelementptr %struct.LaunchRecord, ptr %110, i64 %209, i32 7
+  %229 = load i64, ptr %228, align 8
+  %230 = add i64 %229, %209
+  %231 = icmp slt i64 %230, %206
+  br i1 %231, label %208, label %232
+
+232:
+  %233 = icmp ult i64 %226, 2
+  br i1 %233, label %242, label %234
+
+234:
+  %235 = icmp sgt i64 %167, %227
+  br i1 %235, label %242, label %236
+
+236:
+  %237 = udiv i64 %227, %171
+  %238 = call noundef i64 @llvm.smin.i64(i64 %226, i64 %237)
+  %239 = call noundef i64 @llvm.smin.i64(i64 %170, i64 %238)
+  %240 = icmp sgt i64 %239, 1
+  br i1 %240, label %241, label %242
+
+241:
+  store i64 %206, ptr %85, align 32
+  br label %242
+
+242:
+  %243 = phi i64 [ %239, %241 ], [ %239, %236 ], [ 0, %205 ], [ 1, %234 ], [ %226, %232 ]
+  %244 = call i64 @llvm.smax.i64(i64 %243, i64 %180)
+  %245 = icmp slt i64 %206, %2
+  br i1 %245, label %178, label %246
+
+246:
+  %247 = phi i64 [ %244, %242 ], [ %180, %178 ]
+  %248 = load ptr, ptr %9, align 64
+  %249 = getelementptr inbounds i8, ptr %248, i64 128
+  %250 = load ptr, ptr %249, align 8
+  %251 = getelementptr inbounds i8, ptr %248, i64 40
+  %252 = load i64, ptr %251, align 8
+  %253 = shl i64 %252, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %250, i8 0, i64 %253, i1 false)
+  store i64 0, ptr %87, align 64
+  store i64 0, ptr %88, align 16
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %181 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
-  %182 = load i64, ptr %7, align 8
-  %183 = mul i64 %182, 1000000000
-  %184 = load i64, ptr %87, align 8
-  %185 = add i64 %183, %184
+  %254 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
+  %255 = load i64, ptr %7, align 8
+  %256 = mul i64 %255, 1000000000
+  %257 = load i64, ptr %89, align 8
+  %258 = add i64 %256, %257
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
-  %186 = trunc i64 %175 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %186, i32 noundef 0) #12
+  %259 = trunc i64 %247 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %259, i32 noundef 0) #12
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %187 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
-  %188 = load i64, ptr %6, align 8
-  %189 = mul i64 %188, 1000000000
-  %190 = load i64, ptr %88, align 8
-  %191 = add i64 %189, %190
+  %260 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
+  %261 = load i64, ptr %6, align 8
+  %262 = mul i64 %261, 1000000000
+  %263 = load i64, ptr %90, align 8
+  %264 = add i64 %262, %263
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
-  %192 = load ptr, ptr %9, align 64
-  %193 = load i64, ptr %58, align 16
-  %194 = load i64, ptr %86, align 8
-  %195 = add i64 %194, %191
-  %196 = load i64, ptr %89, align 64
-  %197 = sub i64 %195, %196
-  call fastcc void @judge(ptr noundef %192, i64 noundef %193, i64 noundef %175, i64 noundef %185, i64 noundef %191, i64 noundef %197)
-  %198 = load i64, ptr %83, align 32
-  br label %320
+  store i64 %167, ptr %19, align 8
+  %265 = load ptr, ptr %9, align 64
+  %266 = load i64, ptr %61, align 32
+  %267 = load i64, ptr %88, align 16
+  %268 = add i64 %267, %264
+  %269 = load i64, ptr %91, align 8
+  %270 = sub i64 %268, %269
+  call fastcc void @judge(ptr noundef %265, i64 noundef %266, i64 noundef %247, i64 noundef %258, i64 noundef %264, i64 noundef %270)
+  %271 = load i64, ptr %85, align 32
+  br label %342
 
-199:
-  %200 = getelementptr inbounds i8, ptr %96, i64 16
-  %201 = load ptr, ptr %200, align 8
-  %202 = getelementptr inbounds i8, ptr %96, i64 32
-  %203 = load ptr, ptr %202, align 8
-  %204 = getelementptr i8, ptr %108, i64 144
-  %205 = load ptr, ptr %68, align 8
-  %206 = getelementptr inbounds i8, ptr %96, i64 8
-  %207 = load i64, ptr %206, align 8
-  %208 = icmp sgt i64 %207, 0
-  br i1 %208, label %213, label %209
-
-209:
-  %210 = getelementptr inbounds i8, ptr %96, i64 24
-  %211 = load i64, ptr %210, align 8
-  %212 = icmp sgt i64 %211, 0
-  br i1 %212, label %224, label %235
-
-213:
-  %214 = phi i64 [ %221, %213 ], [ 0, %199 ]
-  %215 = getelementptr i64, ptr %201, i64 %214
-  %216 = load i64, ptr %215, align 8
-  %217 = getelementptr ptr, ptr %204, i64 %216
-  %218 = load ptr, ptr %217, align 8
-  %219 = load ptr, ptr %63, align 16
-  %220 = getelementptr ptr, ptr %219, i64 %214
-  store ptr %218, ptr %220, align 8
-  %221 = add nuw nsw i64 %214, 1
-  %222 = load i64, ptr %206, align 8
-  %223 = icmp slt i64 %221, %222
-  br i1 %223, label %213, label %209
-
-224:
-  %225 = phi i64 [ %232, %224 ], [ 0, %209 ]
-  %226 = load ptr, ptr %14, align 16
-  %227 = getelementptr i64, ptr %203, i64 %225
-  %228 = load i64, ptr %227, align 8
-  %229 = getelementptr i64, ptr %226, i64 %228
-  %230 = load i64, ptr %229, align 8
-  %231 = getelementptr i64, ptr %205, i64 %225
-  store i64 %230, ptr %231, align 8
-  %232 = add nuw nsw i64 %225, 1
-  %233 = load i64, ptr %210, align 8
-  %234 = icmp slt i64 %232, %233
-  br i1 %234, label %224, label %235
-
-235:
-  %236 = load ptr, ptr %96, align 8
-  store ptr %236, ptr %77, align 8
-  %237 = load ptr, ptr %14, align 16
-  %238 = load i64, ptr %98, align 8
-  %239 = getelementptr i64, ptr %237, i64 %238
-  %240 = load i64, ptr %239, align 8
-  store i64 %240, ptr %78, align 64
-  %241 = load ptr, ptr %63, align 16
-  %242 = load ptr, ptr %241, align 8
-  %243 = load ptr, ptr %9, align 64
-  %244 = getelementptr inbounds i8, ptr %243, i64 40
-  %245 = load i64, ptr %244, align 8
-  %246 = shl i64 %245, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %242, i8 0, i64 %246, i1 false)
+272:
+  %273 = add nsw i64 %109, 1
+  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %109, i64 noundef %273)
+  %274 = load ptr, ptr %80, align 16
+  %275 = load ptr, ptr %274, align 8
+  %276 = load ptr, ptr %9, align 64
+  %277 = getelementptr inbounds i8, ptr %276, i64 40
+  %278 = load i64, ptr %277, align 8
+  %279 = shl i64 %278, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %275, i8 0, i64 %279, i1 false)
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %247 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
-  %248 = load i64, ptr %5, align 8
-  %249 = mul i64 %248, 1000000000
-  %250 = load i64, ptr %79, align 8
-  %251 = add i64 %249, %250
+  %280 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
+  %281 = load i64, ptr %5, align 8
+  %282 = mul i64 %281, 1000000000
+  %283 = load i64, ptr %81, align 8
+  %284 = add i64 %282, %283
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
-  store i64 %251, ptr %80, align 8
-  store i64 0, ptr %81, align 32
-  %252 = trunc i64 %124 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %77, i32 noundef %252, i32 noundef 0) #12
-  %253 = load ptr, ptr %9, align 64
-  %254 = load i64, ptr %58, align 16
-  %255 = load i64, ptr %80, align 8
+  store i64 %284, ptr %82, align 8
+  store i64 0, ptr %83, align 16
+  %285 = trunc i64 %174 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %285, i32 noundef 0) #12
+  %286 = load ptr, ptr %9, align 64
+  %287 = load i64, ptr %61, align 32
+  %288 = load i64, ptr %82, align 8
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %256 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
-  %257 = load i64, ptr %4, align 8
-  %258 = mul i64 %257, 1000000000
-  %259 = load i64, ptr %82, align 8
-  %260 = add i64 %258, %259
+  %289 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
+  %290 = load i64, ptr %4, align 8
+  %291 = mul i64 %290, 1000000000
+  %292 = load i64, ptr %84, align 8
+  %293 = add i64 %291, %292
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
-  %261 = load i64, ptr %81, align 32
-  call fastcc void @judge(ptr noundef %253, i64 noundef %254, i64 noundef %124, i64 noundef %255, i64 noundef %260, i64 noundef %261)
-  br label %317
+  %294 = load i64, ptr %83, align 16
+  call fastcc void @judge(ptr noundef %286, i64 noundef %287, i64 noundef %174, i64 noundef %288, i64 noundef %293, i64 noundef %294)
+  br label %342
 
-262:
-  %263 = phi i64 [ %118, %115 ], [ %126, %119 ]
-  %264 = phi i64 [ %116, %115 ], [ %124, %119 ]
-  %265 = icmp eq i64 %264, 1
-  br i1 %265, label %266, label %317
+295:
+  %296 = icmp eq i64 %174, 1
+  br i1 %296, label %297, label %342
 
-266:
-  %267 = getelementptr inbounds i8, ptr %96, i64 16
-  %268 = load ptr, ptr %267, align 8
-  %269 = getelementptr inbounds i8, ptr %96, i64 32
-  %270 = load ptr, ptr %269, align 8
-  %271 = load ptr, ptr %9, align 64
-  %272 = getelementptr i8, ptr %271, i64 144
-  %273 = load ptr, ptr %68, align 8
-  %274 = getelementptr inbounds i8, ptr %96, i64 8
-  %275 = load i64, ptr %274, align 8
-  %276 = icmp sgt i64 %275, 0
-  br i1 %276, label %281, label %277
+297:
+  br label %298
 
-277:
-  %278 = getelementptr inbounds i8, ptr %96, i64 24
-  %279 = load i64, ptr %278, align 8
-  %280 = icmp sgt i64 %279, 0
-  br i1 %280, label %292, label %303
+298:
+  %299 = phi i64 [ %340, %336 ], [ %109, %297 ]
+  %300 = add nsw i64 %299, 1
+  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %299, i64 noundef %300)
+  %301 = load ptr, ptr %11, align 8
+  %302 = getelementptr %struct.LaunchRecord, ptr %301, i64 %299, i32 8
+  %303 = load i64, ptr %302, align 8
+  %304 = icmp eq i64 %303, 0
+  %305 = load i64, ptr %92, align 16
+  %306 = select i1 %304, i64 %305, i64 1
+  %307 = load ptr, ptr %74, align 8
+  %308 = load i64, ptr %93, align 8
+  %309 = getelementptr %struct.Prepared, ptr %70, i64 %308
+  %310 = icmp ugt ptr %309, %70
+  br i1 %310, label %311, label %336
 
-281:
-  %282 = phi i64 [ %289, %281 ], [ 0, %266 ]
-  %283 = getelementptr i64, ptr %268, i64 %282
-  %284 = load i64, ptr %283, align 8
-  %285 = getelementptr ptr, ptr %272, i64 %284
-  %286 = load ptr, ptr %285, align 8
-  %287 = load ptr, ptr %63, align 16
-  %288 = getelementptr ptr, ptr %287, i64 %282
-  store ptr %286, ptr %288, align 8
-  %289 = add nuw nsw i64 %282, 1
-  %290 = load i64, ptr %274, align 8
-  %291 = icmp slt i64 %289, %290
-  br i1 %291, label %281, label %277
+311:
+  %312 = phi i64 [ %330, %329 ], [ %308, %298 ]
+  %313 = phi ptr [ %331, %329 ], [ %70, %298 ]
+  %314 = getelementptr inbounds i8, ptr %313, i64 24
+  %315 = load i64, ptr %314, align 8
+  %316 = getelementptr inbounds i8, ptr %313, i64 32
+  %317 = load i64, ptr %316, align 8
+  %318 = add i64 %317, %315
+  %319 = call i64 @llvm.umin.i64(i64 %318, i64 %306)
+  %320 = icmp ult i64 %315, %319
+  br i1 %320, label %321, label %329
 
-292:
-  %293 = phi i64 [ %300, %292 ], [ 0, %277 ]
-  %294 = load ptr, ptr %14, align 16
-  %295 = getelementptr i64, ptr %270, i64 %293
-  %296 = load i64, ptr %295, align 8
-  %297 = getelementptr i64, ptr %294, i64 %296
-  %298 = load i64, ptr %297, align 8
-  %299 = getelementptr i64, ptr %273, i64 %293
-  store i64 %298, ptr %299, align 8
-  %300 = add nuw nsw i64 %293, 1
-  %301 = load i64, ptr %278, align 8
-  %302 = icmp slt i64 %300, %301
-  br i1 %302, label %292, label %303
+321:
+  %322 = load ptr, ptr %313, align 8
+  %323 = getelementptr inbounds i8, ptr %313, i64 8
+  %324 = load ptr, ptr %323, align 8
+  %325 = getelementptr inbounds i8, ptr %313, i64 16
+  %326 = load ptr, ptr %325, align 8
+  %327 = sub i64 %319, %315
+  call void %322(ptr noundef %324, ptr noundef %326, i64 noundef 0, i64 noundef %327, ptr noundef %307) #12
+  %328 = load i64, ptr %93, align 8
+  br label %329
 
-303:
-  %304 = load ptr, ptr %96, align 8
-  store ptr %304, ptr %77, align 8
-  %305 = load ptr, ptr %14, align 16
-  %306 = load i64, ptr %98, align 8
-  %307 = getelementptr i64, ptr %305, i64 %306
-  %308 = load i64, ptr %307, align 8
-  store i64 %308, ptr %78, align 64
-  %309 = load ptr, ptr %11, align 8
-  %310 = getelementptr %struct.LaunchRecord, ptr %309, i64 %94, i32 8
-  %311 = load i64, ptr %310, align 8
-  %312 = icmp eq i64 %311, 0
-  %313 = select i1 %312, i64 %308, i64 1
-  %314 = load ptr, ptr %63, align 16
-  %315 = load ptr, ptr %68, align 8
-  %316 = load ptr, ptr %71, align 8
-  call void %304(ptr noundef %314, ptr noundef %315, i64 noundef 0, i64 noundef %313, ptr noundef %316) #12
-  br label %317
+329:
+  %330 = phi i64 [ %328, %321 ], [ %312, %311 ]
+  %331 = getelementptr i8, ptr %313, i64 40
+  %332 = getelementptr %struct.Prepared, ptr %70, i64 %330
+  %333 = icmp ult ptr %331, %332
+  br i1 %333, label %311, label %334
 
-317:
-  %318 = phi i64 [ %263, %262 ], [ %263, %303 ], [ %126, %235 ]
-  %319 = add i64 %318, %94
-  br label %320
+334:
+  %335 = load ptr, ptr %11, align 8
+  br label %336
 
-320:
-  %321 = phi i64 [ %319, %317 ], [ %198, %174 ]
-  %322 = icmp slt i64 %321, %2
-  br i1 %322, label %93, label %90
+336:
+  %337 = phi ptr [ %335, %334 ], [ %301, %298 ]
+  %338 = getelementptr %struct.LaunchRecord, ptr %337, i64 %299, i32 7
+  %339 = load i64, ptr %338, align 8
+  %340 = add i64 %339, %299
+  %341 = icmp slt i64 %340, %137
+  br i1 %341, label %298, label %342
+
+342:
+  %343 = phi i64 [ %137, %272 ], [ %137, %295 ], [ %271, %246 ], [ %137, %136 ], [ %137, %165 ], [ %137, %336 ]
+  %344 = icmp slt i64 %343, %2
+  br i1 %344, label %108, label %105
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -2413,7 +2465,7 @@ declare i32 @close(i32 noundef) local_unnamed_addr #1
 declare void @GOMP_parallel(ptr noundef, ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal void @run_region(ptr nocapture noundef %0) #0 {
+define internal void @run_region(ptr noundef %0) #0 {
   %2 = alloca %struct.Time, align 8
   %3 = alloca %struct.Time, align 8
   %4 = alloca %struct.Time, align 8
@@ -2435,10 +2487,10 @@ define internal void @run_region(ptr nocapture noundef %0) #0 {
   %18 = getelementptr i8, ptr %16, i64 %17
   %19 = getelementptr inbounds i8, ptr %18, i64 16
   %20 = tail call i32 @pthread_getcpuclockid(i64 noundef %13, ptr noundef nonnull %19) #12
-  %21 = getelementptr inbounds i8, ptr %0, i64 136
-  %22 = load atomic i64, ptr %21 acquire, align 8
+  %21 = getelementptr inbounds i8, ptr %0, i64 448
+  %22 = load atomic i64, ptr %21 acquire, align 64
   %23 = icmp eq i64 %22, 0
-  br i1 %23, label %24, label %345
+  br i1 %23, label %24, label %362
 
 24:
   %25 = phi i64 [ %44, %42 ], [ 0, %11 ]
@@ -2471,432 +2523,466 @@ define internal void @run_region(ptr nocapture noundef %0) #0 {
 42:
   %43 = phi i64 [ %35, %31 ], [ %26, %40 ], [ %26, %38 ], [ 0, %24 ]
   %44 = phi i64 [ %29, %31 ], [ %29, %40 ], [ %29, %38 ], [ 0, %24 ]
-  %45 = load atomic i64, ptr %21 acquire, align 8
+  %45 = load atomic i64, ptr %21 acquire, align 64
   %46 = icmp eq i64 %45, 0
-  br i1 %46, label %24, label %345
+  br i1 %46, label %24, label %362
 
 47:
-  %48 = getelementptr inbounds i8, ptr %0, i64 24
+  %48 = getelementptr inbounds i8, ptr %0, i64 424
   %49 = load i64, ptr %48, align 8
-  %50 = getelementptr inbounds i8, ptr %0, i64 32
-  %51 = load i64, ptr %50, align 32
-  %52 = icmp slt i64 %49, %51
-  br i1 %52, label %53, label %70
+  %50 = sdiv i64 %49, 2
+  store i64 %50, ptr %48, align 8
+  %51 = getelementptr inbounds i8, ptr %0, i64 24
+  %52 = load i64, ptr %51, align 8
+  %53 = getelementptr inbounds i8, ptr %0, i64 32
+  %54 = load i64, ptr %53, align 32
+  %55 = icmp slt i64 %52, %54
+  br i1 %55, label %56, label %71
 
-53:
-  %54 = getelementptr inbounds i8, ptr %0, i64 8
-  %55 = getelementptr inbounds i8, ptr %0, i64 16
-  %56 = getelementptr inbounds i8, ptr %0, i64 112
-  %57 = getelementptr inbounds i8, ptr %0, i64 56
-  %58 = getelementptr inbounds i8, ptr %0, i64 48
-  %59 = getelementptr inbounds i8, ptr %0, i64 40
-  %60 = getelementptr inbounds i8, ptr %0, i64 64
-  %61 = getelementptr inbounds i8, ptr %0, i64 72
-  %62 = getelementptr inbounds i8, ptr %0, i64 192
-  %63 = getelementptr inbounds i8, ptr %0, i64 104
-  %64 = getelementptr inbounds i8, ptr %5, i64 8
-  %65 = getelementptr inbounds i8, ptr %4, i64 8
-  %66 = getelementptr inbounds i8, ptr %3, i64 8
-  %67 = getelementptr inbounds i8, ptr %2, i64 8
-  %68 = getelementptr inbounds i8, ptr %0, i64 120
-  %69 = load ptr, ptr %54, align 8
-  br label %79
+56:
+  %57 = getelementptr inbounds i8, ptr %0, i64 8
+  %58 = getelementptr inbounds i8, ptr %0, i64 16
+  %59 = getelementptr inbounds i8, ptr %0, i64 416
+  %60 = getelementptr inbounds i8, ptr %0, i64 40
+  %61 = getelementptr inbounds i8, ptr %0, i64 368
+  %62 = getelementptr inbounds i8, ptr %0, i64 376
+  %63 = getelementptr inbounds i8, ptr %0, i64 360
+  %64 = getelementptr inbounds i8, ptr %0, i64 512
+  %65 = getelementptr inbounds i8, ptr %0, i64 408
+  %66 = getelementptr inbounds i8, ptr %5, i64 8
+  %67 = getelementptr inbounds i8, ptr %4, i64 8
+  %68 = getelementptr inbounds i8, ptr %3, i64 8
+  %69 = getelementptr inbounds i8, ptr %2, i64 8
+  %70 = getelementptr inbounds i8, ptr %0, i64 432
+  br label %80
 
-70:
+71:
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %71 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
-  %72 = load i64, ptr %6, align 8
-  %73 = mul i64 %72, 1000000000
-  %74 = getelementptr inbounds i8, ptr %6, i64 8
-  %75 = load i64, ptr %74, align 8
-  %76 = add i64 %73, %75
+  %72 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
+  %73 = load i64, ptr %6, align 8
+  %74 = mul i64 %73, 1000000000
+  %75 = getelementptr inbounds i8, ptr %6, i64 8
+  %76 = load i64, ptr %75, align 8
+  %77 = add i64 %74, %76
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
-  %77 = getelementptr inbounds i8, ptr %0, i64 128
-  store i64 %76, ptr %77, align 64
-  %78 = getelementptr inbounds i8, ptr %0, i64 136
-  store atomic i64 1, ptr %78 release, align 8
-  br label %345
+  %78 = getelementptr inbounds i8, ptr %0, i64 440
+  store i64 %77, ptr %78, align 8
+  %79 = getelementptr inbounds i8, ptr %0, i64 448
+  store atomic i64 1, ptr %79 release, align 64
+  br label %362
 
-79:
-  %80 = phi ptr [ %69, %53 ], [ %339, %338 ]
-  %81 = phi i64 [ %49, %53 ], [ %342, %338 ]
-  %82 = getelementptr %struct.LaunchRecord, ptr %80, i64 %81
-  %83 = load ptr, ptr %55, align 16
-  %84 = getelementptr inbounds i8, ptr %82, i64 40
-  %85 = load i64, ptr %84, align 8
-  %86 = getelementptr i64, ptr %83, i64 %85
-  %87 = load i64, ptr %86, align 8
-  %88 = icmp slt i64 %87, 1
-  br i1 %88, label %107, label %89
+80:
+  %81 = phi i64 [ %54, %56 ], [ %360, %359 ]
+  %82 = phi i64 [ %52, %56 ], [ %110, %359 ]
+  %83 = load ptr, ptr %57, align 8
+  %84 = getelementptr %struct.LaunchRecord, ptr %83, i64 %82
+  %85 = getelementptr inbounds i8, ptr %84, i64 56
+  %86 = load i64, ptr %85, align 8
+  %87 = add i64 %86, %82
+  %88 = getelementptr inbounds i8, ptr %84, i64 64
+  %89 = load i64, ptr %88, align 8
+  %90 = icmp eq i64 %89, 0
+  %91 = icmp slt i64 %87, %81
+  %92 = select i1 %90, i1 %91, i1 false
+  br i1 %92, label %93, label %109
 
-89:
-  %90 = getelementptr inbounds i8, ptr %82, i64 48
-  %91 = load i64, ptr %90, align 8
-  %92 = getelementptr i64, ptr %83, i64 %91
-  %93 = load i64, ptr %92, align 8
-  %94 = load ptr, ptr %0, align 64
-  %95 = load ptr, ptr %94, align 8
-  %96 = getelementptr inbounds i8, ptr %95, i64 80
+93:
+  %94 = phi i64 [ %107, %106 ], [ %87, %80 ]
+  %95 = getelementptr %struct.LaunchRecord, ptr %83, i64 %94
+  %96 = getelementptr inbounds i8, ptr %95, i64 72
   %97 = load i64, ptr %96, align 8
-  %98 = icmp eq i64 %87, 1
-  %99 = icmp sgt i64 %97, %93
-  %100 = select i1 %98, i1 true, i1 %99
-  br i1 %100, label %107, label %101
+  %98 = icmp eq i64 %97, 0
+  br i1 %98, label %109, label %99
 
-101:
-  %102 = load i64, ptr %56, align 16
-  %103 = lshr i64 %97, 1
-  %104 = udiv i64 %93, %103
-  %105 = call noundef i64 @llvm.smin.i64(i64 %87, i64 %104)
-  %106 = call noundef i64 @llvm.smin.i64(i64 %102, i64 %105)
-  br label %107
+99:
+  %100 = getelementptr inbounds i8, ptr %95, i64 64
+  %101 = load i64, ptr %100, align 8
+  %102 = icmp eq i64 %101, 0
+  %103 = sub i64 %94, %82
+  %104 = icmp slt i64 %103, 8
+  %105 = and i1 %104, %102
+  br i1 %105, label %106, label %109
 
-107:
-  %108 = phi i64 [ 0, %79 ], [ %106, %101 ], [ 1, %89 ]
-  %109 = call noundef i64 @llvm.smin.i64(i64 %108, i64 %9)
-  %110 = icmp sgt i64 %109, 1
-  br i1 %110, label %111, label %285
+106:
+  %107 = add nsw i64 %94, 1
+  %108 = icmp slt i64 %107, %81
+  br i1 %108, label %93, label %109
 
-111:
-  %112 = getelementptr inbounds i8, ptr %82, i64 16
-  %113 = load ptr, ptr %112, align 8
-  %114 = getelementptr inbounds i8, ptr %82, i64 32
-  %115 = load ptr, ptr %114, align 8
-  %116 = load ptr, ptr %0, align 64
-  %117 = getelementptr i8, ptr %116, i64 144
-  %118 = load ptr, ptr %57, align 8
-  %119 = getelementptr inbounds i8, ptr %82, i64 8
+109:
+  %110 = phi i64 [ %87, %80 ], [ %81, %106 ], [ %94, %93 ], [ %94, %99 ]
+  %111 = icmp sge i64 %82, %110
+  br i1 %111, label %149, label %112
+
+112:
+  %113 = load ptr, ptr %58, align 16
+  br label %114
+
+114:
+  %115 = phi i64 [ %82, %112 ], [ %136, %131 ]
+  %116 = phi i64 [ 0, %112 ], [ %133, %131 ]
+  %117 = phi i64 [ 0, %112 ], [ %132, %131 ]
+  %118 = getelementptr %struct.LaunchRecord, ptr %83, i64 %115
+  %119 = getelementptr inbounds i8, ptr %118, i64 40
   %120 = load i64, ptr %119, align 8
-  %121 = icmp sgt i64 %120, 0
-  br i1 %121, label %126, label %122
+  %121 = getelementptr i64, ptr %113, i64 %120
+  %122 = load i64, ptr %121, align 8
+  %123 = icmp slt i64 %122, 1
+  br i1 %123, label %131, label %124
 
-122:
-  %123 = getelementptr inbounds i8, ptr %82, i64 24
-  %124 = load i64, ptr %123, align 8
-  %125 = icmp sgt i64 %124, 0
-  br i1 %125, label %137, label %148
-
-126:
-  %127 = phi i64 [ %134, %126 ], [ 0, %111 ]
+124:
+  %125 = add i64 %122, %117
+  %126 = getelementptr inbounds i8, ptr %118, i64 48
+  %127 = load i64, ptr %126, align 8
   %128 = getelementptr i64, ptr %113, i64 %127
   %129 = load i64, ptr %128, align 8
-  %130 = getelementptr ptr, ptr %117, i64 %129
-  %131 = load ptr, ptr %130, align 8
-  %132 = load ptr, ptr %58, align 8
-  %133 = getelementptr ptr, ptr %132, i64 %127
-  store ptr %131, ptr %133, align 8
-  %134 = add nuw nsw i64 %127, 1
-  %135 = load i64, ptr %119, align 8
-  %136 = icmp slt i64 %134, %135
-  br i1 %136, label %126, label %122
+  %130 = add i64 %129, %116
+  br label %131
 
-137:
-  %138 = phi i64 [ %145, %137 ], [ 0, %122 ]
-  %139 = load ptr, ptr %55, align 16
-  %140 = getelementptr i64, ptr %115, i64 %138
-  %141 = load i64, ptr %140, align 8
-  %142 = getelementptr i64, ptr %139, i64 %141
-  %143 = load i64, ptr %142, align 8
-  %144 = getelementptr i64, ptr %118, i64 %138
-  store i64 %143, ptr %144, align 8
-  %145 = add nuw nsw i64 %138, 1
-  %146 = load i64, ptr %123, align 8
-  %147 = icmp slt i64 %145, %146
-  br i1 %147, label %137, label %148
+131:
+  %132 = phi i64 [ %125, %124 ], [ %117, %114 ]
+  %133 = phi i64 [ %130, %124 ], [ %116, %114 ]
+  %134 = getelementptr %struct.LaunchRecord, ptr %83, i64 %115, i32 7
+  %135 = load i64, ptr %134, align 8
+  %136 = add i64 %135, %115
+  %137 = icmp slt i64 %136, %110
+  br i1 %137, label %114, label %138
 
-148:
-  %149 = load ptr, ptr %82, align 8
-  store ptr %149, ptr %59, align 8
-  %150 = load ptr, ptr %55, align 16
-  %151 = load i64, ptr %84, align 8
-  %152 = getelementptr i64, ptr %150, i64 %151
-  %153 = load i64, ptr %152, align 8
-  store i64 %153, ptr %60, align 8
-  %154 = icmp ugt i64 %153, 4294967295
-  br i1 %154, label %155, label %159
+138:
+  %139 = icmp ult i64 %132, 2
+  br i1 %139, label %149, label %140
 
-155:
-  %156 = load ptr, ptr %58, align 8
-  %157 = load ptr, ptr %57, align 8
-  %158 = load ptr, ptr %61, align 8
-  call void %149(ptr noundef %156, ptr noundef %157, i64 noundef 0, i64 noundef %153, ptr noundef %158) #12
-  br label %338
+140:
+  %141 = load i64, ptr %48, align 8
+  %142 = icmp sgt i64 %141, %133
+  br i1 %142, label %149, label %143
 
-159:
-  store atomic i64 0, ptr %62 monotonic, align 64
-  store atomic i64 %109, ptr %63 monotonic, align 8
-  br label %164
+143:
+  %144 = load i64, ptr %59, align 32
+  %145 = lshr i64 %141, 1
+  %146 = udiv i64 %133, %145
+  %147 = call noundef i64 @llvm.smin.i64(i64 %132, i64 %146)
+  %148 = call noundef i64 @llvm.smin.i64(i64 %144, i64 %147)
+  br label %149
 
-160:
-  %161 = load atomic i64, ptr %62 acquire, align 64
-  %162 = load i64, ptr %60, align 8
-  %163 = icmp ult i64 %161, %162
-  br i1 %163, label %179, label %338
+149:
+  %150 = phi i64 [ %148, %143 ], [ 1, %140 ], [ 0, %109 ], [ %132, %138 ]
+  %151 = call noundef i64 @llvm.smin.i64(i64 %150, i64 %9)
+  %152 = icmp sgt i64 %151, 1
+  br i1 %152, label %153, label %310
 
-164:
-  %165 = phi i64 [ %166, %164 ], [ %109, %159 ]
-  %166 = add nsw i64 %165, -1
-  %167 = mul i64 %166, %153
-  %168 = udiv i64 %167, %109
-  %169 = mul i64 %165, %153
-  %170 = udiv i64 %169, %109
-  %171 = shl i64 %170, 32
-  %172 = or i64 %171, %168
-  %173 = load ptr, ptr %0, align 64
-  %174 = getelementptr inbounds i8, ptr %173, i64 128
-  %175 = load ptr, ptr %174, align 8
-  %176 = shl i64 %166, 6
-  %177 = getelementptr i8, ptr %175, i64 %176
-  store atomic i64 %172, ptr %177 release, align 8
-  %178 = icmp ugt i64 %165, 1
-  br i1 %178, label %164, label %160
+153:
+  call fastcc void @prepare(ptr noundef %0, i64 noundef %82, i64 noundef %110)
+  %154 = load i64, ptr %61, align 8
+  %155 = icmp ugt i64 %154, 4294967295
+  br i1 %155, label %156, label %184
+
+156:
+  %157 = load ptr, ptr %62, align 8
+  %158 = load i64, ptr %63, align 8
+  %159 = getelementptr %struct.Prepared, ptr %60, i64 %158
+  %160 = icmp ugt ptr %159, %60
+  br i1 %160, label %161, label %359
+
+161:
+  %162 = phi i64 [ %180, %179 ], [ %158, %156 ]
+  %163 = phi ptr [ %181, %179 ], [ %60, %156 ]
+  %164 = getelementptr inbounds i8, ptr %163, i64 24
+  %165 = load i64, ptr %164, align 8
+  %166 = getelementptr inbounds i8, ptr %163, i64 32
+  %167 = load i64, ptr %166, align 8
+  %168 = add i64 %167, %165
+  %169 = call i64 @llvm.umin.i64(i64 %168, i64 %154)
+  %170 = icmp ult i64 %165, %169
+  br i1 %170, label %171, label %179
+
+171:
+  %172 = load ptr, ptr %163, align 8
+  %173 = getelementptr inbounds i8, ptr %163, i64 8
+  %174 = load ptr, ptr %173, align 8
+  %175 = getelementptr inbounds i8, ptr %163, i64 16
+  %176 = load ptr, ptr %175, align 8
+  %177 = sub i64 %169, %165
+  call void %172(ptr noundef %174, ptr noundef %176, i64 noundef 0, i64 noundef %177, ptr noundef %157) #12
+  %178 = load i64, ptr %63, align 8
+  br label %179
 
 179:
-  %180 = phi i64 [ %281, %280 ], [ 0, %160 ]
-  %181 = call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %9)
-  br i1 %181, label %280, label %182
+  %180 = phi i64 [ %178, %171 ], [ %162, %161 ]
+  %181 = getelementptr i8, ptr %163, i64 40
+  %182 = getelementptr %struct.Prepared, ptr %60, i64 %180
+  %183 = icmp ult ptr %181, %182
+  br i1 %183, label %161, label %359
 
-182:
-  %183 = add i64 %180, 1
-  %184 = icmp sgt i64 %183, 1200
-  br i1 %184, label %185, label %276
-
-185:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %186 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
-  %187 = load i64, ptr %5, align 8
-  %188 = load i64, ptr %64, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
+184:
+  store atomic i64 0, ptr %64 monotonic, align 64
+  store atomic i64 %151, ptr %65 monotonic, align 8
   br label %189
 
-189:
-  %190 = phi i64 [ %209, %208 ], [ 1, %185 ]
-  %191 = load ptr, ptr %0, align 64
-  %192 = getelementptr inbounds i8, ptr %191, i64 128
-  %193 = load ptr, ptr %192, align 8
-  %194 = shl i64 %190, 6
-  %195 = getelementptr i8, ptr %193, i64 %194
-  %196 = getelementptr inbounds i8, ptr %195, i64 8
-  %197 = load atomic i64, ptr %196 acquire, align 8
-  %198 = icmp eq i64 %197, 0
-  br i1 %198, label %208, label %199
+185:
+  %186 = load atomic i64, ptr %64 acquire, align 64
+  %187 = load i64, ptr %61, align 8
+  %188 = icmp ult i64 %186, %187
+  br i1 %188, label %204, label %359
 
-199:
-  %200 = getelementptr inbounds i8, ptr %195, i64 16
-  %201 = load i32, ptr %200, align 8
+189:
+  %190 = phi i64 [ %191, %189 ], [ %151, %184 ]
+  %191 = add nsw i64 %190, -1
+  %192 = mul i64 %191, %154
+  %193 = udiv i64 %192, %151
+  %194 = mul i64 %190, %154
+  %195 = udiv i64 %194, %151
+  %196 = shl i64 %195, 32
+  %197 = or i64 %196, %193
+  %198 = load ptr, ptr %0, align 64
+  %199 = getelementptr inbounds i8, ptr %198, i64 128
+  %200 = load ptr, ptr %199, align 8
+  %201 = shl i64 %191, 6
+  %202 = getelementptr i8, ptr %200, i64 %201
+  store atomic i64 %197, ptr %202 release, align 8
+  %203 = icmp ugt i64 %190, 1
+  br i1 %203, label %189, label %185
+
+204:
+  %205 = phi i64 [ %306, %305 ], [ 0, %185 ]
+  %206 = call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %9)
+  br i1 %206, label %305, label %207
+
+207:
+  %208 = add i64 %205, 1
+  %209 = icmp sgt i64 %208, 1200
+  br i1 %209, label %210, label %301
+
+210:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
+  %211 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
+  %212 = load i64, ptr %5, align 8
+  %213 = load i64, ptr %66, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
+  br label %214
+
+214:
+  %215 = phi i64 [ %234, %233 ], [ 1, %210 ]
+  %216 = load ptr, ptr %0, align 64
+  %217 = getelementptr inbounds i8, ptr %216, i64 128
+  %218 = load ptr, ptr %217, align 8
+  %219 = shl i64 %215, 6
+  %220 = getelementptr i8, ptr %218, i64 %219
+  %221 = getelementptr inbounds i8, ptr %220, i64 8
+  %222 = load atomic i64, ptr %221 acquire, align 8
+  %223 = icmp eq i64 %222, 0
+  br i1 %223, label %233, label %224
+
+224:
+  %225 = getelementptr inbounds i8, ptr %220, i64 16
+  %226 = load i32, ptr %225, align 8
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %202 = call i32 @clock_gettime(i32 noundef %201, ptr noundef nonnull %4) #12
-  %203 = load i64, ptr %4, align 8
-  %204 = mul i64 %203, 1000000000
-  %205 = load i64, ptr %65, align 8
-  %206 = add i64 %204, %205
+  %227 = call i32 @clock_gettime(i32 noundef %226, ptr noundef nonnull %4) #12
+  %228 = load i64, ptr %4, align 8
+  %229 = mul i64 %228, 1000000000
+  %230 = load i64, ptr %67, align 8
+  %231 = add i64 %229, %230
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
-  %207 = getelementptr inbounds i8, ptr %195, i64 24
-  store i64 %206, ptr %207, align 8
-  br label %208
+  %232 = getelementptr inbounds i8, ptr %220, i64 24
+  store i64 %231, ptr %232, align 8
+  br label %233
 
-208:
-  %209 = add nuw nsw i64 %190, 1
-  %210 = icmp eq i64 %209, %9
-  br i1 %210, label %211, label %189
+233:
+  %234 = add nuw nsw i64 %215, 1
+  %235 = icmp eq i64 %234, %9
+  br i1 %235, label %236, label %214
 
-211:
-  %212 = load atomic i64, ptr %62 acquire, align 64
-  %213 = load i64, ptr %60, align 8
-  %214 = icmp ult i64 %212, %213
-  br i1 %214, label %215, label %280
+236:
+  %237 = load atomic i64, ptr %64 acquire, align 64
+  %238 = load i64, ptr %61, align 8
+  %239 = icmp ult i64 %237, %238
+  br i1 %239, label %240, label %305
 
-215:
-  %216 = mul i64 %187, 1000000000
-  %217 = add i64 %216, %188
-  br label %218
+240:
+  %241 = mul i64 %212, 1000000000
+  %242 = add i64 %241, %213
+  br label %243
 
-218:
-  %219 = phi i64 [ %233, %272 ], [ %217, %215 ]
-  %220 = phi i1 [ %261, %272 ], [ false, %215 ]
-  br i1 %220, label %221, label %223
-
-221:
-  %222 = call i32 @usleep(i32 noundef 50) #12
-  br label %228
-
-223:
-  %224 = phi i64 [ %267, %265 ], [ 0, %218 ]
-  %225 = load atomic i64, ptr %62 acquire, align 64
-  %226 = load i64, ptr %60, align 8
-  %227 = icmp ult i64 %225, %226
-  br i1 %227, label %265, label %228
-
-228:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
-  %229 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %3) #12
-  %230 = load i64, ptr %3, align 8
-  %231 = mul i64 %230, 1000000000
-  %232 = load i64, ptr %66, align 8
-  %233 = add i64 %231, %232
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
-  %234 = sub i64 %233, %219
-  br label %235
-
-235:
-  %236 = phi i1 [ %261, %260 ], [ false, %228 ]
-  %237 = phi i64 [ %262, %260 ], [ 1, %228 ]
-  %238 = load ptr, ptr %0, align 64
-  %239 = getelementptr inbounds i8, ptr %238, i64 128
-  %240 = load ptr, ptr %239, align 8
-  %241 = shl i64 %237, 6
-  %242 = getelementptr i8, ptr %240, i64 %241
-  %243 = getelementptr inbounds i8, ptr %242, i64 8
-  %244 = load atomic i64, ptr %243 acquire, align 8
-  %245 = icmp eq i64 %244, 0
-  br i1 %245, label %260, label %246
+243:
+  %244 = phi i64 [ %258, %297 ], [ %242, %240 ]
+  %245 = phi i1 [ %286, %297 ], [ false, %240 ]
+  br i1 %245, label %246, label %248
 
 246:
-  %247 = getelementptr inbounds i8, ptr %242, i64 16
-  %248 = load i32, ptr %247, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
-  %249 = call i32 @clock_gettime(i32 noundef %248, ptr noundef nonnull %2) #12
-  %250 = load i64, ptr %2, align 8
-  %251 = mul i64 %250, 1000000000
-  %252 = load i64, ptr %67, align 8
-  %253 = add i64 %251, %252
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
-  %254 = getelementptr inbounds i8, ptr %242, i64 24
-  %255 = load i64, ptr %254, align 8
-  %256 = sub i64 %253, %255
-  %257 = shl i64 %256, 1
-  %258 = icmp slt i64 %257, %234
-  %259 = or i1 %236, %258
-  store i64 %253, ptr %254, align 8
+  %247 = call i32 @usleep(i32 noundef 50) #12
+  br label %253
+
+248:
+  %249 = phi i64 [ %292, %290 ], [ 0, %243 ]
+  %250 = load atomic i64, ptr %64 acquire, align 64
+  %251 = load i64, ptr %61, align 8
+  %252 = icmp ult i64 %250, %251
+  br i1 %252, label %290, label %253
+
+253:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
+  %254 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %3) #12
+  %255 = load i64, ptr %3, align 8
+  %256 = mul i64 %255, 1000000000
+  %257 = load i64, ptr %68, align 8
+  %258 = add i64 %256, %257
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
+  %259 = sub i64 %258, %244
   br label %260
 
 260:
-  %261 = phi i1 [ %259, %246 ], [ %236, %235 ]
-  %262 = add nuw nsw i64 %237, 1
-  %263 = icmp eq i64 %262, %9
-  br i1 %263, label %264, label %235
+  %261 = phi i1 [ %286, %285 ], [ false, %253 ]
+  %262 = phi i64 [ %287, %285 ], [ 1, %253 ]
+  %263 = load ptr, ptr %0, align 64
+  %264 = getelementptr inbounds i8, ptr %263, i64 128
+  %265 = load ptr, ptr %264, align 8
+  %266 = shl i64 %262, 6
+  %267 = getelementptr i8, ptr %265, i64 %266
+  %268 = getelementptr inbounds i8, ptr %267, i64 8
+  %269 = load atomic i64, ptr %268 acquire, align 8
+  %270 = icmp eq i64 %269, 0
+  br i1 %270, label %285, label %271
 
-264:
-  br i1 %261, label %269, label %272
-
-265:
-  %266 = call i32 @sched_yield() #12
-  %267 = add nuw nsw i64 %224, 1
-  %268 = icmp eq i64 %267, 200
-  br i1 %268, label %228, label %223
-
-269:
-  %270 = load i64, ptr %68, align 8
-  %271 = add i64 %270, %234
-  store i64 %271, ptr %68, align 8
-  br label %272
-
-272:
-  %273 = load atomic i64, ptr %62 acquire, align 64
-  %274 = load i64, ptr %60, align 8
-  %275 = icmp ult i64 %273, %274
-  br i1 %275, label %218, label %280
-
-276:
-  %277 = icmp sgt i64 %183, 1000
-  br i1 %277, label %278, label %280
-
-278:
-  %279 = call i32 @sched_yield() #12
-  br label %280
-
-280:
-  %281 = phi i64 [ %183, %278 ], [ %183, %276 ], [ 0, %179 ], [ %183, %211 ], [ %183, %272 ]
-  %282 = load atomic i64, ptr %62 acquire, align 64
-  %283 = load i64, ptr %60, align 8
-  %284 = icmp ult i64 %282, %283
-  br i1 %284, label %179, label %338
+271:
+  %272 = getelementptr inbounds i8, ptr %267, i64 16
+  %273 = load i32, ptr %272, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
+  %274 = call i32 @clock_gettime(i32 noundef %273, ptr noundef nonnull %2) #12
+  %275 = load i64, ptr %2, align 8
+  %276 = mul i64 %275, 1000000000
+  %277 = load i64, ptr %69, align 8
+  %278 = add i64 %276, %277
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
+  %279 = getelementptr inbounds i8, ptr %267, i64 24
+  %280 = load i64, ptr %279, align 8
+  %281 = sub i64 %278, %280
+  %282 = shl i64 %281, 1
+  %283 = icmp slt i64 %282, %259
+  %284 = or i1 %261, %283
+  store i64 %278, ptr %279, align 8
+  br label %285
 
 285:
-  %286 = icmp eq i64 %109, 1
-  br i1 %286, label %287, label %338
+  %286 = phi i1 [ %284, %271 ], [ %261, %260 ]
+  %287 = add nuw nsw i64 %262, 1
+  %288 = icmp eq i64 %287, %9
+  br i1 %288, label %289, label %260
 
-287:
-  %288 = getelementptr inbounds i8, ptr %82, i64 16
-  %289 = load ptr, ptr %288, align 8
-  %290 = getelementptr inbounds i8, ptr %82, i64 32
-  %291 = load ptr, ptr %290, align 8
-  %292 = load ptr, ptr %0, align 64
-  %293 = getelementptr i8, ptr %292, i64 144
-  %294 = load ptr, ptr %57, align 8
-  %295 = getelementptr inbounds i8, ptr %82, i64 8
-  %296 = load i64, ptr %295, align 8
-  %297 = icmp sgt i64 %296, 0
-  br i1 %297, label %302, label %298
+289:
+  br i1 %286, label %294, label %297
 
-298:
-  %299 = getelementptr inbounds i8, ptr %82, i64 24
-  %300 = load i64, ptr %299, align 8
-  %301 = icmp sgt i64 %300, 0
-  br i1 %301, label %313, label %324
+290:
+  %291 = call i32 @sched_yield() #12
+  %292 = add nuw nsw i64 %249, 1
+  %293 = icmp eq i64 %292, 200
+  br i1 %293, label %253, label %248
 
-302:
-  %303 = phi i64 [ %310, %302 ], [ 0, %287 ]
-  %304 = getelementptr i64, ptr %289, i64 %303
-  %305 = load i64, ptr %304, align 8
-  %306 = getelementptr ptr, ptr %293, i64 %305
-  %307 = load ptr, ptr %306, align 8
-  %308 = load ptr, ptr %58, align 8
-  %309 = getelementptr ptr, ptr %308, i64 %303
-  store ptr %307, ptr %309, align 8
-  %310 = add nuw nsw i64 %303, 1
-  %311 = load i64, ptr %295, align 8
-  %312 = icmp slt i64 %310, %311
-  br i1 %312, label %302, label %298
+294:
+  %295 = load i64, ptr %70, align 16
+  %296 = add i64 %295, %259
+  store i64 %296, ptr %70, align 16
+  br label %297
+
+297:
+  %298 = load atomic i64, ptr %64 acquire, align 64
+  %299 = load i64, ptr %61, align 8
+  %300 = icmp ult i64 %298, %299
+  br i1 %300, label %243, label %305
+
+301:
+  %302 = icmp sgt i64 %208, 1000
+  br i1 %302, label %303, label %305
+
+303:
+  %304 = call i32 @sched_yield() #12
+  br label %305
+
+305:
+  %306 = phi i64 [ %208, %303 ], [ %208, %301 ], [ 0, %204 ], [ %208, %236 ], [ %208, %297 ]
+  %307 = load atomic i64, ptr %64 acquire, align 64
+  %308 = load i64, ptr %61, align 8
+  %309 = icmp ult i64 %307, %308
+  br i1 %309, label %204, label %359
+
+310:
+  %311 = icmp ne i64 %151, 1
+  %312 = or i1 %111, %311
+  br i1 %312, label %359, label %313
 
 313:
-  %314 = phi i64 [ %321, %313 ], [ 0, %298 ]
-  %315 = load ptr, ptr %55, align 16
-  %316 = getelementptr i64, ptr %291, i64 %314
-  %317 = load i64, ptr %316, align 8
-  %318 = getelementptr i64, ptr %315, i64 %317
-  %319 = load i64, ptr %318, align 8
-  %320 = getelementptr i64, ptr %294, i64 %314
-  store i64 %319, ptr %320, align 8
-  %321 = add nuw nsw i64 %314, 1
-  %322 = load i64, ptr %299, align 8
-  %323 = icmp slt i64 %321, %322
-  br i1 %323, label %313, label %324
+  %314 = phi i64 [ %357, %353 ], [ %82, %310 ]
+  %315 = add nsw i64 %314, 1
+  call fastcc void @prepare(ptr noundef %0, i64 noundef %314, i64 noundef %315)
+  %316 = load ptr, ptr %57, align 8
+  %317 = getelementptr %struct.LaunchRecord, ptr %316, i64 %314, i32 8
+  %318 = load i64, ptr %317, align 8
+  %319 = icmp eq i64 %318, 0
+  br i1 %319, label %320, label %322
 
-324:
-  %325 = load ptr, ptr %82, align 8
-  store ptr %325, ptr %59, align 8
-  %326 = load ptr, ptr %55, align 16
-  %327 = load i64, ptr %84, align 8
-  %328 = getelementptr i64, ptr %326, i64 %327
-  %329 = load i64, ptr %328, align 8
-  store i64 %329, ptr %60, align 8
-  %330 = load ptr, ptr %54, align 8
-  %331 = getelementptr %struct.LaunchRecord, ptr %330, i64 %81, i32 8
+320:
+  %321 = load i64, ptr %61, align 8
+  br label %322
+
+322:
+  %323 = phi i64 [ %321, %320 ], [ 1, %313 ]
+  %324 = load ptr, ptr %62, align 8
+  %325 = load i64, ptr %63, align 8
+  %326 = getelementptr %struct.Prepared, ptr %60, i64 %325
+  %327 = icmp ugt ptr %326, %60
+  br i1 %327, label %328, label %353
+
+328:
+  %329 = phi i64 [ %347, %346 ], [ %325, %322 ]
+  %330 = phi ptr [ %348, %346 ], [ %60, %322 ]
+  %331 = getelementptr inbounds i8, ptr %330, i64 24
   %332 = load i64, ptr %331, align 8
-  %333 = icmp eq i64 %332, 0
-  %334 = select i1 %333, i64 %329, i64 1
-  %335 = load ptr, ptr %58, align 8
-  %336 = load ptr, ptr %57, align 8
-  %337 = load ptr, ptr %61, align 8
-  call void %325(ptr noundef %335, ptr noundef %336, i64 noundef 0, i64 noundef %334, ptr noundef %337) #12
-  br label %338
+  %333 = getelementptr inbounds i8, ptr %330, i64 32
+  %334 = load i64, ptr %333, align 8
+  %335 = add i64 %334, %332
+  %336 = call i64 @llvm.umin.i64(i64 %335, i64 %323)
+  %337 = icmp ult i64 %332, %336
+  br i1 %337, label %338, label %346
 
 338:
-  %339 = load ptr, ptr %54, align 8
-  %340 = getelementptr %struct.LaunchRecord, ptr %339, i64 %81, i32 7
-  %341 = load i64, ptr %340, align 8
-  %342 = add i64 %341, %81
-  %343 = load i64, ptr %50, align 32
-  %344 = icmp slt i64 %342, %343
-  br i1 %344, label %79, label %70
+  %339 = load ptr, ptr %330, align 8
+  %340 = getelementptr inbounds i8, ptr %330, i64 8
+  %341 = load ptr, ptr %340, align 8
+  %342 = getelementptr inbounds i8, ptr %330, i64 16
+  %343 = load ptr, ptr %342, align 8
+  %344 = sub i64 %336, %332
+  call void %339(ptr noundef %341, ptr noundef %343, i64 noundef 0, i64 noundef %344, ptr noundef %324) #12
+  %345 = load i64, ptr %63, align 8
+  br label %346
 
-345:
+346:
+  %347 = phi i64 [ %345, %338 ], [ %329, %328 ]
+  %348 = getelementptr i8, ptr %330, i64 40
+  %349 = getelementptr %struct.Prepared, ptr %60, i64 %347
+  %350 = icmp ult ptr %348, %349
+  br i1 %350, label %328, label %351
+
+351:
+  %352 = load ptr, ptr %57, align 8
+  br label %353
+
+353:
+  %354 = phi ptr [ %352, %351 ], [ %316, %322 ]
+  %355 = getelementptr %struct.LaunchRecord, ptr %354, i64 %314, i32 7
+  %356 = load i64, ptr %355, align 8
+  %357 = add i64 %356, %314
+  %358 = icmp slt i64 %357, %110
+  br i1 %358, label %313, label %359
+
+359:
+  %360 = load i64, ptr %53, align 32
+  %361 = icmp slt i64 %110, %360
+  br i1 %361, label %80, label %71
+
+362:
   ret void
 }
 
@@ -2982,145 +3068,298 @@ declare i32 @omp_get_thread_num() local_unnamed_addr #1
 
 declare i32 @omp_get_num_threads() local_unnamed_addr #1
 
+; Function Attrs: nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
+define internal fastcc void @prepare(ptr nocapture noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #3 {
+  %4 = getelementptr inbounds i8, ptr %0, i64 368
+  %5 = getelementptr inbounds i8, ptr %0, i64 360
+  %6 = icmp slt i64 %1, %2
+  tail call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
+  br i1 %6, label %7, label %88
+
+7:
+  %8 = getelementptr inbounds i8, ptr %0, i64 16
+  %9 = getelementptr inbounds i8, ptr %0, i64 8
+  %10 = getelementptr inbounds i8, ptr %0, i64 40
+  br label %11
+
+11:
+  %12 = phi i64 [ 0, %7 ], [ %85, %84 ]
+  %13 = phi i64 [ %1, %7 ], [ %86, %84 ]
+  %14 = load ptr, ptr %8, align 16
+  %15 = load ptr, ptr %9, align 8
+  %16 = getelementptr %struct.LaunchRecord, ptr %15, i64 %13, i32 5
+  %17 = load i64, ptr %16, align 8
+  %18 = getelementptr i64, ptr %14, i64 %17
+  %19 = load i64, ptr %18, align 8
+  %20 = icmp sgt i64 %19, 0
+  br i1 %20, label %21, label %84
+
+21:
+  %22 = getelementptr %struct.LaunchRecord, ptr %15, i64 %13
+  %23 = getelementptr inbounds i8, ptr %22, i64 16
+  %24 = load ptr, ptr %23, align 8
+  %25 = getelementptr inbounds i8, ptr %22, i64 32
+  %26 = load ptr, ptr %25, align 8
+  %27 = load ptr, ptr %0, align 64
+  %28 = getelementptr i8, ptr %27, i64 144
+  %29 = getelementptr [8 x %struct.Prepared], ptr %10, i64 0, i64 %12
+  %30 = getelementptr inbounds i8, ptr %22, i64 72
+  %31 = load i64, ptr %30, align 8
+  %32 = getelementptr inbounds i8, ptr %22, i64 8
+  %33 = load i64, ptr %32, align 8
+  %34 = icmp sgt i64 %33, 0
+  br i1 %34, label %35, label %37
+
+35:
+  %36 = getelementptr inbounds i8, ptr %29, i64 8
+  br label %43
+
+37:
+  %38 = getelementptr inbounds i8, ptr %22, i64 24
+  %39 = load i64, ptr %38, align 8
+  %40 = icmp sgt i64 %39, 0
+  br i1 %40, label %41, label %66
+
+41:
+  %42 = getelementptr inbounds i8, ptr %29, i64 16
+  br label %54
+
+43:
+  %44 = phi i64 [ 0, %35 ], [ %51, %43 ]
+  %45 = getelementptr i64, ptr %24, i64 %44
+  %46 = load i64, ptr %45, align 8
+  %47 = getelementptr ptr, ptr %28, i64 %46
+  %48 = load ptr, ptr %47, align 8
+  %49 = load ptr, ptr %36, align 8
+  %50 = getelementptr ptr, ptr %49, i64 %44
+  store ptr %48, ptr %50, align 8
+  %51 = add nuw nsw i64 %44, 1
+  %52 = load i64, ptr %32, align 8
+  %53 = icmp slt i64 %51, %52
+  br i1 %53, label %43, label %37
+
+54:
+  %55 = phi i64 [ 0, %41 ], [ %63, %54 ]
+  %56 = load ptr, ptr %8, align 16
+  %57 = getelementptr i64, ptr %26, i64 %55
+  %58 = load i64, ptr %57, align 8
+  %59 = getelementptr i64, ptr %56, i64 %58
+  %60 = load i64, ptr %59, align 8
+  %61 = load ptr, ptr %42, align 8
+  %62 = getelementptr i64, ptr %61, i64 %55
+  store i64 %60, ptr %62, align 8
+  %63 = add nuw nsw i64 %55, 1
+  %64 = load i64, ptr %38, align 8
+  %65 = icmp slt i64 %63, %64
+  br i1 %65, label %54, label %66
+
+66:
+  %67 = icmp eq i64 %31, 2
+  %68 = icmp ne i64 %12, 0
+  %69 = select i1 %67, i1 %68, i1 false
+  %70 = load ptr, ptr %22, align 8
+  store ptr %70, ptr %29, align 8
+  %71 = getelementptr i8, ptr %29, i64 -16
+  %72 = select i1 %69, ptr %71, ptr %4
+  %73 = load i64, ptr %72, align 8
+  %74 = getelementptr inbounds i8, ptr %29, i64 24
+  store i64 %73, ptr %74, align 8
+  %75 = load ptr, ptr %8, align 16
+  %76 = getelementptr inbounds i8, ptr %22, i64 40
+  %77 = load i64, ptr %76, align 8
+  %78 = getelementptr i64, ptr %75, i64 %77
+  %79 = load i64, ptr %78, align 8
+  %80 = getelementptr inbounds i8, ptr %29, i64 32
+  store i64 %79, ptr %80, align 8
+  %81 = add i64 %79, %73
+  store i64 %81, ptr %4, align 8
+  %82 = load i64, ptr %5, align 8
+  %83 = add i64 %82, 1
+  store i64 %83, ptr %5, align 8
+  br label %84
+
+84:
+  %85 = phi i64 [ %12, %11 ], [ %83, %66 ]
+  %86 = add nsw i64 %13, 1
+  %87 = icmp eq i64 %86, %2
+  br i1 %87, label %88, label %11
+
+88:
+  ret void
+}
+
 declare i32 @pthread_getcpuclockid(i64 noundef, ptr noundef) local_unnamed_addr #1
 
 declare i64 @pthread_self() local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc noundef zeroext i1 @take_part(ptr nocapture noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
+define internal fastcc noundef zeroext i1 @take_part(ptr noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
   %4 = load ptr, ptr %0, align 64
   %5 = getelementptr inbounds i8, ptr %4, i64 128
   %6 = load ptr, ptr %5, align 8
   %7 = shl i64 %1, 6
   %8 = getelementptr i8, ptr %6, i64 %7
-  %9 = getelementptr inbounds i8, ptr %0, i64 104
+  %9 = getelementptr inbounds i8, ptr %0, i64 408
   %10 = icmp slt i64 %2, 2
   %11 = getelementptr inbounds i8, ptr %8, i64 8
   %12 = getelementptr inbounds i8, ptr %0, i64 40
-  %13 = getelementptr inbounds i8, ptr %0, i64 72
-  %14 = getelementptr inbounds i8, ptr %0, i64 80
-  %15 = getelementptr inbounds i8, ptr %0, i64 48
-  %16 = getelementptr inbounds i8, ptr %0, i64 56
-  %17 = getelementptr inbounds i8, ptr %0, i64 192
-  br label %18
+  %13 = getelementptr inbounds i8, ptr %0, i64 376
+  %14 = getelementptr inbounds i8, ptr %0, i64 384
+  %15 = getelementptr inbounds i8, ptr %0, i64 360
+  %16 = getelementptr inbounds i8, ptr %0, i64 512
+  br label %17
 
-18:
-  %19 = phi i1 [ false, %3 ], [ true, %91 ]
-  %20 = load atomic i64, ptr %8 acquire, align 8
-  %21 = lshr i64 %20, 32
-  %22 = and i64 %20, 4294967295
-  %23 = icmp eq i64 %21, %22
-  br i1 %23, label %46, label %24
+17:
+  %18 = phi i1 [ false, %3 ], [ true, %126 ]
+  %19 = load atomic i64, ptr %8 acquire, align 8
+  %20 = lshr i64 %19, 32
+  %21 = and i64 %19, 4294967295
+  %22 = icmp eq i64 %20, %21
+  br i1 %22, label %45, label %23
 
-24:
-  %25 = phi i64 [ %39, %36 ], [ %22, %18 ]
-  %26 = phi i64 [ %38, %36 ], [ %21, %18 ]
-  %27 = phi i64 [ %37, %36 ], [ %20, %18 ]
-  %28 = sub nsw i64 %26, %25
-  %29 = add nsw i64 %28, 1
-  %30 = lshr i64 %29, 1
-  %31 = add nuw i64 %30, %25
-  %32 = and i64 %27, -4294967296
-  %33 = or i64 %31, %32
-  %34 = cmpxchg ptr %8, i64 %27, i64 %33 acq_rel acquire, align 8
-  %35 = extractvalue { i64, i1 } %34, 1
-  br i1 %35, label %41, label %36
+23:
+  %24 = phi i64 [ %38, %35 ], [ %21, %17 ]
+  %25 = phi i64 [ %37, %35 ], [ %20, %17 ]
+  %26 = phi i64 [ %36, %35 ], [ %19, %17 ]
+  %27 = sub nsw i64 %25, %24
+  %28 = add nsw i64 %27, 1
+  %29 = lshr i64 %28, 1
+  %30 = add nuw i64 %29, %24
+  %31 = and i64 %26, -4294967296
+  %32 = or i64 %30, %31
+  %33 = cmpxchg ptr %8, i64 %26, i64 %32 acq_rel acquire, align 8
+  %34 = extractvalue { i64, i1 } %33, 1
+  br i1 %34, label %40, label %35
 
-36:
-  %37 = extractvalue { i64, i1 } %34, 0
-  %38 = lshr i64 %37, 32
-  %39 = and i64 %37, 4294967295
-  %40 = icmp eq i64 %38, %39
-  br i1 %40, label %46, label %24
+35:
+  %36 = extractvalue { i64, i1 } %33, 0
+  %37 = lshr i64 %36, 32
+  %38 = and i64 %36, 4294967295
+  %39 = icmp eq i64 %37, %38
+  br i1 %39, label %45, label %23
 
-41:
-  %42 = and i64 %27, 4294967295
-  %43 = shl i64 %31, 32
-  %44 = or disjoint i64 %43, %42
-  %45 = icmp eq i64 %44, 0
-  br i1 %45, label %46, label %91
+40:
+  %41 = and i64 %26, 4294967295
+  %42 = shl i64 %30, 32
+  %43 = or disjoint i64 %42, %41
+  %44 = icmp eq i64 %43, 0
+  br i1 %44, label %45, label %90
 
-46:
-  %47 = load atomic i64, ptr %9 monotonic, align 8
-  %48 = icmp sle i64 %47, %1
-  %49 = or i1 %10, %48
-  br i1 %49, label %104, label %50
+45:
+  %46 = load atomic i64, ptr %9 monotonic, align 8
+  %47 = icmp sle i64 %46, %1
+  %48 = or i1 %10, %47
+  br i1 %48, label %129, label %49
 
-50:
-  %51 = phi i64 [ %85, %84 ], [ 1, %46 ]
-  %52 = add i64 %51, %1
-  %53 = srem i64 %52, %2
-  %54 = load ptr, ptr %0, align 64
-  %55 = getelementptr inbounds i8, ptr %54, i64 128
-  %56 = load ptr, ptr %55, align 8
-  %57 = shl i64 %53, 6
-  %58 = getelementptr i8, ptr %56, i64 %57
-  %59 = load atomic i64, ptr %58 acquire, align 8
-  %60 = lshr i64 %59, 32
-  %61 = and i64 %59, 4294967295
-  %62 = icmp eq i64 %60, %61
-  br i1 %62, label %84, label %63
+49:
+  %50 = phi i64 [ %84, %83 ], [ 1, %45 ]
+  %51 = add i64 %50, %1
+  %52 = srem i64 %51, %2
+  %53 = load ptr, ptr %0, align 64
+  %54 = getelementptr inbounds i8, ptr %53, i64 128
+  %55 = load ptr, ptr %54, align 8
+  %56 = shl i64 %52, 6
+  %57 = getelementptr i8, ptr %55, i64 %56
+  %58 = load atomic i64, ptr %57 acquire, align 8
+  %59 = lshr i64 %58, 32
+  %60 = and i64 %58, 4294967295
+  %61 = icmp eq i64 %59, %60
+  br i1 %61, label %83, label %62
 
-63:
-  %64 = sub nsw i64 %60, %61
-  br label %65
+62:
+  %63 = sub nsw i64 %59, %60
+  br label %64
 
-65:
-  %66 = phi i64 [ %82, %78 ], [ %64, %63 ]
-  %67 = phi i64 [ %81, %78 ], [ %61, %63 ]
-  %68 = phi i64 [ %79, %78 ], [ %59, %63 ]
-  %69 = load atomic i64, ptr %9 monotonic, align 8
-  %70 = icmp sgt i64 %69, %1
-  br i1 %70, label %71, label %84
+64:
+  %65 = phi i64 [ %81, %77 ], [ %63, %62 ]
+  %66 = phi i64 [ %80, %77 ], [ %60, %62 ]
+  %67 = phi i64 [ %78, %77 ], [ %58, %62 ]
+  %68 = load atomic i64, ptr %9 monotonic, align 8
+  %69 = icmp sgt i64 %68, %1
+  br i1 %69, label %70, label %83
 
-71:
-  %72 = lshr i64 %66, 1
-  %73 = add nuw i64 %72, %67
-  %74 = shl i64 %73, 32
-  %75 = or disjoint i64 %74, %67
-  %76 = cmpxchg ptr %58, i64 %68, i64 %75 acq_rel acquire, align 8
-  %77 = extractvalue { i64, i1 } %76, 1
-  br i1 %77, label %87, label %78
+70:
+  %71 = lshr i64 %65, 1
+  %72 = add nuw i64 %71, %66
+  %73 = shl i64 %72, 32
+  %74 = or disjoint i64 %73, %66
+  %75 = cmpxchg ptr %57, i64 %67, i64 %74 acq_rel acquire, align 8
+  %76 = extractvalue { i64, i1 } %75, 1
+  br i1 %76, label %86, label %77
 
-78:
-  %79 = extractvalue { i64, i1 } %76, 0
-  %80 = lshr i64 %79, 32
-  %81 = and i64 %79, 4294967295
-  %82 = sub nsw i64 %80, %81
-  %83 = icmp eq i64 %80, %81
-  br i1 %83, label %84, label %65
+77:
+  %78 = extractvalue { i64, i1 } %75, 0
+  %79 = lshr i64 %78, 32
+  %80 = and i64 %78, 4294967295
+  %81 = sub nsw i64 %79, %80
+  %82 = icmp eq i64 %79, %80
+  br i1 %82, label %83, label %64
 
-84:
-  %85 = add nuw nsw i64 %51, 1
-  %86 = icmp eq i64 %85, %2
-  br i1 %86, label %104, label %50
+83:
+  %84 = add nuw nsw i64 %50, 1
+  %85 = icmp eq i64 %84, %2
+  br i1 %85, label %129, label %49
 
-87:
-  %88 = and i64 %68, -4294967296
-  %89 = or i64 %88, %73
-  %90 = icmp eq i64 %89, 0
-  br i1 %90, label %104, label %91
+86:
+  %87 = and i64 %67, -4294967296
+  %88 = or i64 %87, %72
+  %89 = icmp eq i64 %88, 0
+  br i1 %89, label %129, label %90
 
-91:
-  %92 = phi i64 [ %89, %87 ], [ %44, %41 ]
+90:
+  %91 = phi i64 [ %88, %86 ], [ %43, %40 ]
   store atomic i64 1, ptr %11 release, align 8
-  %93 = load ptr, ptr %13, align 8
-  %94 = load i64, ptr %14, align 8
-  %95 = mul i64 %94, %1
-  %96 = getelementptr i8, ptr %93, i64 %95
-  %97 = load ptr, ptr %12, align 8
-  %98 = load ptr, ptr %15, align 8
-  %99 = load ptr, ptr %16, align 8
-  %100 = and i64 %92, 4294967295
-  %101 = lshr i64 %92, 32
-  tail call void %97(ptr noundef %98, ptr noundef %99, i64 noundef %100, i64 noundef %101, ptr noundef %96) #12
-  store atomic i64 0, ptr %11 monotonic, align 8
-  %102 = sub nsw i64 %101, %100
-  %103 = atomicrmw add ptr %17, i64 %102 release, align 64
-  br label %18
+  %92 = load ptr, ptr %13, align 8
+  %93 = load i64, ptr %14, align 8
+  %94 = mul i64 %93, %1
+  %95 = getelementptr i8, ptr %92, i64 %94
+  %96 = and i64 %91, 4294967295
+  %97 = lshr i64 %91, 32
+  %98 = load i64, ptr %15, align 8
+  %99 = getelementptr %struct.Prepared, ptr %12, i64 %98
+  %100 = icmp ugt ptr %99, %12
+  br i1 %100, label %101, label %126
 
-104:
-  ret i1 %19
+101:
+  %102 = phi i64 [ %122, %121 ], [ %98, %90 ]
+  %103 = phi ptr [ %123, %121 ], [ %12, %90 ]
+  %104 = getelementptr inbounds i8, ptr %103, i64 24
+  %105 = load i64, ptr %104, align 8
+  %106 = getelementptr inbounds i8, ptr %103, i64 32
+  %107 = load i64, ptr %106, align 8
+  %108 = add i64 %107, %105
+  %109 = tail call i64 @llvm.umax.i64(i64 %105, i64 %96)
+  %110 = tail call i64 @llvm.umin.i64(i64 %108, i64 %97)
+  %111 = icmp ult i64 %109, %110
+  br i1 %111, label %112, label %121
+
+112:
+  %113 = load ptr, ptr %103, align 8
+  %114 = getelementptr inbounds i8, ptr %103, i64 8
+  %115 = load ptr, ptr %114, align 8
+  %116 = getelementptr inbounds i8, ptr %103, i64 16
+  %117 = load ptr, ptr %116, align 8
+  %118 = sub i64 %109, %105
+  %119 = sub i64 %110, %105
+  tail call void %113(ptr noundef %115, ptr noundef %117, i64 noundef %118, i64 noundef %119, ptr noundef %95) #12
+  %120 = load i64, ptr %15, align 8
+  br label %121
+
+121:
+  %122 = phi i64 [ %120, %112 ], [ %102, %101 ]
+  %123 = getelementptr i8, ptr %103, i64 40
+  %124 = getelementptr %struct.Prepared, ptr %12, i64 %122
+  %125 = icmp ult ptr %123, %124
+  br i1 %125, label %101, label %126
+
+126:
+  store atomic i64 0, ptr %11 monotonic, align 8
+  %127 = sub nsw i64 %97, %96
+  %128 = atomicrmw add ptr %16, i64 %127 release, align 64
+  br label %17
+
+129:
+  ret i1 %18
 }
 
 declare i32 @usleep(i32 noundef) local_unnamed_addr #1
@@ -3136,9 +3375,9 @@ define internal void @run_driver(ptr nocapture noundef %0) #0 {
   %6 = sext i32 %5 to i64
   %7 = tail call i32 @omp_get_num_threads() #12
   %8 = sext i32 %7 to i64
-  %9 = getelementptr inbounds i8, ptr %0, i64 32
+  %9 = getelementptr inbounds i8, ptr %0, i64 336
   %10 = load ptr, ptr %9, align 8
-  %11 = getelementptr inbounds i8, ptr %0, i64 40
+  %11 = getelementptr inbounds i8, ptr %0, i64 344
   %12 = load i64, ptr %11, align 8
   %13 = mul i64 %12, %6
   %14 = getelementptr i8, ptr %10, i64 %13
@@ -3178,7 +3417,7 @@ define internal void @run_driver(ptr nocapture noundef %0) #0 {
   %34 = getelementptr inbounds i8, ptr %2, i64 8
   %35 = load i64, ptr %34, align 8
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
-  %36 = getelementptr inbounds i8, ptr %0, i64 48
+  %36 = getelementptr inbounds i8, ptr %0, i64 352
   %37 = load i64, ptr %36, align 8
   %38 = sub i64 %22, %29
   %39 = add i64 %38, %33
@@ -3187,7 +3426,7 @@ define internal void @run_driver(ptr nocapture noundef %0) #0 {
   %42 = add i64 %31, %37
   %43 = sub i64 %41, %42
   %44 = add i64 %43, %40
-  %45 = getelementptr inbounds i8, ptr %0, i64 56
+  %45 = getelementptr inbounds i8, ptr %0, i64 360
   %46 = load atomic i64, ptr %45 monotonic, align 8
   br label %47
 
@@ -3361,6 +3600,12 @@ declare i64 @llvm.smin.i64(i64, i64) #10
 
 ; Function Attrs: nofree nounwind willreturn memory(argmem: read)
 declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #11
+
+; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
+declare i64 @llvm.umax.i64(i64, i64) #10
+
+; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
+declare i64 @llvm.umin.i64(i64, i64) #10
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
 declare i64 @llvm.smax.i64(i64, i64) #10

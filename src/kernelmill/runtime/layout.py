@@ -15,6 +15,8 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any
 
+from kernelmill.plan.ir import MOST_TOGETHER
+
 word = ctypes.c_int64
 pointer = ctypes.c_void_p
 
@@ -41,11 +43,26 @@ class ArenaRecord(ctypes.Structure):
     _fields_ = (("buffer", word), ("offset", word))
 
 
+class LaunchOrder(IntEnum):
+    """When the tasks of a launch may run (`Order` of plan/ir.py): after those of the launch before
+    it, beside them, each behind the one of its number."""
+
+    AFTER = 0
+    BESIDE = 1
+    BEHIND = 2
+
+
+class Limits(IntEnum):
+    """How many launches are beside each other at most."""
+
+    TOGETHER = MOST_TOGETHER
+
+
 class LaunchRecord(ctypes.Structure):
     """A launch. `buffers` are buffer numbers, `dims` the numbers of the kernel's dims.
 
     `span` is how many launches it stands for: 1, or with `super` those of a super kernel, whose
-    driver is `kernel` and whose first buffer is the frame's `lines`.
+    driver is `kernel` and whose first buffer is the frame's `lines`. `order` is a LaunchOrder.
     """
 
     _fields_ = (
@@ -58,6 +75,7 @@ class LaunchRecord(ctypes.Structure):
         ("work", word),
         ("span", word),
         ("super", word),
+        ("order", word),
     )
 
 

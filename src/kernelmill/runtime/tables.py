@@ -16,6 +16,7 @@ from kernelmill.runtime.dims import DimTable
 from kernelmill.runtime.layout import (
     ArenaRecord,
     InputRecord,
+    LaunchOrder,
     LaunchRecord,
     Table,
     records,
@@ -115,6 +116,7 @@ class NativeTables:
             work=self._dims.number(launch.work),
             span=1,
             super=0,
+            order=LaunchOrder[launch.order.name],
         )
 
     def _with_supers(

@@ -9,6 +9,7 @@ from kernelmill.plan.ir import (
     DimResult,
     KernelRef,
     Launch,
+    Order,
     Plan,
     SymbolInput,
     TensorInput,
@@ -46,7 +47,7 @@ def everything() -> Plan:
         prepare=(Launch("pack", (1, 2), (), 4, 0, 100),),
         steps=(
             Launch("square", (0, 2, 3, -1), (s0, s0 * 4 + 1), s0 // 2, 256, s0 * 10),
-            Launch("other", (3, 4, 5, 7), (), 1, 0, 5),
+            Launch("other", (3, 4, 5, 7), (), 1, 0, 5, order=Order.BESIDE),
             AtenCall(
                 "aten.nonzero.default", (("tensor", 5),), (), (6,), (("u0", 0, 0),), "model.py:3"
             ),

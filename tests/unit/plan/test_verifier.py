@@ -15,6 +15,7 @@ from kernelmill.plan.ir import (
     BufferSpec,
     KernelRef,
     Launch,
+    Order,
     Plan,
     SymbolInput,
     TensorInput,
@@ -36,6 +37,11 @@ def with_input(number: int, entry: TensorInput | SymbolInput) -> Plan:
     inputs = list(plan.inputs)
     inputs[number] = entry
     return replace(plan, inputs=tuple(inputs))
+
+
+def other(order: Order) -> Launch:
+    """The second launch, in another order."""
+    return replace(cast(Launch, everything().steps[1]), order=order)
 
 
 def with_step(number: int, step: Launch | AtenCall) -> Plan:
@@ -123,6 +129,12 @@ BROKEN: dict[str, tuple[Callable[[], Plan], str]] = {
     ),
     "late symbol in a launch": (
         lambda: with_step(0, Launch("square", (0,), (u0,), 1, 0, 1)), "u0 has no value yet",
+    ),
+    "behind one of other tasks": (
+        lambda: with_step(1, other(Order.BEHIND)), "not the tasks of the",
+    ),
+    "too many side by side": (
+        lambda: replace(everything(), steps=(other(Order.BESIDE),) * 9), "more than 8",
     ),
     "packed by nobody": (lambda: replace(everything(), prepare=()), "made by no prepare step"),
     "aten in the arena": (lambda: with_step(2, aten(("tensor", 3))), "is in the arena"),

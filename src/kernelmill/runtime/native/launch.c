@@ -1,11 +1,20 @@
-/* Launches: kernels over their tasks, on one thread or on torch's. */
+/* Launches: kernels over their tasks, on one thread or on torch's. Some run beside each other, as
+   if they were one launch. */
 
 typedef void Kernel(void **buffers, const int64_t *dims, int64_t begin, int64_t end, char *scratch);
 
+/* A launch among those that run beside each other, whose tasks are numbered one behind the other:
+   its own begin with number `first`. */
 typedef struct {
   Kernel *kernel;
   void **buffers;
-  const int64_t *dims;
+  int64_t *dims;
+  uint64_t first, tasks;
+} Prepared;
+
+typedef struct {
+  Prepared launches[LIMITS_TOGETHER];
+  int64_t count; /* of these launches */
   uint64_t tasks;
   char *scratch;
   int64_t scratch_bytes; /* of one thread */
@@ -14,6 +23,17 @@ typedef struct {
 } Region;
 
 static void **addresses_of(FrameHeader *frame) { return (void **)(frame + 1); }
+
+/* Runs tasks, by their numbers among those of all launches. Launches that run behind another one's
+   tasks come later, and have the same numbers. */
+static void run_tasks(const Region *region, uint64_t begin, uint64_t end, char *scratch) {
+  for (const Prepared *one = region->launches; one < region->launches + region->count; one++) {
+    uint64_t first = one->first, last = first + one->tasks;
+    uint64_t from = begin > first ? begin : first, to = end < last ? end : last;
+    if (from < to)
+      one->kernel(one->buffers, one->dims, from - first, to - first, scratch);
+  }
+}
 
 #include "contention.c"
 
@@ -24,7 +44,7 @@ static void run_driver(void *shared) {
   int64_t number = omp_get_thread_num(), threads = omp_get_num_threads();
   char *scratch = region->scratch + region->scratch_bytes * number;
   int64_t ran = number ? time_of(OWN_CLOCK) : 0;
-  region->kernel(region->buffers, NULL, number, threads, scratch);
+  region->launches[0].kernel(region->launches[0].buffers, NULL, number, threads, scratch);
   if (!number) return;
   ran = time_of(OWN_CLOCK) - ran;
   int64_t lost = time_of(CLOCK) - region->began - ran;
@@ -39,41 +59,72 @@ static void run_driver(void *shared) {
 
 /* How many threads are worth while; two should have enough to do. */
 static int64_t threads_for(const Run *run, int64_t tasks, int64_t work) {
-  int64_t threshold = ((const Table *)run->frame->table)->threshold;
-  if (tasks == 1 || work < threshold) return 1;
-  return least(run->most, least(tasks, (uint64_t)work / ((uint64_t)threshold >> 1)));
+  if (tasks == 1 || work < run->threshold) return 1;
+  return least(run->most, least(tasks, (uint64_t)work / ((uint64_t)run->threshold >> 1)));
 }
 
-/* Gets launch number `at` ready: its tasks, and the addresses and sizes that they read. */
-static void prepare(Run *run, int64_t at) {
+/* Gets launch number `at` ready as the next one: its tasks, and the addresses and sizes that
+   they read. */
+static void prepare_one(Run *run, int64_t at) {
   const LaunchRecord *record = &run->launches[at];
   const int64_t *buffer_numbers = record->buffers, *dim_numbers = record->dims;
   void **addresses = addresses_of(run->frame);
-  int64_t *dims = (int64_t *)run->region.dims;
-  for (int64_t b = 0; b < record->buffer_count; b++)
-    run->region.buffers[b] = addresses[buffer_numbers[b]];
-  for (int64_t d = 0; d < record->dim_count; d++) dims[d] = run->values[dim_numbers[d]];
-  run->region.kernel = (Kernel *)record->kernel;
-  run->region.tasks = run->values[record->tasks];
-}
-
-/* How many threads launch number `at` is worth; 0 without tasks. */
-static int64_t threads_of(const Run *run, int64_t at) {
-  const LaunchRecord *record = &run->launches[at];
-  int64_t tasks = run->values[record->tasks];
-  return tasks <= 0 ? 0 : threads_for(run, tasks, run->values[record->work]);
-}
-
-static void run_alone(Run *run, int64_t at) {
   Region *region = &run->region;
-  prepare(run, at);
-  int64_t end = run->launches[at].super ? 1 : region->tasks; /* of a team of one */
-  region->kernel(region->buffers, region->dims, 0, end, region->scratch);
+  Prepared *one = &region->launches[region->count];
+  bool behind = record->order == LAUNCH_BEHIND && region->count;
+  for (int64_t b = 0; b < record->buffer_count; b++)
+    one->buffers[b] = addresses[buffer_numbers[b]];
+  for (int64_t d = 0; d < record->dim_count; d++) one->dims[d] = run->values[dim_numbers[d]];
+  one->kernel = (Kernel *)record->kernel;
+  one->first = behind ? one[-1].first : region->tasks;
+  one->tasks = run->values[record->tasks];
+  region->tasks = one->first + one->tasks;
+  region->count++;
+}
+
+/* Gets launches number `at` up to `last` ready to run beside each other. */
+static void prepare(Run *run, int64_t at, int64_t last) {
+  run->region.count = run->region.tasks = 0;
+  for (; at < last; at++)
+    if (run->values[run->launches[at].tasks] > 0) prepare_one(run, at);
+}
+
+/* The number behind those of the launches that run beside number `at`. */
+static int64_t end_of_group(const Run *run, int64_t at, int64_t last) {
+  int64_t end = at + run->launches[at].span;
+  if (run->launches[at].super) return end;
+  while (end < last && run->launches[end].order != LAUNCH_AFTER && !run->launches[end].super &&
+         end - at < LIMITS_TOGETHER)
+    end++;
+  return end;
+}
+
+/* How many threads launches number `at` up to `end`, beside each other, are worth; 0 without
+   tasks. */
+static int64_t threads_of(const Run *run, int64_t at, int64_t end) {
+  int64_t tasks = 0, work = 0;
+  for (; at < end; at += run->launches[at].span) {
+    int64_t own = run->values[run->launches[at].tasks];
+    if (own <= 0) continue;
+    tasks += own, work += run->values[run->launches[at].work];
+  }
+  return tasks ? threads_for(run, tasks, work) : 0;
+}
+
+/* Launches number `at` up to `end`, one after the other on this thread. */
+static void run_alone(Run *run, int64_t at, int64_t end) {
+  for (; at < end; at += run->launches[at].span) {
+    prepare(run, at, at + 1);
+    /* A super kernel's driver is told of a team of one. */
+    run_tasks(&run->region, 0, run->launches[at].super ? 1 : run->region.tasks,
+              run->region.scratch);
+  }
 }
 
 static void run_super(Run *run, int64_t at, int64_t threads) {
-  prepare(run, at);
-  memset(run->region.buffers[0], 0, run->frame->threads * 64); /* a cache line for each thread */
+  prepare(run, at, at + 1);
+  void **buffers = run->region.launches[0].buffers;
+  memset(buffers[0], 0, run->frame->threads * 64); /* a cache line for each thread */
   run->region.began = time_of(CLOCK), run->region.lost = 0;
   GOMP_parallel(run_driver, &run->region, threads, 0);
   judge(run->frame, run->most, threads, run->region.began, time_of(CLOCK), run->region.lost);
@@ -87,13 +138,15 @@ static void run_region(void *shared) {
     help(run, number, team);
     return;
   }
-  for (int64_t at = run->first; at < run->last; at += run->launches[at].span) {
-    int64_t threads = least(threads_of(run, at), team);
+  run->threshold /= 2; /* the others are here already */
+  for (int64_t at = run->first, end; at < run->last; at = end) {
+    end = end_of_group(run, at, run->last);
+    int64_t threads = least(threads_of(run, at, end), team);
     if (threads > 1) {
-      prepare(run, at);
+      prepare(run, at, end);
       run_together(run, threads, team);
     } else if (threads == 1) {
-      run_alone(run, at);
+      run_alone(run, at, end);
     }
   }
   run->done_at = time_of(CLOCK);
@@ -105,16 +158,19 @@ static void run_region(void *shared) {
 static int64_t run_threaded(Run *run, int64_t at, int64_t last) {
   int64_t most = 1;
   run->first = run->last = at;
-  for (; at < last && !run->launches[at].super; at += run->launches[at].span) {
-    int64_t threads = threads_of(run, at);
-    if (threads > 1) run->last = at + run->launches[at].span;
+  for (int64_t end; at < last && !run->launches[at].super; at = end) {
+    end = end_of_group(run, at, last);
+    int64_t threads = threads_of(run, at, end);
+    if (threads > 1) run->last = end;
     if (threads > most) most = threads;
   }
+  int64_t threshold = run->threshold;
   memset(run->frame->lines, 0, run->frame->threads * 64);
   run->over = 0, run->lost = 0;
   int64_t began = time_of(CLOCK);
   GOMP_parallel(run_region, run, most, 0);
   int64_t ended = time_of(CLOCK);
+  run->threshold = threshold;
   judge(run->frame, run->most, most, began, ended, run->lost + ended - run->done_at);
   return run->last;
 }
@@ -123,19 +179,21 @@ static int64_t run_threaded(Run *run, int64_t at, int64_t last) {
 static int64_t run(FrameHeader *frame, int64_t first, int64_t last) {
   const Table *table = frame->table;
   Run run = {.frame = frame, .launches = table->launches, .values = frame->values};
+  run.threshold = table->threshold;
   run.most = limited(frame, least(get_num_threads(), frame->threads));
-  run.region.buffers = __builtin_alloca(sizeof(void *) * table->widest_launch);
-  run.region.dims = __builtin_alloca(sizeof(int64_t) * table->most_dims);
+  void **buffers = __builtin_alloca(sizeof(void *) * table->widest_launch * LIMITS_TOGETHER);
+  int64_t *dims = __builtin_alloca(sizeof(int64_t) * table->most_dims * LIMITS_TOGETHER);
+  for (int64_t i = 0; i < LIMITS_TOGETHER; i++) {
+    run.region.launches[i].buffers = buffers + i * table->widest_launch;
+    run.region.launches[i].dims = dims + i * table->most_dims;
+  }
   run.region.scratch = frame->scratch, run.region.scratch_bytes = frame->scratch_bytes;
-  for (int64_t at = first; at < last;) {
-    int64_t threads = threads_of(&run, at), span = run.launches[at].span;
-    if (threads > 1 && !run.launches[at].super) {
-      at = run_threaded(&run, at, last);
-      continue;
-    }
-    if (threads > 1) run_super(&run, at, threads);
-    else if (threads == 1) run_alone(&run, at);
-    at += span;
+  for (int64_t at = first, end; at < last; at = end) {
+    end = end_of_group(&run, at, last);
+    int64_t threads = threads_of(&run, at, end);
+    if (threads > 1 && !run.launches[at].super) end = run_threaded(&run, at, last);
+    else if (threads > 1) run_super(&run, at, threads);
+    else if (threads == 1) run_alone(&run, at, end);
   }
   return frame->status;
 }

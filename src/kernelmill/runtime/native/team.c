@@ -25,6 +25,7 @@ typedef struct {
   Region region;       /* of the launch under way */
   int64_t members;     /* threads that it is worth */
   int64_t most;        /* threads of a launch */
+  int64_t threshold;   /* the least work in nanoseconds that is worth several of them */
   int64_t lost;        /* nanoseconds that the first thread waited for threads that did not run */
   int64_t done_at;     /* when the last launch was done */
   uint64_t over;       /* there are no more launches */
@@ -86,7 +87,7 @@ static bool take_part(Run *run, int64_t thread, int64_t team) {
     __atomic_store_n(&own->works, 1, __ATOMIC_RELEASE);
     const Region *region = &run->region;
     char *scratch = region->scratch + region->scratch_bytes * thread;
-    region->kernel(region->buffers, region->dims, first_of(range), end_of(range), scratch);
+    run_tasks(region, first_of(range), end_of(range), scratch);
     __atomic_store_n(&own->works, 0, __ATOMIC_RELAXED);
     __atomic_fetch_add(&run->done, tasks_in(range), __ATOMIC_RELEASE);
   }
@@ -124,11 +125,11 @@ static void wait_for_others(Run *run, int64_t team) {
   }
 }
 
-/* The launch that is prepared, as the first of several threads. */
+/* The launches that are prepared, as the first of several threads. */
 static void run_together(Run *run, int64_t threads, int64_t team) {
   uint64_t tasks = run->region.tasks;
   if (tasks > 0xffffffff) { /* more than a word has room for */
-    run->region.kernel(run->region.buffers, run->region.dims, 0, tasks, run->region.scratch);
+    run_tasks(&run->region, 0, tasks, run->region.scratch);
     return;
   }
   __atomic_store_n(&run->done, 0, __ATOMIC_RELAXED);

@@ -1,0 +1,217 @@
+"""Launches that run beside each other: several threads share the tasks of all of them as if they
+were one launch, and wait for each other once.
+
+Where a token reads some megabytes of weights, each product takes microseconds, and waiting for the
+last task of each is a good part of that. Products that need nothing of each other, as those of
+query, key and value, run beside each other. So does one that needs of another, task by task, what
+the task of the same number makes there, as a gate and what it is multiplied with: it runs behind
+the other one's tasks, on the same thread.
+
+A launch only moves forward, past shorter ones that it has nothing to do with, to one beside which
+it can run. Which thread runs a task changes no result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kernelmill.core.dim import evaluate, product
+from kernelmill.core.machine import Machine
+from kernelmill.kernel.ir import Kernel
+from kernelmill.plan.arena import ArenaBuffer, assign_with_donations, lifetimes
+from kernelmill.plan.ir import (
+    MOST_TOGETHER,
+    WHOLE_TEAM,
+    BufferKind,
+    Launch,
+    Order,
+    Plan,
+    Step,
+)  # fmt: skip
+from kernelmill.superkernel.footprint import Footprints
+from kernelmill.superkernel.sync import SubKernel, crossing
+
+_WAITS_WORTH = 1000
+"""A launch that takes as long on one core as this many waits for other threads is not moved: what
+there is to be saved is lost in it."""
+
+_WINDOW = 16
+"""So many steps behind a launch are looked at."""
+
+
+def run_side_by_side(plan: Plan, kernels: Mapping[str, Kernel], machine: Machine) -> Plan:
+    """The plan with launches that run beside each other next to each other, and told so; a plan of
+    unknown sizes as it is. Launches in ranges of super kernels stay where they are."""
+    if plan.symbols:
+        return plan
+    steps = _Ordering(plan, kernels, machine).steps()
+    if all(step.order is Order.AFTER for step in steps if isinstance(step, Launch)):
+        return plan
+    return _placed(plan, steps)
+
+
+@dataclass(frozen=True)
+class _Access:
+    """What a launch reads and writes, by what tells memories apart before they are placed."""
+
+    reads: frozenset[object]
+    writes: frozenset[object]
+
+    def meets(self, other: _Access) -> bool:
+        """Whether the order of the two matters."""
+        return bool(self.writes & (other.reads | other.writes) or other.writes & self.reads)
+
+
+class _Ordering:
+    """The steps of a plan in their new order."""
+
+    def __init__(self, plan: Plan, kernels: Mapping[str, Kernel], machine: Machine) -> None:
+        self._plan, self._kernels = plan, kernels
+        self._least = machine.region_work_ns
+        self._most = machine.sync_ns * _WAITS_WORTH
+        self._known: dict[int, _Access] = {}
+        # Each buffer of the arena by itself: where they lie is settled later.
+        apart = tuple(
+            replace(buffer, kind=BufferKind.TENSOR) if buffer.kind == BufferKind.ARENA else buffer
+            for buffer in plan.buffers
+        )
+        self._footprints = Footprints(replace(plan, buffers=apart), kernels)
+
+    def steps(self) -> list[Step]:
+        left = list(self._plan.steps)
+        found: list[Step] = []
+        while left:
+            step = left.pop(0)
+            found.append(step)
+            if isinstance(step, Launch) and self._is_shared(step):
+                found += self._beside(step, left)
+        return found
+
+    def _beside(self, first: Launch, left: list[Step]) -> list[Launch]:
+        """Takes what runs beside a launch out of the steps that follow it."""
+        group = [first]
+        passed: list[Launch] = []
+        for step in left[:_WINDOW]:
+            if not isinstance(step, Launch) or step.mark or len(group) == MOST_TOGETHER:
+                break
+            order = self._order_in(group, step) if self._is_shared(step) else None
+            if order is not None and not any(self._meet(step, other) for other in passed):
+                group.append(replace(step, order=order))
+                left.remove(step)
+            elif _works(step) < self._least:
+                passed.append(step)
+            else:
+                break
+        return group[1:]
+
+    def _order_in(self, group: Sequence[Launch], launch: Launch) -> Order | None:
+        """How a launch runs with these; None if it has to come after them."""
+        met = [number for number, other in enumerate(group) if self._meet(launch, other)]
+        if not met:
+            return Order.BESIDE
+        # Behind the last one, and those which that one is behind.
+        first = len(group) - 1
+        while group[first].order is Order.BEHIND:
+            first -= 1
+        alike = all(group[number].tasks == launch.tasks for number in met)
+        if met[0] < first or not alike:
+            return None
+        own = self._touched(launch)
+        if any(crossing(self._touched(group[number]), own) for number in met):
+            return None
+        return Order.BEHIND
+
+    def _is_shared(self, launch: Launch) -> bool:
+        """Whether several threads run its tasks, which write to new memory only."""
+        work = _works(launch)
+        buffers = (self._plan.buffers[n] for n in self._written(launch))
+        return (
+            not launch.mark
+            and evaluate(launch.tasks, {}) > 1
+            and self._least <= work <= self._most
+            and all(buffer.kind in (BufferKind.ARENA, BufferKind.TENSOR) for buffer in buffers)
+        )
+
+    def _meet(self, a: Launch, b: Launch) -> bool:
+        return self._access(a).meets(self._access(b))
+
+    def _access(self, launch: Launch) -> _Access:
+        known = self._known.get(id(launch))
+        if known is None:
+            written = self._written(launch)
+            reads = {self._memory(n) for n in launch.buffers if n >= 0}
+            known = _Access(frozenset(reads), frozenset(map(self._memory, written)))
+            self._known[id(launch)] = known
+        return known
+
+    def _memory(self, buffer: int) -> object:
+        """Arguments count as one: they may share memory."""
+        return "input" if self._plan.buffers[buffer].kind == BufferKind.INPUT else buffer
+
+    def _written(self, launch: Launch) -> list[int]:
+        own = zip(launch.buffers, self._kernels[launch.kernel].buffers, strict=True)
+        return [number for number, buffer in own if number >= 0 and buffer.access != "in"]
+
+    def _touched(self, launch: Launch) -> SubKernel:
+        return SubKernel(evaluate(launch.tasks, {}), WHOLE_TEAM, self._footprints.of(launch))
+
+
+def _works(launch: Launch) -> int:
+    return evaluate(launch.work, {})
+
+
+def _placed(plan: Plan, steps: Sequence[Step]) -> Plan:
+    """The plan with these steps, and an arena in which everything that launches beside each other
+    have is there as long as the last of them runs."""
+    shares = _shared_places(plan)
+    lives = lifetimes(steps, plan.buffers)
+    extents = _extents(steps)
+    donated = {
+        target: source
+        for target, source in shares.items()
+        if lives[source].last == lives[target].first not in extents
+    }
+    lives = {number: _extended(life, extents) for number, life in lives.items()}
+    arena = assign_with_donations(lives, donated)
+    offsets = dict(zip(lives, arena.offsets, strict=True))
+    buffers = tuple(
+        replace(buffer, offset=offsets[number]) if number in offsets else buffer
+        for number, buffer in enumerate(plan.buffers)
+    )
+    return replace(plan, steps=tuple(steps), buffers=buffers, arena_bytes=arena.bytes)
+
+
+def _shared_places(plan: Plan) -> dict[int, int]:
+    """The buffers whose place another one has given to them: that is used last by the launch that
+    writes them first, which no two others with the same place are."""
+    lives = lifetimes(plan.steps, plan.buffers)
+    ending = {
+        (life.last, plan.buffers[number].offset): number
+        for number, life in lives.items()
+        if evaluate(product(plan.buffers[number].shape), {})
+    }
+    found: dict[int, int] = {}
+    for number, life in lives.items():
+        source = ending.get((life.first, plan.buffers[number].offset), number)
+        if source != number and lives[source].bytes == life.bytes:
+            found[number] = source
+    return found
+
+
+def _extents(steps: Sequence[Step]) -> dict[int, tuple[int, int]]:
+    """The first and the last number among steps that run beside each other, for each of those."""
+    found: dict[int, tuple[int, int]] = {}
+    first = 0
+    for number, step in enumerate(steps):
+        if not isinstance(step, Launch) or step.order is Order.AFTER:
+            first = number
+        else:
+            found.update(dict.fromkeys(range(first, number + 1), (first, number)))
+    return found
+
+
+def _extended(life: ArenaBuffer, extents: Mapping[int, tuple[int, int]]) -> ArenaBuffer:
+    first, _ = extents.get(life.first, (life.first, 0))
+    _, last = extents.get(life.last, (0, life.last))
+    return replace(life, first=first, last=last)
