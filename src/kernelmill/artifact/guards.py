@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from kernelmill.artifact.fingerprint import name_of
@@ -11,10 +12,10 @@ from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument, text_of
 
 
-def found_now(guard: Guard, roots: Roots, names: frozenset[str] = frozenset()) -> str:
-    """What is there now. MissingPath when there is nothing."""
-    other = follow(guard.other, roots) if guard.other else None
-    return KINDS[guard.kind].text(guard, follow(guard.path, roots), other, class_texts(names))
+def noted(guard: Guard, roots: Roots, names: frozenset[str] = frozenset()) -> Guard:
+    """The guard with what it finds now. MissingPath when there is nothing."""
+    other, text = follow(guard.other, roots) if guard.other else None, KINDS[guard.kind].text
+    return replace(guard, found=text(guard, follow(guard.path, roots), other, class_texts(names)))
 
 
 def found_in(guard: Guard, value: Any) -> str:

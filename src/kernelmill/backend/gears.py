@@ -69,11 +69,8 @@ class SizeGuards:
     stack (or None)."""
 
     def __init__(self, env: Any) -> None:
-        self.ranges: Mapping[str, Any] = {}
-        self.facts: list[tuple[Any, Any]] = []
-        if env is None:
-            return
         self.ranges = {str(symbol): found for symbol, found in env.var_to_range.items()}
+        self.facts: list[tuple[Any, Any]] = []
         for guard in (*env.guards, *itertools.chain(*env.deferred_runtime_asserts.values())):
             stack = getattr(getattr(guard, "sloc", None), "user_stack", None)
             self.facts.append((env.replace(guard.expr), stack))
@@ -113,15 +110,11 @@ class CaptureGears:
         if mismatch := self._static_mismatch(shapes):
             return GearError(mismatch)
         sizes = self.gears.of(shapes)
-        if sizes in self.unfit:
-            return GearError(self.unfit_text(sizes))
+        if why := self.unfit.get(sizes):
+            return GearError(self.misfit(sizes, why))
         names = dict.fromkeys(axis.argument for axis in self.gears.axes)
         came = ", ".join(f"{name!r} has the shape {list(shapes[name])}" for name in names)
         return GearError(self.gears.refusal(came, sizes))
-
-    def unfit_text(self, gear: Gear) -> str:
-        """Why the model has no program for a gear that was declared."""
-        return self.misfit(gear, self.unfit[gear])
 
     def misfit(self, gear: Gear, why: str) -> str:
         """The message for a gear that the trace does not hold for."""
@@ -177,11 +170,10 @@ def relax_guards(gm: fx.GraphModule) -> None:
     A size that is no gear then reaches the entry and its error, and no trace is made of it. Guards
     stay where an integer argument may be one of the sizes: nothing else would look at it.
     """
-    env: Any = _shape_env(gm)
-    fakes: Any = None if env is None else env.tracked_fakes
-    if fakes and all(isinstance(entry.fake, torch.Tensor) for entry in fakes):
-        fakes.clear()
-        env.guards.clear()  # type: ignore[reportOptionalMemberAccess]
+    env = _shape_env(gm)
+    if all(isinstance(entry.fake, torch.Tensor) for entry in env.tracked_fakes):
+        env.tracked_fakes.clear()
+        env.guards.clear()
 
 
 def traced_arguments(gm: fx.GraphModule) -> list[TracedArgument]:
@@ -241,19 +233,15 @@ def _check_surroundings(gm: fx.GraphModule, config: CompilerConfig) -> None:
 
 
 def _shape_env(gm: fx.GraphModule) -> Any:
-    for node in gm.graph.nodes:
-        fake: Any = node.meta.get("example_value")
-        mode = getattr(fake, "fake_mode", None)
-        if mode is not None:
-            return mode.shape_env
-    return None
+    values: Any = (node.meta.get("example_value") for node in gm.graph.nodes)
+    return next(value.fake_mode.shape_env for value in values if hasattr(value, "fake_mode"))
 
 
 def _report_unfit(found: CaptureGears, config: CompilerConfig) -> None:
     """Gears that were listed one by one have to fit; of a product's combinations some may not."""
     if not found.unfit:
         return
-    text = found.unfit_text(next(iter(found.unfit)))
+    text = found.misfit(*next(iter(found.unfit.items())))
     if not found.values or config.inference_config.dynamic_gears_merge_policy == "zip":
         raise GearError(f"{text}; leave it out")
     more = f" (and {len(found.unfit) - 1} more)" if len(found.unfit) > 1 else ""

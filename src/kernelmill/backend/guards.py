@@ -6,12 +6,11 @@ Which kinds of guards are understood, and as what, is in the table of artifact/g
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any, cast
 
 from kernelmill.artifact.fingerprint import is_data, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
-from kernelmill.artifact.guards import found_now
+from kernelmill.artifact.guards import noted
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MissingPath, Roots, follow
 from kernelmill.backend.sources import SourceReader, is_known_by_version
@@ -38,7 +37,7 @@ def reads_of(
             read = _read(guard, what, kinds[what], reader, roots)
             if all(map(is_known_by_version, filter(None, (read.path, read.other)))):
                 continue
-            found[read] = replace(read, found=found_now(read, roots, names))
+            found[read] = noted(read, roots, names)
         except MissingPath as gone:
             raise UnsupportedError(f"it reads {gone}, which no name finds again") from gone
     return tuple(found.values())

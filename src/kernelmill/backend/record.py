@@ -16,7 +16,7 @@ import torch
 from kernelmill.artifact.code import modules_of, names_in, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
-from kernelmill.artifact.guards import found_now
+from kernelmill.artifact.guards import noted
 from kernelmill.artifact.manifest import (
     CallSpec,
     Condition,
@@ -38,7 +38,7 @@ from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import WeightLayout, held_constants
 from kernelmill.artifact.versions import packages_of
 from kernelmill.backend.capture import Traced, compile_capture
-from kernelmill.backend.entry import NAME
+from kernelmill.backend.entry import NAME, Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
 from kernelmill.backend.guards import reads_of
@@ -55,8 +55,6 @@ from kernelmill.runtime.dims import late_symbols, symbol_sources
 from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.autograd import output_kinds
-
-Decompositions = Mapping[Any, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -234,7 +232,7 @@ class _Trace:
         layout = WeightLayout(held)
         reads = (
             *reads_of(self.guards, reader, self.roots, names),
-            *map(self._value, (*restored, *self._constants(sources))),
+            *(noted(Guard("value", p), self.roots) for p in (*restored, *self._constants(sources))),
         )
         gears = None if traced.geared is None else _gears(traced.geared, self.drafts)
         plain = {s.path: follow(s.path, self.roots) for s in sources if s.axis < 0}
@@ -306,9 +304,6 @@ class _Trace:
         paths = {(("argument", name),): value for name, value in self.roots.arguments.items()}
         data = (bool, int, float, str, type(None))
         return [p for p, value in paths.items() if isinstance(value, data) and p not in taken]
-
-    def _value(self, path: Path) -> Guard:
-        return Guard("value", path, found_now(Guard("value", path), self.roots))
 
     # ---- which sizes it is for --------------------------------------------------------------
 
