@@ -62,6 +62,10 @@ def _watch_text(guard: Guard, value: Any, records: GuardRecords) -> None:
     records.add_property(value, Property(lambda value: find(value, None, texts), eq, None))
 
 
+def _watch_nothing(guard: Guard, value: Any, records: GuardRecords) -> None:
+    """Where both values are is watched anyway."""
+
+
 def _watch_data(guard: Guard, value: Any, records: GuardRecords) -> None:
     if isinstance(value, (dict, list, set)):
         _watch_text(guard, value, records)
@@ -160,7 +164,7 @@ class GuardKind:
     text: Callable[[Guard, Any, Any, Texts], str]
     sign: Callable[[Any], Any] = lambda value: object()
     lasts: Callable[[Any], bool] = lambda value: False
-    watch: Callable[[Guard, Any, GuardRecords], None] = _watch_container
+    watch: Callable[[Guard, Any, GuardRecords], None] = _watch_text
     expect: Callable[[Guard, int, ArgumentUnpacker], bool] = lambda guard, register, steps: False
     dynamo: Collection[str] = ()
     about: str = ""
@@ -186,17 +190,19 @@ KINDS: Mapping[str, GuardKind] = {
     # The name of its class.
     "type": GuardKind(
         lambda guard, value, other, texts: name_of(type(value)),
-        type, lambda value: True, expect=_expect_type,
+        type, lambda value: True, _watch_class, _expect_type,
     ),
     # The class of a container, and its length or keys.
     "shape": GuardKind(
-        lambda guard, value, other, texts: shape_of(value), _layout, expect=_expect_container,
+        lambda guard, value, other, texts: shape_of(value),
+        _layout, watch=_watch_container, expect=_expect_container,
         dynamo=("DICT_KEYS_MATCH", "EMPTY_NN_MODULE_HOOKS_DICT", "MAPPING_KEYS_CHECK",
                 "SEQUENCE_LENGTH"),
     ),
     # The same with the keys in any order.
     "keys": GuardKind(
-        lambda guard, value, other, texts: keys_of(value), _layout, expect=_expect_container
+        lambda guard, value, other, texts: keys_of(value),
+        _layout, watch=_watch_container, expect=_expect_container,
     ),
     # The instance holds nothing of the guard's name.
     "absent": GuardKind(
@@ -218,7 +224,7 @@ KINDS: Mapping[str, GuardKind] = {
     ),
     # The value at the guard's other path is the same object.
     "same": GuardKind(
-        lambda guard, value, other, texts: str(value is other),
+        lambda guard, value, other, texts: str(value is other), watch=_watch_nothing,
         dynamo=("DUPLICATE_INPUT",), about="source_b",
     ),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kernelmill.artifact.guard_kinds import KINDS, GuardKind
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Roots, Tree
 from kernelmill.artifact.watch import Watch, place_of
@@ -101,6 +102,20 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Watched:
     native = NativeWatch()
     native.watch(watch.rows())
     return thing, watch, native
+
+
+def test_a_kind_that_says_nothing_of_watching_is_looked_at_in_each_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(KINDS, "new", GuardKind(lambda guard, value, other, texts: value.own))
+    thing, tree = types.SimpleNamespace(own="one"), Tree()
+    guard = Guard("new", (ROOT,), place=tree.number((ROOT,)))
+    watch = Watch(tree, [thing], Roots(thing, {}, {}))
+    watch.add_guard(guard)
+    look = watch.without_rows()
+    assert look is not None and look() and watch.unchanged()
+    thing.own = "two"
+    assert not look() and not watch.unchanged()
 
 
 def set_class(thing: Any) -> None:
