@@ -168,6 +168,44 @@ def test_a_change_between_two_calls_is_seen(model, change):
         check(model, *arguments())
 
 
+class Tied(nn.Module):
+    """One tensor in two places of several kinds."""
+
+    def __init__(self, folder):
+        super().__init__()
+        weight = nn.Parameter(torch.ones(3), requires_grad=False)
+        self.first, self.second = weight, weight
+        self.listed = [torch.ones(3)] * 2
+        self.parts = nn.ModuleList([nn.Module(), nn.Module()])
+        for part in self.parts:
+            part.weight = weight
+        self.cached = cache_compile(self.run, cache_dir=str(folder))
+
+    def run(self, x):
+        x = x * self.first + self.second
+        x = x * self.listed[0] + self.listed[1]
+        return x * self.parts[0].weight + self.parts[1].weight
+
+
+UNTIED = {
+    "parameter": lambda model, new: setattr(model, "second", new),
+    "element": lambda model, new: model.listed.__setitem__(1, new.data),
+    "parameter of a part": lambda model, new: setattr(model.parts[1], "weight", new),
+}
+
+
+@pytest.mark.parametrize("place", UNTIED)
+def test_a_shared_tensor_that_is_replaced_in_one_place_is_seen(place, tmp_path):
+    model, x = Tied(tmp_path), torch.full((3,), 2.0)
+    with torch.no_grad():
+        for _ in range(3):
+            assert torch.equal(model.cached(x), model.run(x))
+        assert is_quick(model, x)
+        UNTIED[place](model, nn.Parameter(torch.full((3,), 5.0), requires_grad=False))
+        assert torch.equal(model.cached(x), model.run(x))
+        assert model.cached.statistics["traced"] == 2
+
+
 def test_globals_are_watched(model, monkeypatch):
     monkeypatch.setitem(globals(), "LEVEL", 4.0)
     check(model, *arguments())

@@ -63,7 +63,7 @@ def _watch_text(guard: Guard, value: Any, records: GuardRecords) -> None:
 
 
 def _watch_nothing(guard: Guard, value: Any, records: GuardRecords) -> None:
-    """Where both values are is watched anyway."""
+    """Where both values are kept is watched for every guard of two places."""
 
 
 def _watch_data(guard: Guard, value: Any, records: GuardRecords) -> None:

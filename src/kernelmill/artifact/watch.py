@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,7 +23,7 @@ from kernelmill.artifact.guard_records import (
     item_row,
 )
 from kernelmill.artifact.manifest import CodeUse, Guard
-from kernelmill.artifact.paths import CONTEXT, MISSING, Roots, Tree
+from kernelmill.artifact.paths import CONTEXT, MISSING, MissingPath, Roots, Tree, follow
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.layout import WatchKind
 from kernelmill.runtime.quick import Row, count_row, version_row
@@ -41,6 +41,7 @@ class Watch:
         self._busy: set[int] = set()
         self._told: set[int] = set()
         self._tensors: list[Place] = []
+        self._ties: list[Guard] = []
         for number, value in enumerate(values):
             before, (kind, *rest) = tree.rows[number]
             if kind == CONTEXT and value is not MISSING:
@@ -55,6 +56,10 @@ class Watch:
         value = self._values[guard.place]
         if not guard.of_argument and value is not MISSING:
             KINDS[guard.kind].watch(guard, value, self._records)
+        if guard.other and not guard.of_argument and isinstance(value, torch.Tensor):
+            self._ties.append(guard)
+            places = map(self.place, (guard.place, guard.other_place))
+            self._tensors += [place for place in places if place is not None]
 
     def add_code(self, use: CodeUse) -> None:
         """Watch where a function is found by its name, and the functions and classes among the
@@ -114,7 +119,14 @@ class Watch:
 
     def unchanged(self) -> bool:
         """Whether everything is where it was; False where modules cannot be looked into."""
-        return tables_of.works and self._records.unchanged()
+        return tables_of.works and self._records.unchanged() and self._tied(self._ties)
+
+    def _tied(self, guards: Iterable[Guard]) -> bool:
+        """Whether two paths each still lead to one tensor, which is not held here."""
+        try:
+            return all(follow(g.path, self._roots) is follow(g.other, self._roots) for g in guards)
+        except MissingPath:
+            return False
 
     def _is_whole(self, owner: Any) -> bool:
         """Whether all changes of a dict are watched: not of one that changes often."""
@@ -129,9 +141,14 @@ class Watch:
             for (_, kind), (owner, value) in self._records.properties.items()
             if kind.row is None and not (kind.with_contents and self._is_whole(owner))
         ]
-        if not alone:
+        ends = [(tie, self.place(n)) for tie in self._ties for n in (tie.place, tie.other_place)]
+        ties = [tie for tie, place in ends if place is None]
+        if not alone and not ties:
             return None
-        return lambda: all(kind.same(kind.read(owner), value) for kind, owner, value in alone)
+        return lambda: (
+            all(kind.same(kind.read(owner), value) for kind, owner, value in alone)
+            and self._tied(ties)
+        )
 
     def rows(self) -> list[Row] | None:
         """The same for the native watch; None when something has moved in between.
