@@ -243,13 +243,13 @@ class _Emission:
         strides = row_major([self.group.extents[axis.name] for axis in self.group.inner])
         by_axis = {a.name: s for a, s in zip(self.group.inner, strides, strict=True)}
         for value, index in self.group.internal.items():
-            dims = [_stride_of(position, by_axis) for position in index]
+            dims = _scratch_strides(index, by_axis)
             if value in self.reductions:
                 continue
             users = self._passes_using(value, passes)
             if not self.nest.costs.keeps(value, row, len(users)):
                 continue
-            if users[0] == len(passes) or None in dims or not any(dims):
+            if users[0] == len(passes) or dims is None or not any(dims):
                 continue
             if not in_range(index, value.shape):
                 continue
@@ -257,7 +257,7 @@ class _Emission:
             if isinstance(size, int) and size > MAX_SPILL_BYTES:
                 continue
             self.e.builder.kernel.scratch = size
-            location = ScratchLocation(value.dtype, tuple(d for d in dims if d is not None))
+            location = ScratchLocation(value.dtype, dims)
             return Spill(value, index, location, users[0])
         return None
 
@@ -339,10 +339,20 @@ class _Emission:
                         self._store_roots(self.full_roots)
 
 
-def _stride_of(position: Dim, strides: Mapping[str, Dim]) -> Dim | None:
-    """The scratch stride of an index component: 0 for an outer axis, None for a mixture."""
-    names = used_axes((position,))
-    inside = names & strides.keys()
-    if not inside:
-        return 0
-    return strides[next(iter(inside))] if len(names) == 1 else None
+def _scratch_strides(index: Index, strides: Mapping[str, Dim]) -> tuple[Dim, ...] | None:
+    """The scratch stride of each component of a value's index: that of the inner axis that it is, 0
+    for one of outer axes. None where components are anything else of inner axes, such as a part of
+    one, or the same one twice: they would not tell a row's elements apart, or leave its room."""
+    found: list[Dim] = []
+    seen: set[str] = set()
+    for position in index:
+        inside = used_axes((position,)) & strides.keys()
+        if not inside:
+            found.append(0)
+            continue
+        (axis, *others) = inside
+        if others or axis in seen or linear_part(position, axis) != (1, 0):
+            return None
+        seen.add(axis)
+        found.append(strides[axis])
+    return tuple(found)

@@ -499,3 +499,45 @@ def test_the_first_of_zeros_of_both_signs(shape: tuple[int, ...], dtype: DType) 
     expected = torch.signbit(first.reshape(found.shape))
     assert torch.equal(torch.signbit(found), expected)
     assert torch.equal(torch.signbit(meant), expected)
+
+
+# ---- what a row keeps for a later pass ---------------------------------------------------------
+
+
+def norm(b: GraphBuilder, x: Value, view: Callable[[Value], Value]) -> list[Value]:
+    """(v - mean) and the sum of its squares, of rows of a view of what takes long to compute."""
+    made = x
+    for op in ("exp", "tanh", "sin"):
+        made = b.emit("cast", b.emit("cast", b.emit(op, made), dtype=BF16), dtype=F32)
+    rows = view(made)
+    size = (*rows.shape[:-1], 1)
+
+    def mean(value: Value) -> Value:
+        found = b.emit("reshape", b.emit("reduce_sum", value, dims=(1,)), shape=size)
+        return b.emit("expand", found, shape=rows.shape)
+
+    centred = b.emit("sub", rows, mean(b.emit("mul", rows, rows)))
+    return [b.emit("mul", centred, mean(b.emit("mul", centred, centred)))]
+
+
+VIEWS: dict[str, tuple[tuple[int, ...], Callable[[GraphBuilder, Value], Value]]] = {
+    "whole": ((3, 68), lambda b, v: v),
+    "split": ((3, 17, 2, 2), lambda b, v: b.emit("reshape", v, shape=(3, 68))),
+    "split and turned": (
+        (3, 2, 34),
+        lambda b, v: b.emit("reshape", b.emit("permute", v, dims=(0, 2, 1)), shape=(3, 68)),
+    ),
+    "part": ((3, 80), lambda b, v: b.emit("slice", v, dim=1, start=7, end=75, step=1)),
+    "every second": ((3, 136), lambda b, v: b.emit("slice", v, dim=1, start=0, end=136, step=2)),
+    "from the end": ((3, 68), lambda b, v: b.emit("flip", v, dims=(1,))),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_what_a_row_keeps_is_told_apart_and_inside_its_room(view: str) -> None:
+    """A component of an index that is a part of an axis, or beyond it, is no place in a row."""
+    shape, make = VIEWS[view]
+    check(
+        graph(lambda b, x: norm(b, x, lambda value: make(b, value)), (F32, shape)),
+        torch.rand(shape) * 2 - 1, targets=OLDER, interpret=True,
+    )  # fmt: skip
