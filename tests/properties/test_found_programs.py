@@ -11,7 +11,8 @@ import torch
 from tests.programs.check import by_name, check
 from tests.programs.program import Program, Ref, Seed, SizeOf, Slice, Step, module_text
 
-F32, F64, I32, I64 = torch.float32, torch.float64, torch.int32, torch.int64
+BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
+I32, I64 = torch.int32, torch.int64
 
 A, B, V, W, N = Ref("a"), Ref("b"), Ref("v"), Ref("w"), Ref("n")
 
@@ -19,9 +20,10 @@ DYNAMO = ("default", "dynamic", "reduce-overhead", "super-kernel")
 SAVED = ("cache-trace", "cache-load", "aot")
 
 
-def made(name: str, *shape: Any, dtype: Any = F32, fill: str = "whole") -> Step:
+def made(name: str, *shape: Any, dtype: Any = F32, fill: str = "whole", **options: bool) -> Step:
     """A tensor from outside."""
-    return Step((name,), "values.make", (dtype, shape, fill, Seed(len(name))))
+    arguments = (dtype, shape, fill, Seed(len(name)))
+    return Step((name,), "values.make", arguments, tuple(options.items()))
 
 
 def step(names: str, function: str, *args: Any, **kwargs: Any) -> Step:
@@ -45,6 +47,28 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
         program(
             [made("a", N, 8)],
             [step("w", "torch.neg", A), step("v", "torch.narrow", W, 1, 1, 5)],
+        ),
+    ),
+    "the gradient of a smooth loss at a difference that is no number": (
+        DYNAMO,
+        program(
+            [
+                made("a", N, 8, fill="special", wants_gradient=True),
+                made("b", N, 8, fill="normal", wants_gradient=True),
+            ],
+            [step("v", "F.smooth_l1_loss", A, B, reduction="none")],
+            gradient=True,
+        ),
+    ),
+    "norms over groups of what is computed in a half type": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", N, 17, 2, 2)],
+            [
+                step("b", "Tensor.to", A, BF16),
+                step("w", "torch.add", B, 1.1),
+                step("v", "F.group_norm", W, 1, None, None),
+            ],
         ),
     ),
     "strides of a copy of one row": (

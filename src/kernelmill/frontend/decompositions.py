@@ -50,10 +50,28 @@ def _take(x: Tensor, index: Tensor) -> Tensor:
     return _aten.index.Tensor(x.reshape(-1), [index])
 
 
+_MEAN = 1
+"""The number that losses have for reduction="mean"."""
+
+
+def _smooth_l1_loss_backward(
+    grad: Tensor, x: Tensor, target: Tensor, reduction: int, beta: float
+) -> Tensor:
+    """Torch's own takes the sign of a difference that is NaN, which is 0, where eager gives NaN."""
+    norm = 1.0 / x.numel() if reduction == _MEAN else 1.0
+    wide = torch.promote_types(grad.dtype, torch.float32)
+    difference = x.to(wide) - target.to(wide)
+    one = torch.ones_like(difference)
+    side = torch.where(difference > 0, one, -one)
+    slope = torch.where(difference.abs() >= beta, side, difference / beta)
+    return (norm * slope * grad.to(wide)).to(grad.dtype)
+
+
 @cache
 def decomposition_table() -> dict[Any, Callable[..., Any]]:
     """Operator overload -> its decomposition. Treat it as read-only."""
     table = {**torch_table(_BEYOND_CORE), _aten.take.default: _take}
+    table[_aten.smooth_l1_loss_backward.default] = _smooth_l1_loss_backward
     unpool = max_unpool2d()
     table.pop(_aten.max_unpool2d.default, None)
     if unpool is not None:
