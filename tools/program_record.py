@@ -146,7 +146,8 @@ compiles and runs a program of its own. One program in {own_traces} (and each be
 is traced by each mode for itself, and so is every one that is refused or wrong.
 
 *Refused*: an error of ours says why the mode does not take the program. *Torch*: `aot_eager`, or \
-torch.export's program, is wrong in the same way, or a result has the strides that torch's trace \
+torch.export's program, is wrong in the same way, or a result has the strides, without elements \
+the shape, that torch's trace \
 gives it. *Found wrong*: when they were run; *wrong*: those whose seeds are still wrong, listed \
 below. *Ran in torch*: right, without a kernel of ours.
 

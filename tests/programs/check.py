@@ -23,7 +23,7 @@ from tests.programs.outcome import Difference, Outcome, Rules, call, difference
 from tests.programs.program import SEED, SIZE, Program, module_text, run
 from tests.programs.rounding import NOISY_RUNS, SLACK, exact_names, noisy
 from tests.programs.shared_trace import SharedTrace
-from tests.programs.traced import traced_strides
+from tests.programs.traced import Layout, traced_layouts
 
 MAY_REFUSE = {"gears", "gears-padded", "cache-trace", "cache-load", "aot", "super-kernel"}
 """Modes that have rules for what they take, and errors of our own for what they don't."""
@@ -250,14 +250,14 @@ def _alike(ours: Difference | Exception, torchs: Difference | Exception | None) 
 
 
 class _Leeway:
-    """What rounding may do to the results of one call, and torch's trace to their strides."""
+    """What rounding may do to the results of one call, and torch's trace to their layouts."""
 
     def __init__(self, program: Program, size: int, seed: int) -> None:
         self.program, self.size, self.seed = program, size, seed
-        self._known_strides: dict[tuple[bool, bool], Mapping[str, tuple[int, ...]]] = {}
+        self._known_layouts: dict[tuple[bool, bool], Mapping[str, Layout]] = {}
 
-    def traces(self, symbolic: bool, first: bool) -> Sequence[Mapping[str, tuple[int, ...]]]:
-        """The strides of results that torch traces, with writes in place and without: those for
+    def traces(self, symbolic: bool, first: bool) -> Sequence[Mapping[str, Layout]]:
+        """The layouts of results that torch traces, with writes in place and without: those for
         numbers, for symbols too where sizes may vary, and those of the first call's trace where
         that serves them all."""
         found = [self._traced(False, functional) for functional in (False, True)]
@@ -267,18 +267,18 @@ class _Leeway:
             found.append(self._traced_first)
         return found
 
-    def _traced(self, symbolic: bool, functional: bool) -> Mapping[str, tuple[int, ...]]:
+    def _traced(self, symbolic: bool, functional: bool) -> Mapping[str, Layout]:
         key = symbolic, functional
-        if key not in self._known_strides:
-            self._known_strides[key] = traced_strides(
+        if key not in self._known_layouts:
+            self._known_layouts[key] = traced_layouts(
                 self.program, self.size, self.seed, symbolic, functional=functional
             )
-        return self._known_strides[key]
+        return self._known_layouts[key]
 
     @cached_property
-    def _traced_first(self) -> Mapping[str, tuple[int, ...]]:
+    def _traced_first(self) -> Mapping[str, Layout]:
         size = self.program.sizes[0]
-        return traced_strides(self.program, size, self.seed, symbolic=True, called_with=self.size)
+        return traced_layouts(self.program, size, self.seed, symbolic=True, called_with=self.size)
 
     @cached_property
     def _exact(self) -> frozenset[str]:

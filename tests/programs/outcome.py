@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.programs import values
+from tests.programs.traced import Layout
 from tests.tolerances import mismatch
 
 
@@ -116,12 +117,12 @@ def _restrided(tensor: Tensor, strides: Sequence[int]) -> Tensor:
 @dataclass(frozen=True)
 class Rules:
     """What is compared. `exact` says whether a result may not differ at all; `slack` gives what
-    rounding may make of one, as a tensor of differences; `traced` the strides of results that
-    torch has traced, in one way or several."""
+    rounding may make of one, as a tensor of differences; `traced` the shapes and strides of
+    results that torch has traced, in one way or several."""
 
     exact: Callable[[str], bool]
     slack: Callable[[str], Tensor | None]
-    traced: Callable[[], Sequence[Mapping[str, tuple[int, ...]]]]
+    traced: Callable[[], Sequence[Mapping[str, Layout]]]
 
 
 def difference(mine: Outcome, theirs: Outcome, rules: Rules) -> Difference | None:
@@ -133,13 +134,21 @@ def difference(mine: Outcome, theirs: Outcome, rules: Rules) -> Difference | Non
     for name, expected in theirs.results.items():
         actual: Any = mine.results[name]
         eagers: Any = expected
+        ours, eager = actual.strides_were, eagers.strides_were
+        if actual.shape != expected.shape and not actual.numel() + expected.numel():
+            text = f"shape {tuple(actual.shape)} instead of {tuple(expected.shape)}"
+            known = [layouts.get(name, (None,))[0] for layouts in rules.traced()]
+            if actual.dtype != expected.dtype or tuple(actual.shape) not in known:
+                return Difference("values", name, text)
+            traced = Difference("values", name, text, traced=True)
+            continue
         wrong = numbers_differ(actual, expected, name, rules)
         if wrong:
             return Difference("values", name, wrong)
-        ours, eager = actual.strides_were, eagers.strides_were
         if ours != eager and expected.numel():  # where there are no elements nobody can tell
             text = f"{list(ours)} instead of {list(eager)}, shape {list(expected.shape)}"
-            if all(ours != known.get(name) for known in rules.traced()):
+            layout = tuple(actual.shape), ours
+            if all(layout != known.get(name) for known in rules.traced()):
                 return Difference("strides", name, text)
             traced = Difference("strides", name, text, traced=True)
         if mine.wants_gradient[name] != theirs.wants_gradient[name]:

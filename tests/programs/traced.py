@@ -1,7 +1,8 @@
-"""The strides that torch's own trace gives the results of a program.
+"""The shapes and strides that torch's own trace gives the results of a program.
 
-Fake tensors differ from eager's in dims of size 1, empty tensors and a few operators. Whoever
-compiles what was traced can know no others: results with these strides are torch's affair.
+Fake tensors differ from eager's in dims of size 1, empty tensors and a few operators (eager's
+`pixel_unshuffle` leaves a tensor without elements in its own shape). Whoever compiles what was
+traced can know no others: results with these are torch's affair.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from tests.programs.program import SEED, SIZE, Program, run
 
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+"""The shape and the strides of a result."""
 
-def traced_strides(
+
+def traced_layouts(
     program: Program,
     size: int,
     seed: int,
     symbolic: bool,
     called_with: int | None = None,
     functional: bool = False,
-) -> Mapping[str, tuple[int, ...]]:
+) -> Mapping[str, Layout]:
     """By a result's name in an outcome; nothing where torch cannot trace the program so.
     `symbolic`: sizes other than 0 and 1 are traced as symbols. `called_with`: the size of a call
     that the trace for `size` serves, for which its symbols are what the arguments say.
@@ -41,10 +45,16 @@ def traced_strides(
         try:
             with enable_python_dispatcher(), mode:
                 results = _run(program, found, functional)
-            strides = [tuple(_number(s, values) for s in result.stride()) for result in results]
+            layouts = [
+                (
+                    tuple(_number(s, values) for s in result.shape),
+                    tuple(_number(s, values) for s in result.stride()),
+                )
+                for result in results
+            ]
         except Exception:  # a size that depends on values, for one
             return {}
-    return {f"result {n}": known for n, known in enumerate(strides)}
+    return {f"result {n}": known for n, known in enumerate(layouts)}
 
 
 def _run(program: Program, found: dict[str, Any], functional: bool) -> list[torch.Tensor]:
@@ -72,6 +82,6 @@ def _values(program: Program, fakes: Mapping[str, Any], size: int, seed: int) ->
     }
 
 
-def _number(stride: Any, values: Mapping[Any, int]) -> int:
-    known = isinstance(stride, int) or not values
-    return int(stride) if known else int(stride.node.expr.subs(values))
+def _number(dim: Any, values: Mapping[Any, int]) -> int:
+    known = isinstance(dim, int) or not values
+    return int(dim) if known else int(dim.node.expr.subs(values))

@@ -100,6 +100,17 @@ def test_strides_that_torch_traces_are_torchs_and_others_are_wrong() -> None:
     assert check(wanted, other).kind == "strides" and check(wanted, other).status == "wrong"
 
 
+def test_the_shape_that_torch_traces_of_nothing_is_torchs_and_another_is_wrong() -> None:
+    """Eager leaves a tensor without elements in the shape that it has."""
+    wanted = program(Step(("v0",), "F.pixel_unshuffle", (Ref("a0"), 2)))
+    empty = Step(("a0",), "values.make", (torch.float32, (0, 2, 0), "whole", Seed(0)))
+    wanted = replace(wanted, inputs=(empty,))
+    assert check(wanted, by_name("default")).status == "torch"
+    other = check(wanted, spoiled(lambda t: t.reshape(0, 3, 0)))
+    assert (other.status, other.kind) == ("wrong", "values")
+    assert check(wanted, spoiled(lambda t: t.reshape(0, 1, 0).double())).status == "wrong"
+
+
 def test_strides_that_torch_traces_for_symbols_are_torchs_where_sizes_vary() -> None:
     turned = Step(("v0",), "torch.permute", (Ref("a0"), (1, 0, 3, 2)))
     wanted = program(turned, Step(("v1",), "torch.floor_divide", (Ref("v0"), 7)), results=("v1",))
