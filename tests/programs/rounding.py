@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.programs.norms import ALIKE, CENTRED, rounding
 from tests.programs.program import Program, Ref, Step, run, run_step
-from tests.programs.sums import WAYS, otherwise
+from tests.programs.sums import WAYS, order_error, otherwise
 
 NOISY_RUNS = 4
 SLACK = 8.0
@@ -42,7 +42,11 @@ class Exactness:
     def step(self, step: Step, found: dict[str, Any]) -> None:
         """Runs the step in eager and keeps whether what it wrote is exact."""
         read = [t for name in step.reads() for t in tensors_of(found.get(name))]
-        tainted = not all(map(self.is_exact, read)) or _is_either_zero(step, found)
+        tainted = (
+            not all(map(self.is_exact, read))
+            or _is_either_zero(step, found)
+            or order_error(step, found) is not None
+        )
         wider = None if step.rounds or tainted else _in_double(step, found)
         run_step(step, found)
         written = _written(step, found)
@@ -180,8 +184,8 @@ def _errors(
         if axis is not None:
             dims = tuple(range(1, far.dim())) if axis == 0 else (axis,)
             far = far.amax(dims, keepdim=True).expand_as(far)
-        bound = rounding(step, found) if step.function in CENTRED else None
-        if bound is not None:
+        bound = rounding(step, found) if step.function in CENTRED else order_error(step, found)
+        if bound is not None and bound.shape == far.shape:
             far = torch.maximum(far, bound.nan_to_num(0.0, 0.0, 0.0))
         errors[name] = far
     return errors

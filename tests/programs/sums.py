@@ -58,6 +58,36 @@ def otherwise(step: Step, found: Mapping[str, Any], way: int) -> list[Tensor] | 
     return [made]
 
 
+def order_error(step: Step, found: Mapping[str, Any]) -> Tensor | None:
+    """How far two orders of the terms of a sum or product may lie apart, by the roundings of all
+    partial sums (Higham, Accuracy and Stability, 4.2), where large terms swallow small ones, in
+    float64 too perhaps; None where none does."""
+    if step.function not in SUMS | PRODUCTS:
+        return None
+    operands = [found[arg.name] for arg in step.args[:3] if isinstance(arg, Ref)]
+    if not operands[0].is_floating_point() or not all(x.numel() for x in operands):
+        return None
+    wide = torch.float64 if operands[0].dtype == torch.float64 else torch.float32
+    least = math.prod(float(_smallest(x)) for x in operands[:2])
+    size = _of_one_sign(step, found, True) - _of_one_sign(step, found, False)
+    epsilon = torch.finfo(wide).eps
+    if not size.numel() or float(size.max()) * epsilon <= least:
+        return None
+    ones = torch.ones_like
+    count = (
+        torch.sum(ones(operands[0]), *step.args[1:]).double()
+        if step.function in SUMS
+        else _product(step, found, ones, ones, ones)
+    )
+    return (count - 1).clamp(min=1) * epsilon / 2 * size
+
+
+def _smallest(x: Tensor) -> Tensor:
+    """The magnitude of the smallest number that is not 0, or 1."""
+    magnitudes = _finite(x).abs()
+    return torch.where(magnitudes > 0, magnitudes, torch.inf).min().nan_to_num(posinf=1.0)
+
+
 def _attended(step: Step, found: Mapping[str, Any]) -> Tensor:
     """Attention as eager has it, but for rows in which the sum of products of a score overflows in
     some order of its terms: where it does, it is an infinity or NaN, and so the whole row is NaN.

@@ -208,6 +208,17 @@ def test_a_product_that_overflows_in_some_order_may_and_others_may_not() -> None
     assert status((1.0, 2.0, 3.0), math.nan) == "wrong"
 
 
+def test_a_small_term_among_large_ones_may_be_swallowed_and_others_may_not() -> None:
+    """Of -5e18 + 0.5 + 5e18 every order makes 0 or 0.5, in float64 too."""
+    made = Step(("a0",), "values.make", (torch.float32, (1, 3), "huge", Seed(1)))
+    summed = Step(("v0",), "torch.sum", (Ref("a0"), 1), rounds=True)
+    wanted = Program((made,), ("a0",), (), (), (summed,), ("v0",), (3, 5))
+    assert check(wanted, spoiled(lambda t: t + 0.5)).status == "right"
+    assert check(wanted, spoiled(lambda t: t + 1e14)).status == "wrong"
+    whole = replace(made, args=(torch.float32, (1, 3), "whole", Seed(1)))
+    assert check(replace(wanted, inputs=(whole,)), spoiled(lambda t: t + 0.5)).status == "wrong"
+
+
 def test_the_largest_number_is_no_rounded_infinity() -> None:
     step = Step(("v0",), "torch.nan_to_num", (Ref("a0"),))
     wanted = replace(made_of(step, *[math.inf, -math.inf] * 20), steps=(step,))
