@@ -11,7 +11,7 @@ import torch
 from tests.programs.check import by_name, check
 from tests.programs.program import Program, Ref, Seed, SizeOf, Slice, Step, module_text
 
-BF16, F32, F64 = torch.bfloat16, torch.float32, torch.float64
+BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
 I32, I64 = torch.int32, torch.int64
 
 A, B, V, W, N = Ref("a"), Ref("b"), Ref("v"), Ref("w"), Ref("n")
@@ -58,6 +58,31 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
             ],
             [step("v", "F.smooth_l1_loss", A, B, reduction="none")],
             gradient=True,
+        ),
+    ),
+    "sums in a half type that are larger than twice its whole numbers": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", N, dtype=BF16)],
+            [
+                step("b", "torch.zeros", 600, dtype=I64),
+                step("w", "torch.ones", 600, dtype=BF16),
+                step("v", "torch.scatter_add", A, 0, B, W),
+                step("u", "torch.scatter", A, 0, B, W, reduce="add"),
+            ],
+            "v u",
+        ),
+    ),
+    "a product in a half type that overflows on the way": (
+        (*DYNAMO, *SAVED),
+        program(
+            [made("a", N, dtype=F16)],
+            [
+                step("b", "torch.zeros", 4, dtype=I64),
+                step("w", "torch.arange", 300, -1, -100, dtype=F16),
+                step("u", "torch.abs", A),
+                step("v", "torch.scatter_reduce", Ref("u"), 0, B, W, "prod", include_self=True),
+            ],
         ),
     ),
     "norms over groups of what is computed in a half type": (

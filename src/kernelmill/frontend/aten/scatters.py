@@ -26,15 +26,20 @@ _MODES = {
 
 
 def _scatter(e: Emitter, x: Value, dim: int, index: Value, source: Value, mode: Combine) -> Value:
+    """Sums and products of half types are rounded when they are complete, as eager's are: one by
+    one, a sum would stop where a term is less than half of its last digit."""
     if x.dtype == BOOL and mode is not Combine.SET:
         raise NotTranslated("scatter with arithmetic on bools")
+    narrow = x.dtype
+    if mode is not Combine.SET:
+        x, source = (e.cast(value, narrow.compute) for value in (x, source))
     x, positions, source = (at_least_1d(e, value) for value in (x, as_index(e, index), source))
     rank = len(x.shape)
     for d, size in enumerate(positions.shape):
         source = e.slice(source, d, 0, size)
     source = e.cast(source, x.dtype)
     result = e.emit("scatter", x, positions, source, dim=wrap(dim, rank), mode=mode, unsigned=True)
-    return e.reshape(result, e.shape)
+    return e.reshape(e.cast(result, narrow), e.shape)
 
 
 @translates("scatter.src", "scatter.reduce")
