@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
 
+from tests.programs.brief import (
+    DYNAMO,
+    F32,
+    F64,
+    I32,
+    I64,
+    SAVED,
+    A,
+    B,
+    N,
+    Ref,
+    V,
+    W,
+    made,
+    program,
+    step,
+)
 from tests.programs.check import by_name, check
-from tests.programs.program import Program, Ref, Seed, SizeOf, Slice, Step, module_text
-
-BF16, F16, F32, F64 = torch.bfloat16, torch.float16, torch.float32, torch.float64
-I32, I64 = torch.int32, torch.int64
-
-A, B, V, W, N = Ref("a"), Ref("b"), Ref("v"), Ref("w"), Ref("n")
-
-DYNAMO = ("default", "dynamic", "reduce-overhead", "super-kernel")
-SAVED = ("cache-trace", "cache-load", "aot")
-
-
-def made(name: str, *shape: Any, dtype: Any = F32, fill: str = "whole", **options: bool) -> Step:
-    """A tensor from outside."""
-    arguments = (dtype, shape, fill, Seed(len(name)))
-    return Step((name,), "values.make", arguments, tuple(options.items()))
-
-
-def step(names: str, function: str, *args: Any, **kwargs: Any) -> Step:
-    """A step whose results are named in one text."""
-    return Step(tuple(names.split()), function, args, tuple(kwargs.items()))
-
-
-def program(
-    inputs: list[Step], steps: list[Step], results: str = "v", gradient: bool = False
-) -> Program:
-    """A program of arguments only. The size that varies is 3, then 2."""
-    names = tuple(name for one in inputs for name in one.names)
-    return Program(
-        tuple(inputs), names, (), (), tuple(steps), tuple(results.split()), (3, 2), gradient
-    )
-
+from tests.programs.found_folds import FOUND_FOLDS
+from tests.programs.program import Program, Seed, SizeOf, Slice, Step, module_text
 
 FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
     "strides of a slice of what is computed": (
@@ -47,53 +34,6 @@ FOUND: dict[str, tuple[tuple[str, ...], Program]] = {
         program(
             [made("a", N, 8)],
             [step("w", "torch.neg", A), step("v", "torch.narrow", W, 1, 1, 5)],
-        ),
-    ),
-    "the gradient of a smooth loss at a difference that is no number": (
-        DYNAMO,
-        program(
-            [
-                made("a", N, 8, fill="special", wants_gradient=True),
-                made("b", N, 8, fill="normal", wants_gradient=True),
-            ],
-            [step("v", "F.smooth_l1_loss", A, B, reduction="none")],
-            gradient=True,
-        ),
-    ),
-    "sums in a half type that are larger than twice its whole numbers": (
-        (*DYNAMO, *SAVED),
-        program(
-            [made("a", N, dtype=BF16)],
-            [
-                step("b", "torch.zeros", 600, dtype=I64),
-                step("w", "torch.ones", 600, dtype=BF16),
-                step("v", "torch.scatter_add", A, 0, B, W),
-                step("u", "torch.scatter", A, 0, B, W, reduce="add"),
-            ],
-            "v u",
-        ),
-    ),
-    "a product in a half type that overflows on the way": (
-        (*DYNAMO, *SAVED),
-        program(
-            [made("a", N, dtype=F16)],
-            [
-                step("b", "torch.zeros", 4, dtype=I64),
-                step("w", "torch.arange", 300, -1, -100, dtype=F16),
-                step("u", "torch.abs", A),
-                step("v", "torch.scatter_reduce", Ref("u"), 0, B, W, "prod", include_self=True),
-            ],
-        ),
-    ),
-    "norms over groups of what is computed in a half type": (
-        (*DYNAMO, *SAVED),
-        program(
-            [made("a", N, 17, 2, 2)],
-            [
-                step("b", "Tensor.to", A, BF16),
-                step("w", "torch.add", B, 1.1),
-                step("v", "F.group_norm", W, 1, None, None),
-            ],
         ),
     ),
     "strides of a copy of one row": (
@@ -598,6 +538,8 @@ UNCAPTURED: dict[str, tuple[str, Program]] = {
         ),
     ),
 }
+
+FOUND |= FOUND_FOLDS
 
 CASES = [(name, mode) for name, (modes, _) in FOUND.items() for mode in modes]
 
