@@ -112,14 +112,14 @@ def _over(storage: torch.UntypedStorage | None, weight: StoredTensor) -> torch.T
     dtype: Any = getattr(torch, weight.dtype, None)
     if not isinstance(dtype, torch.dtype):
         raise StoreError(f"weight {weight.name} is of the dtype {weight.dtype}")
-    if storage is None or 0 in weight.shape:
-        return torch.empty_strided(weight.shape, weight.strides, dtype=dtype)
     first, rest = divmod(weight.offset - weight.storage[0], dtype.itemsize)
     if rest or first < 0 or min((0, *weight.strides)) < 0:
         raise _outside(weight)
     try:
+        if storage is None or 0 in weight.shape:
+            return torch.empty_strided(weight.shape, weight.strides, dtype=dtype)
         return torch.empty(0, dtype=dtype).set_(storage, first, weight.shape, weight.strides)
-    except RuntimeError as error:  # the storage would have to be longer
+    except (RuntimeError, TypeError) as error:  # a longer storage, or no sizes at all
         raise _outside(weight) from error
 
 

@@ -89,6 +89,8 @@ def test_what_is_more_than_its_memory_is_refused():
     [
         ("float32", (4,), (1,), 8), ("float32", (4,), (-1,), 0), ("float32", (2,), (1,), -4),
         ("float32", (2,), (1,), 1), ("float32", (2, 9), (1, 1), 0), ("load", (2,), (1,), 0),
+        ("float32", (-1, 0), (1, 1), 0), ("float32", (2**70,), (1,), 0),
+        ("float32", (2.0,), (1,), 0),
     ],
 )  # fmt: skip
 def test_a_weight_that_would_lie_outside_is_refused(tmp_path, dtype, shape, strides, offset):
