@@ -225,6 +225,16 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshProcesses]:
 
 
 @pytest.fixture
+def threads_as_before() -> Iterator[None]:
+    """The test may change torch's number of threads."""
+    import torch
+
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
     """`golden("stage/name.txt", text)` compares with the file of that name in tests/golden."""
 

@@ -5,7 +5,7 @@ same programs run on what the machine has, and with the unit emulated."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,7 @@ from tests.forking import in_child
 from tests.tile_unit import REAL
 from tests.tolerances import assert_close
 
-pytestmark = pytest.mark.usefixtures("strict")
+pytestmark = pytest.mark.usefixtures("strict", "threads_as_before")
 
 
 EMULATED = "x86-64-v4-amx-emulated"
@@ -31,13 +31,6 @@ needs_avx512 = pytest.mark.skipif(bool(why_not_here(NAMED[EMULATED])), reason="n
 @pytest.fixture(params=["native", pytest.param(EMULATED, marks=needs_avx512)])
 def target(request: pytest.FixtureRequest) -> str:
     return request.param
-
-
-@pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 class Halves(nn.Module):

@@ -1,7 +1,6 @@
 """Random programs of kernels give the same results with launches side by side, for teams of 1 to 8
 threads; and no two tasks that may run at the same time meet in memory."""
 
-from collections.abc import Iterator
 from itertools import combinations, product
 
 import pytest
@@ -26,12 +25,7 @@ from tests.properties.test_super_kernels import (
     programs,
 )  # fmt: skip
 
-
-@pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("threads_as_before")
 
 
 def plans(program: tuple[list[Step], list[int]]) -> tuple[Plan, Plan]:

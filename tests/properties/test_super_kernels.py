@@ -1,7 +1,6 @@
 """Random programs of kernels as super kernels give what they give launch by launch, for teams of 1
 to 8 threads; and their waits are right on paper, and none of them can be left out."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 
@@ -27,6 +26,8 @@ from kernelmill.superkernel import driver_ir, form
 from kernelmill.superkernel.checker import uncovered
 from kernelmill.superkernel.footprint import footprints
 from tests.unit.runtime.kernels import buffer, tensor_input
+
+pytestmark = pytest.mark.usefixtures("threads_as_before")
 
 SIZE = 48
 TASKS = (1, 2, 3, 8, 48)
@@ -97,13 +98,6 @@ def plan_of(steps: list[Step], results: list[int], options: str, marked: bool = 
 
 def kernels_of(steps: list[Step]) -> dict[str, Kernel]:
     return {kernel(s[0], s[1]).name: kernel(s[0], s[1]) for s in steps}
-
-
-@pytest.fixture(autouse=True)
-def threads_as_before() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 OPTIONS = st.sampled_from(["", "stream-fusion=1", "debug-sync-all=1"])
