@@ -137,8 +137,8 @@ in [programs.json](programs.json).
 {programs} random programs, {checks} programs x modes. Each is called two or three times and \
 compared with eager in numbers, dtype, shape, strides, shared memory, what is written to arguments \
 and buffers, and gradients. Strides of empty results are nobody's concern; of two zeros either \
-is taken where eager's own choice depends on where an element lies (`minimum`, `amax`, `max`), and \
-a sum may overflow that does so in another order of its terms.
+is taken where eager's own choice depends on where an element lies (`minimum`, `amax`, `max`, \
+`clamp` between tensors), and a sum may overflow that does so in another order of its terms.
 
 Modes that differ behind the backend's call only (default, reduce-overhead and the two \
 super-kernel modes; dynamic and reduce-overhead-dynamic) get one trace of torch's, from which each \
@@ -147,9 +147,8 @@ is traced by each mode for itself, and so is every one that is refused or wrong.
 
 *Refused*: an error of ours says why the mode does not take the program. *Torch*: `aot_eager`, or \
 torch.export's program, is wrong in the same way, or a result has the strides, without elements \
-the shape, that torch's trace \
-gives it. *Found wrong*: when they were run; *wrong*: those whose seeds are still wrong, listed \
-below. *Ran in torch*: right, without a kernel of ours.
+the shape, that torch's trace gives it. *Found wrong*: when they were run; *wrong*: those whose \
+seeds are still wrong, listed below. *Ran in torch*: right, without a kernel of ours.
 
 | mode | programs | right | refused | torch | found wrong | wrong | ran in torch |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
