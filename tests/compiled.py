@@ -39,7 +39,7 @@ from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
 from tests import guard_pages
 from tests.emulation import emulator
-from tests.machine_code import MachineCode
+from tests.machine_code import MachineCode, runs_here
 from tests.tolerances import mismatch
 
 Argument = Tensor | int
@@ -83,13 +83,16 @@ def lowered(graph: Graph, target: Machine | None = None, separate: bool = False)
 
 def program(made: Lowered, target: Machine | None = None) -> Callable[..., Sequence[Output]]:
     """What lowering made as machine code, ready to be called: a `Program`, or what does the same
-    with the emulator or between guard pages."""
+    with the emulator or between guard pages. Code that this processor cannot run is compiled, and
+    the kernel interpreter runs in its place."""
     target = target or host()
-    if emulator() is not None or guard_pages.is_on():
+    here = runs_here(target.isa)
+    if here and (emulator() is not None or guard_pages.is_on()):
         run = partial(run_machine_code, target)
         return lambda *inputs: executed(made, inputs, run)
     texts = {name: print_kernel(kernel) for name, kernel in made.kernels.items()}
-    return load(made.plan, {name: _object(text, target) for name, text in texts.items()})
+    objects = {name: _object(text, target) for name, text in texts.items()}
+    return load(made.plan, objects) if here else lambda *inputs: interpreted(made, inputs)
 
 
 @cache

@@ -14,10 +14,16 @@ import torch
 from torch import Tensor
 
 from kernelmill import codegen
+from kernelmill.core.isa import Isa, why_not_here
 from tests import guard_pages
 from tests.emulation import Memory, emulator
 
 _names = itertools.count()
+
+
+def runs_here(isa: Isa) -> bool:
+    """Whether code for an ISA can be run, by this processor or the emulator in use."""
+    return emulator() is not None or not why_not_here(isa)
 
 
 @cache

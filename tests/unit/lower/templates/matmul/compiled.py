@@ -34,7 +34,7 @@ from kernelmill.lower.templates.matmul import (
     plan_contraction,
 )
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB, Sums
-from tests.machine_code import MachineCode
+from tests.machine_code import MachineCode, runs_here
 
 FLAVOURS = ("k", "outer", "strided", "packed", "computed k", "computed outer")
 """How an operand may lie: what is contiguous, in panels, or computed from what lies so."""
@@ -227,9 +227,13 @@ class Case:
         return self._result(memory["c"])
 
     def compiled(self) -> Tensor:
-        """The result by machine code; scratch is full of NaN before."""
+        """The result by machine code; scratch is full of NaN before. Code that this processor
+        cannot run is compiled, and the kernel interpreter runs in its place."""
         memory, kernel = self._memory(), self.kernel
-        image = codegen.compile_kernel(kernel, (self.target or host()).isa)
+        isa = (self.target or host()).isa
+        image = codegen.compile_kernel(kernel, isa)
+        if not runs_here(isa):
+            return self.interpreted()
         buffers = [memory[buffer.name] for buffer in kernel.buffers]
         dims = [*self.values.values()][: len(kernel.dims)]
         tasks, scratch = (evaluate(size, self.values) for size in (kernel.tasks, kernel.scratch))
