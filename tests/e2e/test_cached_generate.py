@@ -125,23 +125,34 @@ def test_prompt_and_step_share_packed_weights(weights: str, tmp_path: Path) -> N
     assert 0 < alone <= both <= alone * 1.05
 
 
-def test_a_dynamic_cache_is_traced_once_for_all_lengths(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_dynamic_cache_is_traced_once_for_all_lengths(tmp_path: Path) -> None:
     reference = eager()
-    model = cached(reference, tmp_path, dynamic_cache=True)
 
-    def run(length: int, count: int) -> None:
+    def run(model: Any, length: int, count: int) -> None:
         caches = [transformers.DynamicCache(config=CONFIG) for _ in range(2)]
         found, expected = (
             tokens(each, prompt_of(length), count, cache=cache)
             for each, cache in zip((model, reference), caches, strict=True)
         )
         assert torch.equal(found, expected)
+        for layer, other in zip(caches[0].layers, caches[1].layers, strict=True):
+            assert layer.__dict__.keys() == other.__dict__.keys()
+            torch.testing.assert_close(layer.keys, other.keys)
 
-    run(7, 6)
-    run(9, 6)
+    model = cached(reference, tmp_path, dynamic_cache=True)
+    run(model, 7, 6)
     graphs = counters["stats"]["unique_graphs"]
-    run(12, 30)
+    for length, count in ((9, 6), (12, 30)):
+        run(model, length, count)
+        assert model.step.statistics == model.prompt.statistics == ONCE
     assert counters["stats"]["unique_graphs"] == graphs
-    assert "it changes L['cache'].layers[0].keys" in caplog.text
+    long = prompt_of(14)
+    caches = [transformers.DynamicCache(config=CONFIG) for _ in range(2)]
+    found = tokens(model, long, cache=caches[0], prefill_chunk_size=4)
+    assert torch.equal(found, tokens(reference, long, cache=caches[1]))
+    assert model.step.statistics == ONCE, "the step is the one for whole prompts"
+    assert model.prompt.statistics["uncached"] == 0
+
+    again = cached(reference, tmp_path, dynamic_cache=True)
+    run(again, 12, 20)
+    assert again.step.statistics == again.prompt.statistics == {**ONCE, "loaded": 1, "traced": 0}

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from kernelmill.artifact.code import changed_code
+from kernelmill.artifact.effects import Effects, build_all
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.guard_records import Place
 from kernelmill.artifact.guards import RepeatedChecks, changes, in_words
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.program_set import ProgramSet
-from kernelmill.artifact.results import build_of
 from kernelmill.artifact.settings import SettingsCheck, difference
 from kernelmill.artifact.target import Target, Values
 from kernelmill.artifact.versions import version_of
@@ -102,9 +102,12 @@ class Bound:
             given = dict(zip(spec.names, values, strict=True))
             return follow(path, _roots(target, given=given))
 
-        self._build = build_of(spec.result, find)
+        self._build = build_all(spec, find)
+        self._effects = Effects(manifest) if spec.effects else None
         self._fast_path = path = fast_path_of(manifest, programs.single)
         self._call = None if path is None else path.caller(self._build)
+        if self._call is not None and self._effects is not None:
+            self._call = self._effects.around(self._call, REFUSED)
         self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, seen, self._fast_path)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
@@ -138,10 +141,20 @@ class Bound:
         inputs, own = self._gather(values)
         if torch.is_grad_enabled():
             refuse_gradients(own)
+        effects, owners = self._effects, None
+        if effects is not None:
+            owners = effects.owners(values)
+            if owners is None:
+                raise Mismatch("objects that the program changes and reads are one object")
         results = self._run(*inputs)
         if self._fast_path is not None:
             self._fast_path.learn(values, inputs, generation)
-        return self._build(results, values)
+        made = self._build(results, values)
+        if effects is None or owners is None:
+            return made
+        returned, *its = made
+        effects.apply(owners, its)
+        return returned
 
 
 def _refuse(values: Values) -> Any:

@@ -133,7 +133,7 @@ def class_text(kind: type, names: frozenset[str]) -> str:
 
 
 _RESOLVING = frozenset(
-    {"forward", "__call__", "__getattr__", "__getattribute__", "__iter__", "__len__"}
+    "forward __call__ __getattr__ __getattribute__ __iter__ __len__ __setattr__".split()
 )
 
 

@@ -2,7 +2,8 @@
 
 It is data alone, kept as JSON with a line for each field; reading it needs no torch.
 
-    CallSpec    parameters, what is asked of arguments, inputs of the program, results, sizes
+    CallSpec    parameters, what is asked of arguments, inputs of the program, results, sizes,
+                effects
     Guards      what a trace depended on outside of the arguments; empty for one compiled ahead
     Gears       which of several plans runs, where there are several
 """
@@ -22,7 +23,7 @@ from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
-FORMAT = 11
+FORMAT = 12
 """Raised when a file of an older kernelmill could be misunderstood."""
 
 Condition = tuple[str, str, str]
@@ -95,6 +96,24 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Effect:
+    """What a call leaves in an object that it was passed: the one at `path`. `kind` is "attribute",
+    "item" or "append", `key` the name, number or key, and `value` a shape (effects.py)."""
+
+    path: Path
+    kind: str
+    key: Any
+    value: Mapping[str, Any]
+    place: int = field(default=-1, compare=False)
+
+    def text(self) -> str:
+        """For people."""
+        if self.kind == "append":
+            return f"{text_of(self.path)}.append({json.dumps(self.value)})"
+        return f"{text_of((*self.path, (self.kind, self.key)))} = {json.dumps(self.value)}"
+
+
+@dataclass(frozen=True)
 class Limit:
     """`symbol` is from `low` to `high` (None: without end); `where` names what has that size."""
 
@@ -120,6 +139,7 @@ class CallSpec:
     inputs      where each input of the program is found
     result      how results become what the function returns (results.py)
     limits, conditions   on sizes, besides what the plan says
+    effects     what is set in arguments when the program has run
     """
 
     name: str
@@ -129,6 +149,7 @@ class CallSpec:
     result: Mapping[str, Any]
     limits: tuple[Limit, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    effects: tuple[Effect, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -235,6 +256,8 @@ class Manifest:
                 return [value.kind, places[0], found, value.name, places[1]]
             if isinstance(value, Source):
                 return [tree.number(value.path), value.axis, value.times, value.plus]
+            if isinstance(value, Effect):
+                return [tree.number(value.path), value.kind, value.key, value.value]
             return [getattr(value, each.name) for each in fields(value)]
 
         lines = {name: json.dumps(getattr(self, name), default=row) for name in _fields(Manifest)}
@@ -278,6 +301,8 @@ class _Reader:
             return lambda row: self._guard(*row)
         if kind is Source:
             return lambda row: Source(self.paths[row[0]], *row[1:], place=row[0])
+        if kind is Effect:
+            return lambda row: Effect(self.paths[row[0]], *row[1:], place=row[0])
         if origin is tuple and args[-1] is Ellipsis:
             make = self.maker(args[0])
             return lambda rows: tuple([make(row) for row in rows])

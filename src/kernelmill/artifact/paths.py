@@ -23,7 +23,7 @@ and each step one of
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import itemgetter
@@ -132,6 +132,15 @@ class Tree:
             place = self._numbers[key]
         return place
 
+    def with_ways(self, places: Iterable[int]) -> set[int]:
+        """These places and all that lie on the ways to them."""
+        found: set[int] = set()
+        for place in places:
+            while place >= 0 and place not in found:
+                found.add(place)
+                place = self.rows[place][0]
+        return found
+
     def paths(self) -> list[Path]:
         """The path of each place."""
         found: list[Path] = []
@@ -157,12 +166,18 @@ class Tree:
 
 class ArgumentReader:
     """The same for the places inside of arguments alone, at each call: from a value for each of the
-    parameters `names`. `numbers` says where what is at a place stands among what it gives."""
+    parameters `names`. `numbers` says where what is at a place stands among what it gives; with
+    `wanted`, these places and those on the way to them are looked at alone."""
 
-    def __init__(self, tree: Tree, names: Sequence[str]) -> None:
+    def __init__(
+        self, tree: Tree, names: Sequence[str], wanted: Iterable[int] | None = None
+    ) -> None:
         self.numbers: dict[int, int] = {}
         self._steps: list[tuple[int, Callable[[Any], Any]]] = []
+        taken = None if wanted is None else tree.with_ways(wanted)
         for place, (before, step) in enumerate(tree.rows):
+            if taken is not None and place not in taken:
+                continue
             if before in self.numbers:
                 self.numbers[place] = len(names) + len(self._steps)
                 self._steps.append((self.numbers[before], _getter(step)))

@@ -97,6 +97,8 @@ def _signature(manifest: Manifest) -> Iterator[str]:
         size = "" if source.axis < 0 else f", from size {source.axis}"
         yield f"input {number}: {text_of(source.path)}{size}"
     yield f"returns {json.dumps(spec.result)}"
+    for effect in spec.effects:
+        yield effect.text()
     for limit in spec.limits:
         yield f"{limit.where}: {limit.text()}"
     for relation, left, right in spec.conditions:

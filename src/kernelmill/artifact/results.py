@@ -4,6 +4,7 @@ A shape is a JSON value:
 
     {"result": N} {"input": PATH} {"constant": JSON}     a result of the program, something that it
                                                           takes, data
+    {"dtype": NAME} {"device": NAME}                      "float32", "cpu"
     {"list": [...]} {"tuple": [...]} {"dict": [[K, V]]}   containers
     {"named": NAME, "names": [...], "items": [...]}       a named tuple, by its "module:Class"
     {"object": NAME, "fields": [[NAME, V]]}               a dataclass (ModelOutput), the same way
@@ -41,8 +42,8 @@ class NoClass(StoreError):
 
 
 class Shaper:
-    """Describes what a call returned. `results` are those of the program and `inputs` tensors by
-    their paths.
+    """Describes what a call returned. `results` are those of the program and `inputs` tensors, and
+    objects that the program changes, by their paths.
 
     `integers` are those among the data that was returned: they may have come from sizes.
     """
@@ -52,11 +53,17 @@ class Shaper:
         self._inputs = {id(value): path for path, value in inputs.items()}
         self.integers: set[int] = set()
 
+    def is_result(self, value: Any) -> bool:
+        """Whether this object is a result of the program."""
+        return id(value) in self._results and not isinstance(value, bool)
+
     def describe(self, value: Any) -> Shape:
         """UnsupportedError for what cannot be made again by name."""
-        if id(value) in self._results and not isinstance(value, bool):
+        if self.is_result(value):
             return {"result": self._results[id(value)]}
-        if isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor) or (
+            id(value) in self._inputs and type(value) not in _DATA
+        ):
             if id(value) not in self._inputs:
                 raise UnsupportedError("it returns a tensor that its graph does not compute")
             return {"input": self._inputs[id(value)]}
@@ -66,6 +73,10 @@ class Shaper:
             if type(value) is float:
                 return {"constant": value.hex(), "float": True}
             return {"constant": value}
+        if isinstance(value, torch.dtype):
+            return {"dtype": str(value).removeprefix("torch.")}
+        if isinstance(value, torch.device):
+            return {"device": str(value)}
         return self._container(value)
 
     def _container(self, value: Any) -> Shape:
@@ -144,6 +155,9 @@ def build_of(shape: Shape, find: Find) -> Build:
         value = shape["constant"]
         constant = float.fromhex(value) if shape.get("float") else value
         return lambda results, values: constant
+    if "dtype" in shape or "device" in shape:
+        data = getattr(torch, shape["dtype"]) if "dtype" in shape else torch.device(shape["device"])
+        return lambda results, values: data
     if "dict" in shape:
         return _dict_of(shape["dict"], find)
     if "object" in shape:

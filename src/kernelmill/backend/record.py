@@ -30,7 +30,7 @@ from kernelmill.artifact.manifest import (
     read_manifest,
 )
 from kernelmill.artifact.objects import artifact_of
-from kernelmill.artifact.paths import CONTEXT, Path, Roots, follow, name_of_argument
+from kernelmill.artifact.paths import CONTEXT, MissingPath, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
 from kernelmill.artifact.sizes import where_of
@@ -43,6 +43,7 @@ from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
 from kernelmill.backend.guards import reads_of
 from kernelmill.backend.report import Capture
+from kernelmill.backend.side_effects import SideEffects
 from kernelmill.backend.sources import SourceReader
 from kernelmill.backend.tested_torch import TESTED, is_tested
 from kernelmill.compiler.linking import LoweredProgram, collect_linked
@@ -98,6 +99,7 @@ def record(
         artifact, reason = None, str(error)
     if any(isinstance(result, _Integer) for result in trace.results):
         returned = _unmarked(returned)
+        trace.unmark()
     return Recording(returned, artifact, reason, compiled)
 
 
@@ -162,25 +164,35 @@ class _Backend:
         return run
 
 
-_NOTHING = object()
+@dataclass(frozen=True)
+class _Dependences:
+    """What a trace depends on, as it was before its program ran, which may change it.
+
+    codes     that it went through, and the `names` that these use
+    reads     guards of ours
+    sources   of the inputs, and the values of those that are no sizes, by their paths
+    """
+
+    codes: Sequence[Any]
+    names: frozenset[str]
+    reads: tuple[Guard, ...]
+    sources: Sequence[Source]
+    values: Mapping[Path, Any]
+    side_effects: SideEffects
 
 
 @dataclass
 class _Trace:
-    """One graph: what Dynamo knows of it, and what the compiler has made of it.
-
-    `changed` is what traced code changes besides tensors: sources, with the values that attributes
-    had before the call; none where the contents of a container change.
-    """
+    """One graph: what Dynamo knows of it, and what the compiler has made of it. `refused` says why
+    it cannot be kept, if that is known before the program runs."""
 
     target: Target
     roots: Roots
     config: CompilerConfig
     output: Any = None
     module: str = ""
-    sources: list[Any] = field(default_factory=list[Any])
-    changed: list[tuple[Any, Mapping[str, Any]]] = field(default_factory=list[Any])
-    guards: list[Any] = field(default_factory=list[Any])
+    refused: str = ""
+    depends: _Dependences | None = None
     captures: list[Capture] = field(default_factory=list[Capture])
     traced: list[Traced] = field(default_factory=list[Traced])
     drafts: list[LoweredProgram] = field(default_factory=list[LoweredProgram])
@@ -192,20 +204,34 @@ class _Trace:
         """What `compile` gives, with all of it noted."""
         tx = dynamo.current_trace()
         self.output, self.module = tx.output, str(tx.f_globals.get("__name__", ""))
-        self.sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
-        existing = dynamo.mutation_classes.require()
-        effects, reader = self.output.side_effects, self.reader()
-        for var in effects.id_to_variable.values():
-            if isinstance(var.mutation_type, existing) and effects.is_modified(var):
-                names = effects.store_attr_mutations.get(var) if var.source is not None else None
-                value = follow(reader.path(var.source), self.roots) if names else None
-                before = {str(name): getattr(value, name, _NOTHING) for name in names or ()}
-                self.changed.append((var.source, before))
+        sources = [dynamo.source_of(node) for node in gm.graph.find_nodes(op="placeholder")]
         with collect_linked() as linked:
             call = compile(observe=self.traced.append)
         self.drafts = [each.draft for each in linked]
-        self.guards = list(self.output.guards)  # Dynamo empties its own set when it has made code
+        try:
+            self.depends = self._depends(sources)
+        except (MissingPath, UnsupportedError) as error:
+            self.refused = str(error)
         return call
+
+    def _depends(self, sources: Sequence[Any]) -> _Dependences:
+        """UnsupportedError names what cannot be kept."""
+        reader, roots = self.reader(), self.roots
+        codes = list(self.output.tracing_context.traced_code)
+        names = names_in(codes)
+        effects = SideEffects.of(self.output, reader, roots)
+        # Dynamo empties its own set of guards when it has made code.
+        reads = reads_of(self.output.guards, reader, roots, names)
+        more = [noted(read, roots, names) for read in effects.reads]
+        inputs = [_input(source, reader) for source in sources]
+        values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
+        reads = tuple(dict.fromkeys((*reads, *more)))
+        return _Dependences(codes, names, reads, inputs, values, effects)
+
+    def unmark(self) -> None:
+        """Give integers that the program has put into objects the class that they have in eager."""
+        if self.depends is not None:
+            self.depends.side_effects.replace(_unmarked)
 
     def reader(self) -> SourceReader:
         """Reads the sources of this trace, as far as Dynamo has named them."""
@@ -223,20 +249,17 @@ class _Trace:
             raise UnsupportedError(unknown)
         if self.output is None:
             raise UnsupportedError("it computes nothing with tensors")
-        reader = self.reader()
-        restored, traced = self._restored(reader), self._one_graph()
-        codes = list(self.output.tracing_context.traced_code)
-        names, isa = names_in(codes), target_isa(self.config.target)
-        sources = [_input(source, reader) for source in self.sources]
+        if self.depends is None:
+            raise UnsupportedError(self.refused)
+        depends, isa = self.depends, target_isa(self.config.target)
+        shaper = Shaper(self.results, {**depends.values, **depends.side_effects.owners})
+        effects, restored = depends.side_effects.settled(shaper)
+        traced, sources = self._one_graph(), depends.sources
         held = held_constants(traced.imported.constants)
         layout = WeightLayout(held)
-        reads = (
-            *reads_of(self.guards, reader, self.roots, names),
-            *(noted(Guard("value", p), self.roots) for p in (*restored, *self._constants(sources))),
-        )
+        values = (*restored, *self._constants(sources))
+        reads = (*depends.reads, *(noted(Guard("value", path), self.roots) for path in values))
         gears = None if traced.geared is None else _gears(traced.geared, self.drafts)
-        plain = {s.path: follow(s.path, self.roots) for s in sources if s.axis < 0}
-        shaper = Shaper(self.results, plain)
         spec = CallSpec(
             name_of(self.target.function),
             tuple(map(Parameter, self.target.signature.parameters)),
@@ -244,13 +267,14 @@ class _Trace:
             (*sources, *[Source((("tensor", n),)) for n in range(len(held))]),
             shaper.describe(returned),
             *self._allowed_sizes(traced.geared, gears, sources, shaper.integers),
+            effects,
         )
         guards = Guards(
             tuple(read for read in reads if not read.of_argument),
-            uses_of(codes),
-            tuple(sorted(names)),
+            uses_of(depends.codes),
+            tuple(sorted(depends.names)),
             state(),
-            packages_of(modules_of(codes)),
+            packages_of(modules_of(depends.codes)),
         )
         manifest = Manifest(spec, guards, gears, layout.weights, ingredients=ingredients)
         return artifact_of(
@@ -275,28 +299,6 @@ class _Trace:
         if any(info.output_type not in kinds.known for info in traced.metadata.output_info):
             raise UnsupportedError("a result is a view of another")
         return traced
-
-    # ---- what it reads and changes ----------------------------------------------------------
-
-    def _restored(self, reader: SourceReader) -> list[Path]:
-        """What the code changes and sets back at its end, which has to be the same to begin with.
-        UnsupportedError names what it does not set back."""
-        lasting: list[str] = []
-        paths: list[Path] = []
-        for source, before in self.changed:
-            name = "something" if source is None else source.name
-            if not before:
-                lasting.append(name)
-                continue
-            path = reader.path(source)
-            value = follow(path, self.roots)
-            for attribute, was in before.items():
-                paths.append((*path, ("attribute", attribute)))
-                if getattr(value, attribute, _NOTHING) is not was:
-                    lasting.append(f"{name}.{attribute}")
-        if lasting:
-            raise UnsupportedError(f"it changes {', '.join(lasting)} besides tensors")
-        return paths
 
     def _constants(self, inputs: Sequence[Source]) -> list[Path]:
         """Arguments that are data and no input: the program is for these values."""

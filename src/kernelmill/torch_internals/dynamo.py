@@ -129,21 +129,66 @@ def asked_of(guard: Any, about: str) -> tuple[Any, Any] | None:
     return (source.base, source.member) if isinstance(source, kinds.AttrSource) else None
 
 
+@dataclass(frozen=True)
+class MutationKinds:
+    """`existing` are the classes of `mutation_type` of what was there before the trace; lists and
+    dicts are of `list_kind` and `dict_kind`."""
+
+    existing: tuple[type, ...]
+    list_kind: type
+    dict_kind: type
+
+
 @internal(
     "dynamo.mutations",
     reason="seeing what traced code changes besides tensors",
     fallback="methods behind cache_compile are compiled in each process",
 )
-def mutation_classes() -> tuple[type, ...]:
-    """The classes of `mutation_type` of what was there before the trace."""
+def mutation_kinds() -> MutationKinds:
+    """What Dynamo's record of changes is made of."""
+    from torch._dynamo.variables import ConstDictVariable, ListVariable
     from torch._dynamo.variables.base import (
         AttributeMutationExisting,
         ValueMutationExisting,
         VariableTracker,
     )
 
-    check(VariableTracker, "mutation_type", "source")
-    return AttributeMutationExisting, ValueMutationExisting
+    check(VariableTracker, "mutation_type", "source", "as_python_constant")
+    check(ListVariable, "items")
+    check(ConstDictVariable, "items", "should_reconstruct_all")
+    existing = AttributeMutationExisting, ValueMutationExisting
+    return MutationKinds(existing, ListVariable, ConstDictVariable)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """What a trace changes in an object that was there before: `owner` is its source, None where it
+    has none. What the object has then: `attributes` that were set, by name, or all `items` of a
+    list or dict, by number or key; each with the source it comes from, None for what is new."""
+
+    owner: Any
+    attributes: dict[str, Any]
+    items: dict[Any, Any] | None = None
+
+
+def mutations(output: Any) -> list[Mutation]:
+    """All of a trace that has come to its end."""
+    kinds, effects = mutation_kinds.require(), output.side_effects
+    found: list[Mutation] = []
+    for var in effects.id_to_variable.values():
+        if isinstance(var.mutation_type, kinds.existing) and effects.is_modified(var):
+            stored: Any = effects.store_attr_mutations.get(var) or {}
+            attributes = {str(name): value.source for name, value in stored.items()}
+            found.append(Mutation(var.source, attributes, _items(var, kinds)))
+    return found
+
+
+def _items(var: Any, kinds: MutationKinds) -> dict[Any, Any] | None:
+    if type(var) is kinds.list_kind:
+        return {number: item.source for number, item in enumerate(var.items)}
+    if type(var) is not kinds.dict_kind or var.should_reconstruct_all:
+        return None
+    return {key.vt.as_python_constant(): item.source for key, item in var.items.items()}
 
 
 _SOURCE = "_dynamo_source"
@@ -214,7 +259,7 @@ def is_static() -> bool:
     )
 
 
-_FOR_RECORDS = (_current_trace, source_classes, mutation_classes, _placeholder_sources, _config)
+_FOR_RECORDS = (_current_trace, source_classes, mutation_kinds, _placeholder_sources, _config)
 
 
 def missing_for_records() -> str:

@@ -1,0 +1,120 @@
+"""What a program leaves behind besides results: attributes, elements and entries of the objects
+that a call passes, set once the program has run.
+
+An effect's value is a shape (results.py) of one of these kinds: a result of the program, what a
+path of the call leads to, data, or a tuple of them. All values are taken before the first is set,
+so that `a.x, a.y = a.y, a.x` is two effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelmill.artifact.manifest import CallSpec, Manifest
+from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Tree
+from kernelmill.artifact.results import Build, Find, Shape, build_of
+
+_INTO = ("attribute", "field", "item", "key", "nth")
+"""Steps into an object."""
+
+Call = Callable[[tuple[Any, ...]], Any]
+
+
+def is_new_value(shape: Shape) -> bool:
+    """Whether an effect can set this, which was not there before the call."""
+    if "tuple" in shape:
+        return all(map(is_new_value, shape["tuple"]))
+    return not shape.keys().isdisjoint(("result", "constant", "dtype", "device"))
+
+
+def build_all(spec: CallSpec, find: Find) -> Build:
+    """Gives what a call returns, then what each of its effects sets."""
+    returned = build_of(spec.result, find)
+    if not spec.effects:
+        return returned
+    values = [build_of(effect.value, find) for effect in spec.effects]
+    if all(set(effect.value) == {"result"} for effect in spec.effects):
+        numbers = [effect.value["result"] for effect in spec.effects]
+        return lambda results, given: [returned(results, given), *[results[n] for n in numbers]]
+    return lambda results, given: [
+        returned(results, given), *[value(results, given) for value in values]
+    ]  # fmt: skip
+
+
+def plain(path: Path) -> Path:
+    """What an object's __dict__ holds under a name is its attribute."""
+    return tuple(("attribute", *step[1:]) if step[0] == "field" else step for step in path)
+
+
+def looked_into(tree: Tree) -> dict[Path, int]:
+    """The places inside of arguments that the tree goes on from, each once, by their paths."""
+    into = {before for before, (kind, *_) in tree.rows if before >= 0 and kind in _INTO}
+    paths = tree.paths()
+    found = {plain(paths[place]): place for place in sorted(into)}
+    return {path: place for path, place in found.items() if path[0][0] == "argument"}
+
+
+class Effects:
+    """The effects of one program, where it has some."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        spec, tree = manifest.spec, manifest.tree
+        changed = {plain(effect.path): effect.place for effect in spec.effects}
+        others = [place for path, place in looked_into(tree).items() if path not in changed]
+        places = [*changed.values(), *others]
+        self._read = ArgumentReader(tree, spec.names, places)
+        self._numbers = [self._read.numbers[place] for place in places]
+        self._changed = len(changed)
+        order = list(changed)
+        self._sets = [
+            (PUTS[effect.kind], order.index(plain(effect.path)), effect.key)
+            for effect in spec.effects
+        ]
+
+    def owners(self, values: Sequence[Any]) -> list[Any] | None:
+        """The objects of this call that are changed. None when one is not there, or is another that
+        is looked into, too: what is read of one would then be what is set of the other."""
+        found = self._read(values)
+        owners = [found[number] for number in self._numbers]
+        count = self._changed
+        changed = {id(owner) for owner in owners[:count]}
+        if len(changed) < count or _MISSING in changed:
+            return None
+        return owners if changed.isdisjoint(map(id, owners[count:])) else None
+
+    def apply(self, owners: Sequence[Any], values: Sequence[Any]) -> None:
+        """Set the values, one for each effect."""
+        for (put, number, key), value in zip(self._sets, values, strict=True):
+            put(owners[number], key, value)
+
+    def around(self, call: Call, refused: Any) -> Call:
+        """A call that sets what it has to. `call` gives what `build_all` does, or `refused`."""
+        owners_of, apply = self.owners, self.apply
+
+        def with_effects(values: tuple[Any, ...]) -> Any:
+            owners = owners_of(values)
+            made = refused if owners is None else call(values)
+            if owners is None or made is refused:
+                return refused
+            returned, *its = made
+            apply(owners, its)
+            return returned
+
+        return with_effects
+
+
+_MISSING = id(MISSING)
+_Put = Callable[[Any, Any, Any], None]
+
+
+def _set_item(owner: Any, key: Any, value: Any) -> None:
+    owner[key] = value
+
+
+def _append(owner: Any, key: Any, value: Any) -> None:
+    owner.append(value)
+
+
+PUTS: dict[str, _Put] = {"attribute": setattr, "item": _set_item, "append": _append}
+"""How each kind of effect is set."""

@@ -1,0 +1,174 @@
+"""What traced code changes besides tensors, as effects that a program can have without tracing.
+
+Dynamo says which places change, and where what is put there comes from if it was there before; the
+object itself says after the call what it has there then. Whatever these two do not explain leaves
+a method uncacheable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from kernelmill.artifact.effects import PUTS, is_new_value
+from kernelmill.artifact.manifest import Effect, Guard
+from kernelmill.artifact.paths import MissingPath, Path, Roots, follow, step_into, text_of
+from kernelmill.artifact.results import Shape, Shaper
+from kernelmill.backend.sources import SourceReader
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.torch_internals import dynamo
+from kernelmill.torch_internals.dynamo import Mutation
+
+_NOTHING = object()
+_KEYS = (str, int, bool, type(None))
+_CONTAINERS = (list, dict, set, tuple)
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One place: what `owner`, which is at `path`, has under `kind` and `key`. It had `before`; it
+    gets what was at the path `given`, if that is a path."""
+
+    path: Path
+    owner: Any
+    kind: str
+    key: Any
+    before: Any
+    given: Path | None
+
+    @property
+    def place(self) -> Path:
+        """Its path."""
+        return (*self.path, (self.kind, self.key))
+
+    def now(self) -> Any:
+        """What is there; _NOTHING when there is nothing."""
+        return _found(self.owner, self.kind, self.key)
+
+    def effect(self, value: Shape) -> Effect:
+        """The effect that puts a value there."""
+        grows = type(self.owner) is list and self.before is _NOTHING
+        return Effect(self.path, "append" if grows else self.kind, self.key, value)
+
+
+def _found(owner: Any, kind: str, key: Any) -> Any:
+    try:
+        return step_into(owner, (kind, key))
+    except (AttributeError, LookupError, TypeError):
+        return _NOTHING
+
+
+@dataclass
+class SideEffects:
+    """Those of one trace. `refused` says in words what can be no effect; `owners` are the objects
+    that change, by their paths."""
+
+    changes: list[_Change] = field(default_factory=list[_Change])
+    refused: list[str] = field(default_factory=list[str])
+    owners: dict[Path, Any] = field(default_factory=dict[Path, Any])
+
+    @classmethod
+    def of(cls, output: Any, reader: SourceReader, roots: Roots) -> SideEffects:
+        """What a trace that has come to its end will do when its program has run."""
+        found = cls()
+        for mutation in dynamo.mutations(output):
+            name = "something" if mutation.owner is None else str(mutation.owner.name)
+            try:
+                found.changes += found._of_one(mutation, reader, roots)
+            except (MissingPath, UnsupportedError):
+                found.refused.append(name)
+        return found
+
+    def _of_one(self, mutation: Mutation, reader: SourceReader, roots: Roots) -> Iterator[_Change]:
+        if mutation.owner is None:
+            raise UnsupportedError("an object without a source")
+        path = reader.path(mutation.owner)
+        owner = follow(path, roots)
+        kind, stored = "attribute", mutation.attributes
+        if mutation.items is not None:
+            kind, stored = "item", mutation.items
+            had = list(range(len(owner)) if type(owner) is list else owner)
+            keys_known = all(type(key) in _KEYS for key in (*had, *stored))
+            if not keys_known or type(owner) not in (list, dict) or [*stored][: len(had)] != had:
+                raise UnsupportedError("an element is taken out, or moved")
+        elif not stored or isinstance(owner, _CONTAINERS):
+            raise UnsupportedError("contents of a class that is not known")
+        self.owners[path] = owner
+        for key, source in stored.items():
+            given = None if source is None else reader.path(source)
+            yield _Change(path, owner, kind, key, _found(owner, kind, key), given)
+
+    @property
+    def reads(self) -> list[Guard]:
+        """What is asked of the objects that change, besides what Dynamo asks; not yet what these
+        find."""
+        paths = [path for path in self.owners if path[0][0] == "argument"]
+        lists = [Guard("shape", path) for path in paths if type(self.owners[path]) is list]
+        return [*(Guard("class", path) for path in paths), *lists]
+
+    def settled(self, shaper: Shaper) -> tuple[tuple[Effect, ...], list[Path]]:
+        """The effects, now that the program has run and they have been done, and the places that
+        have in the end what they had, which has to be the same in each call. UnsupportedError names
+        what is neither."""
+        effects: list[Effect] = []
+        restored: list[Path] = []
+        refused = [*self.refused]
+        for change in self.changes:
+            now = change.now()
+            is_same = now is change.before and now is not _NOTHING
+            if is_same and change.given == change.place:
+                restored += [change.place] if change.kind == "attribute" else []
+            elif is_same and change.given is None and not isinstance(now, torch.Tensor):
+                restored.append(change.place)
+            else:
+                value, reason = _value(change, now, shaper)
+                if value is None:
+                    refused.append(f"{text_of(change.place)}{reason}")
+                else:
+                    effects.append(change.effect(value))
+        if refused:
+            raise UnsupportedError(f"it changes {', '.join(refused)} besides tensors")
+        return tuple(effects), restored
+
+    def replace(self, instead: Callable[[Any], Any]) -> None:
+        """Put other numbers in the places of those that the program has put there."""
+        for change in self.changes:
+            now = change.now()
+            if change.given is None and isinstance(now, (int, tuple)):
+                PUTS[change.kind](change.owner, change.key, instead(now))
+
+
+def _value(change: _Change, now: Any, shaper: Shaper) -> tuple[Shape | None, str]:
+    """What an effect sets at a place; None and the reason where there can be none."""
+    if change.path[0][0] != "argument":
+        return None, ""
+    if change.kind == "attribute" and not _is_plain(change.owner, change.key):
+        return None, " (its class has a say in that)"
+    if now is _NOTHING:
+        return None, " (which is deleted)"
+    if change.given is not None:
+        return {"input": change.given}, ""
+    if _is_number(now) and _is_number(change.before) and not shaper.is_result(now):
+        return None, " (a number)"
+    try:
+        shape = shaper.describe(now)
+    except UnsupportedError:
+        shape = {}
+    if is_new_value(shape):
+        return shape, ""
+    return None, f" (to a new {type(now).__name__})"
+
+
+def _is_plain(owner: Any, name: str) -> bool:
+    """Whether an attribute is set as those of objects are."""
+    kind = type(owner)
+    if kind.__setattr__ is not object.__setattr__:
+        return False
+    return not hasattr(type(getattr(kind, name, None)), "__set__")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
