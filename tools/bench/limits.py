@@ -28,6 +28,8 @@ if TYPE_CHECKING:  # the sources of another revision, which tools.bench.revision
 
 FLOATS, HALVES, BYTES = "float32", "bfloat16", "int8"
 _SUMS = 16
+"""Independent sums at most; where registers are few some must be left for what is added."""
+_OTHERS = 4
 _LOOPS = 400_000
 _READ_BYTES = 256 << 20
 _ROUNDS = 5
@@ -105,10 +107,11 @@ def _vector_operations(kind: str, target: Isa) -> float | None:
         return None
     instruction, per_lane = made
     lanes = target.vector_bits // 32
-    text = _module(target, _counted(instruction, lanes, kind))
+    sums = min(_SUMS, target.vector_registers - _OTHERS)
+    text = _module(target, _counted(instruction, lanes, kind, sums))
     loop = _loop(text)
     seconds = _best(lambda _: loop(0, 0, _LOOPS))
-    return 2 * per_lane * lanes * _SUMS * _LOOPS * torch.get_num_threads() / seconds
+    return 2 * per_lane * lanes * sums * _LOOPS * torch.get_num_threads() / seconds
 
 
 def float_operations() -> float:
@@ -182,11 +185,11 @@ def _module(target: Isa, body: list[str]) -> str:
     return "\n".join([f'target triple = "{target.triple}"', *declarations, head, *code, "}", ""])
 
 
-def _counted(instruction: str, lanes: int, kind: str) -> list[str]:
-    """So many turns of one instruction on each of the sums."""
+def _counted(instruction: str, lanes: int, kind: str, sums: int) -> list[str]:
+    """So many turns of one instruction on each of so many sums."""
     zero = "zeroinitializer"
     vector = f"<{lanes} x {'float' if kind != BYTES else 'i32'}>"
-    names = [f"%sum{n}" for n in range(_SUMS)]
+    names = [f"%sum{n}" for n in range(sums)]
     phis = [f"{n} = phi {vector} [ {zero}, %entry ], [ {n}.next, %turn ]" for n in names]
     steps = [instruction.format(sum=name, next=f"{name}.next") for name in names]
     declares = [line for line in steps[0].split("\n") if line.startswith("declare")]

@@ -63,6 +63,7 @@ class Family:
     tile_units       that all of `permitted` bring together
     flags_field      of /proc/cpuinfo, where the flags are
     outside, has_nontemporal, has_lane_operand  those of `Isa`
+    has_memory_operand  instructions other than loads take what memory has
     """
 
     triple: str
@@ -76,6 +77,7 @@ class Family:
     outside: str = "nearest"
     has_nontemporal: bool = False
     has_lane_operand: bool = False
+    has_memory_operand: bool = False
 
     def flags_of(self, level: str) -> frozenset[str]:
         """All flags that a machine of a level has."""
@@ -128,6 +130,7 @@ X86_64 = Family(
     tile_units=(TILE_BF16, *TILE_BYTES),
     outside="lowest",
     has_nontemporal=True,
+    has_memory_operand=True,
 )  # fmt: skip
 
 AARCH64 = Family(

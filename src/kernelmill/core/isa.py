@@ -39,6 +39,7 @@ class Isa:
     line_bytes        how many bytes the caches keep and move together
     has_fma           a*b + c with one rounding is one instruction
     has_half          conversions between f16 and f32 are instructions
+    loads_half        and one of them loads a vector of f16 too
     has_tiles         all units that work on tiles are there
     emulates_tiles    they are not, and products are made for them all the same
     has_scale         there are instructions on exponents of f32 (AVX-512's scalef and reduce)
@@ -117,6 +118,10 @@ class Isa:
     @property
     def has_half(self) -> bool:
         return self._level.has_half
+
+    @property
+    def loads_half(self) -> bool:
+        return self.has_half and self._family.has_memory_operand
 
     @property
     def has_tiles(self) -> bool:

@@ -1,14 +1,14 @@
-"""Packed operands of half types, widened where registers have no instruction to do it beside.
+"""Operands of half types, widened where registers have no instruction to do it beside.
 
 A multiply-add takes numbers of 32 bits, so that each vector of a half type is one instruction more
-wherever it is read. One that several tiles read is widened once: into scratch by the task that
-reads it, or before all calls when it is packed.
+wherever it is read, and each element for all lanes two or three. One that several tiles read is
+widened once: into scratch by the task that reads it, or before all calls when it is packed.
 """
 
 from __future__ import annotations
 
 from kernelmill.core.dim import Dim, mod
-from kernelmill.core.dtype import DType
+from kernelmill.core.dtype import F16, DType
 from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.context import EmitContext
@@ -20,17 +20,32 @@ so many tiles on that is fewer instructions."""
 _TOGETHER = (4, 3, 2)
 """Vectors of a pass."""
 
+_MANY_REGISTERS = 32
+"""With so many a tile has 24 products for 11 reads (8 rows of 3 vectors), with half of them 12 for
+8 (6 rows of 2)."""
+
 
 def is_half(dtype: DType) -> bool:
     """Whether numbers of this type are widened as they are read."""
     return dtype.compute != dtype
 
 
+def widens_vectors(dtype: DType, machine: Machine) -> bool:
+    """Whether a vector of this type takes more to be read than its load."""
+    return is_half(dtype) and not (dtype == F16 and machine.isa.loads_half)
+
+
 def widening_pays(outer: Dim, each: int, machine: Machine) -> bool:
-    """Whether to widen what every tile reads, of so many rows or columns with `each` in a tile:
-    where a multiply-add takes lanes, so that loads and widening are what it has beside it."""
+    """Whether to widen what every tile reads, of so many rows or columns with `each` in a tile."""
     known = isinstance(outer, int) and part_count(outer, each) >= READINGS
-    return known and machine.isa.has_lane_operand
+    return known and widening_shows(machine)
+
+
+def widening_shows(machine: Machine) -> bool:
+    """Whether multiply-adds do not hide the widening of what they read: where one takes lanes, so
+    that loads and widening are all that it has beside it, and where registers are few, so that a
+    tile has few products for each element that it reads."""
+    return machine.isa.has_lane_operand or machine.isa.vector_registers < _MANY_REGISTERS
 
 
 def widen(context: EmitContext, name: str, first: Dim, count: Dim, start: Dim) -> None:

@@ -1,5 +1,6 @@
 """Operands of half types that several tiles read are widened before the loop over products: what is
-lowered for AArch64, run here by code of this machine, gives what eager does."""
+lowered for AArch64, or for an x86-64 of few registers, run here by code of this machine, gives what
+eager does."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from kernelmill.core.dim import Dim, sym
 from kernelmill.core.dtype import BF16, F16, F32, DType
-from kernelmill.core.machine import PROFILES
+from kernelmill.core.machine import PROFILES, Machine
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
 from kernelmill.graph.interpreter import run_graph
@@ -23,7 +24,7 @@ from tests.compiled import interpreted, lowered, program, whole
 from tests.unit.lower.for_tiles import equal
 from tests.unit.lower.templates.matmul.test_tiled import product
 
-NEON = PROFILES["aarch64-neon"]
+NEON, V3 = PROFILES["aarch64-neon"], PROFILES["x86-64-v3"]
 HALVES = [BF16, F16]
 
 
@@ -47,8 +48,11 @@ def widened(found: Lowered) -> bool:
     return not any(widens for count, widens in loops if count == most)
 
 
-def agrees(made: Graph, *inputs: Tensor, interpret: bool = False, widens: bool = True) -> None:
-    found = lowered(made, NEON)
+def agrees(
+    made: Graph, *inputs: Tensor, interpret: bool = False, widens: bool = True,
+    machine: Machine = NEON,
+) -> None:  # fmt: skip
+    found = lowered(made, machine)
     assert widened(found) == widens
     expected = run_graph(made, list(inputs))
     equal(program(found)(*inputs), expected)
@@ -155,6 +159,12 @@ def test_interpreted_too() -> None:
         agrees(made, *arguments(made), interpret=True)
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_weights_that_a_load_widens_are_read_as_they_are(dtype: DType) -> None:
+    made = convolution(dtype, (1, 64, 12, 12), 64, 3, last=True)
+    agrees(made, *arguments(made), widens=dtype == BF16, machine=V3)
+
+
 def test_what_one_tile_reads_is_widened_there() -> None:
     made = convolution(BF16, (1, 16, 1, 2), 20, 1, last=True)
     agrees(made, *arguments(made), widens=False)
@@ -191,6 +201,21 @@ def test_batches_of_matrices(m: int, k: int, n: int, dtype: DType) -> None:
     operands = [b.input(*each) for each in (("x", dtype, (3, m, k)), ("y", dtype, (3, k, n)))]
     b.graph.results = [b.emit("matmul", *operands, dtype=F32)]
     agrees(b.graph, *arguments(b.graph))
+
+
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+@pytest.mark.parametrize(("m", "k", "n"), [(72, 250, 770), (19, 33, 64)])
+def test_both_operands_where_registers_are_few(m: int, k: int, n: int, dtype: DType) -> None:
+    made = product(dtype, F32, "b", "b")(m, k, n)
+    agrees(made, whole(dtype, m, k), whole(dtype, n, k), machine=V3)
+
+
+def test_any_number_of_rows_where_registers_are_few() -> None:
+    made = product(BF16, F32, "b", "b")(sym("s0"), 40, 70)
+    found = lowered(made, V3)
+    for m in (0, 1, 7, 30):
+        inputs = [whole(BF16, m, 40), whole(BF16, 70, 40)]
+        equal(program(found)(*inputs), run_graph(made, list(inputs)))
 
 
 def test_few_rows_read_weights_as_they_are() -> None:

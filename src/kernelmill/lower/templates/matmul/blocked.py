@@ -19,7 +19,7 @@ from kernelmill.core.machine import Machine
 from kernelmill.lower.elements.sizes import part_count, size_hint
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.emit.widened import is_half, widening_pays
+from kernelmill.lower.emit.widened import is_half, widening_pays, widening_shows
 from kernelmill.lower.schedule.tile_cost import tile_ns
 from kernelmill.lower.templates.matmul.blocked_loss import blocked_loss
 from kernelmill.lower.templates.matmul.blocked_tiles import (
@@ -57,7 +57,8 @@ _DIRECT_ROWS = 8
 """Most rows when A is read where it lies: rows a page apart share a cache set of 8 to 12 ways."""
 
 _PANELS_COLUMNS = 64
-"""From so many columns on it pays to make panels of A's rows, where lanes are operands."""
+"""From so many columns on it pays to make panels of A's rows, where lanes are operands, and to
+widen them in scratch, where loads are."""
 
 _SHALLOW = 32
 """Up to this depth the sums' way through scratch would be felt."""
@@ -142,7 +143,7 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
     # Of words with pairs LLVM copies each lane before it multiplies.
     numbers = spec.group == 4 or (spec.group == 1 and spec.accumulate.is_float)
     lane_operand = machine.isa.has_lane_operand and numbers and not spec.unit.on_blocks
-    a = _read_a(spec, lane_operand and rows >= lanes)
+    a = _read_a(spec, lane_operand and rows >= lanes, machine)
     shallow = spec.group == 1 and size_hint(spec.depth) <= _SHALLOW
     schedule = Blocked(
         lanes=lanes,
@@ -165,7 +166,8 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
         schedule = replace(schedule, a=ReadA.PREFETCH)
     if _prefetches_b(schedule, spec, machine):
         schedule = replace(schedule, b=ReadB.PREFETCH)
-    if schedule.by_lane and _widens_b(schedule, spec, machine):
+    broadcast = not machine.isa.has_lane_operand
+    if (schedule.by_lane or broadcast) and _widens_b(schedule, spec, machine):
         schedule = replace(schedule, widened=True)
     return schedule
 
@@ -232,15 +234,18 @@ def _choose_rows(m: Dim, limit: int, vectors: int, machine: Machine) -> int:
 # ---- where operands are read ----------------------------------------------------------------
 
 
-def _read_a(spec: Contraction, panels: bool) -> ReadA:
+def _read_a(spec: Contraction, panels: bool, machine: Machine) -> ReadA:
     if spec.a.packed is not None:
         return ReadA.PACKED
     if spec.unit.on_blocks:
         return ReadA.COPIED if spec.a.contiguous_along == Along.OUTER else ReadA.PANELS
     along = spec.a.contiguous_along in (Along.K, Along.OUTER)
-    if panels and along and size_hint(spec.n) >= _PANELS_COLUMNS:
+    many = size_hint(spec.n) >= _PANELS_COLUMNS
+    if panels and along and many:
         return ReadA.PANELS
-    return ReadA.IN_PLACE if spec.a.direct else ReadA.COPIED
+    apart = widening_shows(machine) and not machine.isa.has_lane_operand
+    widened = apart and many and spec.a.half and spec.group == 1
+    return ReadA.IN_PLACE if spec.a.direct and not widened else ReadA.COPIED
 
 
 def _read_b(spec: Contraction, machine: Machine, rows: int) -> ReadB:

@@ -17,7 +17,7 @@ from kernelmill.lower.elements.views import Index
 from kernelmill.lower.emit.access import computes, steps_by_one
 from kernelmill.lower.emit.context import accumulator
 from kernelmill.lower.emit.packed import PackedWeights
-from kernelmill.lower.emit.widened import is_half
+from kernelmill.lower.emit.widened import widens_vectors
 from kernelmill.lower.schedule.epilogue import Epilogue
 from kernelmill.lower.schedule.template import GroupContext, NoProducts
 from kernelmill.lower.templates.convolution.channels_last.candidates import (
@@ -110,7 +110,7 @@ class ChannelsLastBinding(NoProducts):
             _pair(node.attrs["stride"], 1), _pair(node.attrs["dilation"], 1),
             _pair(node.attrs["padding"], 0), planar and not depthwise,
             direct and x.dtype == accumulator(x.dtype), accumulator(x.dtype),
-            bool(self._images_read()), is_half(weight.dtype),
+            bool(self._images_read()), widens_vectors(weight.dtype, self.context.machine),
         )  # fmt: skip
 
     def _images_read(self) -> list[Access]:

@@ -203,7 +203,7 @@ def _dense(
     panels = block_sizes(tile.panel_count(geometry))
     cut, work = choose_task(geometry, tile, panels, task, machine, candidate)
     schedule = replace(task(cut), work=work)
-    if schedule.by_lane and geometry.half:
+    if geometry.half and (schedule.by_lane or not machine.isa.has_lane_operand):
         schedule = replace(schedule, widened=widening_pays(schedule.tiles, 1, machine))
     if _keeps_panels(geometry, schedule, machine):
         return replace(schedule, order=TileMajor())
