@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 
 import pytest
 import torch
@@ -33,6 +34,17 @@ def test_forward_equals_eager(name: str, backend: str) -> None:
     # Where the result is an image it is copied once, into eager's order.
     made = [copies(each.draft.lowered.plan) for each in linked]
     assert sum(map(len, made)) == (0 if expected.dim() == 2 else len(made))
+
+
+def test_weights_of_all_sizes_are_packed_by_the_same_kernels(backend: str) -> None:
+    model, x = build("mobilenet")
+    with torch.no_grad(), collect_linked() as linked:
+        torch.compile(model, backend=backend, dynamic=False)(x)
+    lowered = linked[0].draft.lowered
+    packing = Counter(lowered.kernels[launch.kernel].type for launch in lowered.plan.prepare)
+    known = [k for k in lowered.kernels.values() if k.type in packing and not k.dims]
+    assert known == []
+    assert packing["Panels"] >= 3  # of depthwise convolutions, among others
 
 
 @pytest.mark.parametrize("name", ["mobilenet", "unet"])

@@ -158,16 +158,17 @@ class _Binder:
         plan = chosen.lowered.plan
         inlined = InlinedPlan(plan, chosen.values, operator.inputs, operator.outputs)
         self.buffers += inlined.buffers(len(self.buffers))
-        self.prepare += inlined.launches(plan.prepare)
+        packing = inlined.launches(plan.prepare)
+        self.prepare += packing
         launches = inlined.launches(plan.steps, launch_mark(work.nodes))
         if any(STATUS_BUFFER in launch.buffers for launch in launches):
             self._note_check(work.nodes)
-        for name, kernel in chosen.lowered.kernels.items():
-            self.kernels.setdefault(name, kernel)
         self.templates.update(chosen.lowered.templates)
         self.products.update(chosen.lowered.products)
+        buffers = {launch.kernel: launch.buffers for launch in (*packing, *launches)}
         for ref in plan.kernels:
-            self.refs.setdefault(ref.name, replace(ref, origin=_origin(work.nodes)))
+            own = replace(ref, origin=_origin(work.nodes))
+            self._add(chosen.lowered.kernels[ref.name], own, buffers[ref.name])
         return launches
 
     def _note_check(self, nodes: Iterable[Node]) -> None:
@@ -190,16 +191,24 @@ class _Binder:
             kernel.dims = [s for name, s in sorted(self.graph.symbols.items()) if name in used]
             text = print_kernel(kernel, name=False)
             kernel.name = "km_" + hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
-        if kernel.name not in self.kernels:
-            self.kernels[kernel.name] = kernel
-            operators = tuple(node.op for node in nodes)
-            ref = KernelRef(kernel.name, kernel.type, kernel.name, operators, _origin(nodes))
-            self.refs[kernel.name] = ref
-            if self.making.announce is not None:
-                shapes = tuple(self.buffers[n].shape if n >= 0 else (1,) for n in buffers)
-                losses = () if loss is None or not kernel.dims else (loss,)
-                self.making.announce(NewKernel(kernel, text, ref, shapes, losses))
+        operators = tuple(node.op for node in nodes)
+        ref = KernelRef(kernel.name, kernel.type, kernel.name, operators, _origin(nodes))
+        losses = () if loss is None or not kernel.dims else (loss,)
+        self._add(kernel, ref, buffers, text, losses)
         return kernel
+
+    def _add(
+        self, kernel: Kernel, ref: KernelRef, buffers: Iterable[int], text: str = "",
+        losses: Sequence[Loss] = (),
+    ) -> None:  # fmt: skip
+        """Keep a kernel, and tell of it, unless that was done. `buffers` are those of a launch."""
+        if kernel.name in self.kernels:
+            return
+        self.kernels[kernel.name] = kernel
+        self.refs[kernel.name] = ref
+        if self.making.announce is not None:
+            shapes = tuple(self.buffers[n].shape if n >= 0 else (1,) for n in buffers)
+            self.making.announce(NewKernel(kernel, text, ref, shapes, losses))
 
     # ---- constants in layouts of kernels ---------------------------------------------------------
 

@@ -11,6 +11,7 @@ from kernelmill.core.dim import Dim
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Value
 from kernelmill.kernel.ir import Kernel
+from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.lower.driver.naming import kernel_type
 from kernelmill.lower.driver.placement import Work
 from kernelmill.lower.driver.signature import Signature, signature_of
@@ -58,7 +59,8 @@ class _Kept:
 @dataclass(frozen=True)
 class KernelCache:
     """Kernels, and how constants are packed for them, by what decides them. Graphs without symbols
-    may share one: their groups' signatures have all sizes.
+    may share one: their groups' signatures have all sizes. `general` has operators lowered for all
+    sizes, by the text of their graphs.
 
     A signature is a deep tuple, whose hash takes long: it is looked up once, for its number.
     """
@@ -66,6 +68,7 @@ class KernelCache:
     signatures: dict[tuple[Hashable, ...], int] = field(default_factory=dict)
     kernels: dict[tuple[Hashable, ...], _Kept] = field(default_factory=dict)
     packings: dict[Hashable, Hashable] = field(default_factory=dict)
+    general: dict[str, Lowered | None] = field(default_factory=dict[str, "Lowered | None"])
 
     def number(self, signature: Signature) -> int:
         """The number of a signature, given out at first sight."""

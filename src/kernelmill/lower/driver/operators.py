@@ -11,7 +11,7 @@ those of convolution windows. Pointwise operators are brought to as few dims as 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from kernelmill.core.dim import (
@@ -84,35 +84,53 @@ def _isolate(work: Work, placed: Placed) -> Operator | None:
     """A group's work by itself; None for what has no such form: kernels that write into what they
     read, or into a piece of a buffer. Parameters are told from other arguments, since kernels of
     one shape may pack them once."""
-    group, nodes, targets = work.group, work.nodes, work.targets
-    own = {*group.internal, *group.roots}
-
-    def stored(value: Value) -> Location | None:
-        return None if value in own else placed.stored(value)
-
-    if group.kind in (GroupKind.SCATTER, GroupKind.ATEN):
+    if not _writes_apart(work):
         return None
-    if any(node.attrs.get("inplace") for node in nodes):
-        return None
-    if any(location.offset != 0 for location in targets.values()):
-        return None
-    exact = _attempt(_Exact(targets, stored, placed.is_parameter))
+    exact = _attempt(_Exact(work.targets, _outside(work, placed), placed.is_parameter))
     if exact is None:
         return None
-    general = _attempt(_General(targets, stored))
-    if general is not None and general.buffers != exact.buffers:
+    general = generalise(work, placed)
+    if general is not None and general.inputs != tuple(exact.buffers):
         general = None
+    operator = general or _operator(work, exact)
     fixed = not exact.builder.graph.symbols
-    return Operator(
-        kernel_type(nodes),
-        exact.builder.graph if fixed else None,
-        None if general is None else general.builder.graph,
-        {} if general is None else general.values,
-        _first_shape(nodes, targets),
-        next((node.origin for node in nodes if node.origin), ""),
-        tuple(exact.buffers),
-        tuple(location.buffer for location in targets.values()),
+    return replace(operator, graph=exact.builder.graph) if fixed else operator
+
+
+def generalise(work: Work, placed: Placed) -> Operator | None:
+    """A group's work by itself, for all sizes; None for what has no such form."""
+    if not _writes_apart(work):
+        return None
+    general = _attempt(_General(work.targets, _outside(work, placed)))
+    if general is None:
+        return None
+    graph, values = general.builder.graph, general.values
+    return replace(_operator(work, general), general=graph, values=values)
+
+
+def _writes_apart(work: Work) -> bool:
+    """Whether it fills whole buffers, and none that it reads."""
+    return (
+        work.group.kind not in (GroupKind.SCATTER, GroupKind.ATEN)
+        and not any(node.attrs.get("inplace") for node in work.nodes)
+        and all(location.offset == 0 for location in work.targets.values())
     )
+
+
+def _outside(work: Work, placed: Placed) -> Stored:
+    """Where a value lies that the work reads and does not compute."""
+    own = {*work.group.internal, *work.group.roots}
+    return lambda value: None if value in own else placed.stored(value)
+
+
+def _operator(work: Work, built: _Exact) -> Operator:
+    """The work without a graph."""
+    nodes, targets = work.nodes, work.targets
+    return Operator(
+        kernel_type(nodes), None, None, {}, _first_shape(nodes, targets),
+        next((node.origin for node in nodes if node.origin), ""),
+        tuple(built.buffers), tuple(location.buffer for location in targets.values()),
+    )  # fmt: skip
 
 
 def _first_shape(nodes: Sequence[Node], targets: Iterable[Value]) -> tuple[Dim, ...]:

@@ -6,7 +6,8 @@ Each stage is a module with a frozen result that the later ones read:
     aliases    which values share memory with a view of them
     grouping   which nodes are computed together, what is stored, what is computed when packing
     placement  a buffer for all that is stored, and the work that fills them, in order
-    operators  each work as a graph of its own, for programs of one operator after the other
+    operators  each work as a graph of its own, for programs of one operator after the other, and
+               (small_constants) for what is computed once whatever its size
     binding    a kernel for each work, weights packed as kernels want them, launches
     finish     the arena and the plan
 """
@@ -26,6 +27,7 @@ from kernelmill.lower.driver.lowered import Announce, Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Extracted, extract
 from kernelmill.lower.driver.placement import Placed, Work, place
 from kernelmill.lower.driver.prepare import prepare
+from kernelmill.lower.driver.small_constants import SmallConstants, lower_small_constants
 from kernelmill.lower.schedule.search import Pick
 
 
@@ -44,14 +46,18 @@ def lower_graph(
     compiling it can begin. Raises UnsupportedError, naming the node, for what has no lowering.
     """
     placed = _placed(graph, machine, separate)
-    return finish(placed, bind(placed, Making(machine, pick, cache, announce)))
+    cache = cache or KernelCache()
+    small = _small_constants(placed, machine, cache)
+    return finish(placed, bind(placed, Making(machine, pick, cache, announce, small)))
 
 
 def lower_traced(graph: Graph, machine: Machine) -> tuple[Lowered, Placed]:
     """What `lower_graph` gives, and where the values of the graph are stored. A step of the plan
     belongs to each of the steps that were placed and are not constant."""
     placed = _placed(graph, machine, separate=False)
-    return finish(placed, bind(placed, Making(machine))), placed
+    cache = KernelCache()
+    making = Making(machine, cache=cache, inlined=_small_constants(placed, machine, cache))
+    return finish(placed, bind(placed, making)), placed
 
 
 def extract_operators(graph: Graph, machine: Machine) -> Extracted:
@@ -68,6 +74,13 @@ def lower_operators(
     inlined = {work: (extracted.operators[work], lowered) for work, lowered in chosen.items()}
     placed = extracted.placed
     return finish(placed, bind(placed, Making(machine, inlined=inlined)))
+
+
+def _small_constants(placed: Placed, machine: Machine, cache: KernelCache) -> SmallConstants:
+    def lower(graph: Graph) -> Lowered:
+        return lower_graph(graph, machine)
+
+    return lower_small_constants(placed, lower, cache.general)
 
 
 def _placed(graph: Graph, machine: Machine, separate: bool) -> Placed:

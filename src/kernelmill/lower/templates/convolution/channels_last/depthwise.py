@@ -69,15 +69,16 @@ class Depthwise(DepthwiseTiles):
                 yield ConvolutionCandidate(across=across)
 
     def packed(self, node: Node, geometry: Geometry) -> tuple[Value, Rows | None]:
-        """With whole vectors of channels."""
+        """One panel of all channels, with whole vectors of them; a row for each tap."""
         builder = GraphBuilder("panels")
         builder.origin = node.origin
         size = geometry.groups
+        rows = builder.emit("reshape", node.operands[1], shape=(1, size, geometry.taps, 1))
         view = builder.emit("reshape", node.operands[1], shape=(size, *geometry.kernel))
         missing = -size % self.lanes
         if missing:
             view = builder.emit("pad", view, low=(0, 0, 0), high=(missing, 0, 0), value=0)
-        return builder.emit("permute", view, dims=(1, 2, 0)), None
+        return builder.emit("permute", view, dims=(1, 2, 0)), Rows(rows, size + missing)
 
     def emit(self, place: ConvolutionPlace) -> None:
         """All of the task's channels."""

@@ -1,0 +1,77 @@
+"""First calls of networks with a hundred different kernels and more, with an empty store, on one
+core.
+
+python -m tools.bench.many_kernels                    prints a table
+python -m tools.bench.many_kernels MODEL BACKEND      one measurement in this process, as JSON
+
+On one core nothing runs side by side, so that processor time is the measure. It hardly depends on
+what else the machine does. Beside a busy process of the same core it takes twice as long.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+import torch
+
+from tools.bench.busy import busy_core
+from tools.bench.image_models import MODELS, build
+from tools.bench.tables import duration, table
+from tools.machine import description
+
+CAPTURE = "aot_eager"
+"""What torch needs whatever the backend is."""
+
+
+def measure(model: str, backend: str, busy: bool) -> dict[str, float]:
+    """Seconds of a first call, those of the processor, and the kernels that were compiled."""
+    from kernelmill.compiler.report import collect_reports
+
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    torch.set_num_threads(1)
+    module, x = build(model)
+    compiled = torch.compile(module, backend=backend, dynamic=False)
+    with torch.no_grad(), collect_reports() as reports, busy_core(busy):
+        start, processor = time.perf_counter(), time.process_time()
+        compiled(x)
+        spent = time.perf_counter() - start
+        processor = time.process_time() - processor
+    compiled_now = float(sum(report.compiled for report in reports))
+    return {"seconds": spent, "processor": processor, "kernels": compiled_now}
+
+
+def _fresh(model: str, backend: str, busy: bool) -> dict[str, float]:
+    with tempfile.TemporaryDirectory(prefix="kernelmill-bench-") as folder:
+        environment = {**os.environ, "KERNELMILL_KERNEL_META": folder}
+        command = [sys.executable, "-W", "ignore", "-m", "tools.bench.many_kernels", model, backend]
+        command += ["busy"] if busy else []
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Measure and print."""
+    rows: list[list[str]] = []
+    for model in MODELS:
+        capture = _fresh(model, CAPTURE, busy=False)
+        alone, beside = (_fresh(model, "kernelmill", busy) for busy in (False, True))
+        row = [model, f"{alone['kernels']:.0f}"]
+        row += [duration(each["seconds"]) for each in (alone, beside)]
+        row += [duration(alone["processor"]), duration(capture["processor"])]
+        rows.append([*row, duration(alone["processor"] - capture["processor"])])
+        print(rows[-1], flush=True)
+    head = ["", "kernels", "alone", "beside a busy process", "processor time"]
+    print(description())
+    print(table([*head, f"{CAPTURE}'s", "the rest"], rows))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        print(json.dumps(measure(sys.argv[1], sys.argv[2], "busy" in sys.argv[3:])))
+    else:
+        main()
