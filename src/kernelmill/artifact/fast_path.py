@@ -10,13 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kernelmill.artifact.manifest import Manifest
+from kernelmill.artifact.paths import ArgumentReader
 from kernelmill.artifact.unpacker import ArgumentUnpacker
-from kernelmill.core.dim import of_atom
+from kernelmill.core.dim import of_atom, symbols
+from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
+from kernelmill.runtime.dims import plan_dims
 from kernelmill.runtime.layout import Refusal
 from kernelmill.runtime.program import Program
-from kernelmill.runtime.quick import QuickCall, Row
+from kernelmill.runtime.quick import FindSizes, QuickCall, Row
+from kernelmill.runtime.sizes import Sizes
 
 _MOST_STRUCTURES = 8
 """How often the tables are made anew for values that are built otherwise."""
@@ -43,6 +47,7 @@ def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
     inputs = manifest.spec.inputs
     tensors = {inputs[i].path: engine.plan.inputs[i] for i in checked}
     dims = {symbol.name: of_atom(symbol) for symbol in engine.plan.symbols}
+    read = {name for dim in plan_dims(engine.plan) for name in symbols(dim)}
     found: dict[int, int] = {}
     for n, argument in enumerate(engine.plan.inputs):
         source = inputs[n]
@@ -50,14 +55,50 @@ def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
             continue
         if source.axis >= 0:
             tensor = tensors.get(source.path)
-            name = str(tensor.shape[source.axis]) if isinstance(tensor, TensorInput) else ""
-            if name != argument.symbol:
+            if not isinstance(tensor, TensorInput):
+                return None
+            # One that nothing reads is equal to another size, by which the tensor is checked.
+            if argument.symbol in read and str(tensor.shape[source.axis]) != argument.symbol:
                 return None
         elif not source.own or not engine.dims.knows(dims[argument.symbol]):
             return None
         else:
             found[n] = engine.dims.number(dims[argument.symbol])
     return found
+
+
+def _sizes_finder(manifest: Manifest, program: Program) -> FindSizes | None:
+    """Gives the sizes that a call's values mean; None where they are not all the call's own, or
+    none is open."""
+    engine, inputs = program.engine, manifest.spec.inputs
+    sources = [(inputs[source.argument], source.axis) for source in engine.sources]
+    if not sources or not all(source.own for source, _ in sources):
+        return None
+    places = [source.place for source, _ in sources]
+    read = ArgumentReader(manifest.tree, manifest.spec.names, places)
+    taken = [
+        (read.numbers[source.place], source.axis if axis < 0 else axis, source.times, source.plus)
+        for source, axis in sources
+    ]
+    known = engine.sizes
+
+    def find(values: Values) -> Sizes | None:
+        found = read(values)
+        try:
+            key = tuple(
+                [
+                    found[number] if axis < 0 else (found[number].shape[axis] - plus) // times
+                    for number, axis, times, plus in taken
+                ]
+            )
+            sizes = known.get(key)
+            if sizes is None and all(type(value) is int for value in key):
+                sizes = engine.new_sizes(key)
+            return sizes
+        except (AttributeError, IndexError, TypeError, InputError):
+            return None
+
+    return find
 
 
 class FastPath(QuickCall):
@@ -67,7 +108,8 @@ class FastPath(QuickCall):
         self._manifest, self._integers = manifest, integers
         self._own_inputs = {n for n, source in enumerate(manifest.spec.inputs) if source.own}
         self._tensors = program.engine.tables.tensor_arguments
-        super().__init__(program, [n in self._own_inputs for n in self._tensors])
+        own = [n in self._own_inputs for n in self._tensors]
+        super().__init__(program, own, _sizes_finder(manifest, program))
         self._structures = 0
         self._ready = False
         self.generation = 0

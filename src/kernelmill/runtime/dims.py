@@ -142,12 +142,14 @@ class DimTable:
         array[len(self._early) + len(self.late) :] = self._constants
         return array
 
+    def layout_numbers(self, of: TensorInput | BufferSpec) -> tuple[list[int], list[int]]:
+        """Where shape and strides of an argument or a buffer are in an array of values."""
+        return self.numbers(of.shape), self.numbers(of.strides)
+
     def layout(self, of: TensorInput | BufferSpec, values: Values) -> Layout:
         """Shape and strides of an argument or a buffer, read from an array of values."""
-        return (
-            tuple(values[self._numbers[dim]] for dim in of.shape),
-            tuple(values[self._numbers[dim]] for dim in of.strides),
-        )
+        shape, strides = self.layout_numbers(of)
+        return tuple([values[n] for n in shape]), tuple([values[n] for n in strides])
 
     def check(self, values: Mapping[str, int]) -> None:
         """InputError when a value is outside its symbol's range, or when dims that the plan takes

@@ -21,7 +21,7 @@ from kernelmill.runtime.executor import executor
 from kernelmill.runtime.memory import Frame, FramePool
 from kernelmill.runtime.pack_job import Prepare
 from kernelmill.runtime.packing import Binding, Packs, Parameters
-from kernelmill.runtime.sizes import Output, Sizes, for_prepare, output_of, work_out
+from kernelmill.runtime.sizes import Output, Sizes, SizesOf, for_prepare, output_of
 from kernelmill.runtime.straight import Straight, straightened
 from kernelmill.runtime.tables import NativeTables
 from kernelmill.torch_internals.dispatch import version_counter
@@ -67,6 +67,7 @@ class Engine:
         self._keep = keep
         self.dims = DimTable(plan, dims_function)
         self.tables = NativeTables(plan, self.dims, kernels)
+        self._sizes_of = SizesOf(plan, self.dims, self.tables.address)
         self.sources = symbol_sources(plan)
         self.late = bool(self.dims.late)
         self.sizes: dict[tuple[int, ...], Sizes] = {}
@@ -127,7 +128,7 @@ class Engine:
         values = {source.name: value for source, value in zip(self.sources, key, strict=True)}
         if self._check_sizes is not None:
             self._check_sizes(values)
-        found = work_out(self.plan, self.dims, values, self.tables.address)
+        found = self._sizes_of(values)
         while len(self.sizes) >= _MOST_SIZES:
             self.sizes.pop(next(iter(self.sizes)), None)
         self.sizes[key] = found

@@ -12,7 +12,7 @@ import ctypes
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, Union
 
 from kernelmill.plan.ir import Launch, TensorResult
 from kernelmill.runtime.changes import ChangeLog, change_log
@@ -27,9 +27,11 @@ from kernelmill.runtime.layout import (
     records,
     words,
 )  # fmt: skip
+from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.object_checks import REFUSES, ObjectChecks, can_check, output_maker
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.program import Program
+from kernelmill.runtime.sizes import Sizes
 from kernelmill.runtime.straight import straightened
 from kernelmill.torch_internals.dispatch import version_counter
 from kernelmill.torch_internals.objects import (
@@ -49,6 +51,9 @@ GIVEN, ARGUMENTS, FIRST_FREE = range(3)
 
 Row = tuple[int, Any, Any, int, int]
 """The fields of a WatchRecord, objects as themselves."""
+
+FindSizes = Callable[[tuple[Any, ...]], Union[Sizes, None]]
+"""Gives the sizes that a call's values mean; None when they are odd."""
 
 Build = Callable[[list[Any], tuple[Any, ...]], Any]
 """Makes what a call returns from its new tensors and the values that were passed."""
@@ -173,10 +178,14 @@ class QuickCall(NativeWatch):
     """The quick way into one program. Its parts may be replaced between calls by whoever holds
     Python's lock, since km_quick holds it too. `own` says of each tensor argument whether it is the
     call's own: none of those may require a gradient while gradients are on, and no two may share
-    memory if the program writes to some."""
+    memory if the program writes to some. Sizes are taken to be those of the last call, by
+    `find_sizes` to be others each time as long as they are."""
 
-    def __init__(self, program: Program, own: Sequence[bool]) -> None:
+    def __init__(
+        self, program: Program, own: Sequence[bool], find_sizes: FindSizes | None = None
+    ) -> None:
         self._program = program
+        self._find_sizes, self._sizes_change = find_sizes, False
         self._checks = ObjectChecks(program.engine, own)
         super().__init__(self._checks.table)
         self.binding: Binding | None = None
@@ -240,7 +249,8 @@ class QuickCall(NativeWatch):
             except IndexError:
                 return REFUSED
             try:
-                if (sizes := frame.sizes) is None:
+                sizes = self._resized(frame, values) if self._sizes_change else frame.sizes
+                if sizes is None:
                     return REFUSED
                 outs = make(sizes)
                 bound, _kept = self._bound
@@ -248,7 +258,7 @@ class QuickCall(NativeWatch):
             finally:
                 free.append(frame)
             if code:
-                return self._refused(code, values, given, call)
+                return self._refused(code, values, given, call, sizes)
             return build(outs, given or values)
 
         return call
@@ -268,7 +278,8 @@ class QuickCall(NativeWatch):
             except IndexError:
                 return REFUSED
             try:
-                if (sizes := frame.sizes) is None:
+                sizes = self._resized(frame, values) if self._sizes_change else frame.sizes
+                if sizes is None:
                     return REFUSED
                 outs = make(sizes)
                 bound, _kept = self._bound
@@ -281,10 +292,19 @@ class QuickCall(NativeWatch):
             finally:
                 free.append(frame)
             if code:
-                return self._refused(code, values, given, call)
+                return self._refused(code, values, given, call, sizes)
             return build(outs, given or values)
 
         return call
+
+    def _resized(self, frame: Frame, values: tuple[Any, ...]) -> Sizes | None:
+        """The sizes of a call, for which the frame is ready then."""
+        sizes = None if self._find_sizes is None else self._find_sizes(values)
+        if sizes is None or sizes is frame.sizes:
+            self._sizes_change = False
+        else:
+            frame.adopt(sizes)
+        return sizes
 
     def _refused(
         self,
@@ -292,12 +312,19 @@ class QuickCall(NativeWatch):
         values: tuple[Any, ...],
         given: tuple[Any, ...] | None,
         call: Callable[[tuple[Any, ...], Any], Any],
+        sizes: Sizes,
     ) -> Any:
         engine = self._program.engine
         if code > 0:
             raise engine.error(code)
         if code == Refusal.WATCH and self._records.catch_up():
             return call(values, given)
+        if code == Refusal.TENSOR and self._find_sizes is not None and not self._sizes_change:
+            found = self._find_sizes(values)
+            if found is not None and found is not sizes:
+                # Looked at before the native call from now on, until a call has those of the last.
+                self._sizes_change = True
+                return call(values, given)
         # What is written to would have to be looked at for shared memory first.
         straight = None
         if code == Refusal.TENSOR and not engine.updated:

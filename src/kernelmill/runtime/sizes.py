@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import torch
 
@@ -34,20 +35,47 @@ class Sizes:
     allocate: Allocate = empty_strided
 
 
-def work_out(plan: Plan, dims: DimTable, symbols: Mapping[str, int], table: int) -> Sizes:
-    """The sizes for these values. InputError when a value is outside its symbol's range."""
-    values = dims.values(symbols)
-    outputs = {
-        number: output_of(buffer, dims, values)
-        for number, buffer in enumerate(plan.buffers)
-        if buffer.kind == BufferKind.TENSOR and not dims.is_late((*buffer.shape, *buffer.strides))
-    }
-    arena = values[dims.number(plan.arena_bytes)]
-    # Calls that stream (streaming.py) prepare in their own scratch.
-    scratch = scratch_bytes((*plan.steps, *plan.prepare), dims, values)
-    large = any(elements_of(s, t) * d.itemsize >= LARGE_BYTES for s, t, d in outputs.values())
-    allocate = result_tensor if large else empty_strided
-    return Sizes(values, dict(symbols), outputs, arena, scratch, table, allocate)
+class SizesOf:
+    """Works out the sizes of one program: what is where among the values is found once."""
+
+    def __init__(self, plan: Plan, dims: DimTable, table: int) -> None:
+        self._dims, self._table = dims, table
+        self._outputs = [
+            (number, *map(_picker, dims.layout_numbers(buffer)), to_torch(buffer.dtype))
+            for number, buffer in enumerate(plan.buffers)
+            if buffer.kind == BufferKind.TENSOR
+            and not dims.is_late((*buffer.shape, *buffer.strides))
+        ]
+        # Calls that stream (streaming.py) prepare in their own scratch.
+        self._scratch = _scratch_numbers((*plan.steps, *plan.prepare), dims)
+        self._arena = dims.number(plan.arena_bytes)
+
+    def __call__(self, symbols: Mapping[str, int]) -> Sizes:
+        """The sizes for these values. InputError when a value is outside its symbol's range."""
+        values = self._dims.values(symbols)
+        numbers = values[:]
+        outputs = {
+            number: (shape(numbers), strides(numbers), dtype)
+            for number, shape, strides, dtype in self._outputs
+        }
+        most = max((numbers[number] for number in self._scratch), default=0)
+        large = any(
+            elements_of(s, t) * d.itemsize >= LARGE_BYTES for s, t, d in {*outputs.values()}
+        )
+        return Sizes(
+            values, dict(symbols), outputs, numbers[self._arena], _aligned(most), self._table,
+            result_tensor if large else empty_strided,
+        )  # fmt: skip
+
+
+Pick = Callable[[Sequence[int]], tuple[int, ...]]
+
+
+def _picker(numbers: Sequence[int]) -> Pick:
+    """Gives what stands at these places."""
+    if len(numbers) > 1:
+        return itemgetter(*numbers)
+    return lambda values: tuple([values[number] for number in numbers])
 
 
 def for_prepare(plan: Plan, dims: DimTable, table: int) -> Sizes:
@@ -63,6 +91,12 @@ def output_of(buffer: BufferSpec, dims: DimTable, values: Values) -> Output:
 
 def scratch_bytes(steps: Sequence[Step], dims: DimTable, values: Values) -> int:
     """The scratch memory that each thread needs for any of these steps."""
-    launches = (step for step in steps if isinstance(step, Launch))
-    most = max((values[dims.number(launch.scratch)] for launch in launches), default=0)
-    return -(-most // ALIGNMENT) * ALIGNMENT
+    return _aligned(max((values[n] for n in _scratch_numbers(steps, dims)), default=0))
+
+
+def _scratch_numbers(steps: Sequence[Step], dims: DimTable) -> list[int]:
+    return sorted({dims.number(step.scratch) for step in steps if isinstance(step, Launch)})
+
+
+def _aligned(count: int) -> int:
+    return -(-count // ALIGNMENT) * ALIGNMENT

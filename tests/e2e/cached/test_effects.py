@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from kernelmill.inference import cache_compile
+from kernelmill.runtime.quick import REFUSED
 
 WIDTH = 6
 Step = Callable[[Any, Any, Any], Any]
@@ -170,6 +171,28 @@ def test_one_program_serves_all_sizes(tmp_path: Any) -> None:
     for rows in (2, 3, 2, 5, 4):
         check(model, torch.randn(rows, WIDTH), memory)
     assert model.cached.statistics == {"loaded": 0, "traced": 1, "uncached": 0}
+
+
+@pytest.mark.needs_internal(
+    "native.checks", "objects.fields", "objects.resolution", "objects.spaces", "tensors.allocate",
+    "tensors.impl_place", "tensors.storage_place",
+)  # fmt: skip
+def test_a_memory_that_grows_is_served_quickly(tmp_path: Any) -> None:
+    model = Model(tmp_path, grow)
+    memory = Memory()
+    for rows in (2, 3, 3):
+        check(model, torch.randn(rows, WIDTH), memory)
+    for rows in (3, 4, 2, 2, 5):
+        mirror, x = copy.deepcopy(memory), torch.randn(rows, WIDTH)
+        assert model.cached._quick((x, memory)) is not REFUSED
+        model.step(x, mirror)
+        for slot, other in zip(memory.slots, mirror.slots, strict=True):
+            torch.testing.assert_close(slot.keys, other.keys)
+            torch.testing.assert_close(slot.values, other.values)
+    kept = memory.slots[0].keys
+    assert model.cached._quick((torch.randn(3, WIDTH + 1), memory)) is REFUSED
+    assert memory.slots[0].keys is kept
+    check(model, torch.randn(3, WIDTH), memory)
 
 
 def test_a_call_that_fails_sets_nothing(tmp_path: Any) -> None:
