@@ -11,6 +11,10 @@ from dataclasses import dataclass
 from kernelmill.core.dim import Dim, ceildiv
 from kernelmill.graph.ir import Value
 
+AHEAD_BYTES = 2048
+"""How far ahead of their use panels are fetched that are read once, one after the other: what finds
+such a stream by itself stops at the end of a small page."""
+
 
 @dataclass(frozen=True)
 class Rows:

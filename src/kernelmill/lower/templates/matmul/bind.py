@@ -276,6 +276,7 @@ class _Operands:
             first = self.b.fresh_symbol("first", 0, self.seed.result.shape[0])
         roles = binding.roles(0 if first is None else of_atom(first))
         a, b, k = self._loose(roles)
+        b = replace(b, leaf=self._leaf(packed, product(k)))
         if packed.a is not None:
             a = self._packed(packed.a, packed.packing)
         if packed.b is not None:
@@ -295,6 +296,13 @@ class _Operands:
         if binding.four_bits is not None:
             return replace(made, four_bits=binding.four_bits.operand(self.e, packed))
         return made if binding.pieces is None else in_pieces(made, binding.pieces, pieces)
+
+    def _leaf(self, packed: PackedWeights, depth: Dim) -> str | None:
+        """The first of B's leaves that has a number for each k in its panels, if there is one."""
+        stored = packed.substitutes.stored.items()
+        found = (location for panels, location in stored if panels.shape[1] == depth)
+        location = next(found, None) if self.binding.unit.group == 1 else None
+        return None if location is None else self.e.param(location, "in")
 
     def _packed(self, location: Location, packing: object) -> Operand:
         name = self.e.param(location, "in")

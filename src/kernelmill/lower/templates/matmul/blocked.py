@@ -157,6 +157,7 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
         by_lane=lane_operand and a in (ReadA.PACKED, ReadA.PANELS),
     )
     if one_tile:
+        schedule = replace(schedule, streams_b=_streams_b(schedule, spec, machine))
         return _with_tasks(schedule, spec, machine, candidate)
     block = candidate.depth_block or _choose_depth_block(spec, machine, schedule.panel_stride(spec))
     if block:
@@ -274,7 +275,18 @@ def _must_copy_b(spec: Contraction, machine: Machine, rows: int) -> bool:
 def _prefetches_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
     """Whether panels of constants come from far, each to be read by several tiles at a time."""
     whole = schedule.b is ReadB.PACKED and not schedule.depth_block and schedule.row_tiles > 1
-    return whole and _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
+    return whole and _is_far(spec, machine)
+
+
+def _is_far(spec: Contraction, machine: Machine) -> bool:
+    """Whether B is larger than what is likely to be in a core's caches."""
+    return _bytes(spec, size_hint(spec.n)) > machine.l2_bytes // 4
+
+
+def _streams_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
+    """Whether panels of constants, or of what B is computed from, come from far to be read once."""
+    once = schedule.b in (ReadB.PACKED, ReadB.IN_PLACE) and not spec.dot_i8
+    return once and spec.b.panels is not None and _is_far(spec, machine)
 
 
 def _widens_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:

@@ -111,6 +111,8 @@ class BlockedTiles(TileSchedule):
     by_lane                 and takes one lane of a vector of A's rows for all columns: A is read so
     widened                 panels of constants of a half type are B, and a task widens each in
                             scratch, where its tiles read it
+    streams_b               a task reads its panels of B once, one after the other, and what comes
+                            some way behind is brought near meanwhile
     work                    estimated nanoseconds of all tasks on one core
     row_tiles, column_tiles tiles that one task computes
     """
@@ -127,6 +129,7 @@ class BlockedTiles(TileSchedule):
     column_tiles: int = 1
     by_lane: bool = False
     widened: bool = False
+    streams_b: bool = False
 
     def __post_init__(self) -> None:
         if isinstance(self.sums, FromRegisters) and self.rows != 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import count
 from typing import TypeVar
@@ -15,7 +15,7 @@ from kernelmill.lower.emit.callbacks import LoadElement, PrefetchElement
 from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch
-from kernelmill.lower.emit.panels import panel_index
+from kernelmill.lower.emit.panels import AHEAD_BYTES, panel_index
 from kernelmill.lower.emit.widened import widen
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import BlockedContext
@@ -139,7 +139,8 @@ class PanelsOfB:
              columns, else as many as a vector has lanes
     fill     make the column tile's panel in scratch, if it has one
     ahead    the vectors as `vectors` gives them to a tile, by its row and column, and with its
-             products the tile's share of the next panel is brought near
+             products the tile's share of the next panel is brought near, or what comes some way
+             behind
     factors  what the sums of each index of the first k axis are multiplied with, for each vector
     flat     k may run as one axis, since B is not read where it lies
     """
@@ -153,6 +154,13 @@ class PanelsOfB:
 
 def panels_of_b(context: BlockedContext) -> PanelsOfB:
     """How a task's tiles read B. Emits what must be done before the first of them."""
+    panels = _panels_of_b(context)
+    if not context.schedule.streams_b:
+        return panels
+    return replace(panels, ahead=partial(_streaming_b, context))
+
+
+def _panels_of_b(context: BlockedContext) -> PanelsOfB:
     b, lanes = context.spec.b, context.spec.unit.columns or context.schedule.lanes
     widened = context.schedule.widened
 
@@ -267,6 +275,24 @@ def _prefetching_b(
         for line in range(lines if new else 0):
             place = first + depth.number(k) * step + line * lanes
             context.builder.prefetch(name, place * spec.group)
+        return b(v, k)
+
+    return fetch
+
+
+def _streaming_b(context: BlockedContext, b: Fetch, depth: Depth, row: Dim, column: Dim) -> Fetch:
+    """`b`, and with its products the lines brought near that come some way behind them."""
+    name = _need(context.spec.b.panels, "B is not in panels")
+    bytes, group = context.packed_dtype(name).bytes, context.spec.group
+    size = context.schedule.width * group * bytes  # of what is read with each k
+    number = count()
+
+    def fetch(v: int, k: Dims) -> Value:
+        # Of a pass over several k some have no new line.
+        if v == 0 and next(number) % max(1, LINE_BYTES // size) == 0:
+            first = context.panel(column, depth.number(k)) * group + AHEAD_BYTES // bytes
+            for start in range(0, size, LINE_BYTES):
+                context.builder.prefetch(name, first + start // bytes)
         return b(v, k)
 
     return fetch

@@ -106,6 +106,8 @@ class Operand:
                       the same for every batch index unless the contraction finds its rows: then
                       those of each follow one another. The kernel must declare the buffer.
     panelled          for B only: what `load` computes comes from panels of `Blocked.width`.
+    leaf              of such a B, the name of the buffer whose panels have a number for each of its
+                      own, if there is one. The kernel must declare it.
     factored          of such a B, what `load` gives without a factor that all k with one index of
                       the first axis share, and that factor.
     source            for B only: what fills its panels in scratch.
@@ -121,10 +123,16 @@ class Operand:
     packed: str | None = None
     layout: object = None
     panelled: bool = False
+    leaf: str | None = None
     factored: tuple[LoadElement, LoadElement] | None = None
     source: PanelSource | None = None
     rows: AlignedRows | None = None
     half: bool = False
+
+    @property
+    def panels(self) -> str | None:
+        """The buffer of panels that has a number for each of the operand's, if there is one."""
+        return self.packed or self.leaf
 
 
 def loader(operand: Operand) -> LoadElement:

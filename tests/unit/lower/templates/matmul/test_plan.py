@@ -12,6 +12,8 @@ from kernelmill.core.dim import Dim, evaluate, sym
 from kernelmill.core.dtype import F32, F64, I64
 from kernelmill.core.machine import Machine, profile
 from kernelmill.kernel.ir import TASK, For, If, Prefetch, Stmt
+from kernelmill.lower.emit.context import LINE_BYTES
+from kernelmill.lower.emit.panels import AHEAD_BYTES
 from kernelmill.lower.templates.matmul import Contraction, Schedule, plan_contraction
 from kernelmill.lower.templates.matmul.blocked import Blocked
 from kernelmill.lower.templates.matmul.blocked_tiles import (
@@ -160,6 +162,26 @@ def test_panels_of_constants_that_several_tiles_read_are_fetched_ahead() -> None
     for m in (33, 100):
         assert plan(Case(m, 210, (600,))).b is ReadB.PREFETCH
         Case(m, 210, (600,), target=HERE).check()
+
+
+def test_panels_of_constants_that_one_tile_reads_are_streamed() -> None:
+    assert plan(Case(5, 768, (768,))).streams_b
+    assert plan(Case(1, 768, (768,))).streams_b
+    assert not plan(Case(128, 768, (768,))).streams_b  # read by several tiles
+    assert not plan(Case(5, 64, (64,))).streams_b  # near enough
+    assert not plan(Case(5, 768, (768,), b="outer")).streams_b
+    for m, n in ((1, 210), (5, 193)):
+        assert plan(Case(m, n, (600,))).streams_b
+        Case(m, n, (600,), target=HERE).check()
+
+
+@pytest.mark.parametrize("n", [768, 770])
+def test_every_line_of_streamed_panels_is_asked_for_before_it_is_read(n: int) -> None:
+    case = Case(2, n, (200,), target=AVX512)
+    asked = sorted(index * 4 // LINE_BYTES for index in _prefetched(case, "b"))
+    first = AHEAD_BYTES // LINE_BYTES
+    panels = -(-n // case.schedule.width) * case.schedule.width
+    assert asked == list(range(first, first + panels * 200 * 4 // LINE_BYTES))
 
 
 def test_rows_that_come_from_far_are_brought_near_a_tile_ahead() -> None:
