@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from kernelmill.core.dtype import BF16, F32, F64, I8, I32, I64, U8, DType
+from kernelmill.core.dtype import BF16, F32, F64, I8, I16, I32, I64, U8, DType
 
 
 class Sums(Enum):
@@ -42,6 +42,8 @@ class DotUnit:
     depth     groups along k that one instruction takes at most
     requires  LLVM's names of features any of which brings it; none: the ISA's level does
     narrow    those of them that bring it for vectors of at most 256 bits
+    halves    what multiplies the even and the odd numbers of its words apart, widened to twice
+              their bits, in fewer instructions than it has; None where there is no such unit
 
     One of several rows and of several groups works on tiles: a has a row of groups for each row of
     sums, b a row of words, one for each column of sums, for each group (neighbours along k are
@@ -62,6 +64,7 @@ class DotUnit:
     depth: int = 1
     requires: tuple[str, ...] = ()
     narrow: tuple[str, ...] = ()
+    halves: DotUnit | None = None
 
     @property
     def on_tiles(self) -> bool:
@@ -94,8 +97,11 @@ MULTIPLY_ADD = DotUnit("multiply_add", F32, F32, F32)
 
 MULTIPLY_ADD_F64 = DotUnit("multiply_add_f64", F64, F64, F64)
 
-PAIRS_OF_16 = DotUnit("pairs_of_16", U8, I8, I32, 4, Sums.WRAPPING)
-"""pmaddwd: bytes widened to 16 bits, neighbours' products added. In every x86-64."""
+WORDS_OF_16 = DotUnit("words_of_16", I16, I16, I32, 2, Sums.WRAPPING)
+"""pmaddwd: two products of 16 bits a lane. In every x86-64."""
+
+PAIRS_OF_16 = DotUnit("pairs_of_16", U8, I8, I32, 4, Sums.WRAPPING, halves=WORDS_OF_16)
+"""The same of bytes, which are widened to 16 bits first."""
 
 VNNI = DotUnit("vnni", U8, I8, I32, 4, Sums.WRAPPING, requires=("avx512vnni",), narrow=("avxvnni",))
 """vpdpbusd: four products of bytes a lane."""
@@ -143,8 +149,8 @@ BFMMLA = DotUnit("bfmmla", BF16, BF16, F32, 4, Sums.TO_ODD, 2, 2, requires=("bf1
 DOT_UNITS = {
     unit.name: unit
     for unit in (
-        MULTIPLY_ADD, MULTIPLY_ADD_F64, PAIRS_OF_16, VNNI, VNNI_SIGNED, BF16_PAIRS, TILE_BF16,
-        *TILE_BYTES, SDOT, USDOT, BFDOT, *BLOCK_BYTES, BFMMLA,
+        MULTIPLY_ADD, MULTIPLY_ADD_F64, WORDS_OF_16, PAIRS_OF_16, VNNI, VNNI_SIGNED, BF16_PAIRS,
+        TILE_BF16, *TILE_BYTES, SDOT, USDOT, BFDOT, *BLOCK_BYTES, BFMMLA,
     )
 }  # fmt: skip
 """All that there are, by name."""

@@ -8,7 +8,7 @@ from kernelmill.core.dot_units import DotUnit, Sums
 from kernelmill.core.dtype import BF16, DType
 from kernelmill.kernel.fused import Array, to_odd
 
-_NUMPY = {"bf16": np.uint16, "i8": np.int8, "u8": np.uint8}
+_NUMPY = {"bf16": np.uint16, "i8": np.int8, "u8": np.uint8, "i16": np.int16}
 
 _LEAST = 2.0**-126
 _LAST_OF_F32 = np.int64(1 << 29)

@@ -13,6 +13,7 @@ from kernelmill.core import dot_units
 from kernelmill.core.dtype import I32, U8
 from kernelmill.core.isa import NAMED, Isa, host_isa
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.dots import dot
 from kernelmill.kernel.ir import Value
 from tests.unit.codegen.native import TARGETS, run_map
 
@@ -43,6 +44,22 @@ def test_it_is_exact(target: Isa, lanes: int, unit: dot_units.DotUnit) -> None:
     products = left.astype(np.int64) * b.view(np.int8)
     expected = products.reshape(-1, 4).sum(axis=1) + c
     np.testing.assert_array_equal(got, expected.astype(np.int32))
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 4, 8, 16, 32])
+@pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
+def test_numbers_of_16_bits_are_exact(target: Isa, lanes: int) -> None:
+    unit = dot_units.WORDS_OF_16
+    a, b, c = words(1), words(2)[::-1].copy(), words(3)
+    a[0] = b[0] = -0x7FFF8000  # both numbers -2^15: the sum of their products is 2^31
+    got = run_map(
+        lambda builder, *args: builder.dot(unit, *args), [a, b, c], [I32] * 3, I32, lanes,
+        target,
+    )  # fmt: skip
+    products = a.view(np.int16).astype(np.int64) * b.view(np.int16)
+    expected = products.reshape(-1, 2).sum(axis=1) + c
+    np.testing.assert_array_equal(got, expected.astype(np.int32))
+    np.testing.assert_array_equal(dot(unit, a, b, c), expected.astype(np.int32))
 
 
 def instructions(target: Isa, lanes: int, unit: dot_units.DotUnit = dot_units.PAIRS_OF_16) -> str:

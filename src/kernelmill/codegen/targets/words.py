@@ -7,7 +7,7 @@ from dataclasses import replace
 from kernelmill.codegen import arithmetic, convert, vectors
 from kernelmill.codegen.code import Reg
 from kernelmill.core.dot_units import DotUnit, Sums
-from kernelmill.core.dtype import F32, F64, I8, I32, I64, DType
+from kernelmill.core.dtype import F32, F64, I32, I64, U8, DType
 from kernelmill.kernel.ir import VType
 
 _LEAST = 2.0**-126
@@ -48,17 +48,17 @@ def _blocks(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
 
 
 def add_bytes(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
-    """c plus the four products of bytes."""
+    """c plus the products of integers."""
     for number in range(unit.group):
-        c = c + _byte(a, number, unit.a) * _byte(b, number, unit.b)
+        c = c + _integer(a, number, unit.a) * _integer(b, number, unit.b)
     return c
 
 
-def _byte(x: Reg, number: int, dtype: DType) -> Reg:
-    """One byte of each lane, sign or zero extended."""
-    if dtype == I8:
-        return (x << (24 - 8 * number)) >> 24
-    return x.logical_shift(8 * number) & 0xFF
+def _integer(x: Reg, number: int, dtype: DType) -> Reg:
+    """One number of each lane, sign or zero extended."""
+    if dtype == U8:
+        return x.logical_shift(8 * number) & 0xFF
+    return (x << (I32.bits - dtype.bits * (number + 1))) >> (I32.bits - dtype.bits)
 
 
 def bf16(x: Reg, half: int) -> Reg:

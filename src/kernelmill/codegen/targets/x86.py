@@ -11,7 +11,7 @@ from kernelmill.codegen.llvm_types import llvm_type, vector
 from kernelmill.codegen.targets import x86_amx
 from kernelmill.codegen.targets.generic import Generic
 from kernelmill.codegen.vectors import in_pieces
-from kernelmill.core.dot_units import PAIRS_OF_16, VNNI, VNNI_SIGNED, DotUnit
+from kernelmill.core.dot_units import PAIRS_OF_16, VNNI, VNNI_SIGNED, WORDS_OF_16, DotUnit
 from kernelmill.core.dtype import BF16, F32, I8, I16, I32, DType
 from kernelmill.kernel.ir import VType
 
@@ -36,6 +36,8 @@ class X86(Generic):
         if bits in _PAIRS and bits <= self.isa.vector_bits:
             if unit in (VNNI, PAIRS_OF_16):
                 return self._dot_bytes(a, b, c)
+            if unit == WORDS_OF_16:
+                return c + _dot_words(a, b, bits)
             if unit == VNNI_SIGNED == self.isa.dot_unit(I8, bits):
                 return _call(f"llvm.x86.avx2.vpdpbssd.{bits}", c, a, b)
             if unit == self.isa.dot_unit(BF16, bits):
@@ -110,6 +112,12 @@ def _dot_bf16(a: Reg, b: Reg, c: Reg) -> Reg:
     code.module.declare(name, kind, [kind, halves, halves])
     x, y = (code.result(f"bitcast {each.typed} to {halves}", each.type).text for each in (a, b))
     return code.result(f"call {kind} @{name}({c.typed}, {halves} {x}, {halves} {y})", c.type)
+
+
+def _dot_words(a: Reg, b: Reg, bits: int) -> Reg:
+    """The products of two numbers of 16 bits in each lane, added."""
+    x, y = (convert.bitcast(each, VType(I16, 2 * each.lanes)) for each in (a, b))
+    return _call(_PAIRS[bits], x, y, result=a.type)
 
 
 def _pairs(a: Reg, b: Reg, bits: int) -> Reg:

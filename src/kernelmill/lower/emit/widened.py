@@ -10,6 +10,8 @@ from __future__ import annotations
 from kernelmill.core.dim import Dim, mod
 from kernelmill.core.dtype import F16, DType
 from kernelmill.core.machine import Machine
+from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Value
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.context import EmitContext
 
@@ -56,3 +58,24 @@ def widen(context: EmitContext, name: str, first: Dim, count: Dim, start: Dim) -
         for place in range(0, together * lanes, lanes):
             value = context.read_packed(name, first + loop.index + place, lanes)
             context.write(start + loop.index + place, value)
+
+
+EVEN_BYTES = 0x00FF00FF
+"""Of a word of four unsigned bytes the first and the third, as two numbers of 16 bits."""
+
+
+def unsigned_halves(builder: KernelBuilder, words: Value) -> tuple[Value, Value]:
+    """The even and the odd ones of four unsigned bytes, each two numbers of 16 bits."""
+    odd = builder.op("shr", words, 8)
+    return builder.op("and", words, EVEN_BYTES), builder.op("and", odd, EVEN_BYTES)
+
+
+def signed_halves(builder: KernelBuilder, words: Value) -> tuple[Value, Value]:
+    """The same of signed bytes."""
+    return _signed_odd(builder, builder.op("shl", words, 8)), _signed_odd(builder, words)
+
+
+def _signed_odd(builder: KernelBuilder, words: Value) -> Value:
+    high = builder.op("and", builder.op("shr", words, 8), -0x10000)
+    low = builder.op("shr", builder.op("shl", words, 16), 24)
+    return builder.op("or", high, builder.op("and", low, 0xFFFF))

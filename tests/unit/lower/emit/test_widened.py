@@ -10,7 +10,8 @@ import pytest
 from torch import Tensor
 
 from kernelmill.core.dim import Dim, sym
-from kernelmill.core.dtype import BF16, F16, F32, DType
+from kernelmill.core.dot_units import PAIRS_OF_16, WORDS_OF_16
+from kernelmill.core.dtype import BF16, F16, F32, I8, I32, DType
 from kernelmill.core.machine import PROFILES, Machine
 from kernelmill.core.roles import InputRole
 from kernelmill.graph.builder import GraphBuilder
@@ -46,6 +47,13 @@ def widened(found: Lowered) -> bool:
     loops = widening_loops(found)
     most = max(count for count, _ in loops)
     return not any(widens for count, widens in loops if count == most)
+
+
+def dots(found: Lowered) -> set[object]:
+    """Names of the dot units that its kernels use."""
+    kernels = (statements_of(kernel.body) for kernel in found.kernels.values())
+    words = (each for body in kernels for each in body if isinstance(each, Instr))
+    return {each.attrs["unit"] for each in words if each.op == "dot"}
 
 
 def agrees(
@@ -216,6 +224,25 @@ def test_any_number_of_rows_where_registers_are_few() -> None:
     for m in (0, 1, 7, 30):
         inputs = [whole(BF16, m, 40), whole(BF16, 70, 40)]
         equal(program(found)(*inputs), run_graph(made, list(inputs)))
+
+
+@pytest.mark.parametrize("level", ["x86-64-v2", "x86-64-v3"])
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(72, 252, 100), (19, 36, 64), (97, 64, 37), (40, 17_000, 24)]
+)
+def test_bytes_are_multiplied_by_halves_of_words(level: str, m: int, k: int, n: int) -> None:
+    made = product(I8, I32, "", "b")(m, k, n)
+    found = lowered(made, PROFILES[level])
+    assert WORDS_OF_16.name in dots(found)
+    inputs = [whole(I8, *shape, low=-128, high=128) for shape in ((m, k), (k, n))]
+    equal(program(found)(*inputs), run_graph(made, list(inputs)))
+    if k < 100:
+        equal(interpreted(found, inputs), run_graph(made, list(inputs)))
+
+
+def test_few_rows_multiply_bytes_as_they_are() -> None:
+    found = lowered(product(I8, I32, "", "b")(4, 64, 48), V3)
+    assert dots(found) == {PAIRS_OF_16.name}
 
 
 def test_few_rows_read_weights_as_they_are() -> None:

@@ -169,7 +169,8 @@ def _plan(spec: Contraction, machine: Machine, candidate: ContractionCandidate) 
         schedule = replace(schedule, b=ReadB.PREFETCH)
     broadcast = not machine.isa.has_lane_operand
     if (schedule.by_lane or broadcast) and _widens_b(schedule, spec, machine):
-        schedule = replace(schedule, widened=True)
+        a = ReadA.COPIED if spec.unit.halves else schedule.a
+        schedule = replace(schedule, widened=True, a=a)
     return schedule
 
 
@@ -180,18 +181,20 @@ def _register_tile(
     sizes: ProductSizes, unit: DotUnit, machine: Machine, candidate: ContractionCandidate
 ) -> tuple[int, int]:
     """Its vectors and rows, which are those of whole blocks where the unit works on these."""
-    vectors = candidate.vectors or _choose_vectors(sizes, machine)
-    limit = min(_row_limit(sizes, machine, vectors), candidate.rows or _MOST_ROWS)
+    vectors = candidate.vectors or _choose_vectors(sizes, unit, machine)
+    limit = min(_row_limit(sizes, unit, machine, vectors), candidate.rows or _MOST_ROWS)
     rows = _choose_rows(sizes.m, limit, vectors, machine)
     return vectors, part_count(rows, unit.rows) * unit.rows
 
 
-def _row_limit(sizes: ProductSizes, machine: Machine, vectors: int) -> int:
+def _row_limit(sizes: ProductSizes, unit: DotUnit, machine: Machine, vectors: int) -> int:
     limit = _ROWS[machine.isa.vector_registers][vectors - 1]
+    if unit.halves:  # multiplies and adds in two instructions, with a register between them
+        limit = min(limit, (machine.isa.vector_registers - 2) // vectors - 1)
     return limit if sizes.packed_a else min(limit, _DIRECT_ROWS)
 
 
-def _choose_vectors(sizes: ProductSizes, machine: Machine) -> int:
+def _choose_vectors(sizes: ProductSizes, unit: DotUnit, machine: Machine) -> int:
     """Fewest cycles for a row of C. A packed B has one width whatever m is, to be shared."""
     if not isinstance(sizes.n, int):
         return 2
@@ -202,7 +205,7 @@ def _choose_vectors(sizes: ProductSizes, machine: Machine) -> int:
     streamed = machine.streaming(bytes) if _streams_a(sizes, machine) else 0.0
 
     def spent(vectors: int) -> float:
-        rows = min(most, _row_limit(sizes, machine, vectors))
+        rows = min(most, _row_limit(sizes, unit, machine, vectors))
         full, rest = divmod(count, vectors)
         last = tile_ns(rows, rest, machine) if rest else 0
         sums = (full * tile_ns(rows, vectors, machine) + last) / rows
@@ -290,9 +293,12 @@ def _streams_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
 
 
 def _widens_b(schedule: Blocked, spec: Contraction, machine: Machine) -> bool:
-    """Whether panels of constants are of a half type, each to be read by several tiles."""
-    packed = schedule.b in (ReadB.PACKED, ReadB.PREFETCH) and spec.b.half and spec.group == 1
-    if not packed or not isinstance(spec.m, int):
+    """Whether panels of constants are of a half type, or of words that are multiplied by halves,
+    each to be read by several tiles."""
+    packed = schedule.b in (ReadB.PACKED, ReadB.PREFETCH)
+    half = spec.b.half and spec.group == 1
+    words = bool(spec.unit.halves) and spec.a.contiguous_along == Along.K
+    if not (packed and (half or words)) or not isinstance(spec.m, int):
         return False
     return widening_pays(min(spec.m, schedule.row_tiles * schedule.rows), schedule.rows, machine)
 

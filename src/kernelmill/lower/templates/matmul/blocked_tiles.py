@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from kernelmill.core.dim import Dim, ceildiv, floordiv, product
+from kernelmill.core.dot_units import DotUnit
 from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.context import LINE_BYTES
@@ -24,6 +25,7 @@ class ScratchLayout:
     b       a panel of B: [k][`panel_stride`]
     a       rows of A: [row][k], or [k][row] with `row_stride` where its rows are the closer ones,
             or panels [row tile][k][row of the tile], each k with `row_stride`
+    odd_a, odd_b  of words whose numbers are apart, the odd ones, laid out as `a` and `b`
     end     how much there is, in elements of the accumulator's dtype
     """
 
@@ -32,6 +34,8 @@ class ScratchLayout:
     source: Dim
     b: Dim
     a: Dim
+    odd_a: Dim
+    odd_b: Dim
     row_stride: int
     end: Dim
 
@@ -109,8 +113,9 @@ class BlockedTiles(TileSchedule):
     sums                    how sums come to `store`
     use_fma                 the processor multiplies and adds in one instruction
     by_lane                 and takes one lane of a vector of A's rows for all columns: A is read so
-    widened                 panels of constants of a half type are B, and a task widens each in
-                            scratch, where its tiles read it
+    widened                 panels of constants are B, and a task widens each in scratch, where its
+                            tiles read it: a half type, or of words the even and the odd numbers
+                            apart, as then those of A are, which is copied
     streams_b               a task reads its panels of B once, one after the other, and what comes
                             some way behind is brought near meanwhile
     work                    estimated nanoseconds of all tasks on one core
@@ -163,6 +168,10 @@ class BlockedTiles(TileSchedule):
         """Whether a task makes panels of B in scratch."""
         return self.b.in_scratch
 
+    def unit(self, spec: Contraction) -> DotUnit:
+        """What multiplies: that of the contraction, or the one for its words' halves."""
+        return (self.widened and spec.unit.halves) or spec.unit
+
     def run(self, spec: Contraction) -> int:
         """Vectors of the longest run that the source of B's panels writes; 0 without one."""
         source = spec.b.source
@@ -187,7 +196,9 @@ class BlockedTiles(TileSchedule):
             depth = depth + self.lanes - 1  # turned round in whole blocks
         in_scratch = self.b.in_scratch or self.widened
         panel = depth * self.panel_stride(spec) if in_scratch else 0
-        a = b + ceildiv(panel, line) * line
+        apart = self.unit(spec) != spec.unit
+        odd_b = b + ceildiv(panel, line) * line
+        a = odd_b + (ceildiv(panel, line) * line if apart else 0)
         panels = self.a is ReadA.PANELS
         rows = self.rows if panels else self.row_tiles * self.rows
         row_stride = part_count(rows, self.lanes) * self.lanes
@@ -196,8 +207,9 @@ class BlockedTiles(TileSchedule):
             copied = (self.row_tiles * spec.depth + self.lanes - 1) * row_stride
         elif self.a is ReadA.COPIED:
             copied = spec.depth * row_stride
-        end = (a + ceildiv(copied, line) * line) * wide
-        return ScratchLayout(first_sum, shift, source, b, a, row_stride, end)
+        odd_a = a + ceildiv(copied, line) * line
+        end = (odd_a + (ceildiv(copied, line) * line if apart else 0)) * wide
+        return ScratchLayout(first_sum, shift, source, b, a, odd_a, odd_b, row_stride, end)
 
     def scratch_bytes(self, spec: Contraction) -> Dim:
         """All of a thread's scratch."""

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Generic, Self, TypeVar
 
 from kernelmill.core.dim import Dim, ceildiv, minimum
+from kernelmill.core.dot_units import DotUnit
 from kernelmill.kernel.ir import SCRATCH, Value
 from kernelmill.lower.elements.lane import Lane
 from kernelmill.lower.elements.sizes import Dims
@@ -89,6 +90,12 @@ class BlockedContext(ContractionContext[BlockedTiles]):
     def scratch(self) -> ScratchLayout:
         """The regions of scratch."""
         return self.schedule.scratch(self.spec)
+
+    @property
+    def halves(self) -> DotUnit | None:
+        """What multiplies the numbers of words where the even and the odd ones are apart."""
+        unit = self.schedule.unit(self.spec)
+        return None if unit == self.spec.unit else unit
 
     def panel(self, tile: Dim, k: Dim) -> Dim:
         """Where the packed B has column tile number `tile` at `k`."""

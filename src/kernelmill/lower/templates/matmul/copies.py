@@ -9,6 +9,7 @@ from kernelmill.lower.elements.sizes import Dims
 from kernelmill.lower.emit.access import Along
 from kernelmill.lower.emit.depth import Depth, for_each_k, visit_each_k
 from kernelmill.lower.emit.transpose import transpose
+from kernelmill.lower.emit.widened import unsigned_halves
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.spec import loader
 
@@ -178,7 +179,13 @@ def _copy_row(context: BlockedContext, depth: Depth, row: Dim, local: Dim) -> No
         lane = context.masked(size - k[-1], size)
         along = (*k[:-1], k[-1] + context.lane.index)
         value = load(context.builder, context.batch, row, along, lane)
-        context.write(place_of_a(context, local, depth.number(k)), value, lane.mask)
+        place = place_of_a(context, local, depth.number(k))
+        if context.halves is None:
+            context.write(place, value, lane.mask)
+            return []
+        even, odd = unsigned_halves(context.builder, value)
+        context.write(place, even, lane.mask)
+        context.write(place - context.scratch.a + context.scratch.odd_a, odd, lane.mask)
         return []
 
     for_each_k(context.builder, depth, [], copy, context.schedule.lanes)

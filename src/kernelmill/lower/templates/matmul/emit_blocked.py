@@ -12,6 +12,7 @@ from kernelmill.lower.emit.block_tile import BlockTile
 from kernelmill.lower.emit.branches import Choice, choose
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch, Tile
+from kernelmill.lower.emit.widened import unsigned_halves
 from kernelmill.lower.templates.matmul.blocked_tiles import (
     FromRegisters,
     InDepthBlocks,
@@ -187,7 +188,7 @@ def _register_tile(
         schedule.lanes,
         context.dtype,
         schedule.use_fma,
-        context.spec.unit,
+        schedule.unit(context.spec),
         context.spec.b.panelled,
         unrolled if schedule.by_lane or shape is BlockTile else 1,
     )
@@ -201,6 +202,9 @@ def _register_tile(
     initial = task.initial(row, places)
     factors = task.b.factors(column, vectors)
     sums = tile.sum_products(context.builder, depth, a, b, initial, factors)
+    if task.a.odd is not None and task.b.odd is not None:
+        a, b = task.a.odd(depth, row), task.b.odd(depth, column, vectors)
+        sums = tile.sum_products(context.builder, depth, a, b, sums)
     task.keep(row, column, list(zip(places, sums, strict=True)))
 
 
@@ -228,13 +232,18 @@ def _add_shift(task: _Task, depth: Depth, column: Dim) -> None:
         return
     schedule, shift = context.schedule, context.scratch.shift
     tile = Tile(
-        1, schedule.vectors, schedule.lanes, context.dtype, schedule.use_fma, context.spec.unit
-    )
-    b = task.b.vectors(depth, column, schedule.vectors)
+        1, schedule.vectors, schedule.lanes, context.dtype, schedule.use_fma,
+        schedule.unit(context.spec),
+    )  # fmt: skip
     places = [shift + v * schedule.lanes for v in range(schedule.vectors)]
-    known = [context.read(place, schedule.lanes) for place in places]
-    zero_points = context.builder.op("splat", ZERO_POINTS, dtype=context.dtype)
-    sums = tile.sum_products(context.builder, depth, lambda i, k: zero_points, b, known)
+    sums = [context.read(place, schedule.lanes) for place in places]
+    zeros = context.builder.op("splat", ZERO_POINTS, dtype=context.dtype)
+    if context.halves is not None:
+        zeros, _ = unsigned_halves(context.builder, zeros)
+    for read in (task.b.vectors, task.b.odd):
+        if read is not None:
+            b = read(depth, column, schedule.vectors)
+            sums = tile.sum_products(context.builder, depth, lambda i, k: zeros, b, sums)
     for place, value in zip(places, sums, strict=True):
         context.write(place, value)
 

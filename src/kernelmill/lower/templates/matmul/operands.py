@@ -16,7 +16,7 @@ from kernelmill.lower.emit.context import LINE_BYTES, EmitContext
 from kernelmill.lower.emit.depth import Depth
 from kernelmill.lower.emit.microkernel import Fetch
 from kernelmill.lower.emit.panels import AHEAD_BYTES, panel_index
-from kernelmill.lower.emit.widened import widen
+from kernelmill.lower.emit.widened import signed_halves, widen
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB
 from kernelmill.lower.templates.matmul.context import BlockedContext
 from kernelmill.lower.templates.matmul.copies import (
@@ -35,10 +35,12 @@ class RowsOfA:
 
     elements  those in a tile, by its number
     flat      k may run as one axis, since A is not read where it lies
+    odd       those of the odd numbers of words, where `elements` has the even ones alone
     """
 
     elements: Callable[[Depth, Dim], Fetch]
     flat: bool = True
+    odd: Callable[[Depth, Dim], Fetch] | None = None
 
 
 def rows_of_a(context: BlockedContext) -> RowsOfA:
@@ -52,6 +54,12 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
         first, count = (tile - context.first_row_tile) * rows, spec.unit.rows
         return lambda i, k: context.read_copied(
             place_of_a(context, first + i, depth.number(k)), count
+        )
+
+    def odd(depth: Depth, tile: Dim) -> Fetch:
+        first, apart = (tile - context.first_row_tile) * rows, context.scratch.odd_a
+        return lambda i, k: context.read_copied(
+            place_of_a(context, first + i, depth.number(k)) - context.scratch.a + apart
         )
 
     def packed(depth: Depth, tile: Dim) -> Fetch:
@@ -90,7 +98,7 @@ def rows_of_a(context: BlockedContext) -> RowsOfA:
             )
         case ReadA.COPIED:
             copy_a(context)
-            return RowsOfA(copied)
+            return RowsOfA(copied, odd=None if context.halves is None else odd)
 
 
 def _by_lane(context: BlockedContext, read: Callable[[int, Dims, int], Value], rows: int) -> Fetch:
@@ -143,6 +151,7 @@ class PanelsOfB:
              behind
     factors  what the sums of each index of the first k axis are multiplied with, for each vector
     flat     k may run as one axis, since B is not read where it lies
+    odd      the vectors of the odd numbers of words, where `vectors` has the even ones alone
     """
 
     vectors: Callable[[Depth, Dim, int], Fetch]
@@ -150,6 +159,7 @@ class PanelsOfB:
     ahead: Callable[[Fetch, Depth, Dim, Dim], Fetch] = lambda vectors, depth, row, column: vectors
     factors: Callable[[Dim, int], Fetch | None] = lambda column, count: None
     flat: bool = True
+    odd: Callable[[Depth, Dim, int], Fetch] | None = None
 
 
 def panels_of_b(context: BlockedContext) -> PanelsOfB:
@@ -170,18 +180,21 @@ def _panels_of_b(context: BlockedContext) -> PanelsOfB:
             context, context.spec, name, context.panel(tile, depth.number(k)) + v * lanes, lanes
         )
 
-    def copied(depth: Depth, _: Dim, __: int) -> Fetch:
+    def copied(depth: Depth, _: Dim, __: int, start: Dim = context.scratch.b) -> Fetch:
         stride = context.schedule.panel_stride(context.spec)
-        first = context.scratch.b - depth.start * depth.inner * stride
+        first = start - depth.start * depth.inner * stride
         return lambda v, k: context.read_copied(first + depth.number(k) * stride + v * lanes, lanes)
 
+    odd = None if context.halves is None else partial(copied, start=context.scratch.odd_b)
     match context.schedule.b:
         case ReadB.PACKED:
-            return PanelsOfB(copied, partial(_widen_b, context)) if widened else PanelsOfB(packed)
+            if widened:
+                return PanelsOfB(copied, partial(_widen_b, context), odd=odd)
+            return PanelsOfB(packed)
         case ReadB.PREFETCH:
             ahead = partial(_prefetching_b, context, _share_of_b(context))
             if widened:
-                return PanelsOfB(copied, partial(_widen_b, context), ahead)
+                return PanelsOfB(copied, partial(_widen_b, context), ahead, odd=odd)
             return PanelsOfB(packed, ahead=ahead)
         case ReadB.IN_PLACE:
             return _in_place(context)
@@ -195,7 +208,20 @@ def _widen_b(context: BlockedContext, depth: Depth, tile: Dim) -> None:
     """A panel of constants, for all of `depth`, into scratch."""
     name = _need(context.spec.b.packed, "B is not packed")
     first = context.panel(tile, depth.start * depth.inner)
+    if context.halves is not None:
+        _halve_b(context, name, first, depth)
+        return
     widen(context, name, first, depth.size * context.schedule.width, context.scratch.b)
+
+
+def _halve_b(context: BlockedContext, name: str, first: Dim, depth: Depth) -> None:
+    """The same of words: the even numbers, and the odd ones after them."""
+    lanes, layout = context.schedule.lanes, context.scratch
+    with context.builder.loop(0, depth.size * context.schedule.width, lanes, prefix="v") as loop:
+        words = _read_packed(context, context.spec, name, first + loop.index, lanes)
+        even, odd = signed_halves(context.builder, words)
+        context.write(layout.b + loop.index, even)
+        context.write(layout.odd_b + loop.index, odd)
 
 
 def _in_place(context: BlockedContext) -> PanelsOfB:

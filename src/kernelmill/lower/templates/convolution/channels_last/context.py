@@ -90,7 +90,7 @@ class DenseContext(ConvolutionContext[DenseTiles]):
     def padded(self) -> int:
         """Where the padded tile is."""
         elements = self.schedule.widened_elements(self.geometry)
-        return self.widened + part_count(elements, self._line) * self._line
+        return self.widened + -(-elements // self._line) * self._line
 
     @property
     def blocked(self) -> bool:
