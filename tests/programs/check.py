@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -45,6 +46,15 @@ class Verdict:
 _Found = tuple[Difference | Exception | None, bool]
 
 
+@dataclass(frozen=True)
+class _Together:
+    """What was found where modes share a trace; so many of them were `before` this one."""
+
+    verdict: Verdict
+    found: Difference | Exception | None
+    before: int
+
+
 def check(program: Program, mode: Mode) -> Verdict:
     """Runs the program in eager and compiled, call by call."""
     with Checker(program) as checker:
@@ -55,13 +65,14 @@ class Checker:
     """Checks one program in one mode after the other; what modes have in common is found once.
 
     Those of the modes `sharing` that can share a trace do. Where one of them is refused or wrong
-    so, its verdict is that on a trace of its own; it is wrong, too, where that finds no fault.
+    so, its verdict is that on a trace of its own; it is wrong, too, where that finds no fault,
+    unless torch's own programs are after as many calls.
     """
 
     def __init__(self, program: Program, sharing: Sequence[Mode] = ()) -> None:
         self.program = program
         self._groups = [group for group in _groups(sharing, program) if len(group) > 1]
-        self._together: dict[str, Verdict] = {}
+        self._together: dict[str, _Together] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="kernelmill-program-")
         self._outcomes: dict[Any, list[Outcome | Exception]] = {}
         self._leeways: dict[tuple[int, int], _Leeway] = {}
@@ -82,14 +93,27 @@ class Checker:
                 self._groups.remove(group)
                 self._share(group)
             together = self._together.pop(mode.name, None)
-            if together is not None and together.status in ("right", "torch"):
-                return together
+            if together is not None and together.verdict.status in ("right", "torch"):
+                return together.verdict
             with prepared(mode):
                 alone = self._alone(mode)
-        if together is None or alone.status in ("refused", "wrong"):
-            return alone
-        detail = f"where modes share a trace: {together.detail}"
-        return replace(together, status="wrong", detail=detail)
+            if together is None or alone.status in ("refused", "wrong"):
+                return alone
+            torchs = self._torchs_later(mode, together)
+        detail = f"where modes share a trace: {together.verdict.detail}"
+        return replace(together.verdict, status="torch" if torchs else "wrong", detail=detail)
+
+    def _torchs_later(self, mode: Mode, together: _Together) -> bool:
+        """Whether torch's own programs differ from eager in the same way when they have had as many
+        calls before: those for some sizes may then be called with others."""
+        subject = Subject(self.program, self._module, self._folder.name)
+        with prepared(replace(mode, threads=1)):
+            outcomes = list(self._calls(subject, mode, mode.reference))
+            with patch.object(torch._dynamo, "reset"):
+                for _ in range(together.before):
+                    outcomes = list(self._calls(subject, mode, mode.reference))
+        torchs = self._difference(mode, outcomes, self._expected(mode))
+        return together.found is not None and _alike(together.found, torchs)
 
     def _share(self, group: Sequence[Mode]) -> None:
         """Judges these modes on one trace, if there is one for all of them."""
@@ -104,8 +128,9 @@ class Checker:
                 if trace.failed:
                     return
             if trace.serves_all:
-                pairs = zip(group, found, strict=True)
-                self._together |= {mode.name: self._judged(mode, *one) for mode, one in pairs}
+                for before, (mode, one) in enumerate(zip(group, found, strict=True)):
+                    verdict = self._judged(mode, *one)
+                    self._together[mode.name] = _Together(verdict, one[0], before)
 
     def _alone(self, mode: Mode) -> Verdict:
         return self._invalid(mode) or self._judged(mode, *self._found(mode, mode.make))

@@ -118,6 +118,28 @@ def test_what_is_wrong_on_a_shared_trace_only_is_wrong() -> None:
     assert found[1].detail.startswith("where modes share a trace: values of result 0")
 
 
+def test_what_torch_gets_wrong_on_a_trace_that_had_other_sizes_is_torchs() -> None:
+    """The second argument lies at another place of the first with each size, which torch's program
+    for the second size takes for fixed: the second mode's first call goes to that program."""
+    program = Program(
+        (
+            Step(("base",), "values.make", (torch.float32, (Ref("n"), 1), "whole", Seed(0))),
+            Step(("a0",), "torch.unsqueeze", (Ref("base"), -3)),
+            Step(("a1",), "torch.select", (Ref("a0"), 1, -5)),
+        ),
+        ("a0", "a1"), (), (),
+        (
+            Step(("v0",), "Tensor.sub_", (Ref("a0"), 3.0)),
+            Step(("v1",), "torch.signbit", (Ref("a1"),)),
+            Step(("v2",), "torch.mul", (Ref("a1"), 2)),
+        ),
+        ("v1", "v2"), (8, 5),
+    )  # fmt: skip
+    _, found = verdicts(program, share=True, modes=DYNAMIC)
+    assert found.status == "torch"
+    assert found.detail.startswith("where modes share a trace: values of result 0")
+
+
 def test_a_mode_that_cannot_be_compiled_leaves_the_others_to_traces_of_their_own(
     traces: list[str],
 ) -> None:
