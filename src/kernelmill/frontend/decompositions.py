@@ -8,7 +8,7 @@ decomposition of those draws other numbers than eager.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -67,11 +67,33 @@ def _smooth_l1_loss_backward(
     return (norm * slope * grad.to(wide)).to(grad.dtype)
 
 
+def _unfold_backward(
+    torchs: Callable[..., Tensor],
+    grad: Tensor,
+    input_size: list[int],
+    dim: int,
+    size: int,
+    step: int,
+) -> Tensor:
+    """Torch's own adds each element to a zero, so that -0.0 comes out as 0.0; eager writes it where
+    windows do not overlap."""
+    if not input_size or step < size:
+        return torchs(grad, input_size, dim, size, step)
+    dim %= len(input_size)
+    places = torch.arange(input_size[dim]).unfold(0, size, step).flatten()
+    source = grad.movedim(-1, dim + 1).flatten(dim, dim + 1)
+    index = [*[None] * dim, places]
+    return _aten.index_put(grad.new_zeros(input_size), index, source)
+
+
 @cache
 def decomposition_table() -> dict[Any, Callable[..., Any]]:
     """Operator overload -> its decomposition. Treat it as read-only."""
     table = {**torch_table(_BEYOND_CORE), _aten.take.default: _take}
     table[_aten.smooth_l1_loss_backward.default] = _smooth_l1_loss_backward
+    unfolded = _aten.unfold_backward.default
+    if unfolded in table:
+        table[unfolded] = partial(_unfold_backward, table[unfolded])
     unpool = max_unpool2d()
     table.pop(_aten.max_unpool2d.default, None)
     if unpool is not None:
