@@ -144,7 +144,14 @@ def test_dropout_without_gradients_draws_eagers_numbers() -> None:
 def test_autocast_runs_in_torch() -> None:
     module, x, backend = nn.LSTM(5, 8), torch.randn(3, 2, 5), Backend()
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
-        assert_same(torch.compile(module, backend=backend)(x), module(x))
+        compiled = torch.compile(module, backend=backend)
+        try:
+            expected = module(x)
+        except RuntimeError:  # torch has none in bfloat16 for processors without AVX-512
+            with pytest.raises(RuntimeError):
+                compiled(x)
+        else:
+            assert_same(compiled(x), expected)
     assert [capture.refused for capture in backend.captures] == ["lstm under autocast"]
 
 
