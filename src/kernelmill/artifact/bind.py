@@ -20,6 +20,7 @@ from kernelmill.artifact.effects import Effects, build_all
 from kernelmill.artifact.fast_path import FastPath, fast_path_of
 from kernelmill.artifact.guard_records import Place
 from kernelmill.artifact.guards import RepeatedChecks, changes, in_words
+from kernelmill.artifact.layouts import ArgumentLayouts, is_about_layout
 from kernelmill.artifact.manifest import Manifest, Source
 from kernelmill.artifact.paths import MISSING, ArgumentReader, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.program_set import ProgramSet
@@ -108,6 +109,8 @@ class Bound:
         self._call = None if path is None else path.caller(self._build)
         if self._call is not None and self._effects is not None:
             self._call = self._effects.around(self._call, REFUSED)
+        checks = any(map(is_about_layout, spec.checks))
+        self._layouts = ArgumentLayouts(manifest) if checks else None
         self._settings = SettingsCheck(manifest.guards.settings)
         self._watched = _Watched(manifest, target, self.tensors, seen, self._fast_path)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
@@ -121,13 +124,16 @@ class Bound:
         # What the native entry does not see is looked at before it is called.
         looks = (self._settings.unseen_fit, self._watched.without_rows)
         call, unseen = self._call, [look for look in looks if look is not None]
-        if not unseen:
+        layouts = self._layouts
+        if not unseen and layouts is None:
             return call
 
         def quick(values: Values) -> Any:
             for fits in unseen:
                 if not fits():
                     return REFUSED
+            if layouts is not None and not layouts.are_known(values):
+                return REFUSED
             return call(values)
 
         return quick
@@ -149,6 +155,8 @@ class Bound:
         results = self._run(*inputs)
         if self._fast_path is not None:
             self._fast_path.learn(values, inputs, generation)
+        if self._layouts is not None:
+            self._layouts.learn(values)
         made = self._build(results, values)
         if effects is None or owners is None:
             return made

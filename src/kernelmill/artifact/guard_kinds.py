@@ -22,6 +22,8 @@ from kernelmill.artifact.fingerprint import (
     shape_of,
 )
 from kernelmill.artifact.guard_records import CLASS, KEYS, SIZE, SPACE, GuardRecords, Property
+from kernelmill.artifact.layouts import LAYOUT, layout_text, sizes_text
+from kernelmill.artifact.layouts import SIZE as SAME_SIZE
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MISSING
 
@@ -64,6 +66,10 @@ def _watch_text(guard: Guard, value: Any, records: GuardRecords) -> None:
 
 def _watch_nothing(guard: Guard, value: Any, records: GuardRecords) -> None:
     """Where both values are kept is watched for every guard of two places."""
+
+
+def _watch_layout(guard: Guard, value: Any, records: GuardRecords) -> None:
+    """Where the tensor is kept may change, too: the watch looks along its path in each call."""
 
 
 def _watch_data(guard: Guard, value: Any, records: GuardRecords) -> None:
@@ -114,6 +120,11 @@ def _expect_absent(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool
     if not kind.__dictoffset__:
         return True
     return steps.are_plain(kind) and steps.expect_nothing(register, guard.name)
+
+
+def _expect_layout(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
+    """Looked at before quick calls (layouts.py)."""
+    return True
 
 
 def _expect_has(guard: Guard, register: int, steps: ArgumentUnpacker) -> bool:
@@ -227,6 +238,16 @@ KINDS: Mapping[str, GuardKind] = {
         lambda guard, value, other, texts: str(value is other), watch=_watch_nothing,
         dynamo=("DUPLICATE_INPUT",), about="source_b",
     ),
+    # The layout of a tensor that is no input of the program: those are the native entry's to check.
+    LAYOUT: GuardKind(
+        lambda guard, value, other, texts: layout_text(value, guard.name),
+        watch=_watch_layout, expect=_expect_layout, dynamo=("TENSOR_MATCH",),
+    ),
+    # One of its sizes is one of the tensor at the guard's other path.
+    SAME_SIZE: GuardKind(
+        lambda guard, value, other, texts: sizes_text(value, other, guard.name),
+        watch=_watch_layout, expect=_expect_layout,
+    ),
 }  # fmt: skip
 """By their names in the manifest."""
 
@@ -240,7 +261,6 @@ WHOLE = {
 ELSEWHERE = frozenset(
     "AUTOGRAD_SAVED_TENSORS_HOOKS DEFAULT_DEVICE DETERMINISTIC_ALGORITHMS DISPATCH_KEY_SET_MATCH "
     "DUAL_LEVEL FSDP_TRAINING_STATE FUNCTORCH_STACK_MATCH GLOBAL_STATE GRAD_MODE SHAPE_ENV "
-    "TENSOR_MATCH TORCH_FUNCTION_STATE WEAKREF_ALIVE".split()
+    "TORCH_FUNCTION_STATE WEAKREF_ALIVE".split()
 )
-"""Those that need no guard of ours: tensors are the native entry's to check, settings are compared
-as a whole."""
+"""Those that need no guard of ours: settings are compared as a whole."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.guard_kinds import KINDS, Texts, class_texts
+from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MISSING, Path, Roots, follow, name_of_argument, text_of
 
@@ -44,7 +45,8 @@ def _difference(guard: Guard, value: Any, other: Any, texts: Texts) -> str:
     if not guard.of_argument:
         return f"{guard.text()}: was {guard.found}, is {now}"
     wanted, came = (text.replace("builtins.", "")[:_SHOWN] for text in (guard.found, now))
-    return f"{in_words(guard.path, guard.name)}: expected {wanted}, got {came}"
+    attribute = "" if is_about_layout(guard) else guard.name
+    return f"{in_words(guard.path, attribute)}: expected {wanted}, got {came}"
 
 
 _SHOWN = 120

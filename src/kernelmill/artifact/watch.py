@@ -22,6 +22,8 @@ from kernelmill.artifact.guard_records import (
     held_in_context,
     item_row,
 )
+from kernelmill.artifact.guards import found_in
+from kernelmill.artifact.layouts import is_about_layout
 from kernelmill.artifact.manifest import CodeUse, Guard
 from kernelmill.artifact.paths import CONTEXT, MISSING, MissingPath, Roots, Tree, follow
 from kernelmill.runtime.changes import ChangeLog, change_log
@@ -42,6 +44,7 @@ class Watch:
         self._told: set[int] = set()
         self._tensors: list[Place] = []
         self._ties: list[Guard] = []
+        self._layouts: list[Guard] = []
         for number, value in enumerate(values):
             before, (kind, *rest) = tree.rows[number]
             if kind == CONTEXT and value is not MISSING:
@@ -56,7 +59,9 @@ class Watch:
         value = self._values[guard.place]
         if not guard.of_argument and value is not MISSING:
             KINDS[guard.kind].watch(guard, value, self._records)
-        if guard.other and not guard.of_argument and isinstance(value, torch.Tensor):
+        if not guard.of_argument and is_about_layout(guard):
+            self._layouts.append(guard)
+        elif guard.other and not guard.of_argument and isinstance(value, torch.Tensor):
             self._ties.append(guard)
             places = map(self.place, (guard.place, guard.other_place))
             self._tensors += [place for place in places if place is not None]
@@ -119,7 +124,15 @@ class Watch:
 
     def unchanged(self) -> bool:
         """Whether everything is where it was; False where modules cannot be looked into."""
-        return tables_of.works and self._records.unchanged() and self._tied(self._ties)
+        seen = tables_of.works and self._records.unchanged() and self._tied(self._ties)
+        return seen and self._laid_out()
+
+    def _laid_out(self) -> bool:
+        """Whether the tensors that the program does not read are laid out as they were."""
+        try:
+            return all(found_in(g, follow(g.path, self._roots)) == g.found for g in self._layouts)
+        except (MissingPath, TypeError):
+            return False
 
     def _tied(self, guards: Iterable[Guard]) -> bool:
         """Whether two paths each still lead to one tensor, which is not held here."""
@@ -143,11 +156,12 @@ class Watch:
         ]
         ends = [(tie, self.place(n)) for tie in self._ties for n in (tie.place, tie.other_place)]
         ties = [tie for tie, place in ends if place is None]
-        if not alone and not ties:
+        if not alone and not ties and not self._layouts:
             return None
         return lambda: (
             all(kind.same(kind.read(owner), value) for kind, owner, value in alone)
             and self._tied(ties)
+            and self._laid_out()
         )
 
     def rows(self) -> list[Row] | None:

@@ -11,17 +11,24 @@ from typing import Any, cast
 from kernelmill.artifact.fingerprint import is_data, name_of
 from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE
 from kernelmill.artifact.guards import noted
+from kernelmill.artifact.layouts import LAYOUT
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MissingPath, Roots, follow
+from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.sources import SourceReader, is_known_by_version
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.torch_internals.dynamo import asked_of
 
 
 def reads_of(
-    guards: Iterable[Any], reader: SourceReader, roots: Roots, names: frozenset[str]
+    guards: Iterable[Any],
+    reader: SourceReader,
+    roots: Roots,
+    names: frozenset[str],
+    layouts: Layouts,
 ) -> tuple[Guard, ...]:
-    """The reads behind Dynamo's guards, with what is found now.
+    """The reads behind Dynamo's guards, with what is found now. Tensors that are inputs of the
+    program are checked with these, and need none.
 
     UnsupportedError names what cannot be kept.
     """
@@ -34,6 +41,9 @@ def reads_of(
         if what not in kinds:
             raise UnsupportedError(f"it depends on {guard.name} by a guard {what}")
         try:
+            if kinds[what] == LAYOUT:
+                found |= {each: noted(each, roots) for each in layouts.guards(guard, reader)}
+                continue
             read = _read(guard, what, kinds[what], reader, roots)
             if all(map(is_known_by_version, filter(None, (read.path, read.other)))):
                 continue

@@ -42,6 +42,7 @@ from kernelmill.backend.entry import NAME, Decompositions
 from kernelmill.backend.gear_calls import GearedCalls
 from kernelmill.backend.gears import SizeGuards
 from kernelmill.backend.guards import reads_of
+from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.report import Capture
 from kernelmill.backend.side_effects import SideEffects
 from kernelmill.backend.sources import SourceReader
@@ -221,7 +222,8 @@ class _Trace:
         names = names_in(codes)
         effects = SideEffects.of(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
-        reads = reads_of(self.output.guards, reader, roots, names)
+        layouts = Layouts(self.output, sources)
+        reads = reads_of(self.output.guards, reader, roots, names, layouts)
         more = [noted(read, roots, names) for read in effects.reads]
         inputs = [_input(source, reader) for source in sources]
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}

@@ -106,7 +106,7 @@ class SymbolTable:
         if not size_functions.works:
             refuse()
         if expr.is_Symbol:
-            low, high = _range(expr, shape_env)
+            low, high = range_of(expr, shape_env)
             return sym(str(expr), low, high)
         if isinstance(expr, (sf.CeilToInt, sf.FloorToInt, sf.TruncToInt)):
             return self._rounded(expr, shape_env)
@@ -161,7 +161,8 @@ def _unfloat(expr: Any) -> Any:
     return expr.args[0] if isinstance(expr, sf.ToFloat) else sympy.Integer(int(float(expr)))
 
 
-def _range(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
+def range_of(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
+    """The bounds of a sympy symbol of `shape_env`; None for no upper one."""
     found = shape_env.var_to_range.get(symbol)
     if found is None:
         return 0, None

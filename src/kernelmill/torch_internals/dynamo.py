@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,26 @@ def current_trace() -> Any:
         return None if find is None else find()
     except AttributeError:  # the backend was called by somebody else than Dynamo
         return None
+
+
+@internal(
+    "dynamo.tensor_sizes",
+    reason="which sizes of tensors a trace has taken for granted that its graph does not read",
+    fallback="methods whose trace reads the dtype or a size of such a tensor are compiled in each "
+    "process",
+)
+def _tensor_sizes() -> Callable[[Any], Any]:
+    from torch._dynamo.output_graph import OutputGraph
+
+    check(OutputGraph, "input_source_to_sizes_strides")
+    return attrgetter("input_source_to_sizes_strides")
+
+
+def tensor_sizes(output: Any) -> dict[Any, Sequence[Any]]:
+    """The sizes, numbers and symbols, of the tensors that a trace has looked at, by their sources;
+    none where they are not known."""
+    find = _tensor_sizes.get()
+    return {} if find is None else {key: found["size"] for key, found in find(output).items()}
 
 
 _SOURCES = (

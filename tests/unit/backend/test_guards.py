@@ -16,6 +16,7 @@ from kernelmill.artifact.guard_kinds import ELSEWHERE, KINDS, WHOLE, GuardKind
 from kernelmill.artifact.guards import changes
 from kernelmill.artifact.paths import Roots
 from kernelmill.backend.guards import reads_of
+from kernelmill.backend.layouts import Layouts
 from kernelmill.backend.sources import SourceReader
 from kernelmill.core.errors import UnsupportedError
 
@@ -36,7 +37,15 @@ def guard(kind, source=None, create=None):
 
 def reads(kind, value, **more):
     reader = SourceReader("", frozenset({"x"}), "m", IMPORTS, {})
-    return reads_of([guard(kind, **more)], reader, Roots(None, {"x": value}, {}), frozenset())
+    env = SimpleNamespace(guards=[], replacements={}, var_to_range={})
+    layouts = Layouts(SimpleNamespace(shape_env=env, input_source_to_sizes_strides={}), [])
+    roots = Roots(None, {"x": value}, {})
+    return reads_of([guard(kind, **more)], reader, roots, frozenset(), layouts)
+
+
+def test_a_tensor_whose_sizes_are_not_known_is_refused():
+    with pytest.raises(UnsupportedError, match=r"depends on the sizes of .*x"):
+        reads("TENSOR_MATCH", torch.ones(2))
 
 
 def test_all_kinds_of_the_table_are_dynamos():

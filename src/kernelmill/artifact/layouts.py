@@ -1,0 +1,91 @@
+"""Tensors that a trace has asked for their dtype or sizes and that its program does not read: no
+entry of ours checks them as inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from kernelmill.artifact.fingerprint import name_of
+from kernelmill.artifact.manifest import Guard, Manifest
+from kernelmill.artifact.paths import ArgumentReader
+
+FREE_FROM = 2
+"""Sizes from this on are alike where a dim is free: torch traces 0 and 1 for themselves."""
+
+LAYOUT, SIZE = "tensor", "size"
+"""Kinds of guards. The name of the first has the free dims, that of the second a dim of each of its
+two tensors, which are of one size."""
+
+_MOST_KNOWN = 64
+"""Layouts that are recognised without being compared again."""
+
+
+def layout_of(value: Any) -> tuple[Any, ...]:
+    """What can be asked of a tensor besides its contents. TypeError for another value."""
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(name_of(type(value)))
+    strided = value.layout == torch.strided
+    return (
+        type(value), value.dtype, value.device, value.layout, value.requires_grad,
+        value.is_conj(), value.is_neg(), value.shape, value.stride() if strided else (),
+    )  # fmt: skip
+
+
+def layout_text(value: Any, free: str) -> str:
+    """The same as text; of the dims `free`, numbers with spaces between, it says that they are no
+    special ones. TypeError for what is no tensor."""
+    kind, dtype, device, layout, grad, conj, neg, shape, strides = layout_of(value)
+    open_dims = set(map(int, free.split()))
+    sizes = [
+        f"{FREE_FROM}.." if n in open_dims and size >= FREE_FROM else str(size)
+        for n, size in enumerate(shape)
+    ]
+    lies = "contiguous" if strides and value.is_contiguous() else str(strides)
+    flags = [name for name, flag in (("grad", grad), ("conj", conj), ("neg", neg)) if flag]
+    words = [name_of(kind), dtype, device, layout, f"[{', '.join(sizes)}]", lies, *flags]
+    return " ".join(map(str, words))
+
+
+def sizes_text(value: Any, other: Any, dims: str) -> str:
+    """Whether a dim of one tensor is as large as one of another. TypeError for other values."""
+    if not isinstance(value, torch.Tensor) or not isinstance(other, torch.Tensor):
+        raise TypeError(name_of(type(value)))
+    mine, its = map(int, dims.split())
+    return str(mine < value.dim() and its < other.dim() and value.shape[mine] == other.shape[its])
+
+
+def is_about_layout(guard: Guard) -> bool:
+    """Whether it is one of the two kinds."""
+    return guard.kind in (LAYOUT, SIZE)
+
+
+class ArgumentLayouts:
+    """Whether such tensors are as they were in a call that was looked at in full: asked before each
+    quick call, which sees the program's inputs alone."""
+
+    def __init__(self, manifest: Manifest) -> None:
+        checks = [guard for guard in manifest.spec.checks if is_about_layout(guard)]
+        places = {p for guard in checks for p in (guard.place, guard.other_place) if p >= 0}
+        self._read = ArgumentReader(manifest.tree, manifest.spec.names, places)
+        self._numbers = [self._read.numbers[place] for place in sorted(places)]
+        self._known: set[tuple[Any, ...]] = set()
+
+    def _sign(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
+        found = self._read(values)
+        try:
+            return tuple([layout_of(found[number]) for number in self._numbers])
+        except TypeError:
+            return None
+
+    def are_known(self, values: Sequence[Any]) -> bool:
+        """Whether a call with these has been right."""
+        return self._sign(values) in self._known
+
+    def learn(self, values: Sequence[Any]) -> None:
+        """A call with these has been looked at, and is right."""
+        sign = self._sign(values)
+        if sign is not None and len(self._known) < _MOST_KNOWN:
+            self._known.add(sign)

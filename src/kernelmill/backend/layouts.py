@@ -1,0 +1,73 @@
+"""Which layouts a trace takes for granted of tensors that are no inputs of its graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kernelmill.artifact.layouts import FREE_FROM, LAYOUT, SIZE
+from kernelmill.artifact.manifest import Guard
+from kernelmill.artifact.paths import Path
+from kernelmill.backend.sources import SourceReader, is_known_by_version
+from kernelmill.core.errors import UnsupportedError
+from kernelmill.frontend.symbols import range_of
+from kernelmill.torch_internals import dynamo
+
+
+class Layouts:
+    """Dynamo's sizes of the tensors of one trace, whose graph has these `sources` as inputs.
+
+    A dim may have any size from FREE_FROM on if nothing depends on it: its symbol is in no
+    condition, has no bounds, and is no other tensor's size. If it is that of an input's dim, the
+    two have to be equal. Every other size has to be what it was.
+    """
+
+    def __init__(self, output: Any, sources: Sequence[Any]) -> None:
+        self._sizes, env = dynamo.tensor_sizes(output), output.shape_env
+        self._inputs = {source.name for source in sources}
+        self._of_inputs: dict[Any, tuple[Any, int]] = {}
+        used: Counter[Any] = Counter()
+        for source, sizes in self._sizes.items():
+            symbols = list(map(_symbol, sizes))
+            used.update(symbols)
+            if source.name in self._inputs:
+                for axis, symbol in enumerate(symbols):
+                    self._of_inputs.setdefault(symbol, (source, axis))
+        # A symbol that something of Dynamo's stands for, or that is asked about, is not free.
+        asked = {s for guard in env.guards for s in guard.expr.free_symbols}
+        self._free = {
+            symbol
+            for symbol, count in used.items()
+            if symbol is not None and count == 1 and symbol not in asked
+            and symbol not in env.replacements and range_of(symbol, env) == (FREE_FROM, None)
+        }  # fmt: skip
+
+    def guards(self, guard: Any, reader: SourceReader) -> Iterator[Guard]:
+        """What one of Dynamo's guards of a tensor asks for; nothing for an input. UnsupportedError
+        where its sizes are not known."""
+        source = guard.originating_source
+        if source.name in self._inputs:
+            return
+        path = reader.path(source)
+        if is_known_by_version(path):
+            return
+        if source not in self._sizes:
+            raise UnsupportedError(f"it depends on the sizes of {guard.name}")
+        free: list[str] = []
+        for axis, symbol in enumerate(map(_symbol, self._sizes[source])):
+            if symbol in self._free:
+                free.append(str(axis))
+            elif symbol is not None and symbol in self._of_inputs and path[0][0] == "argument":
+                other, its_axis = self._of_inputs[symbol]
+                its: Path = reader.path(other)
+                if its[0][0] == "argument":
+                    free.append(str(axis))
+                    yield Guard(SIZE, path, name=f"{axis} {its_axis}", other=its)
+        yield Guard(LAYOUT, path, name=" ".join(free))
+
+
+def _symbol(size: Any) -> Any:
+    """The sympy symbol that a size is; None for a number, and for what is computed."""
+    expr = None if isinstance(size, int) else size.node.expr
+    return expr if getattr(expr, "is_symbol", False) else None
