@@ -13,11 +13,12 @@ import kernelmill
 from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.frontend import decomposition_table
 from kernelmill.inference import cache_compile
+from kernelmill.runtime.executor import executor
 from kernelmill.torch_internals import forced, inventory, registry
 
 inventory.register_all()
 
-NEEDED_FOR_FILES = {"export.trees", "tensors.handle"}
+NEEDED_FOR_FILES = {"export.trees", "native.packed", "tensors.handle"}
 """Without these a model cannot be made a file, or a file not be called: it has no other way."""
 
 
@@ -32,14 +33,19 @@ class Model(nn.Module):
         return x.softmax(-1) + memory["more"]
 
 
+def _forget() -> None:
+    """Nothing that was made with the part is used again."""
+    torch._dynamo.reset()
+    decomposition_table.cache_clear()
+    executor.cache_clear()
+
+
 @pytest.fixture(autouse=True, params=sorted(registry.known()))
 def left_out(request: pytest.FixtureRequest) -> Iterator[str]:
-    torch._dynamo.reset()
-    decomposition_table.cache_clear()
+    _forget()
     with forced([request.param]), torch.no_grad():
         yield request.param
-    torch._dynamo.reset()
-    decomposition_table.cache_clear()
+    _forget()
 
 
 def follow(model: Model, call: Callable[..., torch.Tensor]) -> None:

@@ -95,7 +95,8 @@ class _Descriptions:
 @internal(
     "autograd.descriptions",
     reason="telling which argument of Dynamo's a graph's argument is, or that it is several",
-    fallback="graphs that write to arguments run in torch; calls go through AOTAutograd's wrapper",
+    fallback="graphs that write to arguments run in torch; calls go through AOTAutograd's wrapper, "
+    "and methods behind cache_compile are compiled in each process",
 )
 def _descriptions() -> _Descriptions:
     from torch._functorch._aot_autograd import descriptors
