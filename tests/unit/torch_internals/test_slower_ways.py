@@ -158,6 +158,20 @@ def methods_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert not list(tmp_path.rglob("*.kmill"))
 
 
+@case("dynamo.tensor_sizes")
+def methods_that_ask_an_unread_tensor_are_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Asking(Cached):
+        def run(self, x: torch.Tensor) -> torch.Tensor:
+            return x + len(self.inner.weight.shape)
+
+    module = Asking(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(module.kept(X), X + 2)
+    assert not list(tmp_path.rglob("*.kmill"))
+
+
 # ---- decompositions and operators -----------------------------------------------------------
 
 
