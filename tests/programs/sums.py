@@ -1,4 +1,5 @@
-"""What torch leaves open of sums and products: the order of terms, and small bfloat16 numbers.
+"""What torch leaves open of sums and products: the order of terms, and small bfloat16 numbers; and
+what eager does with NaN by where an element lies.
 
 Torch says that what is between may overflow where the result does not
 (https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html, "Extremal values").
@@ -21,6 +22,10 @@ PRODUCTS = frozenset(("torch.matmul", "F.linear", "F.conv2d"))
 
 SPREADS = frozenset(("torch.var", "torch.std", "torch.var_mean"))
 
+ADDED = "torch.addmm"
+
+CLIPS = frozenset(("F.hardtanh", "F.relu6"))
+
 ATTENTION = "F.scaled_dot_product_attention"
 POOLS = frozenset(f"F.{name}_pool{rank}d" for name in ("avg", "adaptive_avg") for rank in (1, 2, 3))
 
@@ -35,10 +40,14 @@ def otherwise(step: Step, found: Mapping[str, Any], way: int) -> list[Tensor] | 
     Way 2: denormal bfloat16 numbers count as zeros in products, as they do in the processor's
     instruction. Eager takes it for some sizes and not for others.
     """
+    if step.function == ADDED:
+        return [_added(step, found, way)]
     if way == 2:
         return _flushed(step, found)
     if step.function == ATTENTION:
         return [_attended(step, found)]
+    if step.function in CLIPS:
+        return _clipped(step, found)
     if step.function in SPREADS and torch.is_grad_enabled():
         return _spread(step, found)
     if step.function in CENTRED:
@@ -92,7 +101,9 @@ def _attended(step: Step, found: Mapping[str, Any]) -> Tensor:
     """Attention as eager has it, but for rows in which the sum of products of a score overflows in
     some order of its terms: where it does, it is an infinity or NaN, and so the whole row is NaN.
     Gradients go through these rows too. That some of eager's ways scale the operands and some the
-    sum is such an order as well: `scale` is at most 1 here."""
+    sum is such an order as well: `scale` is at most 1 here. A score that is NaN in any case makes a
+    row of NaN or, where eager's maximum skips it because it lies behind the last whole vector, one
+    of zeros."""
     made = {**found}
     run_step(step, made)
     result: Tensor = made[step.names[0]]
@@ -103,8 +114,42 @@ def _attended(step: Step, found: Mapping[str, Any]) -> Tensor:
     turned = key.transpose(-1, -2)
     above = _above(query) @ _above(turned) + _below(query) @ _below(turned)
     below = _above(query) @ _below(turned) + _below(query) @ _above(turned)
-    open_rows = (torch.maximum(above, -below) > torch.finfo(dtype).max).any(-1, keepdim=True)
+    open_scores = torch.maximum(above, -below) > torch.finfo(dtype).max
+    open_scores |= (_double(query) @ _double(turned)).isnan()
+    open_rows = open_scores.any(-1, keepdim=True)
     return result.double() * torch.where(open_rows, math.nan, 1.0)
+
+
+def _added(step: Step, found: Mapping[str, Any], way: int) -> Tensor:
+    """A product added to something, with an infinity where it overflows in some order of its terms;
+    so do its gradients. In way 2 the gradient of these elements is unknown: it may go by which of
+    inf, -inf and NaN they are, as that of `clamp` does."""
+    infinity = -math.inf if way == 1 else math.inf
+    options = dict(step.kwargs)
+    more, a, b = (found[arg.name] for arg in step.args if isinstance(arg, Ref))
+    scaled, added = options["alpha"] * a, options["beta"] * more.double()
+    product = Step(("product",), "torch.matmul", (Ref("a"), Ref("b")))
+    operands = {"a": scaled, "b": b}
+    terms = _of_one_sign(product, operands, infinity > 0)
+    terms = terms + (_above if infinity > 0 else _below)(added)
+    dtype = torch.float64 if a.dtype == torch.float64 else torch.float32
+    overflows = terms.abs() > torch.finfo(dtype).max
+    made = torch.where(overflows, infinity, _run(product, operands))
+    if torch.is_grad_enabled():
+        made = _Product.apply(made, product, operands, infinity, scaled, b)
+        if way == 2:
+            made = _Unknown.apply(made, overflows)
+    return made + added
+
+
+def _clipped(step: Step, found: Mapping[str, Any]) -> list[Tensor] | None:
+    """The gradient at NaN is that of the result in eager, or 0 in its vectors."""
+    read: Tensor = found[step.args[0].name]
+    if not torch.is_grad_enabled() or not read.is_floating_point():
+        return None
+    made = {**found, step.args[0].name: _Unknown.apply(read, read.detach().isnan())}
+    run_step(step, made)
+    return [made[step.names[0]].double()]
 
 
 def _spread(step: Step, found: Mapping[str, Any]) -> list[Tensor]:
