@@ -273,7 +273,7 @@ STAYS_AWAY = """
   br i1 %helps, label %nap, label %wait
 nap:
   %before = atomicrmw add ptr %b0, i64 1 acq_rel
-  call i32 @usleep(i32 50000)
+  call i32 @usleep(i32 500000)
   br label %done
 wait:
   %times = phi i64 [ 0, %body ], [ %times.next, %wait ]
