@@ -252,6 +252,7 @@ class _Trace:
         if self.output is None:
             raise UnsupportedError("it computes nothing with tensors")
         if self.depends is None:
+            self._one_graph()  # says what to do where that is what is wrong
             raise UnsupportedError(self.refused)
         depends, isa = self.depends, target_isa(self.config.target)
         shaper = Shaper(self.results, {**depends.values, **depends.side_effects.owners})
