@@ -132,7 +132,7 @@ class Bound:
             for fits in unseen:
                 if not fits():
                     return REFUSED
-            if layouts is not None and not layouts.are_known(values):
+            if layouts is not None and not layouts.fit(values):
                 return REFUSED
             return call(values)
 
@@ -155,8 +155,6 @@ class Bound:
         results = self._run(*inputs)
         if self._fast_path is not None:
             self._fast_path.learn(values, inputs, generation)
-        if self._layouts is not None:
-            self._layouts.learn(values)
         made = self._build(results, values)
         if effects is None or owners is None:
             return made

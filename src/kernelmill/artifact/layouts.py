@@ -63,29 +63,35 @@ def is_about_layout(guard: Guard) -> bool:
 
 
 class ArgumentLayouts:
-    """Whether such tensors are as they were in a call that was looked at in full: asked before each
-    quick call, which sees the program's inputs alone."""
+    """Whether such tensors are as they were in the trace: asked before each quick call, which sees
+    the program's inputs alone."""
 
     def __init__(self, manifest: Manifest) -> None:
         checks = [guard for guard in manifest.spec.checks if is_about_layout(guard)]
         places = {p for guard in checks for p in (guard.place, guard.other_place) if p >= 0}
         self._read = ArgumentReader(manifest.tree, manifest.spec.names, places)
-        self._numbers = [self._read.numbers[place] for place in sorted(places)]
+        numbers = self._read.numbers
+        self._checks = [(guard, numbers[guard.place], numbers.get(guard.other_place, -1))
+                        for guard in checks]  # fmt: skip
+        self._numbers = [numbers[place] for place in sorted(places)]
         self._known: set[tuple[Any, ...]] = set()
 
-    def _sign(self, values: Sequence[Any]) -> tuple[Any, ...] | None:
+    def fit(self, values: Sequence[Any]) -> bool:
+        """Whether a call with these is right. What was seen to be is recognised."""
         found = self._read(values)
         try:
-            return tuple([layout_of(found[number]) for number in self._numbers])
+            sign = tuple([layout_of(found[number]) for number in self._numbers])
+            if sign in self._known:
+                return True
+            for guard, number, other in self._checks:
+                if guard.kind == LAYOUT:
+                    now = layout_text(found[number], guard.name)
+                else:
+                    now = sizes_text(found[number], found[other], guard.name)
+                if now != guard.found:
+                    return False
         except TypeError:
-            return None
-
-    def are_known(self, values: Sequence[Any]) -> bool:
-        """Whether a call with these has been right."""
-        return self._sign(values) in self._known
-
-    def learn(self, values: Sequence[Any]) -> None:
-        """A call with these has been looked at, and is right."""
-        sign = self._sign(values)
-        if sign is not None and len(self._known) < _MOST_KNOWN:
+            return False
+        if len(self._known) < _MOST_KNOWN:
             self._known.add(sign)
+        return True
