@@ -12,7 +12,7 @@ import ctypes
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from operator import itemgetter
-from typing import Any, Union
+from typing import Any
 
 from kernelmill.plan.ir import Launch, TensorResult
 from kernelmill.runtime.changes import ChangeLog, change_log
@@ -52,7 +52,7 @@ GIVEN, ARGUMENTS, FIRST_FREE = range(3)
 Row = tuple[int, Any, Any, int, int]
 """The fields of a WatchRecord, objects as themselves."""
 
-FindSizes = Callable[[tuple[Any, ...]], Union[Sizes, None]]
+FindSizes = Callable[[tuple[Any, ...]], Sizes | None]
 """Gives the sizes that a call's values mean; None when they are odd."""
 
 Build = Callable[[list[Any], tuple[Any, ...]], Any]
