@@ -112,7 +112,8 @@ class Bound:
         checks = any(map(is_about_layout, spec.checks))
         self._layouts = ArgumentLayouts(manifest) if checks else None
         self._settings = SettingsCheck(manifest.guards.settings)
-        self._watched = _Watched(manifest, target, self.tensors, seen, self._fast_path)
+        self._watched = _Watched(manifest, target, self.tensors, self._fast_path, self._effects)
+        self._watched.evaluate_again(seen)
         self._gather = _gatherer(manifest, programs.written, self._watched.places)
         self._run = programs.call
 
@@ -186,13 +187,14 @@ class _Watched:
         manifest: Manifest,
         target: Target | None,
         tensors: Sequence[Any],
-        seen: GuardResult | None,
         fast_path: FastPath | None,
+        effects: Effects | None,
     ) -> None:
+        """It begins with `evaluate_again`."""
         self._manifest, self._target, self._tensors = manifest, target, tensors
         self._native = fast_path or (NativeWatch() if supported() else None)
+        self._effects = effects
         self.places: list[Place] = []
-        self.evaluate_again(seen)
 
     def check(self) -> None:
         """Mismatch when what was read is not the same any more."""
@@ -229,6 +231,8 @@ class _Watched:
                 places.append(place or ([seen.values[source.place]], 0))
         self.watch, self.without_rows = watch, watch.without_rows()
         self.places[:] = places
+        if self._effects is not None:
+            self._effects.look_outside(seen.values)
         if self._native is not None:
             self._native.watch(watch.rows())
 

@@ -48,11 +48,10 @@ def plain(path: Path) -> Path:
 
 
 def looked_into(tree: Tree) -> dict[Path, int]:
-    """The places inside of arguments that the tree goes on from, each once, by their paths."""
+    """The places that the tree goes on from into an object, each once, by their paths."""
     into = {before for before, (kind, *_) in tree.rows if before >= 0 and kind in _INTO}
     paths = tree.paths()
-    found = {plain(paths[place]): place for place in sorted(into)}
-    return {path: place for path, place in found.items() if path[0][0] == "argument"}
+    return {plain(paths[place]): place for place in sorted(into)}
 
 
 class Effects:
@@ -61,7 +60,11 @@ class Effects:
     def __init__(self, manifest: Manifest) -> None:
         spec, tree = manifest.spec, manifest.tree
         changed = {plain(effect.path): effect.place for effect in spec.effects}
-        others = [place for path, place in looked_into(tree).items() if path not in changed]
+        into = looked_into(tree)
+        own = {path: place for path, place in into.items() if path[0][0] == "argument"}
+        others = [place for path, place in own.items() if path not in changed]
+        self._outside_places = [place for path, place in into.items() if path not in own]
+        self._outside: frozenset[int] = frozenset()
         places = [*changed.values(), *others]
         self._read = ArgumentReader(tree, spec.names, places)
         self._numbers = [self._read.numbers[place] for place in places]
@@ -72,6 +75,11 @@ class Effects:
             for effect in spec.effects
         ]
 
+    def look_outside(self, values: Sequence[Any]) -> None:
+        """Values of the tree's places, of which those outside of the arguments stay the same
+        objects until this is called again."""
+        self._outside = frozenset(id(values[place]) for place in self._outside_places)
+
     def owners(self, values: Sequence[Any]) -> list[Any] | None:
         """The objects of this call that are changed. None when one is not there, or is another that
         is looked into, too: what is read of one would then be what is set of the other."""
@@ -81,7 +89,9 @@ class Effects:
         changed = {id(owner) for owner in owners[:count]}
         if len(changed) < count or _MISSING in changed:
             return None
-        return owners if changed.isdisjoint(map(id, owners[count:])) else None
+        if not changed.isdisjoint(map(id, owners[count:])) or not changed.isdisjoint(self._outside):
+            return None
+        return owners
 
     def apply(self, owners: Sequence[Any], values: Sequence[Any]) -> None:
         """Set the values, one for each effect."""

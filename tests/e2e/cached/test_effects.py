@@ -252,6 +252,25 @@ def test_two_objects_that_are_one_are_told_from_two(tmp_path: Any) -> None:
     assert model.cached.statistics["uncached"] <= 1
 
 
+def test_an_object_that_the_model_has_too_is_told_from_another(tmp_path: Any) -> None:
+    def step(model: Any, x: Any, memory: Any) -> Any:
+        memory.slots[0].keys = x * 2.0
+        return model.linear(x) + model.memory.slots[0].keys
+
+    model = Model(tmp_path, step)
+    model.memory = Memory()
+    x = torch.randn(3, WIDTH)
+    for _ in range(3):
+        check(model, x, Memory())
+    assert model.cached.statistics == {"loaded": 0, "traced": 1, "uncached": 0}
+    for memory in (model.memory, Memory()):
+        for _ in range(2):
+            own = model.memory.slots[0]
+            wanted = model.linear(x) + (x * 2.0 if memory is model.memory else own.keys)
+            torch.testing.assert_close(model.cached(x, memory), wanted)
+            torch.testing.assert_close(memory.slots[0].keys, x * 2.0)
+
+
 def test_a_value_that_was_there_already_is_set_in_other_objects_too(tmp_path: Any) -> None:
     def step(model: Any, x: Any, memory: Any) -> Any:
         memory.slots[0].keys = memory.slots[1].keys
