@@ -191,8 +191,14 @@ class Indices:
             # a number outside its promised range must not end the process.
             b = self._extreme("max", b, "1", depth)
         if provably_nonnegative(atom.a):
-            return self._write("udiv" if atom.kind == "div" else "urem", a, b, depth)
-        return self._floor(atom.kind, a, b, depth)
+            found = self._write("udiv" if atom.kind == "div" else "urem", a, b, depth)
+        else:
+            found = self._floor(atom.kind, a, b, depth)
+        if isinstance(atom.b, int):
+            return found
+        # LLVM would write steps and bounds of loops as expressions of this, and divide in each pass
+        # of an inner loop. What is frozen is a number to it that it knows nothing of.
+        return self.code.hoisted(f"freeze i64 {found}", depth)
 
     def _extreme(self, kind: str, a: str, b: str, depth: int) -> str:
         name = f"llvm.s{kind}.i64"

@@ -26,7 +26,7 @@ def loops(kernel: Kernel, word: str, machine: Machine = NEON) -> list[list[str]]
     for block in re.split(r"\n(?=\.LBB)", text):
         label, lines = block.partition(":")[0], re.findall(r"^\t([a-z].*)$", block, re.MULTILINE)
         back = next(
-            (n for n, line in enumerate(lines) if re.match(rf"b\S*\t{label}\b", line)), None
+            (n for n, line in enumerate(lines) if re.match(rf"[bj]\S*\t{label}\b", line)), None
         )
         if back is not None and any(line.startswith(word) for line in lines[:back]):
             found.append(lines[: back + 1])
