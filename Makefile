@@ -32,8 +32,7 @@ test-on-%: .venv/stamp-dev
 		tests/differential tests/e2e tests/properties; fi
 
 test-without: .venv/stamp-dev   ## cached and aot without each private part; SHARE=1/50: so much of it
-	$(PY) -m pytest -n $(WORKERS) --dist worksteal --without-internal each --share $(SHARE) \
-		tests/e2e/cached tests/e2e/aot tests/e2e/test_cache_compile.py tests/e2e/test_cached_*.py
+	$(PY) -m tools.without_each --share $(SHARE)
 
 reach: .venv/stamp-dev          ## compiled code for AArch64 under an emulator; SHARE=1/10: a tenth
 	$(PY) -m tools.reach --share $(SHARE)

@@ -28,7 +28,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 # What is printed goes into a pipe: pytest-xdist tells its workers of a terminal of 80 columns.
 os.environ.pop("COLUMNS", None)
 
-_FOLDER = "KERNELMILL_KERNEL_META"
+_FOLDER = pytest.StashKey[str]()
+"""What the tests of a run leave behind, until its end."""
 
 # How long an example takes says nothing on a busy machine; each run has the same examples.
 hypothesis.settings.register_profile("kernelmill", deadline=None, derandomize=True)
@@ -57,16 +58,10 @@ def pytest_configure(config: pytest.Config) -> None:
         # Torch's test modules load profiles of their own, so the current one says nothing.
         hypothesis.settings.register_profile("graphs", hypothesis.settings.get_profile("long"))
     if not _is_worker(config):
-        os.environ[_FOLDER] = tempfile.mkdtemp(prefix="kernelmill-tests-")
-        os.environ["KERNELMILL_STATIC_KERNELS"] = os.path.join(os.environ[_FOLDER], "packages")
-        os.environ["XDG_CACHE_HOME"] = os.path.join(os.environ[_FOLDER], "cache_home")
-
-
-EACH = "each"
-"""In the place of a private part's name: every test once for each of them."""
-
-ASKED_AT_IMPORT = {"tensors.alias", "tensors.allocate", "tensors.storage_users"}
-"""Parts that nothing asks for again: leaving one out needs a process of its own."""
+        config.stash[_FOLDER] = folder = tempfile.mkdtemp(prefix="kernelmill-tests-")
+        os.environ["KERNELMILL_KERNEL_META"] = config.getoption("--kernels") or folder
+        os.environ["KERNELMILL_STATIC_KERNELS"] = os.path.join(folder, "packages")
+        os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache_home")
 
 
 def _leave_out(names: list[str]) -> None:
@@ -75,11 +70,6 @@ def _leave_out(names: list[str]) -> None:
         return
     from kernelmill.torch_internals import inventory, registry
 
-    if EACH in names:
-        if len(names) > 1:
-            raise pytest.UsageError(f"--without-internal {EACH}: no other names beside it")
-        inventory.register_all()
-        return
     # The variable first: some modules ask for what they need as they are imported.
     os.environ["KERNELMILL_WITHOUT_INTERNALS"] = ",".join(names)
     inventory.register_all()
@@ -88,34 +78,9 @@ def _leave_out(names: list[str]) -> None:
         raise pytest.UsageError(f"--without-internal {', '.join(unknown)}: there are {known}")
 
 
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if EACH in metafunc.config.getoption("--without-internal"):
-        from kernelmill.torch_internals import registry
-
-        metafunc.fixturenames.insert(0, "left_out")
-        names = sorted(registry.known().keys() - ASKED_AT_IMPORT)
-        metafunc.parametrize("left_out", names, indirect=True)
-
-
-@pytest.fixture
-def left_out(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A private part that is not there for the time of a test, nor in processes that it starts."""
-    import torch
-
-    from kernelmill.torch_internals import forced
-
-    monkeypatch.setenv("KERNELMILL_WITHOUT_INTERNALS", request.param)
-    torch._dynamo.reset()
-    with forced([request.param]):
-        yield request.param
-    torch._dynamo.reset()
-
-
 def _skip_what_needs_it(config: pytest.Config, item: pytest.Item) -> None:
     """Skip a test that says that a part is needed which is left out."""
     left_out = set(config.getoption("--without-internal"))
-    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-        left_out.add(str(item.callspec.params.get("left_out")))
     needed = {name for mark in item.iter_markers("needs_internal") for name in mark.args}
     if missing := sorted(needed & left_out):
         item.add_marker(pytest.mark.skip(reason=f"what it asserts needs {', '.join(missing)}"))
@@ -169,8 +134,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     parser.addoption(
         "--without-internal", action="append", default=[], metavar="NAME",
-        help="run as if the probe of this private part failed, or each test once for each of them "
-        '("each"); see kernelmill.torch_internals',
+        help="run as if the probe of this private part failed; see kernelmill.torch_internals, and "
+        "tools/without_each.py for one after another",
+    )  # fmt: skip
+    parser.addoption(
+        "--kernels", default="", metavar="FOLDER",
+        help="have kernels in this folder, which stays, in place of one for this run",
     )  # fmt: skip
 
 
@@ -272,4 +241,5 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
         trap.end()
     if not _is_worker(config):
-        shutil.rmtree(os.environ.pop(_FOLDER), ignore_errors=True)
+        del os.environ["KERNELMILL_KERNEL_META"]
+        shutil.rmtree(config.stash[_FOLDER], ignore_errors=True)

@@ -10,6 +10,7 @@ asks for a C compiler. As a script this file is the process that forks.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import json
@@ -127,6 +128,7 @@ def _serve() -> None:
     """Fork for each line of the standard input, and say how each child ended."""
     for name in _IMPORTED:
         importlib.import_module(name)
+    gc.freeze()  # a child that ends need not look at what is imported here
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -23,6 +23,9 @@ from kernelmill.core.errors import ConfigTypeError, InputError, StoreError
 from kernelmill.inference import cache_compile, readable_cache, set_dim_gears
 from kernelmill.runtime import padded_calls
 from kernelmill.store.sealed import SealedFile
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 
 @dataclass

@@ -9,6 +9,9 @@ from torch import nn
 from kernelmill.core.errors import InputError
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.quick import REFUSED
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 LEVEL = 3.0
 TABLE = [1.0, 2.0]

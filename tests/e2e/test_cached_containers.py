@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 
 from kernelmill.inference import cache_compile
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 
 class Looking(torch.nn.Module):

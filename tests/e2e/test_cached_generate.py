@@ -17,6 +17,9 @@ import transformers
 
 from examples.cached_decoder import CachedDecoder
 from kernelmill.runtime import packing
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 CONFIG = transformers.LlamaConfig(
     vocab_size=211, hidden_size=64, intermediate_size=96, num_hidden_layers=2,

@@ -8,6 +8,9 @@ from torch import nn
 
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.quick import REFUSED
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 FEATURES = 6
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelmill.inference import cache_compile, readable_cache
+from tests.kept_methods import KEPT
 
 TOP, SHARE, TEMPERATURE = 20, 0.9, 0.7
 WIDTH, WORDS = 16, 211
@@ -67,6 +68,7 @@ def drawn(draw: Callable[[Tensor], Tensor], batches: list[Tensor]) -> list[Tenso
     return [*map(draw, batches), torch.rand(1)]
 
 
+@KEPT
 @pytest.mark.parametrize("way", WAYS)
 def test_words_are_eagers_from_the_same_seed(way: str, tmp_path: Path) -> None:
     function, drawing = WAYS[way]

@@ -11,7 +11,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from kernelmill import aot
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.quick import REFUSED
+from tests.kept_methods import KEPT
 from tests.torch_settings import CHANGES, WAYS
+
+pytestmark = KEPT
 
 
 class Model(nn.Module):

@@ -9,6 +9,9 @@ from torch import nn
 from kernelmill.artifact.bind import Bound
 from kernelmill.core.errors import InputError
 from kernelmill.inference import cache_compile
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 
 class Model(nn.Module):

@@ -242,6 +242,16 @@ WITHOUT_INTERNALS = Knob(
     "When you work on kernelmill, or to see whether one of them is at fault. Calls and compiles "
     "take the slower way, with the same results.",
 )
+RECORD_INTERNALS = Knob(
+    "KERNELMILL_RECORD_INTERNALS",
+    str,
+    "",
+    "a file, which is appended to",
+    "nothing is recorded",
+    "File to which the names of private parts are appended that a process asks for.",
+    "When you work on kernelmill: a part that is not asked for cannot be at fault. Each process "
+    "writes a name when it first asks.",
+)
 RANK = Knob(
     "RANK",
     _count,
@@ -297,6 +307,7 @@ KNOBS: tuple[_Any, ...] = (
     STRICT,
     PERF_MAP,
     WITHOUT_INTERNALS,
+    RECORD_INTERNALS,
     RANK,
     LOCAL_WORLD_SIZE,
     TORCHAIR_CACHE_HOME,

@@ -94,6 +94,7 @@ def internal(
 
 
 def _run(part: Internal[Any]) -> Outcome:
+    _record(part.name)
     start = perf_counter()
     found, problem = None, ""
     if part.name in _forced or part.name in knobs.WITHOUT_INTERNALS.get():
@@ -109,6 +110,12 @@ def _run(part: Internal[Any]) -> Outcome:
     if kept is outcome and problem:
         _log.warning("%s does not work (%s): %s", part.name, problem, part.fallback)
     return kept
+
+
+def _record(name: str) -> None:
+    if path := knobs.RECORD_INTERNALS.get():
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(f"{name}\n")
 
 
 def known() -> Mapping[str, Internal[Any]]:

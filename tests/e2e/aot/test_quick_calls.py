@@ -8,12 +8,16 @@ import kernelmill
 from kernelmill.core.errors import InputError
 from kernelmill.runtime.object_checks import supported
 
-pytestmark = [
-    pytest.mark.skipif(not supported(), reason="objects are laid out otherwise"),
-    pytest.mark.needs_internal(
-        "native.checks", "objects.fields", "tensors.impl_place", "tensors.storage_place"
-    ),
-]
+pytestmark = pytest.mark.needs_internal(
+    "modules.tables", "native.checks", "objects.fields", "tensors.allocate", "tensors.impl_place",
+    "tensors.storage_place",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def only_where_supported():
+    if not supported():
+        pytest.skip("objects are laid out otherwise")
 
 
 class Nested(nn.Module):
@@ -86,6 +90,7 @@ def test_weights_that_change(tmp_path, monkeypatch):
         torch.testing.assert_close(program(x), 2 * model(x))
 
 
+@pytest.mark.needs_internal("sizes.functions")
 def test_sizes_and_integers(tmp_path, monkeypatch):
     def shifted(x, n):
         return x[:, None] * 2 + torch.arange(n)
@@ -126,6 +131,7 @@ def test_with_gradients_on_as_well(tmp_path, monkeypatch):
         program(x.clone().requires_grad_())
 
 
+@pytest.mark.needs_internal("tensors.alias", "tensors.storage_users")
 def test_memory_of_large_results_is_used_again(tmp_path, monkeypatch):
     x = torch.randn(1024, 1024)
     with torch.no_grad():

@@ -1,6 +1,9 @@
 """Cached methods whose sizes depend on the contents of tensors, in one process after another."""
 
 from tests.e2e.cached.test_processes import HERE, environment, output_of, start
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 
 def test_sizes_found_while_running_are_found_by_later_processes_too(fresh, tmp_path):

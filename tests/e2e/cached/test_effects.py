@@ -13,6 +13,9 @@ from torch import nn
 
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.quick import REFUSED
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 WIDTH = 6
 Step = Callable[[Any, Any, Any], Any]

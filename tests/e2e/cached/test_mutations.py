@@ -3,6 +3,9 @@
 import pytest
 
 from tests.e2e.cached.mutations import MUTATIONS, SUBJECT, outcome, run, started_anew
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
 
 CHOSEN = (
     "method: comment",

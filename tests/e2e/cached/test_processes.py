@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 

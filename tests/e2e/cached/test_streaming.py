@@ -6,6 +6,7 @@ import pytest
 
 from kernelmill.runtime.pack_job import can_copy
 from tests.fresh import FreshProcesses
+from tests.kept_methods import KEPT
 
 SCRIPT = """
 import sys
@@ -44,7 +45,10 @@ with torch.no_grad():
 print(first["streamed"])
 """
 
-pytestmark = pytest.mark.skipif(not can_copy(), reason="this system packs at once")
+pytestmark = [
+    KEPT,
+    pytest.mark.skipif(not can_copy(), reason="this system packs at once"),
+]
 
 
 def test_processes_end_well_whatever_is_still_to_be_packed(

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from kernelmill.inference import cache_compile
+from tests.kept_methods import KEPT
 
-pytestmark = pytest.mark.needs_internal("dynamo.tensor_sizes")
+pytestmark = [KEPT, pytest.mark.needs_internal("dynamo.tensor_sizes")]
 
 Function = Callable[[Any, Any, Tensor], Tensor]
 

@@ -78,6 +78,17 @@ def test_the_environment_leaves_parts_out(monkeypatch: pytest.MonkeyPatch) -> No
             registry._outcomes[part.name] = before
 
 
+def test_what_is_asked_for_is_recorded_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KERNELMILL_RECORD_INTERNALS", str(tmp_path / "asked"))
+    names = ["sizes.functions", "llvm.functions"]
+    with forced(names):
+        for name in (*names, *names):
+            registry.known()[name].get()
+    assert (tmp_path / "asked").read_text().split() == names
+
+
 def test_the_state_lists_all_parts_by_name() -> None:
     rows = state()
     assert [row.name for row in rows] == NAMES

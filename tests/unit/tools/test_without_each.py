@@ -1,0 +1,127 @@
+"""Each test runs without each private part that its module asks for, and only without these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fresh import FreshProcesses
+from tools import without_each
+from tools.without_each import Found, Runner, State, is_pair, run_all, table, updated
+
+SAMPLES = sorted(map(str, Path(__file__).parent.glob("without_each_*sample.py")))
+PARTS = [
+    "dispatch.precision", "native.packed", "tensors.allocate", "tensors.handle", "tensors.version",
+]  # fmt: skip
+
+
+class Ran:
+    """The samples have run, and what was found is in a file."""
+
+    def __init__(self, fresh: FreshProcesses, folder: Path) -> None:
+        self.path, runner = folder / "state", Runner(fresh, folder)
+        self.names = runner.collect(SAMPLES)
+        run_all(runner, self.names, PARTS, State(self.path))
+        self.state = State(self.path)
+
+    def outcomes(self, name: str) -> dict[str, str]:
+        """Of a test by the part that it ran without."""
+        found = self.state.found.items()
+        return {p: one.outcome for (test, p), one in found if test.endswith(f"::{name}")}
+
+    def text(self, name: str, part: str) -> str:
+        (test,) = [test for test in self.names if test.endswith(f"::{name}")]
+        return self.state.found[test, part].text
+
+
+@pytest.fixture(scope="module")
+def ran(fresh: FreshProcesses, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return Ran(fresh, tmp_path_factory.mktemp("each"))
+
+
+PASSED = dict.fromkeys(("", *PARTS), "passed")
+
+
+def test_a_test_runs_without_what_it_asks_for(ran: Ran) -> None:
+    assert ran.outcomes("test_that_asks") == PASSED | {"dispatch.precision": "failed"}
+    assert "the precision" in ran.text("test_that_asks", "dispatch.precision")
+
+
+def test_what_an_earlier_test_has_asked_for_counts_too(ran: Ran) -> None:
+    assert ran.outcomes("test_that_asks_for_the_same") == PASSED | {"dispatch.precision": "failed"}
+
+
+def test_what_imports_ask_for_is_left_out_before_them(ran: Ran) -> None:
+    expected = PASSED | {"tensors.allocate": "failed"}
+    assert ran.outcomes("test_of_what_imports_have_asked_for") == expected
+
+
+def test_what_a_module_does_not_ask_for_is_not_left_out(ran: Ran) -> None:
+    expected = {"": "passed", "tensors.allocate": "passed"}
+    assert ran.outcomes("test_that_asks_for_nothing") == expected
+
+
+def test_what_needs_a_part_is_skipped_without_it(ran: Ran) -> None:
+    expected = PASSED | {"native.packed": "skipped"}
+    assert ran.outcomes("test_that_needs_what_it_asks_for") == expected
+
+
+def test_an_error_that_names_the_part_is_a_refusal(ran: Ran) -> None:
+    assert ran.outcomes("test_that_asks_in_vain") == PASSED | {"tensors.handle": "refused"}
+
+
+def test_a_process_that_ends_is_a_failure_and_the_next_test_runs(ran: Ran) -> None:
+    assert ran.outcomes("test_that_ends_its_process") == PASSED | {"tensors.version": "failed"}
+    assert ran.text("test_that_ends_its_process", "tensors.version") == "its process ended"
+    assert ran.outcomes("test_after_it") == PASSED
+
+
+def test_what_fails_with_all_parts_does_not_run_without(ran: Ran) -> None:
+    assert ran.outcomes("test_that_fails_with_all_parts") == {"": "failed"}
+
+
+def test_a_run_goes_on_with_what_is_not_settled(ran: Ran) -> None:
+    class Again(Runner):
+        def __init__(self) -> None:
+            self.ran: list[tuple[str, str]] = []
+
+        def record(self, tests: Sequence[str]) -> list[Found]:
+            self.ran += [(test, "") for test in tests]
+            return []
+
+        def without(self, part: str, tests: Sequence[str]) -> list[Found]:
+            self.ran += [(test, part) for test in tests]
+            return []
+
+    again = Again()
+    run_all(again, ran.names, PARTS, State(ran.path))
+    failed = {pair for pair, found in ran.state.found.items() if found.outcome == "failed"}
+    assert len(failed) == 5
+    assert {pair for pair in again.ran if pair[1]} == {pair for pair in failed if pair[1]}
+    modules = {name.partition("::")[0] for name, part in again.ran if not part}
+    assert modules == {name.partition("::")[0] for name, part in failed if not part}
+
+
+def test_the_table_counts_pairs(ran: Ran) -> None:
+    text = table(ran.state, ran.names, PARTS)
+    assert "8 of 9 tests" in text and "36 of 36 pairs" in text
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert rows == [
+        "| dispatch.precision | 7 | 7 | 5 | 2 | 0 | 0 |",
+        "| native.packed | 7 | 7 | 6 | 0 | 0 | 1 |",
+        "| tensors.allocate | 8 | 8 | 7 | 1 | 0 | 0 |",
+        "| tensors.handle | 7 | 7 | 6 | 0 | 1 | 0 |",
+        "| tensors.version | 7 | 7 | 6 | 1 | 0 | 0 |",
+    ]
+    begin, end = without_each._BEGIN, without_each._END
+    assert updated(f"a\n{begin}old\n{end}b\n", text) == f"a\n{begin}{text}{end}b\n"
+    with pytest.raises(ValueError, match="no place"):
+        updated("nothing", text)
+
+
+def test_compiling_asks_for_its_parts_in_every_test() -> None:
+    state = State(None)
+    state.add([Found("a", "", "passed")])
+    assert is_pair(state, "a", "llvm.functions") and not is_pair(state, "a", "native.packed")
