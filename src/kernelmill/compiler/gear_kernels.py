@@ -16,7 +16,7 @@ from kernelmill.compiler.report import CompileReport
 from kernelmill.core.dim import evaluate
 from kernelmill.core.log import get_logger
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.sizes import at_sizes
+from kernelmill.graph.sizes import GraphSource
 from kernelmill.lower.driver.at_sizes import lowered_at_sizes
 from kernelmill.lower.driver.lowered import Announce, Lowered, NewKernel
 from kernelmill.plan.ir import Launch
@@ -81,7 +81,7 @@ def _programs(
         own.name, own.nodes_after = gear.name, len(graph.nodes)
         with own.stage("lower"):
             known = lowered_at_sizes(lowered, gear.values, gear.name)
-            program = LoweredProgram(known, at_sizes(graph, gear.values, gear.name), own)
+            program = LoweredProgram(known, GraphSource(graph, gear.values, gear.name), own)
         programs.append((gear.name, program))
     return programs
 

@@ -17,6 +17,7 @@ from kernelmill.core.isa import Isa
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
+from kernelmill.graph.sizes import GraphSource
 from kernelmill.kernel.ir import Kernel
 from kernelmill.lower.driver.lowered import Lowered
 from kernelmill.plan.arena import lifetimes, peak_bytes
@@ -40,10 +41,15 @@ class LoweredProgram:
     """
 
     lowered: Lowered
-    graph: Graph
+    source: GraphSource
     report: CompileReport
     others: Mapping[str, Isa] = field(default_factory=dict[str, Isa])
     automatic_ranges: RangeOptions | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that it was made from."""
+        return self.source.graph
 
 
 def link(draft: LoweredProgram, store: Store, machine: Machine) -> Program:
@@ -140,7 +146,7 @@ def _load(
 
 
 def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store) -> None:
-    report, graph, lowered = draft.report, draft.graph, draft.lowered
+    report, lowered = draft.report, draft.lowered
     steps = (*lowered.plan.prepare, *lowered.plan.steps)
     launches = Counter(step.kernel for step in steps if isinstance(step, Launch))
     report.arena_bytes = str(lowered.plan.arena_bytes)
@@ -160,7 +166,7 @@ def _fill(draft: LoweredProgram, entries: Mapping[str, Entry], store: Store) -> 
                 lowered.products.get(ref.name, ""),
             )
         )  # fmt: skip
-    for node in graph.nodes:
+    for node in draft.source.general.nodes:
         if node.op == "aten":
             reason = str(node.attrs["reason"])
             report.fallbacks.append((str(node.attrs["target"]), reason, node.origin))

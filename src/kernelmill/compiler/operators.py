@@ -16,6 +16,7 @@ from kernelmill.core.isa import Isa
 from kernelmill.core.machine import Machine
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
+from kernelmill.graph.sizes import GraphSource
 from kernelmill.lower.driver.lowered import Lowered, LoweredOperator
 from kernelmill.lower.driver.operators import Extracted, Operator
 from kernelmill.lower.driver.placement import Work
@@ -62,16 +63,20 @@ class Operators:
                 self.build.run(graph.name, list(static.values()), lowered.plan)
             with report.stage("lower"):
                 selection, lowered = self._lower(extracted)
-        draft = LoweredProgram(lowered, graph, report, selection.isas, self.automatic_ranges)
+        draft = LoweredProgram(
+            lowered, GraphSource(graph), report, selection.isas, self.automatic_ranges
+        )
         program = link(draft, self.store, self.machine)
-        note(program, graph, fused=False)
+        note(program, draft.source, fused=False)
         return program
 
     def lowered(self, graph: Graph, report: CompileReport) -> LoweredProgram:
         """What `program` would compile, with no static kernels built. Raises as that does."""
         with report.stage("lower"):
             selection, lowered = self._lower(extract_operators(graph, self.machine))
-        return LoweredProgram(lowered, graph, report, selection.isas, self.automatic_ranges)
+        return LoweredProgram(
+            lowered, GraphSource(graph), report, selection.isas, self.automatic_ranges
+        )
 
     def _lower(self, extracted: Extracted) -> tuple[_Selection, Lowered]:
         selection = _Selection(self, extracted)

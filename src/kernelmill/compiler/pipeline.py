@@ -28,7 +28,7 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine
 from kernelmill.core.threads import quick_switches
 from kernelmill.graph.ir import Graph
-from kernelmill.graph.sizes import at_sizes
+from kernelmill.graph.sizes import GraphSource, at_sizes
 from kernelmill.lower.driver.kernels import KernelCache
 from kernelmill.lower.driver.lowered import Announce, Lowered, NewKernel
 from kernelmill.lower.driver.program import lower_graph
@@ -158,7 +158,7 @@ def _compiled(
     fused = config.experimental_config.pattern_fusion_pass
     for program, draft in zip(linked, drafts, strict=True):
         program.check_weights(config.check_weights)
-        note(program, draft.graph, fused=fused)
+        note(program, draft.source, fused=fused)
     return linked
 
 
@@ -190,7 +190,7 @@ def _drafts(
         if tuner is not None:
             tuner.close()
             report.tuned, report.schedules_measured = tuner.settled, tuner.measured
-        yield LoweredProgram(lowered, graph, report, automatic_ranges=automatic)
+        yield LoweredProgram(lowered, GraphSource(graph), report, automatic_ranges=automatic)
 
 
 def _begin(builds: KernelBuilds, graph: str, new: NewKernel) -> None:

@@ -21,30 +21,30 @@ from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine, host
 from kernelmill.graph.ir import Graph
 from kernelmill.graph.printer import print_graph
-from kernelmill.graph.sizes import at_sizes
+from kernelmill.graph.sizes import GraphSource, at_sizes
 from kernelmill.lower.driver.operators import Operator
 from kernelmill.lower.driver.program import extract_operators
 from kernelmill.runtime.engine import Engine
 from kernelmill.runtime.program import Program
 
 _log = get_logger("compiler")
-_graphs: weakref.WeakKeyDictionary[Engine, tuple[Graph, bool]] = weakref.WeakKeyDictionary()
+_graphs: weakref.WeakKeyDictionary[Engine, tuple[GraphSource, bool]] = weakref.WeakKeyDictionary()
 
 
 _noting = RenewedLock()
 
 
-def note(program: Program, graph: Graph, fused: bool) -> None:
+def note(program: Program, source: GraphSource, fused: bool) -> None:
     """Make a program known. `fused` programs have kernels of several operators."""
     with _noting.lock:
-        _graphs[program.engine] = (graph, fused)
+        _graphs[program.engine] = (source, fused)
     path = knobs.RECORD_OPS.get()
     if not path:
         return
-    if graph.symbols:
+    if source.graph.symbols:
         _at_exit(path)  # whose sizes are known then
     else:
-        append(path, documents_of(graph, fused))
+        append(path, documents_of(source.graph, fused))
 
 
 _AT_EXIT: set[str] = set()
@@ -57,7 +57,7 @@ def _at_exit(path: str) -> None:
 
 
 def _symbolic() -> list[Engine]:
-    return [engine for engine, (graph, _) in list(_graphs.items()) if graph.symbols]
+    return [engine for engine, (source, _) in list(_graphs.items()) if source.graph.symbols]
 
 
 @contextmanager
@@ -82,12 +82,12 @@ def _calls(engine: Engine) -> int:
 def _documents(engines: Iterable[Engine]) -> list[Document]:
     found: list[Document] = []
     for engine in engines:
-        graph, fused = _graphs[engine]
+        source, fused = _graphs[engine]
         names = [source.name for source in engine.sources]
         if not names:
-            found += documents_of(graph, fused)
+            found += documents_of(source.graph, fused)
         for sizes in list(engine.sizes):
-            found += documents_of(graph, fused, dict(zip(names, sizes, strict=True)))
+            found += documents_of(source.graph, fused, dict(zip(names, sizes, strict=True)))
     return found
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from kernelmill.core.dim import Dim, Expr, Sym, of_atom, substitute
 from kernelmill.graph.ir import Attr, DimInput, Graph, Input, Node, Result, TensorType, Value
@@ -15,6 +17,23 @@ def at_sizes(graph: Graph, sizes: Mapping[str, int], name: str = "") -> Graph:
     Symbols that `sizes` does not name stay.
     """
     return _Sizes(graph, sizes).run(name or graph.name)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSource:
+    """What a program was made from: a graph, for these values of its symbols where some are given.
+
+    The graph with numbers in it is made when it is asked for: most gears' never is.
+    """
+
+    general: Graph
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    name: str = ""
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph for these values."""
+        return at_sizes(self.general, self.sizes, self.name) if self.sizes else self.general
 
 
 class _Sizes:

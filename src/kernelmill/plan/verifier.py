@@ -35,6 +35,7 @@ from kernelmill.plan.literals import buffers_in, dims_in
 from kernelmill.plan.printer import print_step
 
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+_ROLES, _KINDS = frozenset(InputRole), frozenset(BufferKind)
 
 
 def verify_plan(plan: Plan, stage: str = "") -> None:
@@ -97,7 +98,7 @@ class _Verifier:
             if entry.symbol not in self.known:
                 yield f"symbol {entry.symbol} is not one of the plan's"
             return
-        if entry.role not in tuple(InputRole):
+        if entry.role not in _ROLES:
             yield f"role {entry.role!r} is none of {', '.join(InputRole)}"
         if len(entry.shape) != len(entry.strides):
             yield "it has not one stride for each size"
@@ -106,7 +107,7 @@ class _Verifier:
             yield f"symbol {min(unknown)} is not one of the plan's"
 
     def _buffer(self, buffer: BufferSpec) -> Iterator[str]:
-        if buffer.kind not in tuple(BufferKind):
+        if buffer.kind not in _KINDS:
             yield f"kind {buffer.kind!r} is none of {', '.join(BufferKind)}"
         if len(buffer.shape) != len(buffer.strides):
             yield "it has not one stride for each size"
