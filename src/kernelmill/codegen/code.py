@@ -205,6 +205,12 @@ class Code:
         self.regions[depth].block.lines.append(f"{name} = {text}")
         return name
 
+    def on_stack(self, bytes: int) -> str:
+        """The address of memory that the function has until it returns."""
+        name = self.fresh()
+        self._blocks[0].lines.insert(0, f"{name} = alloca [{bytes} x i8], align 64")
+        return name
+
     def opaque(self, typed: str, depth: int = -1) -> str:
         """A name for this value, of which LLVM knows nothing."""
         known = self.regions[depth].known

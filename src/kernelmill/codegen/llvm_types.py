@@ -36,8 +36,8 @@ def vector(element_type: str, lanes: int) -> str:
 
 @cache
 def llvm_type(type: VType) -> str:
-    """The LLVM type of a register; of a tile all rows side by side, where it is made of vectors."""
-    return vector(_ELEMENT[type.dtype.name], type.lanes * max(type.rows, 1))
+    """The LLVM type of a register; of a tile that of a row."""
+    return vector(_ELEMENT[type.dtype.name], type.lanes)
 
 
 _SUFFIX = {"double": "f64", "float": "f32"}

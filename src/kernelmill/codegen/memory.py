@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelmill.codegen import masks, nontemporal
-from kernelmill.codegen.code import Code, Reg
-from kernelmill.codegen.llvm_types import in_memory, vector
+from kernelmill.codegen.code import Code, Module, Reg
+from kernelmill.codegen.llvm_types import in_memory, llvm_type, vector
+from kernelmill.codegen.targets import answers
 from kernelmill.codegen.vectors import shuffle, slice_lanes
 from kernelmill.core.dtype import BOOL, I64, U8, DType
 from kernelmill.kernel.ir import VType
+
+_MANY = 32
+"""Lanes from which on a branch for each of them is written once, as a function."""
 
 _INVARIANT = ", !invariant.load !0"
 
@@ -38,6 +42,10 @@ class Access:
         self.code, self.address, self.aligned = code, address, aligned
         self.tail = _INVARIANT if constant else ""
 
+    @property
+    def _at(self) -> str:
+        return f"ptr {self.address}"
+
     # ---- contiguous -------------------------------------------------------------------------
 
     def load(self, type: VType, mask: Reg | None) -> Reg:
@@ -54,14 +62,13 @@ class Access:
         return from_memory(self._masked_load(stored, mask), type.dtype)
 
     def _masked_load(self, type: VType, mask: Reg) -> Reg:
+        code = self.code
+        if _by_branches(code, type):
+            name = _loading(code.module, type)
+            return code.result(f"call {llvm_type(type)} @{name}({self._at}, {mask.typed})", type)
         # LLVM has masked memory operations on vectors alone, so a scalar is a vector of one.
-        mask = masks.hidden(mask)
-        name, bits = _vector_names(type)
-        function = f"llvm.masked.load.{_vector_suffix(type)}.p0"
-        self.code.module.declare(function, name, ["ptr", "i32", bits, name])
-        place = f"ptr {self.address}, i32 {type.dtype.bytes}"
-        call = f"call {name} @{function}({place}, {_vector_of(mask)}, {name} zeroinitializer)"
-        return _unwrap(self.code, f"{call}{self.tail}", name, type)
+        call = _load_masked(code.module, type, self._at, _vector_of(masks.hidden(mask)))
+        return _unwrap(code, f"{call}{self.tail}", _vector_names(type)[0], type)
 
     def store(self, value: Reg, mask: Reg | None) -> None:
         """Consecutive elements; masked-off lanes stay as they are."""
@@ -77,13 +84,13 @@ class Access:
             mark = nontemporal.MARK if self.aligned else ""
             self.code.line(f"store {stored.typed}, ptr {self.address}, align {align}{mark}")
             return
+        if _by_branches(self.code, stored.type):
+            name = _storing(self.code.module, stored.type)
+            self.code.line(f"call void @{name}({stored.typed}, {self._at}, {mask.typed})")
+            return
         mask = masks.hidden(mask)
-        name, bits = _vector_names(stored.type)
-        function = f"llvm.masked.store.{_vector_suffix(stored.type)}.p0"
-        self.code.module.declare(function, "void", [name, "ptr", "i32", bits])
-        place = f"ptr {self.address}, i32 {size}"
-        inside = f"{_vector_of(stored)}, {place}, {_vector_of(mask)}"
-        self.code.line(f"call void @{function}({inside})")
+        parts = _vector_of(stored), self._at, _vector_of(mask)
+        self.code.line(_store_masked(self.code.module, stored.type, *parts))
 
     # ---- strided ----------------------------------------------------------------------------
 
@@ -213,6 +220,51 @@ class Access:
         text = f"getelementptr {in_memory(dtype)}, ptr {self.address}, {offsets.typed}"
         name = self.code.result(text, VType(I64, offsets.lanes)).text
         return f"<{offsets.lanes} x ptr> {name}"
+
+
+def _by_branches(code: Code, type: VType) -> bool:
+    return type.lanes >= _MANY and not answers(code.isa).masks_memory(type.dtype.bytes)
+
+
+def _load_masked(module: Module, type: VType, address: str, mask: str) -> str:
+    name, bits = _vector_names(type)
+    function = f"llvm.masked.load.{_vector_suffix(type)}.p0"
+    module.declare(function, name, ["ptr", "i32", bits, name])
+    place = f"{address}, i32 {type.dtype.bytes}"
+    return f"call {name} @{function}({place}, {mask}, {name} zeroinitializer)"
+
+
+def _store_masked(module: Module, type: VType, value: str, address: str, mask: str) -> str:
+    name, bits = _vector_names(type)
+    function = f"llvm.masked.store.{_vector_suffix(type)}.p0"
+    module.declare(function, "void", [name, "ptr", "i32", bits])
+    return f"call void @{function}({value}, {address}, i32 {type.dtype.bytes}, {mask})"
+
+
+def _loading(module: Module, type: VType) -> str:
+    """The name of a function for a masked load."""
+    name = f"masked_load.{_vector_suffix(type)}"
+    if name not in module.functions:
+        kind, bits = _vector_names(type)
+        code = Code(module)
+        call = _load_masked(module, type, "ptr %address", f"{bits} %mask")
+        code.line(f"ret {code.result(call, type).typed}")
+        head = f"define internal {kind} @{name}(ptr %address, {bits} %mask) #0"
+        module.functions[name] = code.finish(head)
+    return name
+
+
+def _storing(module: Module, type: VType) -> str:
+    """The name of a function for a masked store."""
+    name = f"masked_store.{_vector_suffix(type)}"
+    if name not in module.functions:
+        kind, bits = _vector_names(type)
+        code, value = Code(module), f"{kind} %value"
+        code.line(_store_masked(module, type, value, "ptr %address", f"{bits} %mask"))
+        code.line("ret void")
+        head = f"define internal void @{name}({value}, ptr %address, {bits} %mask) #0"
+        module.functions[name] = code.finish(head)
+    return name
 
 
 def reverse(value: Reg) -> Reg:

@@ -285,11 +285,7 @@ class Body:
 
         def body() -> list[Reg]:
             self.statements(statement.body)
-            finals = [
-                self.operand(operand, value.type)
-                for operand, value in zip(statement.yields, statement.carried, strict=True)
-            ]
-            return [*finals, *map(self._loads.following, chains)]
+            return [*self._finals(statement), *map(self._loads.following, chains)]
 
         carried = list(zip(statement.carried, initial, strict=True))
         carried += [(chain.address, self._loads.beginning(chain, start)) for chain in chains]
@@ -394,10 +390,7 @@ class Body:
             phis = [code.result("", value.type, value.special) for value in initial]
             self.values.update(zip(statement.carried, phis, strict=True))
             self.statements(statement.body)
-            finals = [
-                self.operand(operand, value.type)
-                for operand, value in zip(statement.yields, statement.carried, strict=True)
-            ]
+            finals = self._finals(statement)
             again = self.values[statement.condition]
             code.line(f"br {again.typed}, label %{head.label}, label %{exit_.label}")
             latch = code.label
@@ -408,6 +401,15 @@ class Body:
         code.place(exit_)
         for value, result in zip(statement.results, finals, strict=True):
             self.values[value] = result
+
+    def _finals(self, loop: For | Repeat) -> list[Reg]:
+        """What a pass leaves to the next one, and the last pass to what comes after the loop."""
+        finals = [
+            self.operand(operand, value.type)
+            for operand, value in zip(loop.yields, loop.carried, strict=True)
+        ]
+        tiles = iter(self._target.tiles_carried([value for value in finals if value.type.rows]))
+        return [next(tiles) if value.type.rows else value for value in finals]
 
     def branch(self, statement: If) -> None:
         code = self.code

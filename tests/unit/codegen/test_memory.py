@@ -8,10 +8,12 @@ import re
 import numpy as np
 import pytest
 
-from kernelmill.codegen.compile import assembly
+from kernelmill.codegen.compile import assembly, llvm_ir
 from kernelmill.core.dim import Dim, Sym, of_atom
-from kernelmill.core.dtype import BOOL, COMPUTABLE, F32, I32, I64, U8, DType
+from kernelmill.core.dtype import BF16, BOOL, COMPUTABLE, F32, I32, I64, U8, DType
+from kernelmill.core.isa import NAMED
 from kernelmill.kernel.builder import KernelBuilder
+from kernelmill.kernel.ir import Kernel
 from tests.unit.codegen.native import NUMPY, TARGETS, Native
 
 LANES = 16
@@ -38,27 +40,45 @@ def at_page_end(array: np.ndarray) -> np.ndarray:
     return copy
 
 
-@pytest.mark.parametrize("level", TARGETS)
-@pytest.mark.parametrize("dtype", COMPUTABLE, ids=str)
-def test_masked_copy_touches_only_its_lanes(dtype: DType, level: int) -> None:
+def masked_copy(dtype: DType, lanes: int) -> Kernel:
+    """y[i] = x[i] for any number of elements, the last of them under a mask."""
     builder = KernelBuilder("copy", "Map")
     size = Sym("n", 0, None)
     builder.kernel.dims.append(size)
     count: Dim = of_atom(size)
     builder.buffer("x", dtype, count, "in")
     builder.buffer("y", dtype, count, "out")
-    with builder.loop(0, count, LANES) as loop:
+    with builder.loop(0, count, lanes) as loop:
         left = builder.index(count - loop.index)
-        mask = builder.op("lane_mask", left, lanes=LANES)
-        value = builder.load("x", loop.index, dtype, LANES, mask)
+        mask = builder.op("lane_mask", left, lanes=lanes)
+        value = builder.load("x", loop.index, dtype, lanes, mask)
         builder.store("y", loop.index, value, mask)
-    native = Native(builder.kernel, TARGETS[level])
-    for length in (0, 1, 15, 16, 17, 40):
+    return builder.kernel
+
+
+@pytest.mark.parametrize("lanes", [LANES, 4 * LANES])
+@pytest.mark.parametrize("level", TARGETS)
+@pytest.mark.parametrize("dtype", COMPUTABLE, ids=str)
+def test_masked_copy_touches_only_its_lanes(dtype: DType, level: int, lanes: int) -> None:
+    native = Native(masked_copy(dtype, lanes), TARGETS[level])
+    for length in (0, 1, lanes - 1, lanes, lanes + 1, 2 * lanes + 8):
         x = at_page_end(numbers(dtype, max(length, 1)))
-        y = zeros(dtype, length + 20)
+        y = zeros(dtype, length + lanes + 4)
         native({"x": x, "y": y}, [length])
         np.testing.assert_array_equal(y[:length], x[:length])
         assert not y[length:].any()
+
+
+@pytest.mark.parametrize(
+    ("level", "branches"), [("v2", {U8, BF16, F32}), ("v3", {U8, BF16}), ("v4", set())]
+)
+def test_branches_for_many_lanes_are_functions(level: str, branches: set[DType]) -> None:
+    """Where no instruction has a mask."""
+    for dtype in (U8, BF16, F32):
+        text = llvm_ir(masked_copy(dtype, 64), NAMED[f"x86-64-{level}"])
+        few = llvm_ir(masked_copy(dtype, 16), NAMED[f"x86-64-{level}"])
+        assert ("call void @masked_store." in text) == (dtype in branches), dtype
+        assert " @masked_store." not in few
 
 
 @pytest.mark.parametrize("dtype", COMPUTABLE, ids=str)

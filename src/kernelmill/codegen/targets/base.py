@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from kernelmill.codegen.code import Code, Reg
@@ -29,8 +30,14 @@ class Answers(Protocol):
         """So many vectors, of one register each, that follow one another from `address` on."""
         ...
 
+    def masks_memory(self, bytes: int) -> bool:
+        """Whether an instruction loads, and one stores, some lanes of so many bytes; where none
+        does LLVM writes a branch for each lane."""
+        ...
+
     def tile_zero(self, code: Code, type: VType) -> Reg:
-        """A tile of zeros. All tiles of an ISA are either registers of its own or vectors."""
+        """A tile of zeros. All tiles of an ISA are either registers of its own or in
+        memory."""
         ...
 
     def tile_load(self, type: VType, address: str, stride: Reg) -> Reg:
@@ -43,6 +50,10 @@ class Answers(Protocol):
 
     def tile_dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
         """c plus the product of two tiles."""
+        ...
+
+    def tiles_carried(self, values: Sequence[Reg]) -> list[Reg]:
+        """Tiles that a loop made, as its next pass, or what comes after it, takes them."""
         ...
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:

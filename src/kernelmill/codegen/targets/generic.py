@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.targets import tiles, words
 from kernelmill.core.dot_units import DotUnit
@@ -27,8 +29,11 @@ class Generic:
     def load_vectors(self, code: Code, type: VType, address: str, count: int) -> list[Reg]:
         raise CodegenError("this processor reads one vector at a time")
 
+    def masks_memory(self, bytes: int) -> bool:
+        return False
+
     def tile_zero(self, code: Code, type: VType) -> Reg:
-        return Reg(code, "zeroinitializer", type)
+        return tiles.zero(code, type)
 
     def tile_load(self, type: VType, address: str, stride: Reg) -> Reg:
         return tiles.load(type, address, stride)
@@ -38,6 +43,9 @@ class Generic:
 
     def tile_dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
         return tiles.dot(unit, a, b, c)
+
+    def tiles_carried(self, values: Sequence[Reg]) -> list[Reg]:
+        return tiles.carried(values)
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:
         return None

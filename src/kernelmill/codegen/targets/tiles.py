@@ -1,12 +1,16 @@
-"""Tiles in plain vectors: a value is one long vector of all rows, which LLVM cuts into registers or
-puts on the stack. Slow, and right for every shape and unit.
+"""Tiles in memory and plain vectors: a value is the address of its rows, which lie side by side on
+the stack. Slow, and right for every shape and unit; LLVM, which would cut a tile in vectors into
+dozens of registers, is soon done with it.
 
-What is done to a tile is a function of the module: rows are reached through memory there.
+Each instruction has a place of its own for its result. The next pass of a loop writes there anew:
+what a loop carries is copied to where nothing else is written.
+
+What is done to a tile is a function of the module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.llvm_types import element, llvm_type
@@ -18,20 +22,26 @@ from kernelmill.kernel.ir import VType
 _INDEX = VType(I64)
 
 
+def zero(code: Code, type: VType) -> Reg:
+    """Rows of zeros."""
+    name = f"tile_zero.{_shape(type)}"
+    if name not in code.module.functions:
+        code.module.functions[name] = _zero(code.module, name, type)
+    place = _place_for(code, type)
+    code.line(f"call void @{name}({place.typed})")
+    return place
+
+
 def load(type: VType, address: str, stride: Reg) -> Reg:
     """The rows that are `stride` elements apart."""
-    code, name = stride.code, f"tile_load.{_shape(type)}"
-    if name not in code.module.functions:
-        code.module.functions[name] = _load(code.module, name, type)
-    return code.result(f"call {llvm_type(type)} @{name}(ptr {address}, {stride.typed})", type)
+    place = _place_for(stride.code, type)
+    _copy(type, (place.text, stride.like(type.lanes)), (address, stride))
+    return place
 
 
 def store(value: Reg, address: str, stride: Reg) -> None:
     """Write the rows, `stride` elements apart."""
-    code, name = value.code, f"tile_store.{_shape(value.type)}"
-    if name not in code.module.functions:
-        code.module.functions[name] = _store(code.module, name, value.type)
-    code.line(f"call void @{name}({value.typed}, ptr {address}, {stride.typed})")
+    _copy(value.type, (address, stride), (value.text, stride.like(value.lanes)))
 
 
 def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
@@ -39,112 +49,139 @@ def dot(unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
     code, name = c.code, f"tile_dot.{unit.name}.{_shape(a.type)}.{_shape(c.type)}"
     if name not in code.module.functions:
         code.module.functions[name] = _dot(code.module, name, unit, (a.type, b.type, c.type))
-    return code.result(f"call {c.llvm} @{name}({a.typed}, {b.typed}, {c.typed})", c.type)
+    place = _place_for(code, c.type)
+    code.line(f"call void @{name}({place.typed}, {a.typed}, {b.typed}, {c.typed})")
+    return place
+
+
+def carried(values: Sequence[Reg]) -> list[Reg]:
+    """Copies, which stay what they are until all of them are made again."""
+    for _ in range(2):  # the second time all are read: the first copies are written one by one
+        values = [_copied(value) for value in values]
+    return list(values)
+
+
+def _copied(value: Reg) -> Reg:
+    return load(value.type, value.text, value.code.const(_INDEX, value.lanes))
 
 
 def _shape(type: VType) -> str:
     return f"{type.rows}x{type.lanes}x{type.dtype.name}"
 
 
-def _load(module: Module, name: str, type: VType) -> str:
-    code, kind = Code(module), llvm_type(type)
-    whole = _memory(code, type)
-    _each_row(code, type.rows, lambda row: _copy(code, type, (row, "%address"), (row, whole)))
-    code.line(f"ret {_row(code, kind, whole, type).typed}")
-    return code.finish(f"define internal {kind} @{name}(ptr %address, i64 %stride) #0")
+def _place_for(code: Code, type: VType) -> Reg:
+    bytes = type.rows * type.lanes * type.dtype.bytes
+    return Reg(code, code.on_stack(bytes), type, "ptr")
 
 
-def _store(module: Module, name: str, type: VType) -> str:
-    code = Code(module)
-    whole = _memory(code, type, "%value")
-    _each_row(code, type.rows, lambda row: _copy(code, type, (row, whole), (row, "%address")))
+def _copy(type: VType, target: tuple[str, Reg], source: tuple[str, Reg]) -> None:
+    """Rows, each side at its address and with its elements from one to the next."""
+    code, name = target[1].code, f"tile_copy.{_shape(type)}"
+    if name not in code.module.functions:
+        code.module.functions[name] = _copying(code.module, name, type)
+    sides = ", ".join(f"ptr {address}, {stride.typed}" for address, stride in (target, source))
+    code.line(f"call void @{name}({sides})")
+
+
+def _copying(module: Module, name: str, type: VType) -> str:
+    code, row_type = Code(module), VType(type.dtype, type.lanes)
+
+    def row(number: Reg, _: list[Reg]) -> list[Reg]:
+        to, source = (
+            _place(code, base, type, number * Reg(code, stride, _INDEX))
+            for base, stride in (("%to", "%to_stride"), ("%source", "%source_stride"))
+        )
+        _write(_row(code, source, row_type), to)
+        return []
+
+    _passes(code, type.rows, row)
     code.line("ret void")
-    kind = llvm_type(type)
-    return code.finish(f"define internal void @{name}({kind} %value, ptr %address, i64 %stride) #0")
+    sides = "ptr %to, i64 %to_stride, ptr %source, i64 %source_stride"
+    return code.finish(f"define internal void @{name}({sides}) #0")
 
 
-def _copy(code: Code, type: VType, source: tuple[Reg, str], target: tuple[Reg, str]) -> None:
-    """One row; at %address rows are %stride elements apart, elsewhere side by side."""
-    places: list[str] = []
-    for row, base in (source, target):
-        stride = "%stride" if base == "%address" else str(type.lanes)
-        first = code.result(f"mul i64 {row.text}, {stride}", _INDEX)
-        places.append(_place(code, base, element(type.dtype), first))
-    row_type = VType(type.dtype, type.lanes)
-    value = _row(code, llvm_type(row_type), places[0], row_type)
-    code.line(f"store {value.typed}, ptr {places[1]}, align {type.dtype.bytes}")
+def _zero(module: Module, name: str, type: VType) -> str:
+    code, row_type = Code(module), VType(type.dtype, type.lanes)
+
+    def row(number: Reg, _: list[Reg]) -> list[Reg]:
+        _write(code.const(row_type, 0), _place(code, "%to", type, number * type.lanes))
+        return []
+
+    _passes(code, type.rows, row)
+    code.line("ret void")
+    return code.finish(f"define internal void @{name}(ptr %to) #0")
 
 
 def _dot(module: Module, name: str, unit: DotUnit, types: tuple[VType, VType, VType]) -> str:
     code, (_, b, c) = Code(module), types
-    groups, words_of_row = b.rows, VType(I32, c.lanes)
-    left, right, total = (_memory(code, t, f"%{n}") for t, n in zip(types, "abc", strict=True))
+    groups, word, words_of_row = b.rows, VType(I32), VType(I32, c.lanes)
 
-    def row(number: Reg) -> None:
-        pairs: list[tuple[Reg, Reg]] = []
-        for k in range(groups):
-            place = code.result(f"mul i64 {number.text}, {groups}", _INDEX) + k
-            word = _row(code, "i32", _place(code, left, "i32", place), VType(I32))
-            at = _place(code, right, "i32", code.const(_INDEX, k * c.lanes))
-            column = _row(code, llvm_type(words_of_row), at, words_of_row)
-            pairs.append((code.splat(word, c.lanes), column))
-        place = code.result(f"mul i64 {number.text}, {c.lanes}", _INDEX)
-        address = _place(code, total, element(c.dtype), place)
-        row_type = VType(c.dtype, c.lanes)
-        value = _row(code, llvm_type(row_type), address, row_type)
-        code.line(f"store {_summed(unit, pairs, value).typed}, ptr {address}, align 4")
+    def row(number: Reg, _: list[Reg]) -> list[Reg]:
+        place = number * c.lanes
+        total = _row(code, _place(code, "%c", c, place), VType(c.dtype, c.lanes))
 
-    _each_row(code, c.rows, row)
-    code.line(f"ret {_row(code, llvm_type(c), total, c).typed}")
-    arguments = ", ".join(f"{llvm_type(t)} %{n}" for t, n in zip(types, "abc", strict=True))
-    return code.finish(f"define internal {llvm_type(c)} @{name}({arguments}) #0")
+        def pair(k: Reg, sums: list[Reg]) -> list[Reg]:
+            left = _row(code, _place(code, "%a", word, number * groups + k), word)
+            right = _row(code, _place(code, "%b", word, k * c.lanes), words_of_row)
+            return _added(unit, code.splat(left, c.lanes), right, sums)
+
+        begin = [total] if unit.sums == Sums.WRAPPING else [total.like(0.0)] * 2
+        sums = _passes(code, groups, pair, begin)
+        _write(_total(unit, sums, total), _place(code, "%to", c, place))
+        return []
+
+    _passes(code, c.rows, row)
+    code.line("ret void")
+    return code.finish(f"define internal void @{name}(ptr %to, ptr %a, ptr %b, ptr %c) #0")
 
 
-def _summed(unit: DotUnit, pairs: list[tuple[Reg, Reg]], total: Reg) -> Reg:
-    """A row of sums and the products of these words, in the order of k."""
+def _added(unit: DotUnit, a: Reg, b: Reg, sums: list[Reg]) -> list[Reg]:
+    """The sums with the products of these words: one, or one of the even and one of the odd."""
     if unit.sums == Sums.WRAPPING:
-        for a, b in pairs:
-            total = words.add_bytes(unit, a, b, total)
-        return total
+        return [words.add_bytes(unit, a, b, sums[0])]
     assert unit.sums == Sums.EVEN_AND_ODD, unit.name
-    halves: list[Reg] = []
-    for half in (0, 1):
-        chain = total.like(0.0)
-        for a, b in pairs:
-            chain = words.add_product(words.bf16(a, half), words.bf16(b, half), chain)
-        halves.append(chain)
-    one = total.like(1.0)
-    both = words.add_product(halves[0], one, halves[1])
-    return words.add_product(both, one, words.flushed(total))
+    return [
+        words.add_product(words.bf16(a, half), words.bf16(b, half), total)
+        for half, total in enumerate(sums)
+    ]
 
 
-def _memory(code: Code, type: VType, value: str = "") -> str:
-    """The address of a tile on the stack, with rows side by side."""
-    bytes = type.rows * type.lanes * type.dtype.bytes
-    address = code.result(f"alloca [{bytes} x i8], align 64", _INDEX).text
-    if value:
-        code.line(f"store {llvm_type(type)} {value}, ptr {address}, align 64")
-    return address
+def _total(unit: DotUnit, sums: list[Reg], before: Reg) -> Reg:
+    if unit.sums == Sums.WRAPPING:
+        return sums[0]
+    one = before.like(1.0)
+    return words.add_product(words.add_product(sums[0], one, sums[1]), one, words.flushed(before))
 
 
-def _place(code: Code, base: str, kind: str, index: Reg) -> str:
+def _place(code: Code, base: str, type: VType, index: Reg) -> str:
+    kind = element(type.dtype)
     return code.result(f"getelementptr {kind}, ptr {base}, {index.typed}", _INDEX).text
 
 
-def _row(code: Code, kind: str, address: str, type: VType) -> Reg:
-    return code.result(f"load {kind}, ptr {address}, align {type.dtype.bytes}", type)
+def _row(code: Code, address: str, type: VType) -> Reg:
+    return code.result(f"load {llvm_type(type)}, ptr {address}, align {type.dtype.bytes}", type)
 
 
-def _each_row(code: Code, rows: int, body: Callable[[Reg], None]) -> None:
-    head, done = code.new_block("row"), code.new_block("done")
-    before = code.label
+def _write(row: Reg, address: str) -> None:
+    row.code.line(f"store {row.typed}, ptr {address}, align {row.dtype.bytes}")
+
+
+def _passes(
+    code: Code, count: int, body: Callable[[Reg, list[Reg]], list[Reg]], initial: Sequence[Reg] = ()
+) -> list[Reg]:
+    """Write a loop of one pass or more; what it carries from pass to pass, after the last one."""
+    head, done = code.new_block("pass"), code.new_block("done")
+    before, begin = code.label, [code.const(_INDEX, 0), *initial]
     with code.region(head):
-        row = code.result("", _INDEX)
-        body(row)
-        following = row + 1
-        again = code.result(f"icmp slt i64 {following.text}, {rows}", VType(BOOL))
+        number, *state = [code.result("", value.type) for value in begin]
+        results = body(number, state)
+        following = number + 1
+        again = code.result(f"icmp slt {following.typed}, {count}", VType(BOOL))
         code.line(f"br {again.typed}, label %{head.label}, label %{done.label}")
-        edges = f"[ 0, %{before} ], [ {following.text}, %{code.label} ]"
-        head.lines[0] = f"{row.text} = phi i64 {edges}"
+        edges = zip((number, *state), begin, (following, *results), strict=True)
+        for line, (phi, first, last) in enumerate(edges):
+            sides = f"[ {first.text}, %{before} ], [ {last.text}, %{code.label} ]"
+            head.lines[line] = f"{phi.text} = phi {phi.llvm} {sides}"
     code.line(f"br label %{head.label}")
     code.place(done)
+    return results

@@ -5,6 +5,8 @@ Source of names and semantics: Intel Intrinsics Guide; LLVM's IntrinsicsX86.td.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernelmill.codegen import convert
 from kernelmill.codegen.code import Code, Reg
 from kernelmill.codegen.llvm_types import llvm_type, vector
@@ -50,6 +52,9 @@ class X86(Generic):
             return _call(f"llvm.x86.avx512.vpdpbusd.{bits}", c, a, b)
         return c + _pairs(a, b, bits)
 
+    def masks_memory(self, bytes: int) -> bool:
+        return self.isa.vector_bits >= (512 if bytes < 4 else 256)
+
     def tile_zero(self, code: Code, type: VType) -> Reg:
         return x86_amx.zero(code, type) if self.isa.has_tiles else super().tile_zero(code, type)
 
@@ -64,6 +69,9 @@ class X86(Generic):
     def tile_dot(self, unit: DotUnit, a: Reg, b: Reg, c: Reg) -> Reg:
         here = x86_amx.dot if self.isa.has_tiles else super().tile_dot
         return here(unit, a, b, c)
+
+    def tiles_carried(self, values: Sequence[Reg]) -> list[Reg]:
+        return list(values) if self.isa.has_tiles else super().tiles_carried(values)
 
     def scale(self, p: Reg, k: Reg) -> Reg | None:
         if not self._scales(p.lanes):
