@@ -67,7 +67,7 @@ def _summed(unit: DotUnit, a: Array, b: Array, c: Array) -> Array:
 
 def _add(a: Array, b: Array, c: Array) -> Array:
     """a*b + c with one rounding of f32, none of them denormal."""
-    exact = to_odd(*np.broadcast_arrays(a, b, c))
+    exact = to_odd(a, b, c)
     kept = np.where(np.abs(exact) < _TINY, np.copysign(0.0, exact), exact)
     return kept.astype(np.float32)
 

@@ -34,6 +34,8 @@ def to_odd(a: Array, b: Array, c: Array) -> Array:
     total = product + c
     part = total - product
     error = (product - (total - part)) + (c - part)
+    if not error.any():
+        return total
     even = total.view(np.int64) % 2 == 0
     odd = np.nextafter(total, np.copysign(np.inf, error))
     moved = np.isfinite(error) & (error != 0) & even

@@ -96,7 +96,8 @@ class _Task:
         """The lanes of a register or literal that stands for `type`."""
         if isinstance(operand, Value):
             value = self._registers[operand]
-            return value if type.rows else np.broadcast_to(value, (type.lanes,))
+            same = type.rows or len(value) == type.lanes
+            return value if same else np.broadcast_to(value, (type.lanes,))
         return np.broadcast_to(literal(operand, type.dtype), (type.lanes,))
 
     def _operands(self, operands: Sequence[Operand], targets: Sequence[Value]) -> list[Array]:
@@ -143,9 +144,17 @@ class _Task:
         memory = self._buffer(buffer, value.type.dtype)
         active = self._active(statement, memory, places, mask)
         lanes = np.broadcast_to(self._registers[value], places.shape)
-        # One by one: of lanes with the same address the last one stays.
-        for lane in np.flatnonzero(active):
-            memory[places[lane]] = lanes[lane]
+        # Of lanes with the same address the last one stays, as numpy has it too.
+        memory[places[active]] = lanes[active]
+
+    def _neighbours(self, statement: Load | Store, type: VType) -> Array | None:
+        """The part of memory that is read or written, where it is all lanes side by side."""
+        if statement.mask is not None or statement.stride != 1:
+            return None
+        memory, first = self._buffer(statement.buffer, type.dtype), self._dim(statement.index)
+        if not 0 <= first <= len(memory) - type.lanes:
+            return None
+        return memory[first : first + type.lanes]
 
     def _rows(self, statement: TileLoad | TileStore, type: VType) -> tuple[Array, Array]:
         """The memory that a tile is in, and the places of its rows there."""
@@ -171,12 +180,20 @@ class _Task:
             case IndexValue(result, dim):
                 self._registers[result] = np.array([self._dim(dim)], np.int64)
             case Load(result, buffer, index, mask, stride):
+                memory = self._neighbours(statement, result.type)
+                if memory is not None:
+                    self._registers[result] = memory.copy()
+                    return
                 places = self._strided(index, result.type.lanes, stride)
                 self._read(statement, buffer, places, mask)
             case Gather(_, buffer, base, offsets, mask):
                 places = self._dim(base) + self._registers[offsets].astype(np.int64)
                 self._read(statement, buffer, places, mask)
             case Store(buffer, index, value, mask, stride):
+                memory = self._neighbours(statement, value.type)
+                if memory is not None:
+                    memory[:] = self._registers[value]
+                    return
                 places = self._strided(index, value.type.lanes, stride)
                 self._write(statement, buffer, places, mask)
             case Scatter(buffer, base, offsets, _, mask):

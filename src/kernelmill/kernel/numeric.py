@@ -54,7 +54,8 @@ def apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
     """The lanes of the result, of a tile its rows. `types` are the operands' element types."""
     type = instr.result.type
     shape = (type.rows, type.lanes) if type.rows else (type.lanes,)
-    return np.array(np.broadcast_to(_apply(instr, args, types), shape))
+    result = _apply(instr, args, types)
+    return result if result.shape == shape else np.array(np.broadcast_to(result, shape))
 
 
 def _apply(instr: Instr, args: Sequence[Array], types: Sequence[DType]) -> Array:
