@@ -8,14 +8,13 @@ interpreter, which runs eager operators.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from kernelmill import codegen
 from kernelmill.core.dim import Dim, as_sym, evaluate
 from kernelmill.core.dtype import BOOL, DType, to_torch
 from kernelmill.core.machine import Machine, host
@@ -39,7 +38,7 @@ from kernelmill.plan.verifier import verify_plan
 from kernelmill.runtime.program import load
 from tests import guard_pages
 from tests.emulation import emulator
-from tests.machine_code import MachineCode, runs_here
+from tests.machine_code import MachineCode, compiled_object, runs_here
 from tests.tolerances import mismatch
 
 Argument = Tensor | int
@@ -90,14 +89,8 @@ def program(made: Lowered, target: Machine | None = None) -> Callable[..., Seque
     if here and (emulator() is not None or guard_pages.is_on()):
         run = partial(run_machine_code, target)
         return lambda *inputs: executed(made, inputs, run)
-    texts = {name: print_kernel(kernel) for name, kernel in made.kernels.items()}
-    objects = {name: _object(text, target) for name, text in texts.items()}
+    objects = {name: compiled_object(kernel, target.isa) for name, kernel in made.kernels.items()}
     return load(made.plan, objects) if here else lambda *inputs: interpreted(made, inputs)
-
-
-@cache
-def _object(text: str, target: Machine) -> bytes:
-    return codegen.compile_kernel(parse_kernel(text), target.isa)
 
 
 def run_compiled(
@@ -178,7 +171,7 @@ def run_machine_code(
     target: Machine, kernel: Kernel, arrays: Mapping[str, np.ndarray], dims: Mapping[str, int]
 ) -> None:
     """Compile a kernel for a processor, this or an emulated one, and run all its tasks."""
-    code = MachineCode(_object(print_kernel(kernel), target), kernel.name)
+    code = MachineCode(compiled_object(kernel, target.isa), kernel.name)
     memory = [arrays[buffer.name] for buffer in kernel.buffers]
     tasks, scratch = evaluate(kernel.tasks, dims), evaluate(kernel.scratch, dims)
     code(memory, [dims[symbol.name] for symbol in kernel.dims], [(0, tasks)], scratch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -15,6 +15,9 @@ from torch import Tensor
 
 from kernelmill import codegen
 from kernelmill.core.isa import Isa, why_not_here
+from kernelmill.kernel.ir import Kernel
+from kernelmill.kernel.parser import parse_kernel
+from kernelmill.kernel.printer import print_kernel
 from tests import guard_pages
 from tests.emulation import Memory, emulator
 
@@ -24,6 +27,16 @@ _names = itertools.count()
 def runs_here(isa: Isa) -> bool:
     """Whether code for an ISA can be run, by this processor or the emulator in use."""
     return emulator() is not None or not why_not_here(isa)
+
+
+def compiled_object(kernel: Kernel, isa: Isa) -> bytes:
+    """The kernel's object, made from its text: once, as in use, for kernels of the same text."""
+    return _object(print_kernel(kernel), isa)
+
+
+@lru_cache(1000)
+def _object(text: str, isa: Isa) -> bytes:
+    return codegen.compile_kernel(parse_kernel(text), isa)
 
 
 @cache

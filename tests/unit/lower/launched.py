@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernelmill import codegen
 from kernelmill.core.dim import evaluate
 from kernelmill.core.machine import Machine, host
 from kernelmill.kernel.interpreter import run_kernel
@@ -17,7 +16,7 @@ from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
-from tests.machine_code import MachineCode
+from tests.machine_code import MachineCode, compiled_object
 
 MARGIN = 64
 """Elements around each tensor that no kernel may change, filled with NaN or the largest number."""
@@ -56,7 +55,7 @@ class Launched:
         verify_kernel(kernel)
         text = print_kernel(kernel)
         assert print_kernel(parse_kernel(text)) == text
-        image = codegen.compile_kernel(kernel, (target or host()).isa)
+        image = compiled_object(kernel, (target or host()).isa)
         self._code = MachineCode(image, kernel.name)
 
     def __call__(self, tensors: Mapping[str, Tensor], sizes: Mapping[str, int]) -> None:

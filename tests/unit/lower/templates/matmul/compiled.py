@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernelmill import codegen
 from kernelmill.core.dim import Dim, as_sym, evaluate, linear_part, product, sym
 from kernelmill.core.dtype import F32, DType, to_torch
 from kernelmill.core.machine import Machine, host
@@ -34,7 +33,7 @@ from kernelmill.lower.templates.matmul import (
     plan_contraction,
 )
 from kernelmill.lower.templates.matmul.blocked_tiles import ReadA, ReadB, Sums
-from tests.machine_code import MachineCode, runs_here
+from tests.machine_code import MachineCode, compiled_object, runs_here
 
 FLAVOURS = ("k", "outer", "strided", "packed", "computed k", "computed outer")
 """How an operand may lie: what is contiguous, in panels, or computed from what lies so."""
@@ -231,7 +230,7 @@ class Case:
         cannot run is compiled, and the kernel interpreter runs in its place."""
         memory, kernel = self._memory(), self.kernel
         isa = (self.target or host()).isa
-        image = codegen.compile_kernel(kernel, isa)
+        image = compiled_object(kernel, isa)
         if not runs_here(isa):
             return self.interpreted()
         buffers = [memory[buffer.name] for buffer in kernel.buffers]

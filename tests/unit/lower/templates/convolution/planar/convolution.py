@@ -9,7 +9,6 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from kernelmill import codegen
 from kernelmill.core.dim import Dim, linear_part, product
 from kernelmill.core.dtype import F32
 from kernelmill.core.machine import Machine, host
@@ -25,7 +24,7 @@ from kernelmill.lower.templates.convolution.planar.panels import WindowPanels
 from kernelmill.lower.templates.convolution.planar.schedule import Schedule, plan_planar
 from kernelmill.lower.templates.convolution.planar.spec import PlanarConvolution, Window
 from kernelmill.lower.templates.matmul import Contraction, Operand
-from tests.machine_code import MachineCode
+from tests.machine_code import MachineCode, compiled_object
 
 
 @dataclass
@@ -163,7 +162,7 @@ class Convolution:
     def compiled(self) -> Tensor:
         """The result by machine code; scratch is full of NaN before."""
         memory, kernel = self.memory(), self.kernel_ir
-        image = codegen.compile_kernel(kernel, (self.target or host()).isa)
+        image = compiled_object(kernel, (self.target or host()).isa)
         assert isinstance(kernel.tasks, int) and isinstance(kernel.scratch, int)
         buffers = [memory[name] for name in "abc"]
         MachineCode(image, kernel.name)(buffers, (), [(0, kernel.tasks)], kernel.scratch)
