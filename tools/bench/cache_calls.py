@@ -67,7 +67,7 @@ def _with(way: Callable[..., Any], x: torch.Tensor, more: dict[str, Any]) -> Cal
     return lambda: way(x, more)
 
 
-class _Clock:
+class Clock:
     """Adds up the time spent in native entries."""
 
     def __init__(self) -> None:
@@ -82,6 +82,24 @@ class _Clock:
                 self.seconds += time.perf_counter() - start
 
         return timed
+
+
+def clocked_entries() -> tuple[Clock, Clock]:
+    """Clocks of the native entries of programs that are loaded from now on: of those that launch,
+    and of those that only look. Programs that work long are launched by an entry of their own."""
+    from kernelmill.runtime import executor as natives
+
+    runs, looks, plain = Clock(), Clock(), natives.executor()
+    pairs = {"call": runs, "launch": runs, "repeat": runs, "admit": looks}
+    single = dict.fromkeys(("quick", "symbols", "unmoved", "settings"), looks)
+    timed: dict[str, Any] = {
+        **{name: tuple(map(clock.around, getattr(plain, name))) for name, clock in pairs.items()},
+        **{name: clock.around(getattr(plain, name)) for name, clock in single.items()},
+    }
+    wrapped = dataclasses.replace(plain, **timed)
+    for module in _users_of(natives.executor):
+        module.executor = lambda: wrapped
+    return runs, looks
 
 
 class Decoder(nn.Module):
@@ -109,20 +127,9 @@ def decoder_loop(folder: str) -> dict[str, float]:
     from transformers import LlamaConfig, LlamaForCausalLM, StaticCache
 
     from kernelmill.inference import finish_packing
-    from kernelmill.runtime import executor as natives
 
     # Before any program is loaded: each keeps the entries that it was loaded with.
-    runs, checks, plain = _Clock(), _Clock(), natives.executor()
-    pairs = {"call": runs, "launch": runs, "repeat": runs, "admit": checks}
-    # km_quick only checks here: programs of this size are launched by an entry of their own.
-    single = {"quick": checks, "unmoved": checks, "settings": checks}
-    timed: dict[str, Any] = {
-        **{name: tuple(map(clock.around, getattr(plain, name))) for name, clock in pairs.items()},
-        **{name: clock.around(getattr(plain, name)) for name, clock in single.items()},
-    }
-    wrapped = dataclasses.replace(plain, **timed)
-    for module in _users_of(natives.executor):
-        module.executor = lambda: wrapped
+    runs, checks = clocked_entries()
     config = LlamaConfig(
         vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
         num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,

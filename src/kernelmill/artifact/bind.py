@@ -105,10 +105,8 @@ class Bound:
 
         self._build = build_all(spec, find)
         self._effects = Effects(manifest) if spec.effects else None
-        self._fast_path = path = fast_path_of(manifest, programs.single)
-        self._call = None if path is None else path.caller(self._build)
-        if self._call is not None and self._effects is not None:
-            self._call = self._effects.around(self._call, REFUSED)
+        self._fast_path = path = fast_path_of(manifest, programs.single, self._effects)
+        self._call = None if path is None else path.caller(self._build, self._effects)
         checks = any(map(is_about_layout, spec.checks))
         self._layouts = ArgumentLayouts(manifest) if checks else None
         self._settings = SettingsCheck(manifest.guards.settings)
@@ -159,9 +157,7 @@ class Bound:
         made = self._build(results, values)
         if effects is None or owners is None:
             return made
-        returned, *its = made
-        effects.apply(owners, its)
-        return returned
+        return effects.apply(owners, made)
 
 
 def _refuse(values: Values) -> Any:

@@ -18,8 +18,6 @@ from kernelmill.artifact.results import Build, Find, Shape, build_of
 _INTO = ("attribute", "field", "item", "key", "nth")
 """Steps into an object."""
 
-Call = Callable[[tuple[Any, ...]], Any]
-
 
 def is_new_value(shape: Shape) -> bool:
     """Whether an effect can set this, which was not there before the call."""
@@ -29,17 +27,12 @@ def is_new_value(shape: Shape) -> bool:
 
 
 def build_all(spec: CallSpec, find: Find) -> Build:
-    """Gives what a call returns, then what each of its effects sets."""
+    """Gives what a call returns; with effects, that and a tuple of what they set."""
     returned = build_of(spec.result, find)
     if not spec.effects:
         return returned
-    values = [build_of(effect.value, find) for effect in spec.effects]
-    if all(set(effect.value) == {"result"} for effect in spec.effects):
-        numbers = [effect.value["result"] for effect in spec.effects]
-        return lambda results, given: [returned(results, given), *[results[n] for n in numbers]]
-    return lambda results, given: [
-        returned(results, given), *[value(results, given) for value in values]
-    ]  # fmt: skip
+    its = build_of({"tuple": [effect.value for effect in spec.effects]}, find)
+    return lambda results, given: (returned(results, given), its(results, given))
 
 
 def plain(path: Path) -> Path:
@@ -55,20 +48,21 @@ def looked_into(tree: Tree) -> dict[Path, int]:
 
 
 class Effects:
-    """The effects of one program, where it has some."""
+    """The effects of one program, where it has some. `changed` are the places of the objects that
+    they set something in, `others` those that are looked into besides."""
 
     def __init__(self, manifest: Manifest) -> None:
         spec, tree = manifest.spec, manifest.tree
         changed = {plain(effect.path): effect.place for effect in spec.effects}
         into = looked_into(tree)
         own = {path: place for path, place in into.items() if path[0][0] == "argument"}
-        others = [place for path, place in own.items() if path not in changed]
+        self.changed: Sequence[int] = list(changed.values())
+        self.others = [place for path, place in own.items() if path not in changed]
         self._outside_places = [place for path, place in into.items() if path not in own]
         self._outside: frozenset[int] = frozenset()
-        places = [*changed.values(), *others]
+        places = [*self.changed, *self.others]
         self._read = ArgumentReader(tree, spec.names, places)
         self._numbers = [self._read.numbers[place] for place in places]
-        self._changed = len(changed)
         order = list(changed)
         self._sets = [
             (PUTS[effect.kind], order.index(plain(effect.path)), effect.key)
@@ -85,33 +79,23 @@ class Effects:
         is looked into, too: what is read of one would then be what is set of the other."""
         found = self._read(values)
         owners = [found[number] for number in self._numbers]
-        count = self._changed
+        count = len(self.changed)
         changed = {id(owner) for owner in owners[:count]}
         if len(changed) < count or _MISSING in changed:
             return None
-        if not changed.isdisjoint(map(id, owners[count:])) or not changed.isdisjoint(self._outside):
-            return None
-        return owners
+        apart = changed.isdisjoint(map(id, owners[count:])) and self.are_apart(owners[:count])
+        return owners[:count] if apart else None
 
-    def apply(self, owners: Sequence[Any], values: Sequence[Any]) -> None:
-        """Set the values, one for each effect."""
+    def are_apart(self, owners: Sequence[Any]) -> bool:
+        """Whether none of these is looked into outside of the arguments, too."""
+        return self._outside.isdisjoint(map(id, owners))
+
+    def apply(self, owners: Sequence[Any], made: tuple[Any, Sequence[Any]]) -> Any:
+        """Set what `build_all` has made, and give what is returned."""
+        returned, values = made
         for (put, number, key), value in zip(self._sets, values, strict=True):
             put(owners[number], key, value)
-
-    def around(self, call: Call, refused: Any) -> Call:
-        """A call that sets what it has to. `call` gives what `build_all` does, or `refused`."""
-        owners_of, apply = self.owners, self.apply
-
-        def with_effects(values: tuple[Any, ...]) -> Any:
-            owners = owners_of(values)
-            made = refused if owners is None else call(values)
-            if owners is None or made is refused:
-                return refused
-            returned, *its = made
-            apply(owners, its)
-            return returned
-
-        return with_effects
+        return returned
 
 
 _MISSING = id(MISSING)

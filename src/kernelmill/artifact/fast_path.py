@@ -9,18 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kernelmill.artifact.effects import Effects
 from kernelmill.artifact.manifest import Manifest
-from kernelmill.artifact.paths import ArgumentReader
 from kernelmill.artifact.unpacker import ArgumentUnpacker
 from kernelmill.core.dim import of_atom, symbols
-from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import SymbolInput, TensorInput
 from kernelmill.runtime import quick
 from kernelmill.runtime.dims import plan_dims
 from kernelmill.runtime.layout import Refusal
 from kernelmill.runtime.program import Program
-from kernelmill.runtime.quick import FindSizes, QuickCall, Row
-from kernelmill.runtime.sizes import Sizes
+from kernelmill.runtime.quick import QuickCall, Row
 
 _MOST_STRUCTURES = 8
 """How often the tables are made anew for values that are built otherwise."""
@@ -28,12 +26,14 @@ _MOST_STRUCTURES = 8
 Values = tuple[Any, ...]
 
 
-def fast_path_of(manifest: Manifest, program: Program | None) -> FastPath | None:
+def fast_path_of(
+    manifest: Manifest, program: Program | None, effects: Effects | None
+) -> FastPath | None:
     """The fast path into a program, if it can have one."""
     if program is None or not quick.suits(program):
         return None
     integers = _integers(manifest, program)
-    return None if integers is None else FastPath(manifest, program, integers)
+    return None if integers is None else FastPath(manifest, program, integers, effects)
 
 
 def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
@@ -67,49 +67,21 @@ def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
     return found
 
 
-def _sizes_finder(manifest: Manifest, program: Program) -> FindSizes | None:
-    """Gives the sizes that a call's values mean; None where they are not all the call's own, or
-    none is open."""
-    engine, inputs = program.engine, manifest.spec.inputs
-    sources = [(inputs[source.argument], source.axis) for source in engine.sources]
-    if not sources or not all(source.own for source, _ in sources):
-        return None
-    places = [source.place for source, _ in sources]
-    read = ArgumentReader(manifest.tree, manifest.spec.names, places)
-    taken = [
-        (read.numbers[source.place], source.axis if axis < 0 else axis, source.times, source.plus)
-        for source, axis in sources
-    ]
-    known = engine.sizes
-
-    def find(values: Values) -> Sizes | None:
-        found = read(values)
-        try:
-            key = tuple(
-                [
-                    found[number] if axis < 0 else (found[number].shape[axis] - plus) // times
-                    for number, axis, times, plus in taken
-                ]
-            )
-            sizes = known.get(key)
-            if sizes is None and all(type(value) is int for value in key):
-                sizes = engine.new_sizes(key)
-            return sizes
-        except (AttributeError, IndexError, TypeError, InputError):
-            return None
-
-    return find
-
-
 class FastPath(QuickCall):
     """Its `caller` takes the tuple of a call's values."""
 
-    def __init__(self, manifest: Manifest, program: Program, integers: Mapping[int, int]) -> None:
-        self._manifest, self._integers = manifest, integers
+    def __init__(
+        self,
+        manifest: Manifest,
+        program: Program,
+        integers: Mapping[int, int],
+        effects: Effects | None,
+    ) -> None:
+        self._manifest, self._integers, self._effects = manifest, integers, effects
         self._own_inputs = {n for n, source in enumerate(manifest.spec.inputs) if source.own}
         self._tensors = program.engine.tables.tensor_arguments
         own = [n in self._own_inputs for n in self._tensors]
-        super().__init__(program, own, _sizes_finder(manifest, program))
+        super().__init__(program, own)
         self._structures = 0
         self._ready = False
         self.generation = 0
@@ -147,7 +119,8 @@ class FastPath(QuickCall):
         if self._structures > _MOST_STRUCTURES:
             return
         structure = ArgumentUnpacker(self._manifest, values, len(arguments), self._integers)
-        sources = structure.sources(self._tensors)
-        if sources is not None:
-            self.set_steps(structure.steps, structure.registers, sources, structure.keep)
+        symbols = self._program.engine.sources
+        unpacking = structure.unpacking(self._tensors, symbols, self._effects)
+        if unpacking is not None:
+            self.set_steps(unpacking)
             self._ready = True

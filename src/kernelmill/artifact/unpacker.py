@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from kernelmill.artifact.effects import Effects
 from kernelmill.artifact.guard_kinds import KINDS
 from kernelmill.artifact.guard_records import ORDER, GuardRecords
 from kernelmill.artifact.manifest import Guard, Manifest
 from kernelmill.artifact.paths import MISSING
 from kernelmill.runtime import quick
-from kernelmill.runtime.layout import StepKind, StepRecord, words
+from kernelmill.runtime.dims import SymbolSource
+from kernelmill.runtime.layout import StepKind, StepRecord, SymbolRecord, words
 from kernelmill.torch_internals import objects
 
 _UNPACKING: dict[type, int] = {tuple: StepKind.TUPLE, list: StepKind.LIST, dict: StepKind.DICT}
@@ -68,16 +70,35 @@ class ArgumentUnpacker:
         """How many there are."""
         return len(self._objects)
 
-    def sources(self, arguments: Sequence[int]) -> list[int] | None:
-        """The register of each of these arguments; None when the values cannot be taken apart."""
-        if not self.right:
+    def unpacking(
+        self, arguments: Sequence[int], symbols: Sequence[SymbolSource], effects: Effects | None
+    ) -> quick.Unpacking | None:
+        """The steps, and the registers of these arguments, symbols and of what effects change; None
+        when the values cannot be taken apart."""
+        sources = [
+            (self._places.get(self._inputs[n].place) if self._inputs[n].own else self._outside + n)
+            for n in arguments
+        ]
+        changed = [] if effects is None else list(map(self._places.get, effects.changed))
+        if not self.right or None in sources or None in changed:
             return None
-        found: list[int] = []
-        for n in arguments:
-            own, place = self._inputs[n].own, self._inputs[n].place
-            if own and place not in self._places:
-                return None
-            found.append(self._places[place] if own else self._outside + n)
+        # What is no register is of a class, or lies in one, and is none that effects change.
+        others = [] if effects is None else [self._places.get(place) for place in effects.others]
+        return quick.Unpacking(
+            self.steps, self.registers, _numbers(sources), self._symbols(symbols),
+            _numbers(changed), _numbers(others), self.keep,
+        )  # fmt: skip
+
+    def _symbols(self, sources: Sequence[SymbolSource]) -> list[SymbolRecord]:
+        """Where the values of symbols are; none of them when a call does not bring them all."""
+        found: list[SymbolRecord] = []
+        for source in sources:
+            given = self._inputs[source.argument]
+            if not given.own or given.place not in self._places:
+                return []
+            axis = source.axis if given.axis < 0 else given.axis
+            register = self._places[given.place]
+            found.append(SymbolRecord(register, axis, given.times, given.plus))
         return found
 
     def _take(self, operation: int, source: int, keys: Any, items: Sequence[Any]) -> int:
@@ -249,3 +270,7 @@ class ArgumentUnpacker:
 def _overrides(found: object) -> bool:
     """Whether this attribute of a class goes before those of its objects."""
     return hasattr(type(found), "__set__") or hasattr(type(found), "__delete__")
+
+
+def _numbers(registers: Sequence[int | None]) -> list[int]:
+    return [register for register in registers if register is not None]

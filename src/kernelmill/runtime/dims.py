@@ -7,6 +7,7 @@ that a compiled function can fill them in one go; constants behind them.
 from __future__ import annotations
 
 import ctypes
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kernelmill.core.dim import Dim, Expr, evaluate, symbols
@@ -92,7 +93,6 @@ class DimTable:
         expressions, constants = dict[Dim, None](), dict[Dim, None]()
         for dim in plan_dims(plan):
             (constants if isinstance(dim, int) else expressions)[dim] = None
-        self.symbols = plan.symbols
         self._equations = [
             (left, right, symbols(left).keys() | symbols(right).keys())
             for left, right in plan.equations
@@ -100,11 +100,21 @@ class DimTable:
         self._early = needed
         early = set(needed)
         self.late = tuple(dim for dim in expressions if dim not in early)
-        self._constants = tuple(constants)
         self._numbers = {
-            dim: number for number, dim in enumerate((*needed, *self.late, *self._constants))
+            dim: number for number, dim in enumerate((*needed, *self.late, *constants))
         }
         self._function = function
+        self._ranges: list[tuple[str, int, Dim]] = [
+            (s.name, s.lo, _LARGEST if s.hi is None else s.hi) for s in plan.symbols
+        ]
+        highs = [high if isinstance(high, int) else -1 for _, _, high in self._ranges]
+        # What lies between is in the range of each.
+        self._low = max((low for _, low, _ in self._ranges), default=0)
+        self._high = min(highs, default=0)
+        self._array = word * len(self._numbers)
+        known = self._array()
+        known[len(needed) + len(self.late) :] = list(constants)
+        self._known = bytes(known)
 
     def is_late(self, dims: Iterable[Dim]) -> bool:
         """Whether one of these dims has no value when the call begins."""
@@ -122,25 +132,28 @@ class DimTable:
         return [self._numbers[dim] for dim in dims]
 
     def values(self, values: Mapping[str, int]) -> Values:
-        """The array for these symbol values; dims over symbols that have none yet are 0.
+        """The array for these values, in the order of the plan's symbols; dims over symbols that
+        have none yet are 0.
 
         InputError for values that the plan does not allow.
         """
         self.check(values)
-        array = self.constant_values()
+        made = self.constant_values()
         if self._function is not None and self._early:
-            given = (word * len(self.symbols))(*(values.get(s.name, 0) for s in self.symbols))
-            self._function(given, array)
+            whole = len(values) == len(self._ranges)
+            given = array("q", values.values() if whole else self._with_zeros(values))
+            self._function(given.buffer_info()[0], made)
         else:
-            array[: len(self._early)] = [evaluate(dim, values) for dim in self._early]
-        self.fill_late(array, values)
-        return array
+            made[: len(self._early)] = [evaluate(dim, values) for dim in self._early]
+        self.fill_late(made, values)
+        return made
+
+    def _with_zeros(self, values: Mapping[str, int]) -> list[int]:
+        return [values.get(name, 0) for name, _, _ in self._ranges]
 
     def constant_values(self) -> Values:
         """The array with constants alone, for what runs before any symbol has a value."""
-        array = (word * len(self._numbers))()
-        array[len(self._early) + len(self.late) :] = self._constants
-        return array
+        return self._array.from_buffer_copy(self._known)
 
     def layout_numbers(self, of: TensorInput | BufferSpec) -> tuple[list[int], list[int]]:
         """Where shape and strides of an argument or a buffer are in an array of values."""
@@ -154,9 +167,18 @@ class DimTable:
     def check(self, values: Mapping[str, int]) -> None:
         """InputError when a value is outside its symbol's range, or when dims that the plan takes
         for equal are not. What has no value yet is left for later."""
-        for symbol in self.symbols:
-            if symbol.name in values:
-                _check_range(symbol.name, values[symbol.name], symbol.lo, symbol.hi, values)
+        found = values.values()
+        inside = self._low <= min(found, default=0) and max(found, default=-1) <= self._high
+        for name, low, high in () if inside else self._ranges:
+            value = values.get(name)
+            if value is None:
+                continue
+            most = high if isinstance(high, int) else evaluate(high, values)
+            if not low <= value <= most:
+                raise InputError(
+                    f"symbol {name} is {value}, but the program was compiled for {name} in [{low}, "
+                    f"{'inf' if most == _LARGEST else most}]: compile it again for this size"
+                )
         for left, right, needed in self._equations:
             if needed <= values.keys() and evaluate(left, values) != evaluate(right, values):
                 raise InputError(
@@ -164,22 +186,11 @@ class DimTable:
                     f"{evaluate(right, values)}, and the program takes them for equal"
                 )
 
-    def fill_late(self, array: Values, values: Mapping[str, int]) -> None:
+    def fill_late(self, made: Values, values: Mapping[str, int]) -> None:
         """Compute the dims over late symbols that `values` now suffices for."""
         for number, dim in enumerate(self.late, len(self._early)):
             if symbols(dim).keys() <= values.keys():
-                array[number] = evaluate(dim, values)
-
-
-def _check_range(
-    name: str, value: int, low: int, high: Dim | None, values: Mapping[str, int]
-) -> None:
-    most = _LARGEST if high is None else evaluate(high, values)
-    if not low <= value <= most:
-        raise InputError(
-            f"symbol {name} is {value}, but the program was compiled for {name} in "
-            f"[{low}, {'inf' if high is None else most}]: compile it again for this size"
-        )
+                made[number] = evaluate(dim, values)
 
 
 class SymbolSource:

@@ -69,6 +69,7 @@ class Engine:
         self.tables = NativeTables(plan, self.dims, kernels)
         self._sizes_of = SizesOf(plan, self.dims, self.tables.address)
         self.sources = symbol_sources(plan)
+        self._names = [source.name for source in self.sources]
         self.late = bool(self.dims.late)
         self.sizes: dict[tuple[int, ...], Sizes] = {}
         self.pool = pool or FramePool()
@@ -125,7 +126,7 @@ class Engine:
 
         InputError when one is outside its symbol's range.
         """
-        values = {source.name: value for source, value in zip(self.sources, key, strict=True)}
+        values = dict(zip(self._names, key, strict=True))
         if self._check_sizes is not None:
             self._check_sizes(values)
         found = self._sizes_of(values)

@@ -11,8 +11,9 @@
 %struct.Region = type { [8 x %struct.Prepared], i64, i64, ptr, i64, i64, i64 }
 %struct.Prepared = type { ptr, ptr, ptr, i64, i64 }
 %struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i64 }
-%struct.StepRecord = type { i64, i64, ptr, i64, i64 }
 %struct.WatchRecord = type { i64, ptr, ptr, i64, i64 }
+%struct.StepRecord = type { i64, i64, ptr, i64, i64 }
+%struct.SymbolRecord = type { i64, i64, i64, i64 }
 %struct.page_region = type { i64, i64, i64 }
 %struct.pm_scan_arg = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
 %struct.PagesRecord = type { i64, i64 }
@@ -810,330 +811,115 @@ declare void @llvm.lifetime.end.p0(i64 immarg, ptr nocapture) #2
 
 ; Function Attrs: nounwind uwtable(sync)
 define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
-  %5 = alloca i32, align 4
-  %6 = alloca i64, align 8
-  %7 = alloca ptr, align 8
-  %8 = alloca i32, align 4
-  %9 = getelementptr inbounds i8, ptr %1, i64 8
-  %10 = load ptr, ptr %9, align 8
-  %11 = getelementptr i8, ptr %1, i64 40
-  %12 = load ptr, ptr %11, align 8
-  %13 = tail call fastcc i64 @settings()
-  %14 = and i64 %13, 9223372036854775803
-  %15 = load i64, ptr %12, align 8
-  %16 = icmp eq i64 %14, %15
-  br i1 %16, label %17, label %209
+  %5 = getelementptr inbounds i8, ptr %1, i64 8
+  %6 = load ptr, ptr %5, align 8
+  %7 = getelementptr i8, ptr %1, i64 40
+  %8 = load ptr, ptr %7, align 8
+  %9 = tail call fastcc i64 @settings()
+  %10 = and i64 %9, 9223372036854775803
+  %11 = load i64, ptr %8, align 8
+  %12 = icmp eq i64 %10, %11
+  br i1 %12, label %13, label %79
 
-17:
-  %18 = getelementptr i8, ptr %1, i64 24
-  %19 = load i64, ptr %18, align 8
-  %20 = getelementptr inbounds i8, ptr %12, i64 112
-  %21 = load i64, ptr %20, align 8
-  %22 = icmp eq i64 %19, %21
-  br i1 %22, label %23, label %209
+13:
+  %14 = getelementptr i8, ptr %1, i64 24
+  %15 = load i64, ptr %14, align 8
+  %16 = getelementptr inbounds i8, ptr %8, i64 112
+  %17 = load i64, ptr %16, align 8
+  %18 = icmp eq i64 %15, %17
+  br i1 %18, label %19, label %79
 
-23:
-  %24 = getelementptr inbounds i8, ptr %12, i64 16
-  %25 = load ptr, ptr %24, align 8
-  %26 = getelementptr inbounds i8, ptr %12, i64 8
+19:
+  %20 = getelementptr inbounds i8, ptr %8, i64 16
+  %21 = load ptr, ptr %20, align 8
+  %22 = getelementptr inbounds i8, ptr %8, i64 8
+  %23 = load i64, ptr %22, align 8
+  %24 = tail call fastcc zeroext i1 @unmoved(ptr noundef %21, i64 noundef %23)
+  br i1 %24, label %25, label %79
+
+25:
+  %26 = getelementptr inbounds i8, ptr %8, i64 40
   %27 = load i64, ptr %26, align 8
-  %28 = tail call fastcc zeroext i1 @unmoved(ptr noundef %25, i64 noundef %27)
-  br i1 %28, label %29, label %209
+  %28 = shl i64 %27, 3
+  %29 = alloca i8, i64 %28, align 16
+  %30 = getelementptr i8, ptr %1, i64 56
+  %31 = load ptr, ptr %30, align 8
+  store ptr %31, ptr %29, align 16
+  %32 = getelementptr inbounds i8, ptr %8, i64 72
+  %33 = load ptr, ptr %32, align 8
+  %34 = getelementptr i8, ptr %29, i64 8
+  store ptr %33, ptr %34, align 8
+  %35 = getelementptr inbounds i8, ptr %6, i64 8
+  %36 = load ptr, ptr %35, align 8
+  %37 = call fastcc i64 @unpack(ptr noundef nonnull %8, ptr noundef nonnull %29, ptr noundef %36)
+  %38 = icmp eq i64 %37, 0
+  br i1 %38, label %39, label %79
 
-29:
-  %30 = getelementptr inbounds i8, ptr %12, i64 40
-  %31 = load i64, ptr %30, align 8
-  %32 = shl i64 %31, 3
-  %33 = alloca i8, i64 %32, align 16
-  %34 = getelementptr i8, ptr %1, i64 56
-  %35 = load ptr, ptr %34, align 8
-  store ptr %35, ptr %33, align 16
-  %36 = getelementptr inbounds i8, ptr %12, i64 72
-  %37 = load ptr, ptr %36, align 8
-  %38 = getelementptr i8, ptr %33, i64 8
-  store ptr %37, ptr %38, align 8
-  %39 = getelementptr inbounds i8, ptr %10, i64 8
-  %40 = load ptr, ptr %39, align 8
-  %41 = getelementptr inbounds i8, ptr %12, i64 32
-  %42 = load ptr, ptr %41, align 8
-  %43 = getelementptr inbounds i8, ptr %12, i64 24
-  %44 = load i64, ptr %43, align 8
-  %45 = icmp sgt i64 %44, 0
-  br i1 %45, label %46, label %204
+39:
+  %40 = getelementptr inbounds i8, ptr %8, i64 184
+  %41 = load ptr, ptr %40, align 8
+  %42 = getelementptr inbounds i8, ptr %8, i64 168
+  %43 = load i64, ptr %42, align 8
+  %44 = icmp slt i64 %43, 1
+  br i1 %44, label %74, label %45
 
-46:
-  %47 = getelementptr inbounds i8, ptr %12, i64 104
-  br label %48
+45:
+  %46 = getelementptr inbounds i8, ptr %8, i64 176
+  %47 = load i64, ptr %46, align 8
+  br label %51
 
 48:
-  %49 = phi i64 [ 0, %46 ], [ %198, %197 ]
-  %50 = getelementptr %struct.StepRecord, ptr %42, i64 %49
-  %51 = load i64, ptr %50, align 8
-  %52 = icmp eq i64 %51, 5
-  %53 = getelementptr inbounds i8, ptr %50, i64 8
-  %54 = load i64, ptr %53, align 8
-  %55 = getelementptr ptr, ptr %33, i64 %54
-  %56 = load ptr, ptr %55, align 8
-  br i1 %52, label %57, label %67
+  %49 = icmp sge i64 %54, %43
+  %50 = icmp eq i64 %54, %43
+  br i1 %50, label %71, label %51
 
-57:
-  %58 = getelementptr inbounds i8, ptr %50, i64 24
-  %59 = load i64, ptr %58, align 8
-  %60 = getelementptr i64, ptr %40, i64 %59
-  %61 = load i64, ptr %60, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #12
-  %62 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %8) #12
-  %63 = icmp eq i64 %62, %61
-  %64 = load i32, ptr %8, align 4
-  %65 = icmp eq i32 %64, 0
-  %66 = select i1 %63, i1 %65, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
-  br i1 %66, label %197, label %209
+51:
+  %52 = phi i1 [ false, %45 ], [ %49, %48 ]
+  %53 = phi i64 [ 0, %45 ], [ %54, %48 ]
+  %54 = add nuw nsw i64 %53, 1
+  %55 = icmp slt i64 %54, %47
+  br i1 %55, label %56, label %48
 
-67:
-  %68 = getelementptr inbounds i8, ptr %50, i64 16
+56:
+  %57 = getelementptr i64, ptr %41, i64 %53
+  %58 = load i64, ptr %57, align 8
+  %59 = getelementptr ptr, ptr %29, i64 %58
+  %60 = load ptr, ptr %59, align 8
+  br label %64
+
+61:
+  %62 = add nuw nsw i64 %65, 1
+  %63 = icmp slt i64 %62, %47
+  br i1 %63, label %64, label %48
+
+64:
+  %65 = phi i64 [ %54, %56 ], [ %62, %61 ]
+  %66 = getelementptr i64, ptr %41, i64 %65
+  %67 = load i64, ptr %66, align 8
+  %68 = getelementptr ptr, ptr %29, i64 %67
   %69 = load ptr, ptr %68, align 8
-  switch i64 %51, label %209 [
-    i64 0, label %70
-    i64 1, label %74
-    i64 2, label %76
-    i64 3, label %96
-    i64 4, label %116
-    i64 6, label %152
-    i64 7, label %156
-    i64 8, label %164
-    i64 9, label %178
-    i64 10, label %186
-  ]
+  %70 = icmp eq ptr %60, %69
+  br i1 %70, label %71, label %61
 
-70:
-  %71 = getelementptr inbounds i8, ptr %56, i64 8
-  %72 = load ptr, ptr %71, align 8
-  %73 = icmp eq ptr %72, %69
-  br i1 %73, label %197, label %209
+71:
+  %72 = phi i1 [ %52, %64 ], [ %49, %48 ]
+  %73 = freeze i1 %72
+  br i1 %73, label %74, label %79
 
 74:
-  %75 = icmp eq ptr %56, %69
-  br i1 %75, label %197, label %209
+  %75 = load ptr, ptr %34, align 8
+  %76 = and i64 %9, 4
+  %77 = icmp ne i64 %76, 0
+  %78 = call fastcc i64 @call_objects(ptr noundef nonnull %8, ptr noundef %1, ptr noundef nonnull %29, ptr noundef %75, i1 noundef zeroext %77)
+  br label %79
 
-76:
-  %77 = getelementptr inbounds i8, ptr %56, i64 16
-  %78 = load i64, ptr %77, align 8
-  %79 = getelementptr inbounds i8, ptr %50, i64 24
-  %80 = load i64, ptr %79, align 8
-  %81 = icmp eq i64 %78, %80
-  br i1 %81, label %82, label %209
-
-82:
-  %83 = load i64, ptr %47, align 8
-  %84 = getelementptr i8, ptr %56, i64 %83
-  %85 = getelementptr inbounds i8, ptr %50, i64 32
-  %86 = load i64, ptr %85, align 8
-  %87 = getelementptr ptr, ptr %33, i64 %86
-  %88 = icmp sgt i64 %78, 0
-  br i1 %88, label %89, label %197
-
-89:
-  %90 = phi i64 [ %94, %89 ], [ 0, %82 ]
-  %91 = getelementptr ptr, ptr %84, i64 %90
-  %92 = load ptr, ptr %91, align 8
-  %93 = getelementptr ptr, ptr %87, i64 %90
-  store ptr %92, ptr %93, align 8
-  %94 = add nuw nsw i64 %90, 1
-  %95 = icmp eq i64 %94, %78
-  br i1 %95, label %197, label %89
-
-96:
-  %97 = getelementptr inbounds i8, ptr %56, i64 16
-  %98 = load i64, ptr %97, align 8
-  %99 = getelementptr inbounds i8, ptr %50, i64 24
-  %100 = load i64, ptr %99, align 8
-  %101 = icmp eq i64 %98, %100
-  br i1 %101, label %102, label %209
-
-102:
-  %103 = getelementptr inbounds i8, ptr %56, i64 24
-  %104 = load ptr, ptr %103, align 8
-  %105 = getelementptr inbounds i8, ptr %50, i64 32
-  %106 = load i64, ptr %105, align 8
-  %107 = getelementptr ptr, ptr %33, i64 %106
-  %108 = icmp sgt i64 %98, 0
-  br i1 %108, label %109, label %197
-
-109:
-  %110 = phi i64 [ %114, %109 ], [ 0, %102 ]
-  %111 = getelementptr ptr, ptr %104, i64 %110
-  %112 = load ptr, ptr %111, align 8
-  %113 = getelementptr ptr, ptr %107, i64 %110
-  store ptr %112, ptr %113, align 8
-  %114 = add nuw nsw i64 %110, 1
-  %115 = icmp eq i64 %114, %98
-  br i1 %115, label %197, label %109
-
-116:
-  %117 = getelementptr inbounds i8, ptr %56, i64 16
-  %118 = load i64, ptr %117, align 8
-  %119 = getelementptr inbounds i8, ptr %50, i64 24
-  %120 = load i64, ptr %119, align 8
-  %121 = icmp eq i64 %118, %120
-  br i1 %121, label %122, label %209
-
-122:
-  %123 = getelementptr inbounds i8, ptr %50, i64 32
-  %124 = load i64, ptr %123, align 8
-  %125 = getelementptr ptr, ptr %33, i64 %124
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
-  store i64 0, ptr %6, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #12
-  %126 = icmp slt i64 %118, 1
-  br i1 %126, label %127, label %128
-
-127:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  br label %197
-
-128:
-  %129 = call i32 @PyDict_Next(ptr noundef nonnull %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %125) #12
-  %130 = icmp eq i32 %129, 0
-  br i1 %130, label %135, label %131
-
-131:
-  %132 = load ptr, ptr %7, align 8
-  %133 = load ptr, ptr %69, align 8
-  %134 = icmp eq ptr %132, %133
-  br i1 %134, label %136, label %201
-
-135:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  br label %209
-
-136:
-  %137 = phi i64 [ %138, %145 ], [ 0, %131 ]
-  %138 = add nuw nsw i64 %137, 1
-  %139 = icmp eq i64 %138, %118
-  br i1 %139, label %140, label %141
-
-140:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  br label %197
-
-141:
-  %142 = getelementptr ptr, ptr %125, i64 %138
-  %143 = call i32 @PyDict_Next(ptr noundef %56, ptr noundef nonnull %6, ptr noundef nonnull %7, ptr noundef %142) #12
-  %144 = icmp eq i32 %143, 0
-  br i1 %144, label %150, label %145
-
-145:
-  %146 = load ptr, ptr %7, align 8
-  %147 = getelementptr ptr, ptr %69, i64 %138
-  %148 = load ptr, ptr %147, align 8
-  %149 = icmp eq ptr %146, %148
-  br i1 %149, label %136, label %150
-
-150:
-  %151 = icmp slt i64 %138, %118
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  br i1 %151, label %209, label %197
-
-152:
-  %153 = getelementptr inbounds i8, ptr %50, i64 24
-  %154 = load i64, ptr %153, align 8
-  %155 = call fastcc zeroext i1 @unmoved(ptr noundef %69, i64 noundef %154)
-  br i1 %155, label %197, label %209
-
-156:
-  %157 = getelementptr inbounds i8, ptr %56, i64 16
-  %158 = load i64, ptr %157, align 8
-  %159 = ptrtoint ptr %69 to i64
-  %160 = and i64 %158, %159
-  %161 = getelementptr inbounds i8, ptr %50, i64 32
-  %162 = load i64, ptr %161, align 8
-  %163 = icmp eq i64 %160, %162
-  br i1 %163, label %197, label %209
-
-164:
-  %165 = getelementptr inbounds i8, ptr %50, i64 24
-  %166 = load i64, ptr %165, align 8
-  %167 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #12
-  %168 = icmp eq ptr %167, null
-  br i1 %168, label %209, label %169
-
-169:
-  %170 = load ptr, ptr %167, align 8
-  %171 = icmp eq ptr %170, null
-  br i1 %171, label %209, label %172
-
-172:
-  %173 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %170, ptr noundef %69, i64 noundef %166) #12
-  %174 = getelementptr inbounds i8, ptr %50, i64 32
-  %175 = load i64, ptr %174, align 8
-  %176 = getelementptr ptr, ptr %33, i64 %175
-  store ptr %173, ptr %176, align 8
-  %177 = icmp eq ptr %173, null
-  br i1 %177, label %209, label %197
-
-178:
-  %179 = getelementptr inbounds i8, ptr %50, i64 24
-  %180 = load i64, ptr %179, align 8
-  %181 = call ptr @_PyObject_GetDictPtr(ptr noundef %56) #12
-  %182 = icmp eq ptr %181, null
-  br i1 %182, label %197, label %183
-
-183:
-  %184 = load ptr, ptr %181, align 8
-  %185 = icmp eq ptr %184, null
-  br i1 %185, label %197, label %194
-
-186:
-  %187 = getelementptr inbounds i8, ptr %50, i64 32
-  %188 = load i64, ptr %187, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #12
-  %189 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %56, ptr noundef nonnull %5) #12
-  %190 = icmp eq i64 %189, %188
-  %191 = load i32, ptr %5, align 4
-  %192 = icmp eq i32 %191, 0
-  %193 = select i1 %190, i1 %192, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
-  br i1 %193, label %197, label %209
-
-194:
-  %195 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %184, ptr noundef %69, i64 noundef %180) #12
-  %196 = icmp eq ptr %195, null
-  br i1 %196, label %197, label %209
-
-197:
-  %198 = add nuw nsw i64 %49, 1
-  %199 = load i64, ptr %43, align 8
-  %200 = icmp slt i64 %198, %199
-  br i1 %200, label %48, label %202
-
-201:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  br label %209
-
-202:
-  %203 = load ptr, ptr %38, align 8
-  br label %204
-
-204:
-  %205 = phi ptr [ %203, %202 ], [ %37, %29 ]
-  %206 = and i64 %13, 4
-  %207 = icmp ne i64 %206, 0
-  %208 = call fastcc i64 @call_objects(ptr noundef nonnull %12, ptr noundef %1, ptr noundef nonnull %33, ptr noundef %205, i1 noundef zeroext %207)
-  br label %209
-
-209:
-  %210 = phi i64 [ -1, %17 ], [ -1, %4 ], [ -2, %23 ], [ %208, %204 ], [ -3, %201 ], [ -3, %135 ], [ -3, %169 ], [ -3, %164 ], [ -4, %57 ], [ -3, %194 ], [ -3, %186 ], [ -3, %172 ], [ -3, %156 ], [ -3, %152 ], [ -3, %74 ], [ -3, %70 ], [ -3, %150 ], [ -3, %76 ], [ -3, %96 ], [ -3, %116 ], [ -3, %67 ]
+79:
+  %80 = phi i64 [ -1, %13 ], [ -1, %4 ], [ -2, %19 ], [ %78, %74 ], [ -4, %71 ], [ %37, %25 ]
   store i32 1, ptr %3, align 8
-  %211 = getelementptr inbounds i8, ptr %3, i64 4
-  store i32 0, ptr %211, align 4
-  %212 = getelementptr inbounds i8, ptr %3, i64 8
-  store i64 %210, ptr %212, align 8
+  %81 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %81, align 4
+  %82 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %80, ptr %82, align 8
   ret i32 0
 }
 
@@ -1311,6 +1097,289 @@ define internal fastcc zeroext i1 @unmoved(ptr nocapture noundef readonly %0, i6
 }
 
 ; Function Attrs: nounwind uwtable(sync)
+define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, ptr noundef %1, ptr noundef readonly %2) unnamed_addr #0 {
+  %4 = alloca i32, align 4
+  %5 = alloca i64, align 8
+  %6 = alloca ptr, align 8
+  %7 = alloca i32, align 4
+  %8 = getelementptr inbounds i8, ptr %0, i64 32
+  %9 = load ptr, ptr %8, align 8
+  %10 = getelementptr inbounds i8, ptr %0, i64 24
+  %11 = load i64, ptr %10, align 8
+  %12 = icmp sgt i64 %11, 0
+  br i1 %12, label %13, label %178
+
+13:
+  %14 = getelementptr inbounds i8, ptr %0, i64 104
+  %15 = icmp eq ptr %2, null
+  br label %16
+
+16:
+  %17 = phi i64 [ 0, %13 ], [ %174, %173 ]
+  %18 = getelementptr %struct.StepRecord, ptr %9, i64 %17
+  %19 = load i64, ptr %18, align 8
+  %20 = icmp eq i64 %19, 5
+  br i1 %20, label %21, label %36
+
+21:
+  br i1 %15, label %173, label %22
+
+22:
+  %23 = getelementptr inbounds i8, ptr %18, i64 8
+  %24 = load i64, ptr %23, align 8
+  %25 = getelementptr ptr, ptr %1, i64 %24
+  %26 = load ptr, ptr %25, align 8
+  %27 = getelementptr inbounds i8, ptr %18, i64 24
+  %28 = load i64, ptr %27, align 8
+  %29 = getelementptr i64, ptr %2, i64 %28
+  %30 = load i64, ptr %29, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+  %31 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %26, ptr noundef nonnull %7) #12
+  %32 = icmp eq i64 %31, %30
+  %33 = load i32, ptr %7, align 4
+  %34 = icmp eq i32 %33, 0
+  %35 = select i1 %32, i1 %34, i1 false
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
+  br i1 %35, label %173, label %178
+
+36:
+  %37 = getelementptr inbounds i8, ptr %18, i64 8
+  %38 = load i64, ptr %37, align 8
+  %39 = getelementptr ptr, ptr %1, i64 %38
+  %40 = load ptr, ptr %39, align 8
+  %41 = getelementptr inbounds i8, ptr %18, i64 16
+  %42 = load ptr, ptr %41, align 8
+  switch i64 %19, label %178 [
+    i64 0, label %43
+    i64 1, label %47
+    i64 2, label %49
+    i64 3, label %69
+    i64 4, label %89
+    i64 6, label %124
+    i64 7, label %128
+    i64 8, label %136
+    i64 9, label %154
+    i64 10, label %162
+  ]
+
+43:
+  %44 = getelementptr inbounds i8, ptr %40, i64 8
+  %45 = load ptr, ptr %44, align 8
+  %46 = icmp eq ptr %45, %42
+  br i1 %46, label %173, label %178
+
+47:
+  %48 = icmp eq ptr %40, %42
+  br i1 %48, label %173, label %178
+
+49:
+  %50 = getelementptr inbounds i8, ptr %40, i64 16
+  %51 = load i64, ptr %50, align 8
+  %52 = getelementptr inbounds i8, ptr %18, i64 24
+  %53 = load i64, ptr %52, align 8
+  %54 = icmp eq i64 %51, %53
+  br i1 %54, label %55, label %178
+
+55:
+  %56 = load i64, ptr %14, align 8
+  %57 = getelementptr i8, ptr %40, i64 %56
+  %58 = getelementptr inbounds i8, ptr %18, i64 32
+  %59 = load i64, ptr %58, align 8
+  %60 = getelementptr ptr, ptr %1, i64 %59
+  %61 = icmp sgt i64 %51, 0
+  br i1 %61, label %62, label %173
+
+62:
+  %63 = phi i64 [ %67, %62 ], [ 0, %55 ]
+  %64 = getelementptr ptr, ptr %57, i64 %63
+  %65 = load ptr, ptr %64, align 8
+  %66 = getelementptr ptr, ptr %60, i64 %63
+  store ptr %65, ptr %66, align 8
+  %67 = add nuw nsw i64 %63, 1
+  %68 = icmp eq i64 %67, %51
+  br i1 %68, label %173, label %62
+
+69:
+  %70 = getelementptr inbounds i8, ptr %40, i64 16
+  %71 = load i64, ptr %70, align 8
+  %72 = getelementptr inbounds i8, ptr %18, i64 24
+  %73 = load i64, ptr %72, align 8
+  %74 = icmp eq i64 %71, %73
+  br i1 %74, label %75, label %178
+
+75:
+  %76 = getelementptr inbounds i8, ptr %40, i64 24
+  %77 = load ptr, ptr %76, align 8
+  %78 = getelementptr inbounds i8, ptr %18, i64 32
+  %79 = load i64, ptr %78, align 8
+  %80 = getelementptr ptr, ptr %1, i64 %79
+  %81 = icmp sgt i64 %71, 0
+  br i1 %81, label %82, label %173
+
+82:
+  %83 = phi i64 [ %87, %82 ], [ 0, %75 ]
+  %84 = getelementptr ptr, ptr %77, i64 %83
+  %85 = load ptr, ptr %84, align 8
+  %86 = getelementptr ptr, ptr %80, i64 %83
+  store ptr %85, ptr %86, align 8
+  %87 = add nuw nsw i64 %83, 1
+  %88 = icmp eq i64 %87, %71
+  br i1 %88, label %173, label %82
+
+89:
+  %90 = getelementptr inbounds i8, ptr %40, i64 16
+  %91 = load i64, ptr %90, align 8
+  %92 = getelementptr inbounds i8, ptr %18, i64 24
+  %93 = load i64, ptr %92, align 8
+  %94 = icmp eq i64 %91, %93
+  br i1 %94, label %95, label %178
+
+95:
+  %96 = getelementptr inbounds i8, ptr %18, i64 32
+  %97 = load i64, ptr %96, align 8
+  %98 = getelementptr ptr, ptr %1, i64 %97
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
+  store i64 0, ptr %5, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
+  %99 = icmp slt i64 %91, 1
+  br i1 %99, label %100, label %101
+
+100:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  br label %173
+
+101:
+  %102 = call i32 @PyDict_Next(ptr noundef nonnull %40, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %98) #12
+  %103 = icmp eq i32 %102, 0
+  br i1 %103, label %108, label %104
+
+104:
+  %105 = load ptr, ptr %6, align 8
+  %106 = load ptr, ptr %42, align 8
+  %107 = icmp eq ptr %105, %106
+  br i1 %107, label %109, label %177
+
+108:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  br label %178
+
+109:
+  %110 = phi i64 [ %111, %117 ], [ 0, %104 ]
+  %111 = add nuw nsw i64 %110, 1
+  %112 = icmp eq i64 %111, %91
+  br i1 %112, label %122, label %113
+
+113:
+  %114 = getelementptr ptr, ptr %98, i64 %111
+  %115 = call i32 @PyDict_Next(ptr noundef %40, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %114) #12
+  %116 = icmp eq i32 %115, 0
+  br i1 %116, label %122, label %117
+
+117:
+  %118 = load ptr, ptr %6, align 8
+  %119 = getelementptr ptr, ptr %42, i64 %111
+  %120 = load ptr, ptr %119, align 8
+  %121 = icmp eq ptr %118, %120
+  br i1 %121, label %109, label %122
+
+122:
+  %123 = icmp slt i64 %111, %91
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  br i1 %123, label %178, label %173
+
+124:
+  %125 = getelementptr inbounds i8, ptr %18, i64 24
+  %126 = load i64, ptr %125, align 8
+  %127 = call fastcc zeroext i1 @unmoved(ptr noundef %42, i64 noundef %126)
+  br i1 %127, label %173, label %178
+
+128:
+  %129 = getelementptr inbounds i8, ptr %40, i64 16
+  %130 = load i64, ptr %129, align 8
+  %131 = ptrtoint ptr %42 to i64
+  %132 = and i64 %130, %131
+  %133 = getelementptr inbounds i8, ptr %18, i64 32
+  %134 = load i64, ptr %133, align 8
+  %135 = icmp eq i64 %132, %134
+  br i1 %135, label %173, label %178
+
+136:
+  %137 = getelementptr inbounds i8, ptr %18, i64 24
+  %138 = load i64, ptr %137, align 8
+  %139 = call ptr @_PyObject_GetDictPtr(ptr noundef %40) #12
+  %140 = icmp eq ptr %139, null
+  br i1 %140, label %144, label %141
+
+141:
+  %142 = load ptr, ptr %139, align 8
+  %143 = icmp eq ptr %142, null
+  br i1 %143, label %144, label %148
+
+144:
+  %145 = getelementptr inbounds i8, ptr %18, i64 32
+  %146 = load i64, ptr %145, align 8
+  %147 = getelementptr ptr, ptr %1, i64 %146
+  store ptr null, ptr %147, align 8
+  br label %178
+
+148:
+  %149 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %142, ptr noundef %42, i64 noundef %138) #12
+  %150 = getelementptr inbounds i8, ptr %18, i64 32
+  %151 = load i64, ptr %150, align 8
+  %152 = getelementptr ptr, ptr %1, i64 %151
+  store ptr %149, ptr %152, align 8
+  %153 = icmp eq ptr %149, null
+  br i1 %153, label %178, label %173
+
+154:
+  %155 = getelementptr inbounds i8, ptr %18, i64 24
+  %156 = load i64, ptr %155, align 8
+  %157 = call ptr @_PyObject_GetDictPtr(ptr noundef %40) #12
+  %158 = icmp eq ptr %157, null
+  br i1 %158, label %173, label %159
+
+159:
+  %160 = load ptr, ptr %157, align 8
+  %161 = icmp eq ptr %160, null
+  br i1 %161, label %173, label %170
+
+162:
+  %163 = getelementptr inbounds i8, ptr %18, i64 32
+  %164 = load i64, ptr %163, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %4) #12
+  %165 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %40, ptr noundef nonnull %4) #12
+  %166 = icmp eq i64 %165, %164
+  %167 = load i32, ptr %4, align 4
+  %168 = icmp eq i32 %167, 0
+  %169 = select i1 %166, i1 %168, i1 false
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %4) #12
+  br i1 %169, label %173, label %178
+
+170:
+  %171 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %160, ptr noundef %42, i64 noundef %156) #12
+  %172 = icmp eq ptr %171, null
+  br i1 %172, label %173, label %178
+
+173:
+  %174 = add nuw nsw i64 %17, 1
+  %175 = load i64, ptr %10, align 8
+  %176 = icmp slt i64 %174, %175
+  br i1 %176, label %16, label %178
+
+177:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  br label %178
+
+178:
+  %179 = phi i64 [ -3, %108 ], [ -3, %144 ], [ 0, %3 ], [ -3, %177 ], [ 0, %173 ], [ -4, %22 ], [ -3, %170 ], [ -3, %162 ], [ -3, %148 ], [ -3, %128 ], [ -3, %124 ], [ -3, %47 ], [ -3, %43 ], [ -3, %122 ], [ -3, %49 ], [ -3, %69 ], [ -3, %89 ], [ -3, %36 ]
+  ret i64 %179
+}
+
+; Function Attrs: nounwind uwtable(sync)
 define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1, ptr nocapture noundef readonly %2, ptr noundef %3, i1 noundef zeroext %4) unnamed_addr #0 {
   %6 = alloca i32, align 4
   %7 = alloca i32, align 4
@@ -1364,7 +1433,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
 49:
   %50 = load ptr, ptr %30, align 8
   %51 = icmp eq ptr %46, %50
-  br i1 %51, label %52, label %222
+  br i1 %51, label %52, label %238
 
 52:
   %53 = load i64, ptr %31, align 8
@@ -1460,7 +1529,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
-  br label %222
+  br label %238
 
 106:
   %107 = load ptr, ptr %12, align 8
@@ -1496,7 +1565,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
-  br label %222
+  br label %238
 
 128:
   %129 = getelementptr i64, ptr %109, i64 %117
@@ -1527,7 +1596,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
-  br i1 %147, label %148, label %222
+  br i1 %147, label %148, label %238
 
 148:
   br i1 %4, label %149, label %161
@@ -1546,7 +1615,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %158 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %157) #12
   %159 = and i32 %158, 255
   %160 = icmp eq i32 %159, 0
-  br i1 %160, label %161, label %222
+  br i1 %160, label %161, label %238
 
 161:
   %162 = add nuw nsw i64 %33, 1
@@ -1556,85 +1625,270 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
 
 165:
   %166 = call fastcc zeroext i1 @no_alias(ptr noundef nonnull %0, ptr noundef %2)
-  br i1 %166, label %167, label %222
+  br i1 %166, label %167, label %238
 
 167:
   %168 = getelementptr i8, ptr %1, i64 24
   %169 = load ptr, ptr %168, align 8
   %170 = call fastcc i64 @admit_bound(ptr noundef nonnull %14, ptr noundef %169, ptr noundef %3)
   %171 = icmp eq i64 %170, 0
-  br i1 %171, label %172, label %222
+  br i1 %171, label %172, label %238
 
 172:
   %173 = getelementptr i8, ptr %1, i64 104
   %174 = load ptr, ptr %173, align 8
-  %175 = icmp eq ptr %174, null
-  br i1 %175, label %192, label %176
-
-176:
-  %177 = load i64, ptr %23, align 8
-  %178 = icmp sgt i64 %177, 0
-  br i1 %178, label %179, label %192
+  %175 = load i64, ptr %23, align 8
+  %176 = getelementptr inbounds i8, ptr %0, i64 184
+  %177 = load ptr, ptr %176, align 8
+  %178 = icmp eq ptr %174, null
+  br i1 %178, label %208, label %179
 
 179:
-  %180 = getelementptr inbounds i8, ptr %0, i64 56
-  br label %181
+  %180 = icmp sgt i64 %175, 0
+  br i1 %180, label %181, label %183
 
 181:
-  %182 = phi i64 [ 0, %179 ], [ %189, %181 ]
-  %183 = load ptr, ptr %180, align 8
-  %184 = getelementptr i64, ptr %183, i64 %182
+  %182 = getelementptr inbounds i8, ptr %0, i64 56
+  br label %187
+
+183:
+  %184 = getelementptr inbounds i8, ptr %0, i64 168
   %185 = load i64, ptr %184, align 8
-  %186 = getelementptr ptr, ptr %2, i64 %185
-  %187 = load ptr, ptr %186, align 8
-  call void @Py_IncRef(ptr noundef %187) #12
-  %188 = call i32 @PyList_SetItem(ptr noundef nonnull %174, i64 noundef %182, ptr noundef %187) #12
-  %189 = add nuw nsw i64 %182, 1
-  %190 = load i64, ptr %23, align 8
-  %191 = icmp slt i64 %189, %190
-  br i1 %191, label %181, label %192
+  %186 = icmp sgt i64 %185, 0
+  br i1 %186, label %197, label %208
 
-192:
-  %193 = load ptr, ptr %14, align 8
-  %194 = getelementptr inbounds i8, ptr %193, i64 24
-  %195 = load ptr, ptr %194, align 8
-  %196 = getelementptr inbounds i8, ptr %193, i64 16
-  %197 = load i64, ptr %196, align 8
-  %198 = icmp sgt i64 %197, 0
-  br i1 %198, label %199, label %218
+187:
+  %188 = phi i64 [ 0, %181 ], [ %195, %187 ]
+  %189 = load ptr, ptr %182, align 8
+  %190 = getelementptr i64, ptr %189, i64 %188
+  %191 = load i64, ptr %190, align 8
+  %192 = getelementptr ptr, ptr %2, i64 %191
+  %193 = load ptr, ptr %192, align 8
+  call void @Py_IncRef(ptr noundef %193) #12
+  %194 = call i32 @PyList_SetItem(ptr noundef nonnull %174, i64 noundef %188, ptr noundef %193) #12
+  %195 = add nuw nsw i64 %188, 1
+  %196 = icmp eq i64 %195, %175
+  br i1 %196, label %183, label %187
 
-199:
-  %200 = getelementptr i8, ptr %1, i64 72
-  %201 = load ptr, ptr %200, align 8
-  %202 = getelementptr inbounds i8, ptr %201, i64 24
-  %203 = getelementptr inbounds i8, ptr %0, i64 96
-  br label %204
+197:
+  %198 = phi i64 [ %205, %197 ], [ 0, %183 ]
+  %199 = add i64 %198, %175
+  %200 = getelementptr i64, ptr %177, i64 %198
+  %201 = load i64, ptr %200, align 8
+  %202 = getelementptr ptr, ptr %2, i64 %201
+  %203 = load ptr, ptr %202, align 8
+  call void @Py_IncRef(ptr noundef %203) #12
+  %204 = call i32 @PyList_SetItem(ptr noundef nonnull %174, i64 noundef %199, ptr noundef %203) #12
+  %205 = add nuw nsw i64 %198, 1
+  %206 = load i64, ptr %184, align 8
+  %207 = icmp slt i64 %205, %206
+  br i1 %207, label %197, label %208
 
-204:
-  %205 = phi i64 [ 0, %199 ], [ %215, %204 ]
-  %206 = load ptr, ptr %202, align 8
-  %207 = getelementptr ptr, ptr %206, i64 %205
-  %208 = load ptr, ptr %207, align 8
-  %209 = load i64, ptr %203, align 8
-  %210 = getelementptr i8, ptr %208, i64 %209
-  %211 = getelementptr i64, ptr %195, i64 %205
-  %212 = load i64, ptr %211, align 8
-  %213 = getelementptr ptr, ptr %22, i64 %212
-  %214 = call i32 @aoti_torch_get_data_ptr(ptr noundef %210, ptr noundef %213) #12
-  %215 = add nuw nsw i64 %205, 1
-  %216 = load i64, ptr %196, align 8
-  %217 = icmp slt i64 %215, %216
-  br i1 %217, label %204, label %218
+208:
+  %209 = load ptr, ptr %14, align 8
+  %210 = getelementptr inbounds i8, ptr %209, i64 24
+  %211 = load ptr, ptr %210, align 8
+  %212 = getelementptr inbounds i8, ptr %209, i64 16
+  %213 = load i64, ptr %212, align 8
+  %214 = icmp sgt i64 %213, 0
+  br i1 %214, label %215, label %234
 
-218:
-  %219 = getelementptr i8, ptr %1, i64 88
-  %220 = load i64, ptr %219, align 8
-  %221 = call fastcc i64 @run(ptr noundef nonnull %14, i64 noundef 0, i64 noundef %220)
-  br label %222
+215:
+  %216 = getelementptr i8, ptr %1, i64 72
+  %217 = load ptr, ptr %216, align 8
+  %218 = getelementptr inbounds i8, ptr %217, i64 24
+  %219 = getelementptr inbounds i8, ptr %0, i64 96
+  br label %220
 
-222:
-  %223 = phi i64 [ %221, %218 ], [ -4, %165 ], [ -4, %167 ], [ -4, %105 ], [ -4, %127 ], [ -4, %143 ], [ -4, %154 ], [ -4, %49 ]
-  ret i64 %223
+220:
+  %221 = phi i64 [ 0, %215 ], [ %231, %220 ]
+  %222 = load ptr, ptr %218, align 8
+  %223 = getelementptr ptr, ptr %222, i64 %221
+  %224 = load ptr, ptr %223, align 8
+  %225 = load i64, ptr %219, align 8
+  %226 = getelementptr i8, ptr %224, i64 %225
+  %227 = getelementptr i64, ptr %211, i64 %221
+  %228 = load i64, ptr %227, align 8
+  %229 = getelementptr ptr, ptr %22, i64 %228
+  %230 = call i32 @aoti_torch_get_data_ptr(ptr noundef %226, ptr noundef %229) #12
+  %231 = add nuw nsw i64 %221, 1
+  %232 = load i64, ptr %212, align 8
+  %233 = icmp slt i64 %231, %232
+  br i1 %233, label %220, label %234
+
+234:
+  %235 = getelementptr i8, ptr %1, i64 88
+  %236 = load i64, ptr %235, align 8
+  %237 = call fastcc i64 @run(ptr noundef nonnull %14, i64 noundef 0, i64 noundef %236)
+  br label %238
+
+238:
+  %239 = phi i64 [ %237, %234 ], [ -4, %165 ], [ -4, %167 ], [ -4, %105 ], [ -4, %127 ], [ -4, %143 ], [ -4, %154 ], [ -4, %49 ]
+  ret i64 %239
+}
+
+; Function Attrs: nounwind uwtable(sync)
+define noundef i32 @km_symbols(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
+  %5 = alloca i32, align 4
+  %6 = alloca i32, align 4
+  %7 = alloca i64, align 8
+  %8 = alloca ptr, align 8
+  %9 = getelementptr inbounds i8, ptr %1, i64 8
+  %10 = load ptr, ptr %9, align 8
+  %11 = load i64, ptr %10, align 8
+  %12 = icmp slt i64 %11, 0
+  br i1 %12, label %101, label %13
+
+13:
+  %14 = getelementptr inbounds i8, ptr %10, i64 40
+  %15 = load i64, ptr %14, align 8
+  %16 = shl i64 %15, 3
+  %17 = alloca i8, i64 %16, align 16
+  %18 = getelementptr i8, ptr %1, i64 24
+  %19 = load ptr, ptr %18, align 8
+  store ptr %19, ptr %17, align 16
+  %20 = getelementptr inbounds i8, ptr %10, i64 72
+  %21 = load ptr, ptr %20, align 8
+  %22 = getelementptr i8, ptr %17, i64 8
+  store ptr %21, ptr %22, align 8
+  %23 = call fastcc i64 @unpack(ptr noundef nonnull %10, ptr noundef nonnull %17, ptr noundef null)
+  %24 = getelementptr i8, ptr %1, i64 40
+  %25 = load ptr, ptr %24, align 8
+  %26 = getelementptr inbounds i8, ptr %10, i64 160
+  %27 = load ptr, ptr %26, align 8
+  %28 = getelementptr inbounds i8, ptr %10, i64 152
+  %29 = icmp eq i64 %23, 0
+  br i1 %29, label %30, label %101
+
+30:
+  %31 = getelementptr inbounds i8, ptr %10, i64 80
+  %32 = getelementptr inbounds i8, ptr %10, i64 88
+  %33 = getelementptr inbounds i8, ptr %10, i64 96
+  %34 = load i64, ptr %28, align 8
+  %35 = icmp sgt i64 %34, 0
+  br i1 %35, label %40, label %101
+
+36:
+  %37 = add nuw nsw i64 %41, 1
+  %38 = load i64, ptr %28, align 8
+  %39 = icmp slt i64 %37, %38
+  br i1 %39, label %40, label %101
+
+40:
+  %41 = phi i64 [ %37, %36 ], [ 0, %30 ]
+  %42 = getelementptr %struct.SymbolRecord, ptr %27, i64 %41
+  %43 = getelementptr i64, ptr %25, i64 %41
+  %44 = load i64, ptr %42, align 8
+  %45 = getelementptr ptr, ptr %17, i64 %44
+  %46 = load ptr, ptr %45, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #12
+  %47 = getelementptr inbounds i8, ptr %42, i64 8
+  %48 = load i64, ptr %47, align 8
+  %49 = icmp slt i64 %48, 0
+  br i1 %49, label %50, label %54
+
+50:
+  %51 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %46, ptr noundef nonnull %5) #12
+  store i64 %51, ptr %43, align 8
+  %52 = load i32, ptr %5, align 4
+  %53 = icmp eq i32 %52, 0
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
+  br i1 %53, label %36, label %101
+
+54:
+  %55 = getelementptr inbounds i8, ptr %46, i64 8
+  %56 = load ptr, ptr %55, align 8
+  %57 = load ptr, ptr %31, align 8
+  %58 = icmp eq ptr %56, %57
+  br i1 %58, label %62, label %59
+
+59:
+  %60 = load ptr, ptr %32, align 8
+  %61 = icmp eq ptr %56, %60
+  br i1 %61, label %62, label %100
+
+62:
+  %63 = getelementptr inbounds i8, ptr %42, i64 16
+  %64 = load i64, ptr %63, align 8
+  %65 = icmp slt i64 %64, 1
+  br i1 %65, label %100, label %66
+
+66:
+  %67 = load i64, ptr %33, align 8
+  %68 = getelementptr i8, ptr %46, i64 %67
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #12
+  store i32 0, ptr %6, align 4
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #12
+  store i64 0, ptr %7, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
+  %69 = load ptr, ptr %68, align 8
+  %70 = icmp eq ptr %69, null
+  br i1 %70, label %99, label %71
+
+71:
+  %72 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %68, ptr noundef nonnull %6) #12
+  %73 = icmp ne i32 %72, 0
+  %74 = load i32, ptr %6, align 4
+  %75 = icmp ne i32 %74, 0
+  %76 = select i1 %73, i1 true, i1 %75
+  br i1 %76, label %99, label %77
+
+77:
+  %78 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %68, ptr noundef nonnull %7) #12
+  %79 = icmp eq i32 %78, 0
+  br i1 %79, label %80, label %99
+
+80:
+  %81 = load i64, ptr %47, align 8
+  %82 = load i64, ptr %7, align 8
+  %83 = icmp slt i64 %81, %82
+  br i1 %83, label %84, label %99
+
+84:
+  %85 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %68, ptr noundef nonnull %8) #12
+  %86 = icmp eq i32 %85, 0
+  br i1 %86, label %87, label %99
+
+87:
+  %88 = load ptr, ptr %8, align 8
+  %89 = load i64, ptr %47, align 8
+  %90 = getelementptr i64, ptr %88, i64 %89
+  %91 = load i64, ptr %90, align 8
+  %92 = getelementptr inbounds i8, ptr %42, i64 24
+  %93 = load i64, ptr %92, align 8
+  %94 = icmp slt i64 %91, %93
+  br i1 %94, label %99, label %95
+
+95:
+  %96 = sub i64 %91, %93
+  %97 = load i64, ptr %63, align 8
+  %98 = sdiv i64 %96, %97
+  store i64 %98, ptr %43, align 8
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
+  br label %36
+
+99:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
+  br label %101
+
+100:
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
+  br label %101
+
+101:
+  %102 = phi i64 [ -1, %4 ], [ %23, %13 ], [ -4, %100 ], [ -4, %99 ], [ 0, %30 ], [ 0, %36 ], [ -4, %50 ]
+  store i32 1, ptr %3, align 8
+  %103 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %103, align 4
+  %104 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %102, ptr %104, align 8
+  ret i32 0
 }
 
 ; Function Attrs: nounwind uwtable(sync)

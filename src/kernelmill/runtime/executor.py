@@ -31,6 +31,7 @@ _ENTRIES = (
     "km_repeat",
     "km_digest",
     "km_quick",
+    "km_symbols",
     "km_objects",
     "km_unmoved",
     "km_settings",
@@ -54,6 +55,7 @@ class Executor:
     repeat: tuple[Any, Any]
     digest: tuple[Any, Any]
     quick: Any
+    symbols: Any
     objects: Any
     unmoved: Any
     settings: Any

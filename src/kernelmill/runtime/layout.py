@@ -246,6 +246,13 @@ class StepRecord(ctypes.Structure):
     )
 
 
+class SymbolRecord(ctypes.Structure):
+    """Where a symbol's value is found: the integer in register `source`, or with an `axis` (-1 for
+    none) that size of the tensor there, which is `times` * value + `plus`."""
+
+    _fields_ = (("source", word), ("axis", word), ("times", word), ("plus", word))
+
+
 class SettingBits(IntEnum):
     """Bits of the word of settings: of torch, of this thread, and how the processor computes."""
 
@@ -263,7 +270,7 @@ class SettingBits(IntEnum):
 
 class Refusal(IntEnum):
     """What was otherwise than a QuickTable says: settings or binding, the watch, how values are
-    built; a tensor, a size, shared memory or a long-lived argument."""
+    built; a tensor, a size, a long-lived argument, shared memory or an object in two places."""
 
     SETTINGS = -1
     WATCH = -2
@@ -291,6 +298,10 @@ class QuickTable(ctypes.Structure):
     while gradients are on, and where the program `writes` to arguments, none may share a storage
     with another one that has any of them. `storages` are those of the last call (0 for those that
     have none), and `storage_offset` is where a TensorImpl has its own.
+
+    `symbols` are SymbolRecords, for `km_symbols`; there are none where sizes cannot be read so.
+    `inner` are registers: of the objects that the call will change, `changed_count` of them, then
+    of the others that are looked into. None of the first may be another of all.
     """
 
     _fields_ = (
@@ -313,6 +324,11 @@ class QuickTable(ctypes.Structure):
         ("own", pointer),
         ("storages", pointer),
         ("storage_offset", word),
+        ("symbol_count", word),
+        ("symbols", pointer),
+        ("changed_count", word),
+        ("inner_count", word),
+        ("inner", pointer),
     )
 
 

@@ -11,9 +11,11 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, Protocol
 
+from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import Launch, TensorResult
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.executor import executor
@@ -22,9 +24,11 @@ from kernelmill.runtime.layout import (
     Refusal,
     SettingBits,
     StepRecord,
+    SymbolRecord,
     WatchKind,
     WatchRecord,
     records,
+    word,
     words,
 )  # fmt: skip
 from kernelmill.runtime.memory import Frame
@@ -51,9 +55,6 @@ GIVEN, ARGUMENTS, FIRST_FREE = range(3)
 
 Row = tuple[int, Any, Any, int, int]
 """The fields of a WatchRecord, objects as themselves."""
-
-FindSizes = Callable[[tuple[Any, ...]], Sizes | None]
-"""Gives the sizes that a call's values mean; None when they are odd."""
 
 Build = Callable[[list[Any], tuple[Any, ...]], Any]
 """Makes what a call returns from its new tensors and the values that were passed."""
@@ -174,35 +175,74 @@ def watch_records(rows: Sequence[Row]) -> ctypes.Array[Any]:
     return (WatchRecord * len(rows)).from_buffer(array("q", fields))
 
 
+class CallEffects(Protocol):
+    """What calls change of the objects that they are passed."""
+
+    changed: Sequence[int]
+    """As many as there are such objects."""
+
+    def are_apart(self, owners: Sequence[Any]) -> bool:
+        """Whether these objects may be changed; asked before anything is written."""
+        ...
+
+    def apply(self, owners: Sequence[Any], made: Any) -> Any:
+        """Change them, by what the call's `Build` has made; gives what the call returns."""
+        ...
+
+
+@dataclass(frozen=True)
+class Unpacking:
+    """How the values of a call are taken apart, and which register has what: each tensor argument
+    (`sources`), what gives symbols their values (nothing where a call does not bring all of these),
+    the objects that the call will `change`, `others` that are looked into. The tables of the steps
+    are in `keep`."""
+
+    steps: Sequence[StepRecord]
+    registers: int
+    sources: Sequence[int]
+    symbols: Sequence[SymbolRecord] = ()
+    changed: Sequence[int] = ()
+    others: Sequence[int] = ()
+    keep: object = None
+
+
 class QuickCall(NativeWatch):
     """The quick way into one program. Its parts may be replaced between calls by whoever holds
     Python's lock, since km_quick holds it too. `own` says of each tensor argument whether it is the
     call's own: none of those may require a gradient while gradients are on, and no two may share
-    memory if the program writes to some. Sizes are taken to be those of the last call, by
-    `find_sizes` to be others each time as long as they are."""
+    memory if the program writes to some. Sizes are taken to be those of the last call; they are
+    looked for first as long as they are others each time."""
 
-    def __init__(
-        self, program: Program, own: Sequence[bool], find_sizes: FindSizes | None = None
-    ) -> None:
+    def __init__(self, program: Program, own: Sequence[bool]) -> None:
         self._program = program
-        self._find_sizes, self._sizes_change = find_sizes, False
+        self._sizes_change = False
+        self._symbols: type[ctypes.Array[ctypes.c_int64]] = word * 0
+        self._read_symbols = executor().symbols
         self._checks = ObjectChecks(program.engine, own)
         super().__init__(self._checks.table)
         self.binding: Binding | None = None
         self.refusal: int = Refusal.STRUCTURE
         self._bound: tuple[int, Binding | None] = 0, None
-        self._steps: list[object] = []
+        self._unpacking: object = None
         self._arguments: tuple[Any, ...] = ()
 
-    def set_steps(
-        self, steps: Sequence[StepRecord], registers: int, sources: Sequence[int], keep: object
-    ) -> None:
-        """How values are taken apart, and the register of each tensor argument."""
-        table, places = records(StepRecord, steps), words(sources)
-        self._table.steps, self._table.step_count = ctypes.addressof(table), len(steps)
-        self._table.sources = ctypes.addressof(places)
-        self._table.register_count = registers
-        self._steps = [table, places, keep]
+    def set_steps(self, unpacking: Unpacking) -> None:
+        """How values are taken apart from now on."""
+        tables = (
+            records(StepRecord, unpacking.steps),
+            words(unpacking.sources),
+            records(SymbolRecord, unpacking.symbols),
+            words((*unpacking.changed, *unpacking.others)),
+        )
+        steps, sources, symbols, inner = map(ctypes.addressof, tables)
+        table = self._table
+        table.steps, table.step_count = steps, len(unpacking.steps)
+        table.register_count, table.sources = unpacking.registers, sources
+        table.symbols, table.symbol_count = symbols, len(unpacking.symbols)
+        table.inner, table.inner_count = inner, len(tables[3])
+        table.changed_count = len(unpacking.changed)
+        self._symbols = word * len(unpacking.symbols)
+        self._unpacking = unpacking, tables
 
     def open(self, arguments: tuple[Any, ...], binding: Binding | None) -> None:
         """Take calls, under torch's settings as they are now; not under modes, which the word of
@@ -226,15 +266,17 @@ class QuickCall(NativeWatch):
         """Whether all calls are refused."""
         return self._table.settings == REFUSES
 
-    def caller(self, build: Build) -> Callable[[tuple[Any, ...]], Any]:
+    def caller(
+        self, build: Build, effects: CallEffects | None = None
+    ) -> Callable[[tuple[Any, ...]], Any]:
         """The function to call with a tuple of values: what `build` makes of the results and
-        values, or REFUSED. IndexError as the program raises it."""
+        values, or REFUSED; `effects` get that. IndexError as the program raises it."""
         engine = self._program.engine
         order = _order(self._program)
         if order != list(range(len(engine.tables.outputs))):
             build = _reordered(build, order)
-        if engine.works_long or engine.updated:
-            return self._in_steps(build)
+        if engine.works_long or engine.updated or effects is not None:
+            return self._in_steps(build, effects)
         return self._at_once(build)
 
     def _at_once(self, build: Build) -> Callable[[tuple[Any, ...]], Any]:
@@ -263,13 +305,16 @@ class QuickCall(NativeWatch):
 
         return call
 
-    def _in_steps(self, build: Build) -> Callable[[tuple[Any, ...]], Any]:
-        """`caller` for launches that let other Python threads run, or that write to arguments: the
-        launches come after the check, and the call holds its tensors meanwhile."""
+    def _in_steps(
+        self, build: Build, effects: CallEffects | None
+    ) -> Callable[[tuple[Any, ...]], Any]:
+        """`caller` for launches that let other Python threads run, or calls that change what they
+        are passed: the launches come after the check, and the call holds its tensors meanwhile."""
         engine, make = self._program.engine, output_maker(self._program.engine)
         quick, launch, free = executor().quick, engine.entry_launch, engine.free
         address = self.address
-        count, held_count = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
+        count, tensors = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
+        held_count = tensors + (0 if effects is None else len(effects.changed))
         pick, increment = _updated(self._program), version_counter()
 
         def call(values: tuple[Any, ...], given: tuple[Any, ...] | None = None) -> Any:
@@ -283,8 +328,10 @@ class QuickCall(NativeWatch):
                     return REFUSED
                 outs = make(sizes)
                 bound, _kept = self._bound
-                held = [None] * held_count  # gets tensors, which others could drop meanwhile
+                held = [None] * held_count  # gets objects, which others could drop meanwhile
                 code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
+                if effects is not None and not code and not effects.are_apart(held[tensors:]):
+                    code = Refusal.TENSOR
                 if not code:
                     if pick is not None:
                         increment(pick(held))
@@ -293,18 +340,30 @@ class QuickCall(NativeWatch):
                 free.append(frame)
             if code:
                 return self._refused(code, values, given, call, sizes)
-            return build(outs, given or values)
+            made = build(outs, given or values)
+            return made if effects is None else effects.apply(held[tensors:], made)
 
         return call
 
     def _resized(self, frame: Frame, values: tuple[Any, ...]) -> Sizes | None:
         """The sizes of a call, for which the frame is ready then."""
-        sizes = None if self._find_sizes is None else self._find_sizes(values)
+        sizes = self._find_sizes(values)
         if sizes is None or sizes is frame.sizes:
             self._sizes_change = False
         else:
             frame.adopt(sizes)
         return sizes
+
+    def _find_sizes(self, values: tuple[Any, ...]) -> Sizes | None:
+        """The sizes that a call's values mean; None when they are odd, or not all its own."""
+        symbols, engine = self._symbols(), self._program.engine
+        if not symbols or self._read_symbols(self.address, id(values), ctypes.addressof(symbols)):
+            return None
+        key = tuple(symbols)
+        try:
+            return engine.sizes.get(key) or engine.new_sizes(key)
+        except InputError:
+            return None
 
     def _refused(
         self,
@@ -319,7 +378,7 @@ class QuickCall(NativeWatch):
             raise engine.error(code)
         if code == Refusal.WATCH and self._records.catch_up():
             return call(values, given)
-        if code == Refusal.TENSOR and self._find_sizes is not None and not self._sizes_change:
+        if code == Refusal.TENSOR and not self._sizes_change:
             found = self._find_sizes(values)
             if found is not None and found is not sizes:
                 # Looked at before the native call from now on, until a call has those of the last.

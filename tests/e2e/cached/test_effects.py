@@ -176,10 +176,13 @@ def test_one_program_serves_all_sizes(tmp_path: Any) -> None:
     assert model.cached.statistics == {"loaded": 0, "traced": 1, "uncached": 0}
 
 
-@pytest.mark.needs_internal(
+QUICK = (
     "native.checks", "objects.fields", "objects.resolution", "objects.spaces", "tensors.allocate",
     "tensors.impl_place", "tensors.storage_place",
 )  # fmt: skip
+
+
+@pytest.mark.needs_internal(*QUICK)
 def test_a_memory_that_grows_is_served_quickly(tmp_path: Any) -> None:
     model = Model(tmp_path, grow)
     memory = Memory()
@@ -196,6 +199,83 @@ def test_a_memory_that_grows_is_served_quickly(tmp_path: Any) -> None:
     assert model.cached._quick((torch.randn(3, WIDTH + 1), memory)) is REFUSED
     assert memory.slots[0].keys is kept
     check(model, torch.randn(3, WIDTH), memory)
+
+
+@pytest.mark.needs_internal(*QUICK)
+def test_slots_that_grow_apart_are_served_quickly_and_odd_ones_are_not(tmp_path: Any) -> None:
+    model = Model(tmp_path, grow)
+    memory = Memory()
+    for number, slot in enumerate(memory.slots):  # sizes that are all others
+        slot.keys, slot.values = (torch.randn(5 + 2 * number + n, WIDTH) for n in (0, 5))
+    for rows in (2, 3, 3, 4):
+        check(model, torch.randn(rows, WIDTH), memory)
+    for number in range(6):
+        slot = memory.slots[number % 2]
+        slot.values = slot.values[: 4 + number].clone()
+        mirror, x = copy.deepcopy(memory), torch.randn(2 + number % 3, WIDTH)
+        assert model.cached._quick((x, memory)) is not REFUSED
+        model.step(x, mirror)
+        assert [(s.keys.shape, s.values.shape) for s in memory.slots] == [
+            (s.keys.shape, s.values.shape) for s in mirror.slots
+        ]
+        for slot, other in zip(memory.slots, mirror.slots, strict=True):
+            torch.testing.assert_close(slot.keys, other.keys)
+            torch.testing.assert_close(slot.values, other.values)
+
+    x = torch.randn(3, WIDTH)
+    right = memory.slots[0].keys
+    for odd in (
+        None, 3, torch.tensor(1.0), right.to_sparse(), right.unsqueeze(0), right.double(),
+        torch.nn.Buffer(right.T.contiguous()),
+    ):  # fmt: skip
+        memory.slots[0].keys = odd
+        kept = [(slot.keys, slot.values) for slot in memory.slots]
+        for values in ((x, memory), (torch.randn(5, WIDTH), memory), (odd, memory)):
+            assert model.cached._quick(values) is REFUSED
+        for slot, (keys, its) in zip(memory.slots, kept, strict=True):
+            assert slot.keys is keys and slot.values is its
+        memory.slots[0].keys = right
+        assert model.cached._quick((x, memory)) is not REFUSED
+        right = memory.slots[0].keys
+    assert model.cached.statistics == {"loaded": 0, "traced": 1, "uncached": 0}
+
+
+@pytest.mark.needs_internal(*QUICK)
+def test_many_slots_and_an_integer_beside_them(tmp_path: Any) -> None:
+    def step(model: Any, x: Any, memory: Any) -> Any:
+        for slot in memory.slots:
+            slot.keys = torch.cat([slot.keys, x])
+            slot.values = torch.cat([slot.values, x + float(memory.extra)])
+        return memory.slots[-1].values.sum(0)
+
+    def filled(count: int) -> Memory:
+        memory = Memory()
+        memory.slots = [Slot(2) for _ in range(count)]
+        memory.extra = 7
+        return memory
+
+    model = Model(tmp_path, step)
+    memory = filled(12)
+    for rows in (2, 3, 2):
+        check(model, torch.randn(rows, WIDTH), memory)
+    x = torch.randn(4, WIDTH)
+    for number in (7, 8, -3):
+        memory.extra = number
+        mirror = copy.deepcopy(memory)
+        assert model.cached._quick((x, memory)) is not REFUSED
+        model.step(x, mirror)
+        for slot, other in zip(memory.slots, mirror.slots, strict=True):
+            torch.testing.assert_close(slot.keys, other.keys)
+            torch.testing.assert_close(slot.values, other.values)
+    for wrong in (True, 7.0, 2**70, None, "7"):
+        memory.extra = wrong
+        assert model.cached._quick((x, memory)) is REFUSED
+    memory.extra = 7
+    shorter = filled(11)
+    assert model.cached._quick((x, shorter)) is REFUSED
+    del memory.slots[3].values
+    assert model.cached._quick((x, memory)) is REFUSED
+    assert memory.slots[0].keys.shape == mirror.slots[0].keys.shape
 
 
 def test_a_call_that_fails_sets_nothing(tmp_path: Any) -> None:

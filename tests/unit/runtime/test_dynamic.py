@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelmill.codegen import dims_function
-from kernelmill.core.dim import Dim, Sym, of_atom
+from kernelmill.core.dim import Dim, Sym, evaluate, of_atom, product
 from kernelmill.core.dtype import I64
 from kernelmill.core.errors import InputError, VerificationError
 from kernelmill.core.machine import host
@@ -73,6 +73,39 @@ def test_one_program_serves_every_size(program: Program) -> None:
     for rows, columns in [(3, 5), (100, 64), (3, 5), (0, 7), (1, 1), (7, 3), (1000, 64)]:
         check(program, rows, columns)
     assert program.report()["copies"] == 0
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_layouts_that_differ_in_symbols_alone_are_told_apart(native: bool) -> None:
+    symbols = [Sym(f"s{number}", 1) for number in range(4)]
+    a, b, c, d = map(of_atom, symbols)
+    shapes = [(a, 2), (b, 2), (3, 2), (a, b), (c, 2), (d, c), (b, a), (d, 2)]
+    inputs = [tensor_input(f"x{number}", *shape) for number, shape in enumerate(shapes)]
+    given = [buffer("input", *shape, source=number) for number, shape in enumerate(shapes)]
+    made = [buffer("tensor", *shape) for shape in shapes]
+    count = len(shapes)
+    steps = [
+        launch("double", (n, count + n), product(shape), work=product(shape))
+        for n, shape in enumerate(shapes)
+    ]
+    results = tuple(TensorResult(count + n) for n in range(count))
+    plan = Plan(
+        "alike", tuple(symbols), tuple(inputs), (*given, *made), (), tuple(steps), results,
+        (ref("double"),),
+    )  # fmt: skip
+    objects = {"double": double()}
+    if native:
+        needed = dims_needed(plan)
+        objects[DIMS_OBJECT] = dims_function(DIMS_OBJECT, plan.symbols, needed, host().isa)
+    program = load(plan, objects)
+    for values in [(5, 5, 5, 5), (5, 6, 5, 6), (1, 2, 3, 4), (4, 3, 2, 1), (5, 6, 5, 6)]:
+        named = {symbol.name: value for symbol, value in zip(symbols, values, strict=True)}
+        sizes = [tuple(evaluate(dim, named) for dim in shape) for shape in shapes]
+        tensors = [torch.randn(size) for size in sizes]
+        for result, tensor in zip(program(*tensors), tensors, strict=True):
+            assert isinstance(result, torch.Tensor)
+            assert result.stride() == tensor.stride()
+            assert torch.equal(result, 2 * tensor)
 
 
 def test_sizes_that_contradict_each_other_are_refused(program: Program) -> None:

@@ -34,10 +34,34 @@ static bool check_tensor(const InputRecord *input, const int64_t *values, const 
   return layout_matches(input, values, tensor->shape, tensor->strides, memory);
 }
 
+static bool is_plain_tensor(const QuickTable *quick, const Object *object) {
+  return object->type == quick->tensor_type || object->type == quick->parameter_type;
+}
+
+/* Finds the value of a symbol; false for objects and sizes that give none. */
+static bool read_symbol(const QuickTable *quick, const SymbolRecord *symbol, Object **registers,
+                        int64_t *value) {
+  Object *object = registers[symbol->source];
+  int overflow;
+  if (symbol->axis < 0) { /* a step has seen that it is an integer */
+    *value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    return !overflow;
+  }
+  if (!is_plain_tensor(quick, object) || symbol->times < 1) return false;
+  Handle tensor = (Handle)((char *)object + quick->impl_offset);
+  int32_t layout = 0;
+  int64_t rank = 0, *shape;
+  if (!*tensor || aoti_torch_get_layout(tensor, &layout) || layout) return false;
+  if (aoti_torch_get_dim(tensor, &rank) || symbol->axis >= rank) return false;
+  if (aoti_torch_get_sizes(tensor, &shape) || shape[symbol->axis] < symbol->plus) return false;
+  *value = (shape[symbol->axis] - symbol->plus) / symbol->times;
+  return true;
+}
+
 /* `check_tensor` for an object of Python; `scalar` is the number of its dtype in torch. */
 static bool check_object(const QuickTable *quick, const InputRecord *input, const int64_t *values,
                          const Object *object, int64_t scalar, void **address) {
-  if (object->type != quick->tensor_type && object->type != quick->parameter_type) return false;
+  if (!is_plain_tensor(quick, object)) return false;
   Handle tensor = (Handle)((char *)object + quick->impl_offset);
   int32_t device = 0, layout = 0, dtype = 0; /* 0 is the CPU, and strided */
   int64_t rank = 0, *shape, *strides;
@@ -103,14 +127,29 @@ static bool no_alias(const QuickTable *quick, Object **registers) {
   return true;
 }
 
-/* Puts the tensors of a call into a list of as many elements, which keeps them alive. */
+/* Whether each object that the call will change is another than all that are looked into. */
+static bool are_apart(const QuickTable *quick, Object **registers) {
+  const int64_t *inner = quick->inner;
+  for (int64_t i = 0; i < quick->changed_count; i++)
+    for (int64_t other = i + 1; other < quick->inner_count; other++)
+      if (registers[inner[i]] == registers[inner[other]]) return false;
+  return true;
+}
+
+static void put(Object *list, int64_t number, Object *object) {
+  Py_IncRef(object); /* the list takes the reference over */
+  PyList_SetItem(list, number, object);
+}
+
+/* Puts the tensors of a call, then the objects that it will change, into a list of as many elements,
+   which keeps them alive. */
 static void keep_alive(const QuickTable *quick, Object **registers, Object *list) {
+  int64_t count = quick->tensor_count;
+  const int64_t *changed = quick->inner;
   if (!list) return;
-  for (int64_t i = 0; i < quick->tensor_count; i++) {
-    Object *object = source_of(quick, registers, i);
-    Py_IncRef(object); /* the list takes the reference over */
-    PyList_SetItem(list, i, object);
-  }
+  for (int64_t i = 0; i < count; i++) put(list, i, source_of(quick, registers, i));
+  for (int64_t i = 0; i < quick->changed_count; i++)
+    put(list, count + i, registers[changed[i]]);
 }
 
 /* Puts the addresses of output tensors into the frame. They were made for this call. */

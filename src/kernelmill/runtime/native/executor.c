@@ -72,7 +72,7 @@ static int64_t call_objects(const QuickTable *quick, const TVMFFIAny *args, Obje
 
 /* km_quick(frame, binding, quick, values, outputs, last, held): checks all of a call, then runs
    launches up to number `last`. `outputs` is the list of the output tensors, `held` is 0 or a list
-   that gets the tensors of the call. Gives 0 or a status, or a refusal: nothing has been written
+   that gets the tensors of the call and what it changes. Gives 0 or a status, or a refusal: nothing has been written
    then. */
 ENTRY(km_quick) {
   const FrameHeader *frame = args[0].v_ptr;
@@ -86,7 +86,23 @@ ENTRY(km_quick) {
   registers[0] = args[3].v_ptr;
   registers[1] = quick->arguments;
   int64_t code = unpack(quick, registers, frame->values);
+  if (!code && !are_apart(quick, registers)) code = REFUSAL_TENSOR;
   if (!code) code = call_objects(quick, args, registers, registers[1], now & SETTING_GRADIENTS);
+  return return_int(result, code);
+}
+
+/* km_symbols(quick, values, symbols): what the values of a call give each symbol. Gives 0 or a
+   refusal. */
+ENTRY(km_symbols) {
+  const QuickTable *quick = args[0].v_ptr;
+  if (quick->settings < 0) return return_int(result, REFUSAL_SETTINGS); /* for all calls */
+  Object **registers = __builtin_alloca(sizeof(Object *) * quick->register_count);
+  registers[0] = args[1].v_ptr;
+  registers[1] = quick->arguments;
+  int64_t code = unpack(quick, registers, NULL), *symbols = args[2].v_ptr;
+  const SymbolRecord *records = quick->symbols;
+  for (int64_t i = 0; !code && i < quick->symbol_count; i++)
+    if (!read_symbol(quick, &records[i], registers, &symbols[i])) code = REFUSAL_TENSOR;
   return return_int(result, code);
 }
 

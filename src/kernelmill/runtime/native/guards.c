@@ -139,12 +139,14 @@ static bool take(const QuickTable *quick, const StepRecord *step, Object **regis
   return false;
 }
 
-/* Takes a call's values apart into registers, as the steps say. Gives 0 or a refusal. */
+/* Takes a call's values apart into registers, as the steps say. Gives 0 or a refusal. Integers are
+   compared where the `values` of dims are known. */
 static int64_t unpack(const QuickTable *quick, Object **registers, const int64_t *values) {
   const StepRecord *steps = quick->steps;
   for (int64_t i = 0; i < quick->step_count; i++) {
     if (steps[i].operation == STEP_INTEGER) {
-      if (!is_integer(registers[steps[i].source], values[steps[i].count])) return REFUSAL_TENSOR;
+      if (values && !is_integer(registers[steps[i].source], values[steps[i].count]))
+        return REFUSAL_TENSOR;
     } else if (!take(quick, &steps[i], registers)) {
       return REFUSAL_STRUCTURE;
     }
