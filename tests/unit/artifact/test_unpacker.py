@@ -25,11 +25,11 @@ def unpacker_of(many: Any) -> ArgumentUnpacker:
 @pytest.mark.parametrize("kind", [list, tuple, lambda items: dict.fromkeys(items)])
 def test_a_million_elements_are_left_to_python(kind: Any) -> None:
     unpacker = unpacker_of(kind(range(1_000_000)))
-    assert unpacker.sources([0]) is None
+    assert unpacker.unpacking([0], (), None) is None
     assert unpacker.registers <= MOST_REGISTERS and len(unpacker.steps) < 10
 
 
 def test_registers_are_used_up_to_the_most() -> None:
     rest = unpacker_of([0]).registers - 1
-    assert unpacker_of([0] * (MOST_REGISTERS - rest)).sources([0]) is not None
-    assert unpacker_of([0] * (MOST_REGISTERS - rest + 1)).sources([0]) is None
+    assert unpacker_of([0] * (MOST_REGISTERS - rest)).unpacking([0], (), None) is not None
+    assert unpacker_of([0] * (MOST_REGISTERS - rest + 1)).unpacking([0], (), None) is None

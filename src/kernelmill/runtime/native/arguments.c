@@ -141,8 +141,8 @@ static void put(Object *list, int64_t number, Object *object) {
   PyList_SetItem(list, number, object);
 }
 
-/* Puts the tensors of a call, then the objects that it will change, into a list of as many elements,
-   which keeps them alive. */
+/* Puts the tensors of a call, then the objects that it will change, into a list of as many
+   elements, which keeps them alive. */
 static void keep_alive(const QuickTable *quick, Object **registers, Object *list) {
   int64_t count = quick->tensor_count;
   const int64_t *changed = quick->inner;
