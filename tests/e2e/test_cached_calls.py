@@ -9,9 +9,10 @@ from torch import nn
 from kernelmill.core.errors import InputError
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.quick import REFUSED
-from tests.kept_methods import KEPT
+from tests.kept_methods import KEPT, goes_quickly
 
 pytestmark = KEPT
+QUICK = goes_quickly()
 
 LEVEL = 3.0
 TABLE = [1.0, 2.0]
@@ -77,7 +78,7 @@ def model(folder):
     with torch.no_grad():
         for _ in range(3):
             check(model, *arguments())
-        assert is_quick(model, *arguments())
+        assert is_quick(model, *arguments()) == QUICK
         yield model
 
 
@@ -203,7 +204,7 @@ def test_a_shared_tensor_that_is_replaced_in_one_place_is_seen(place, tmp_path):
     with torch.no_grad():
         for _ in range(3):
             assert torch.equal(model.cached(x), model.run(x))
-        assert is_quick(model, x)
+        assert is_quick(model, x) == QUICK
         UNTIED[place](model, nn.Parameter(torch.full((3,), 5.0), requires_grad=False))
         assert torch.equal(model.cached(x), model.run(x))
         assert model.cached.statistics["traced"] == 2
@@ -214,7 +215,7 @@ def test_globals_are_watched(model, monkeypatch):
     check(model, *arguments())
     monkeypatch.setitem(globals(), "UNRELATED", 4.0)
     check(model, *arguments())
-    assert is_quick(model, *arguments())
+    assert is_quick(model, *arguments()) == QUICK
     monkeypatch.setattr(f"{__name__}.TABLE", [1.0, -1.0])
     check(model, *arguments())
 
@@ -236,7 +237,7 @@ def test_functions_are_watched(model, monkeypatch):
     monkeypatch.undo()
     check(model, *arguments())
     check(model, *arguments())
-    assert is_quick(model, *arguments())
+    assert is_quick(model, *arguments()) == QUICK
 
 
 def test_what_changes_often_does_not_close_the_quick_way(model):
@@ -245,7 +246,7 @@ def test_what_changes_often_does_not_close_the_quick_way(model):
         count_calls(model)
         check(model, x, more)
     count_calls(model)
-    assert is_quick(model, x, more)
+    assert is_quick(model, x, more) == QUICK
     model.scale = 5.0
     assert not is_quick(model, x, more)
     check(model, x, more)
@@ -255,7 +256,7 @@ def test_arguments_of_other_sizes_layouts_and_structures(model):
     x, more = arguments()
     for rows in (5, 4, 4):
         check(model, *arguments(rows))
-    assert is_quick(model, *arguments(4))
+    assert is_quick(model, *arguments(4)) == QUICK
     check(model, torch.randn(6, 3).t(), more)
     check(model, torch.randn(3, 12)[:, ::2], more)
     check(model, torch._neg_view(x), more)
@@ -280,7 +281,7 @@ def test_what_is_no_plain_tensor_of_the_processor_is_looked_at_in_full(model):
     assert not is_quick(model, x.to_sparse(), more)
     assert not is_quick(model, x.as_subclass(Plus), more)
     assert not is_quick(model, x, {**more, "b": "text"})
-    assert is_quick(model, x, more)
+    assert is_quick(model, x, more) == QUICK
     with pytest.raises(TypeError, match="missing"):
         model.cached(x)
 
@@ -299,9 +300,9 @@ def test_settings_of_torch_are_seen(model):
         assert not is_quick(model, x, more)
     finally:
         torch.set_default_dtype(torch.float32)
-    assert is_quick(model, x, more)
+    assert is_quick(model, x, more) == QUICK
     with torch.enable_grad():
-        assert is_quick(model, x, more)
+        assert is_quick(model, x, more) == QUICK
         tracked = x.clone().requires_grad_()
         assert not is_quick(model, tracked, more)
         assert not is_quick(model, x, {**more, "b": tracked})
@@ -309,7 +310,7 @@ def test_settings_of_torch_are_seen(model):
             model.cached(tracked, more)
         check(model, x, more)
         assert not model.cached(x, more)["x"].requires_grad
-    assert is_quick(model, tracked, more)
+    assert is_quick(model, tracked, more) == QUICK
 
 
 def test_another_dtype_is_another_program(model):
@@ -324,7 +325,7 @@ def test_static_programs_of_several_sizes_take_turns(folder):
     with torch.no_grad():
         for rows in (2, 3, 2, 3, 3):
             check(model, *arguments(rows))
-        assert is_quick(model, *arguments(3))
+        assert is_quick(model, *arguments(3)) == QUICK
 
 
 def test_threads_call_at_once(model):

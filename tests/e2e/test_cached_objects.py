@@ -8,9 +8,10 @@ from torch import nn
 
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.quick import REFUSED
-from tests.kept_methods import KEPT
+from tests.kept_methods import KEPT, goes_quickly
 
 pytestmark = KEPT
+QUICK = goes_quickly("objects.resolution")
 
 FEATURES = 6
 
@@ -103,7 +104,7 @@ def case(folder):
     with torch.no_grad():
         for _ in range(3):
             check(model, x, memory)
-        assert is_quick(model, x, memory)
+        assert is_quick(model, x, memory) == QUICK
         yield model, x, memory
 
 
@@ -201,8 +202,8 @@ def test_another_object_that_is_built_alike_is_as_quick(case):
     for _ in range(12):
         other = Memory()
         check(model, x, other)
-        assert is_quick(model, x, other)
-    assert is_quick(model, x, memory)
+        assert is_quick(model, x, other) == QUICK
+    assert is_quick(model, x, memory) == QUICK
 
 
 def test_nothing_of_a_caller_is_kept(case):
@@ -212,7 +213,7 @@ def test_nothing_of_a_caller_is_kept(case):
     model, x, _ = case
     memory = Memory()
     check(model, x, memory)
-    assert is_quick(model, x, memory)
+    assert is_quick(model, x, memory) == QUICK
     alive = weakref.ref(memory.slots[0]), weakref.ref(memory.slots[0].keys)
     del memory
     gc.collect()
@@ -228,7 +229,7 @@ def test_tensors_that_share_memory_are_told_from_those_that_do_not(case):
     assert not is_quick(model, x, memory)
     memory.slots[1].keys = torch.zeros(3, FEATURES)
     check(model, x, memory)
-    assert is_quick(model, x, memory)
+    assert is_quick(model, x, memory) == QUICK
     assert not is_quick(model, memory.slots[1].keys, memory)
 
 
@@ -239,7 +240,7 @@ def test_inference_tensors_are_written_to_in_inference_mode(case):
         expected = model.step(x, mirror := copy.deepcopy(memory))
         torch.testing.assert_close(model.cached(x, memory), expected, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(tensors(memory), tensors(mirror))
-        assert is_quick(model, x, memory)
+        assert is_quick(model, x, memory) == QUICK
 
 
 @pytest.mark.parametrize("kind", [Other, Hidden])

@@ -67,9 +67,7 @@ def follow(model: Model, call: Callable[..., torch.Tensor]) -> None:
 def test_cached_methods_follow_their_weights(left_out: str, tmp_path: Path) -> None:
     model = Model()
     follow(model, cache_compile(model.forward, cache_dir=str(tmp_path)))
-    # Without functions of sizes it is one for varying sizes that is not kept.
-    lost = {*kept_methods.NAMES, "sizes.functions"}
-    assert any(tmp_path.rglob("*.kmill")) == (left_out not in lost)
+    assert any(tmp_path.rglob("*.kmill")) == (left_out not in kept_methods.NAMES)
 
 
 def test_files_take_what_they_were_made_for(left_out: str, tmp_path: Path) -> None:

@@ -162,7 +162,10 @@ def _unfloat(expr: Any) -> Any:
 
 
 def range_of(symbol: Any, shape_env: Any) -> tuple[int, int | None]:
-    """The bounds of a sympy symbol of `shape_env`; None for no upper one."""
+    """The bounds of a sympy symbol of `shape_env`; None for no upper one. UnsupportedError where
+    torch's functions of sizes are not known, its infinity among them."""
+    if not size_functions.works:
+        refuse()
     found = shape_env.var_to_range.get(symbol)
     if found is None:
         return 0, None
