@@ -152,6 +152,8 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.unfreeze()  # all of it counts as old now
+        # To look at what is old takes a second: tests that ask for it collect it themselves.
+        gc.set_threshold(*gc.get_threshold()[:2], 400)
         gc.enable()
 
 
@@ -191,6 +193,14 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshProcesses]:
     """Python processes that need not import torch again."""
     with fresh_processes(tmp_path_factory.mktemp("fresh")) as processes:
         yield processes
+
+
+@pytest.fixture
+def earlier_garbage_left() -> Iterator[None]:
+    """gc.collect() does not look at what was there before the test, which takes a second."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

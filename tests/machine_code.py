@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 import llvmlite.binding as llvm
@@ -16,12 +16,15 @@ from torch import Tensor
 from kernelmill import codegen
 from kernelmill.core.isa import Isa, why_not_here
 from kernelmill.kernel.ir import Kernel
-from kernelmill.kernel.parser import parse_kernel
 from kernelmill.kernel.printer import print_kernel
 from tests import guard_pages
 from tests.emulation import Memory, emulator
 
 _names = itertools.count()
+
+_KEPT = 1000
+_objects: dict[tuple[str, Isa], bytes] = {}
+"""Those that were used last, the last one at the end."""
 
 
 def runs_here(isa: Isa) -> bool:
@@ -30,13 +33,13 @@ def runs_here(isa: Isa) -> bool:
 
 
 def compiled_object(kernel: Kernel, isa: Isa) -> bytes:
-    """The kernel's object, made from its text: once, as in use, for kernels of the same text."""
-    return _object(print_kernel(kernel), isa)
-
-
-@lru_cache(1000)
-def _object(text: str, isa: Isa) -> bytes:
-    return codegen.compile_kernel(parse_kernel(text), isa)
+    """The kernel's object: made once, as in use, for kernels of the same text."""
+    key = print_kernel(kernel), isa
+    found = _objects.pop(key, None) or codegen.compile_kernel(kernel, isa)
+    _objects[key] = found
+    if len(_objects) > _KEPT:
+        del _objects[next(iter(_objects))]
+    return found
 
 
 @cache

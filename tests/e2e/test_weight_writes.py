@@ -244,6 +244,7 @@ def test_a_neighbours_write_packs_nothing(start: Start, allowed: None) -> None:
         assert running.count("repacks") == before
 
 
+@pytest.mark.usefixtures("earlier_garbage_left")
 def test_memory_that_is_freed_and_used_again(start: Start) -> None:
     running = start("default")
     weight = running.weights["large.weight"]
