@@ -161,19 +161,25 @@ class Runner:
 
 
 def run_all(runner: Runner, names: Sequence[str], parts: Sequence[str], state: State) -> None:
-    """Run what is not settled: an even choice of all of it, wherever it is stopped."""
+    """Run what is not settled, without one part after another some of the tests: wherever it is
+    stopped, an even choice has run."""
     for module in _by(_module, names):
         if not all(state.settled(name, "") for name in module):
             state.add(runner.record(module))
+    rounds = itertools.zip_longest(*(_groups(state, names, part) for part in parts))
+    for part, group in filter(None, itertools.chain.from_iterable(rounds)):
+        if left := [name for name in group if not state.settled(name, part)]:
+            state.add(runner.without(part, left))
+
+
+def _groups(state: State, names: Sequence[str], part: str) -> list[tuple[str, list[str]]]:
+    """A part with each of the groups of tests that run together without it, shuffled."""
     groups = [
         (part, group[start : start + TOGETHER])
-        for part in parts
         for group in _by(_folder, [name for name in names if is_pair(state, name, part)])
         for start in range(0, len(group), TOGETHER)
     ]
-    for part, group in sorted(groups, key=_drawn):
-        if left := [name for name in group if not state.settled(name, part)]:
-            state.add(runner.without(part, left))
+    return sorted(groups, key=_drawn)
 
 
 def is_pair(state: State, test: str, part: str) -> bool:
@@ -216,7 +222,7 @@ def table(state: State, names: Sequence[str], parts: Sequence[str]) -> str:
     return (
         f"{today}, {kind()}, Python {platform.python_version()}, torch {torch.__version__}, "
         f"revision {revision()}: {passing} of {len(names)} tests do not fail with all parts; "
-        f"{ran} of {pairs} pairs of a test and a part that it asks for ran.\n\n"
+        f"{ran} of {pairs} pairs of a test and a part that its module asks for ran.\n\n"
         f"| part | asked for by | ran | {' | '.join(_KINDS)} |\n"
         f"|---|---|---|{'---|' * len(_KINDS)}\n{''.join(rows)}"
     )

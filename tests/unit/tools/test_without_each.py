@@ -125,3 +125,20 @@ def test_compiling_asks_for_its_parts_in_every_test() -> None:
     state = State(None)
     state.add([Found("a", "", "passed")])
     assert is_pair(state, "a", "llvm.functions") and not is_pair(state, "a", "native.packed")
+
+
+def test_some_tests_run_without_each_part_before_more_do() -> None:
+    class Noting(Runner):
+        def __init__(self) -> None:
+            self.ran: list[tuple[str, int]] = []
+
+        def without(self, part: str, tests: Sequence[str]) -> list[Found]:
+            self.ran.append((part, len(tests)))
+            return [Found(test, part, "passed") for test in tests]
+
+    names = [f"{folder}/test.py::{number}" for folder in "ab" for number in range(50)]
+    state, runner = State(None), Noting()
+    state.add(Found(name, "", "passed", asked=("x.p", "x.q")) for name in names)
+    run_all(runner, names, ["x.p", "x.q"], state)
+    assert [part for part, _ in runner.ran] == ["x.p", "x.q"] * 4
+    assert sorted(runner.ran) == sorted((part, n) for part in ("x.p", "x.q") for n in (40, 10) * 2)
