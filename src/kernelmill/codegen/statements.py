@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 from kernelmill.codegen import arithmetic, convert, masks, vectors
@@ -12,7 +13,7 @@ from kernelmill.codegen.math import functions
 from kernelmill.codegen.memory import Access
 from kernelmill.codegen.nontemporal import fills_vectors
 from kernelmill.codegen.run_loads import RunLoads
-from kernelmill.codegen.targets import answers
+from kernelmill.codegen.targets import answers, tiles
 from kernelmill.core.dim import Dim, Sym, provably_less
 from kernelmill.core.dot_units import DOT_UNITS, DotUnit
 from kernelmill.core.dtype import BOOL, F64, I64, DType
@@ -40,6 +41,7 @@ from kernelmill.kernel.ir import (
     VType,
 )  # fmt: skip
 from kernelmill.kernel.ops import COMPARE, MATH, REDUCE
+from kernelmill.kernel.walk import statements_of
 
 INDEX = VType(I64)
 
@@ -240,7 +242,8 @@ class Body:
             return vectors.concat(source, self.operand(args[1], VType(source.dtype)))
         if op == "interleave":
             second = self.operand(args[1], VType(source.dtype))
-            return vectors.interleave(source, second, int(statement.attrs["half"]))
+            interleave = tiles.interleave if self._turns_tiles(source) else vectors.interleave
+            return interleave(source, second, int(statement.attrs["half"]))
         if op == "check":
             return self._check(source, int(statement.attrs.get("code", 1)))
         if op in REDUCE:
@@ -251,6 +254,15 @@ class Body:
         if count.text.startswith("%"):
             return vectors.lane_mask(self.code, count, lanes)
         return masks.first_lanes(self.code, int(count.text), lanes)
+
+    @cached_property
+    def _tiles_in_memory(self) -> bool:
+        body = statements_of(self.kernel.body)
+        return not self.code.isa.has_tiles and any(isinstance(each, TileLoad) for each in body)
+
+    def _turns_tiles(self, row: Reg) -> bool:
+        """Whether it may be the row of a tile, and is more than a register."""
+        return row.lanes * row.dtype.bits > self.code.isa.vector_bits and self._tiles_in_memory
 
     def _check(self, condition: Reg, code: int) -> Reg:
         every = vectors.reduce("reduce_and", condition)

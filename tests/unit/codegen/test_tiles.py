@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kernelmill.codegen.compile import assembly
+from kernelmill.codegen.compile import assembly, llvm_ir
 from kernelmill.core.dot_units import TILE_BF16, TILE_BYTES, DotUnit
-from kernelmill.core.dtype import F32
+from kernelmill.core.dtype import F32, I32
 from kernelmill.core.isa import Isa, host_isa, why_not_here
 from kernelmill.kernel.builder import KernelBuilder
 from kernelmill.kernel.interpreter import run_kernel
@@ -180,3 +180,33 @@ def test_two_by_two_tiles_are_right_without_the_unit() -> None:
     right = b.reshape(4, 2, 3, 16, 16, 2).transpose(0, 2, 3, 5, 1, 4).reshape(4, 96, 32)
     expected = left @ right.astype(np.float64)
     np.testing.assert_allclose(memory["y"].reshape(4, 32, 32), expected, rtol=1e-5, atol=1e-4)
+
+
+def turned(rows: int) -> Kernel:
+    """Rows of words become columns in vectors, and then a tile."""
+    b = KernelBuilder("turned", "MatMul")
+    kind = VType(I32, rows, rows)
+    b.buffer("a", I32, rows * rows, "in")
+    b.buffer("y", I32, rows * rows, "inout")
+    found = [b.load("a", row * rows, I32, rows) for row in range(rows)]
+    for _ in range(rows.bit_length() - 1):
+        pairs = zip(found[: rows // 2], found[rows // 2 :], strict=True)
+        found = [b.op("interleave", *pair, half=half) for pair in pairs for half in (0, 1)]
+    for row, value in enumerate(found):
+        b.store("y", row * rows, value)
+    b.tile_store("y", 0, b.tile_load("y", 0, kind, rows), rows)
+    verify_kernel(b.kernel)
+    return b.kernel
+
+
+@pytest.mark.parametrize("rows", [4, 8, 16])
+@pytest.mark.parametrize("target", [*TARGETS.values(), host_isa()], ids=str)
+def test_rows_become_columns_without_the_unit(target: Isa, rows: int) -> None:
+    kernel, isa = turned(rows), Isa(target.triple, target.cpu)
+    memory = {"a": np.arange(rows * rows, dtype=np.int32), "y": np.zeros(rows * rows, np.int32)}
+    Native(kernel, isa)(memory)
+    np.testing.assert_array_equal(
+        memory["y"].reshape(rows, rows), memory["a"].reshape(rows, rows).T
+    )
+    apart = f"call <{rows} x i32> @interleave." in llvm_ir(kernel, isa)
+    assert apart == (rows * I32.bits > isa.vector_bits)

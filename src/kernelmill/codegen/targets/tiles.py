@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from kernelmill.codegen import vectors
 from kernelmill.codegen.code import Code, Module, Reg
 from kernelmill.codegen.llvm_types import element, llvm_type
 from kernelmill.codegen.targets import words
@@ -59,6 +60,20 @@ def carried(values: Sequence[Reg]) -> list[Reg]:
     for _ in range(2):  # the second time all are read: the first copies are written one by one
         values = [_copied(value) for value in values]
     return list(values)
+
+
+def interleave(a: Reg, b: Reg, half: int) -> Reg:
+    """As vectors.interleave, of the words of rows that are to become columns: LLVM looks for one
+    shuffle in place of all that follow one another, which takes long where a row is several
+    registers."""
+    code, name = a.code, f"interleave.{half}.{a.lanes}x{a.dtype.name}"
+    if name not in code.module.functions:
+        inner = Code(code.module)
+        left, right = (Reg(inner, text, a.type) for text in ("%a", "%b"))
+        inner.line(f"ret {vectors.interleave(left, right, half).typed}")
+        head = f"define internal {a.llvm} @{name}({left.typed}, {right.typed}) #0"
+        code.module.functions[name] = inner.finish(head)
+    return code.result(f"call {a.llvm} @{name}({a.typed}, {b.typed})", a.type)
 
 
 def _copied(value: Reg) -> Reg:
