@@ -50,6 +50,7 @@ def reads_of(
             found[read] = noted(read, roots, names)
         except MissingPath as gone:
             raise UnsupportedError(f"it reads {gone}, which no name finds again") from gone
+    found |= {each: noted(each, roots, names) for each in layouts.integers(reader)}
     return tuple(found.values())
 
 

@@ -1,4 +1,4 @@
-"""Which layouts a trace takes for granted of tensors that are no inputs of its graph."""
+"""What a trace takes for granted of tensors and integers that are no inputs of its graph."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from kernelmill.torch_internals import dynamo
 
 
 class Layouts:
-    """Dynamo's sizes of the tensors of one trace, whose graph has these `sources` as inputs.
+    """Dynamo's sizes of the tensors of one trace, whose graph has these `sources` as inputs, and
+    the integers beside them.
 
     A dim may have any size from FREE_FROM on if nothing depends on it: its symbol is in no
     condition, has no bounds, and is no other tensor's size. If it is that of an input's dim, the
@@ -35,13 +36,30 @@ class Layouts:
                 for axis, symbol in enumerate(symbols):
                     self._of_inputs.setdefault(symbol, (source, axis))
         # A symbol that something of Dynamo's stands for, or that is asked about, is not free.
-        asked = {s for guard in env.guards for s in guard.expr.free_symbols}
+        expressions = [*(guard.expr for guard in env.guards), *env.replacements.values()]
+        asked = {*env.replacements, *(s for each in expressions for s in each.free_symbols)}
         self._free = {
             symbol
             for symbol, count in used.items()
             if symbol is not None and count == 1 and symbol not in asked
-            and symbol not in env.replacements and range_of(symbol, env) == (FREE_FROM, None)
+            and range_of(symbol, env) == (FREE_FROM, None)
         }  # fmt: skip
+        of_tensors = dynamo.source_classes.require().TensorPropertySource
+        self._fixed = [
+            source
+            for symbol, its in env.var_to_sources.items()
+            if symbol in asked or used[symbol]
+            for source in its
+            if source.name not in self._inputs and not isinstance(source, of_tensors)
+        ]
+
+    def integers(self, reader: SourceReader) -> Iterator[Guard]:
+        """Integers that the trace has compared, with a size or with each other, and that its
+        program does not get: they have to be what they were."""
+        for source in self._fixed:
+            path = reader.path(source)
+            if not is_known_by_version(path):
+                yield Guard("value", path)
 
     def guards(self, guard: Any, reader: SourceReader) -> Iterator[Guard]:
         """What one of Dynamo's guards of a tensor asks for; nothing for an input. UnsupportedError

@@ -157,9 +157,10 @@ class _Backend:
 
         def run(*args: Any) -> Any:
             results = list(call(*args))
-            if self.trace is not None and not self.trace.results:  # of the call that is recorded
+            recorded = self.trace
+            if recorded is not None and recorded.may_be_kept and not recorded.results:
                 results = [_Integer(r) if type(r) is int else r for r in results]
-                self.trace.results = results
+                recorded.results = results
             return results
 
         return run
@@ -229,6 +230,12 @@ class _Trace:
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         reads = tuple(dict.fromkeys((*reads, *more)))
         return _Dependences(codes, names, reads, inputs, values, effects)
+
+    @property
+    def may_be_kept(self) -> bool:
+        """Whether nothing is known yet that stands against it. All objects that the program will
+        put integers into are known then."""
+        return self.depends is not None and not self.depends.side_effects.refused
 
     def unmark(self) -> None:
         """Give integers that the program has put into objects the class that they have in eager."""

@@ -60,6 +60,10 @@ def _conjuncts(expr: Any, shape_env: Any) -> Sequence[Any]:
         return _conjuncts(held[0], shape_env) if held else (expr,)
     if isinstance(expr, sympy.And):
         return [part for each in expr.args for part in _conjuncts(each, shape_env)]
+    if isinstance(expr, sympy.Not) and isinstance(expr.args[0], (sympy.And, sympy.Or)):
+        inner = expr.args[0]
+        other = sympy.Or if isinstance(inner, sympy.And) else sympy.And
+        return _conjuncts(other(*map(sympy.Not, inner.args)), shape_env)
     return (expr,)
 
 

@@ -151,11 +151,15 @@ class _Importer:
                 raise UnsupportedError(f"argument {name} is the ragged size of a nested tensor")
             dim = self.context.env[node] = self.context.symbols.dim(value)
             symbol = as_sym(dim)
-            # Sizes that the trace found to be equal come once each: torch's guards hold them so.
-            first = symbol is not None and symbol.name not in self.bound
-            self.builder.dim_input(dim if first else self.context.symbols.fresh(name))
-            if symbol is not None:
+            if symbol is not None and symbol.name not in self.bound:
+                self.builder.dim_input(dim)
                 self.bound.add(symbol.name)
+                return
+            fresh = self.context.symbols.fresh(name)
+            self.builder.dim_input(fresh)
+            if isinstance(value, torch.SymInt):
+                # The trace found it to be equal to what others say, and goes on with that.
+                self.builder.equal(fresh, dim)
         else:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 
