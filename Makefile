@@ -14,7 +14,10 @@ PIP := $(PY) -m pip --disable-pip-version-check install --quiet
 demo: .venv/stamp-demo          ## compile a sentence-embedding model and compare it with eager
 	$(PY) -m examples.demo
 
+# Hundreds of tests start processes, each of which would compile our modules where Python may not
+# write what it has compiled (PYTHONDONTWRITEBYTECODE).
 test: .venv/stamp-dev           ## all tests
+	$(PY) -m compileall -q src tools examples
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal --disable-warnings --durations 20
 
 test-targets: $(TARGETS:%=test-on-%)  ## compiled code for each of TARGETS; SHARE=1/10: a tenth
