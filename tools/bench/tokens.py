@@ -2,7 +2,7 @@
 
 python -m tools.bench.tokens [--small] [--rounds N] [--tokens N] [--write] [ROW ...]
 
-prints a table; with --write, all rows measured, it goes into docs/generating.md.
+prints a table; with --write, all rows measured, it goes into docs/performance-tokens.md.
 
 Rows: `bf16`, `int8`, `int4` of a decoder of SmolLM2-135M's shape, and `1b`, one of 1.1 billion
 numbers in int4, with its share of the memory's rate. Weights are random. Contestants make the same
@@ -43,13 +43,13 @@ from torch import Tensor
 
 from examples.cached_decoder import CachedDecoder
 from kernelmill.inference import finish_packing
+from tools.bench.by_machine import publish
 from tools.bench.quantised_file import write_llama
 from tools.bench.tables import table
 from tools.machine import description
 
 PROMPT = 8
-PAGE = Path("docs/generating.md")
-SECTION = "## Beside others\n"
+PAGE = Path("docs/performance-tokens.md")
 _SEED = 7
 SETTLES = 0.5
 """Seconds between contestants: threads of the last one spin for a while after their work."""
@@ -275,14 +275,6 @@ def measure(name: str, row: Row, tokens: int, rounds: int, folder: str) -> list[
     return [name, f"{own:.1f}", others, f"{own / found[row.peer]:.2f}", f"{row.goal:.1f}", error]
 
 
-def with_section(page: str, text: str) -> str:
-    """A page with `text` as its section of figures beside others, a new one at its end."""
-    before, _, after = page.partition(SECTION)
-    rest = after.partition("\n## ")
-    following = f"\n## {rest[2]}" if rest[1] else ""
-    return f"{before.rstrip()}\n\n{SECTION}\n{text}\n{following}"
-
-
 def main() -> None:
     """Parse the command line, measure, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m tools.bench.tokens")
@@ -305,7 +297,7 @@ def main() -> None:
     text = f"{description()} Weights are random.\n\n{table(header, lines)}"
     print(text)
     if options.write:
-        PAGE.write_text(with_section(PAGE.read_text(), text))
+        publish(PAGE, f"# Performance of text generation\n\n{text}")
 
 
 if __name__ == "__main__":

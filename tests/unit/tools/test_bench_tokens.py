@@ -54,12 +54,3 @@ def test_rates_are_those_of_tokens_after_the_prompt(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(tokens.time, "perf_counter", lambda: now)
     assert tokens.measured({"one": generate}, 11, 2) == {"one": 2.0}
-
-
-def test_the_section_of_figures_is_replaced() -> None:
-    page = "# Page\n\nText.\n"
-    once = tokens.with_section(page, "first")
-    assert once == "# Page\n\nText.\n\n## Beside others\n\nfirst\n"
-    assert tokens.with_section(once, "second") == once.replace("first", "second")
-    between = once + "\n## After\n\nMore.\n"
-    assert tokens.with_section(between, "third") == between.replace("first", "third")
