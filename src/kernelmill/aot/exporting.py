@@ -23,12 +23,12 @@ from kernelmill.artifact.objects import plans_of
 from kernelmill.artifact.packed_weights import PackCollector, bind_weights
 from kernelmill.artifact.paths import name_of_argument
 from kernelmill.artifact.program_set import program_set
-from kernelmill.artifact.sizes import where_of
+from kernelmill.artifact.sizes import equal_integers, where_of
 from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.entry import configured
 from kernelmill.compiler.precision import under_precision
 from kernelmill.config import CompilerConfig
-from kernelmill.core.dim import Expr, Sym, as_sym, linear_part
+from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
 from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import conditions_of, import_fx
@@ -93,8 +93,11 @@ def exported_graph(program: ExportedProgram, name: str) -> Graph:
     return _inputs(read(_decomposed(lambda: program, {})), name)[0]
 
 
-def _inputs(exported: Exported, name: str) -> tuple[Graph, tuple[Held, ...], tuple[Source, ...]]:
-    """The graph, the tensors that it takes behind the arguments, and where all inputs are found."""
+def _inputs(
+    exported: Exported, name: str
+) -> tuple[Graph, tuple[Held, ...], tuple[Source, ...], tuple[tuple[Dim, Dim], ...]]:
+    """The graph, the tensors that it takes behind the arguments, where all inputs are found, and
+    integers that were equal to others (`ImportedGraph.repeated`)."""
     names = [name_of_argument(path) for path in exported.leaves]
     roles = [InputRole.USER] * len(names)
     for weight in exported.weights:
@@ -104,11 +107,12 @@ def _inputs(exported: Exported, name: str) -> tuple[Graph, tuple[Held, ...], tup
     graph = under_precision(imported.graph)
     held = (*exported.weights, *held_constants(imported.constants))
     tensors = [Source((("tensor", number),)) for number in range(len(held))]
-    return graph, held, _with_hidden_sizes(graph, (*map(Source, exported.leaves), *tensors))
+    sources = _with_hidden_sizes(graph, (*map(Source, exported.leaves), *tensors))
+    return graph, held, sources, imported.repeated
 
 
 def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact:
-    graph, held, sources = _inputs(exported, name)
+    graph, held, sources, repeated = _inputs(exported, name)
     layout = WeightLayout(held)
     spec = CallSpec(name, exported.parameters, exported.checks, sources, exported.result)
     manifest = Manifest(spec, tensors=layout.weights, options=_options(config))
@@ -116,6 +120,7 @@ def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact
     made = compiled(graph, config, manifest, tensors, {"weights": layout.pieces})
     (plan,) = plans_of(made)
     limits, conditions = _allowed_sizes(exported, plan)
+    conditions = (*conditions, *equal_integers(plan, sources, repeated))
     spec = replace(spec, limits=limits, conditions=conditions)
     return replace(made, manifest=replace(made.manifest, spec=spec))
 

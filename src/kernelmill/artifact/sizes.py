@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kernelmill.artifact.manifest import CallSpec
-from kernelmill.core.dim import evaluate, of_atom, parse, sym, symbols
+from kernelmill.artifact.manifest import CallSpec, Condition, Source
+from kernelmill.core.dim import Dim, evaluate, of_atom, parse, sym, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.core.expr import Sym
 from kernelmill.plan.ir import Plan, SymbolInput, TensorInput
@@ -48,6 +48,16 @@ def size_check(spec: CallSpec, plan: Plan) -> CheckSizes | None:
             raise InputError(found)
 
     return check
+
+
+def equal_integers(
+    plan: Plan, inputs: Sequence[Source], repeated: Iterable[tuple[Dim, Dim]]
+) -> tuple[Condition, ...]:
+    """That integers are what the trace found them to be (`ImportedGraph.repeated`); those that are
+    sizes of tensors are checked with these."""
+    entries = zip(plan.inputs, inputs, strict=False)
+    sizes = {e.symbol for e, its in entries if isinstance(e, SymbolInput) and its.axis >= 0}
+    return tuple(("==", str(a), str(b)) for a, b in repeated if str(a) not in sizes)
 
 
 def where_of(plan: Plan, symbol: Sym) -> str:

@@ -33,7 +33,7 @@ from kernelmill.artifact.objects import artifact_of
 from kernelmill.artifact.paths import CONTEXT, MissingPath, Path, Roots, follow, name_of_argument
 from kernelmill.artifact.results import Shaper
 from kernelmill.artifact.settings import state
-from kernelmill.artifact.sizes import where_of
+from kernelmill.artifact.sizes import equal_integers, where_of
 from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import WeightLayout, held_constants
 from kernelmill.artifact.versions import packages_of
@@ -276,7 +276,7 @@ class _Trace:
             tuple(read for read in reads if read.of_argument),
             (*sources, *[Source((("tensor", n),)) for n in range(len(held))]),
             shaper.describe(returned),
-            *self._allowed_sizes(traced.geared, gears, sources, shaper.integers),
+            *self._allowed_sizes(traced, gears, sources, shaper.integers),
             effects,
         )
         guards = Guards(
@@ -320,12 +320,15 @@ class _Trace:
     # ---- which sizes it is for --------------------------------------------------------------
 
     def _allowed_sizes(
-        self, geared: GearedCalls | None, gears: Gears | None, inputs: Sequence[Source],
+        self, traced: Traced, gears: Gears | None, inputs: Sequence[Source],
         integers: Collection[int],
     ) -> tuple[tuple[Limit, ...], tuple[Condition, ...]]:  # fmt: skip
         """What the program asks of sizes besides what its plans say. The `integers` that it
         returned may be sizes that Dynamo took from an argument: right for these alone."""
-        plan = self.drafts[0].lowered.plan
+        plan, geared = self.drafts[0].lowered.plan, traced.geared
+        equal = equal_integers(plan, inputs, traced.imported.repeated)
+        if equal and gears is not None:
+            raise UnsupportedError("it has gears, and an integer that was one of its sizes")
         if geared is not None and gears is not None and (gears.padding or gears.otherwise < 0):
             if integers:
                 raise UnsupportedError("it has gears, and what it returns may be a size of them")
@@ -346,7 +349,8 @@ class _Trace:
                 raise
             exact = sizes
         fixed = [(symbol, exact[symbol.name]) for symbol in plan.symbols if symbol.name in exact]
-        return tuple(Limit(s.name, n, n, where_of(plan, s)) for s, n in fixed), conditions
+        limits = tuple(Limit(s.name, n, n, where_of(plan, s)) for s, n in fixed)
+        return limits, tuple(dict.fromkeys((*conditions, *equal)))
 
     def _sizes_to_pad(
         self, guards: SizeGuards, gears: Gears, padding: Padding, inputs: Sequence[Source]

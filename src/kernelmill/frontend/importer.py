@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from kernelmill.config.super_kernel_marks import Mark, mark_of
-from kernelmill.core.dim import as_sym
+from kernelmill.core.dim import Dim, as_sym
 from kernelmill.core.dtype import F64, I64
 from kernelmill.core.errors import ConfigError, UnsupportedError
 from kernelmill.core.roles import InputRole
@@ -38,11 +38,14 @@ _aten = torch.ops.aten
 class ImportedGraph:
     """A graph, and the tensors its last inputs stand for: constants that the traced module held.
 
-    The program is called with the FX graph's arguments followed by the constants.
+    The program is called with the FX graph's arguments followed by the constants. `repeated` are
+    integer arguments that the trace found to be equal to what others say, by their symbols, and
+    what they are: torch's guards hold them so, and nothing in the graph does.
     """
 
     graph: Graph
     constants: tuple[torch.Tensor, ...]
+    repeated: tuple[tuple[Dim, Dim], ...] = ()
 
 
 def import_fx(
@@ -75,6 +78,7 @@ class _Importer:
         self.constants: dict[Value, torch.Tensor] = {}
         self.names: set[str] = set()
         self.bound: set[str] = set()
+        self.repeated: list[tuple[Dim, Dim]] = []
         self.waits = Waits()
 
     def run(self, roles: Sequence[InputRole], names: Sequence[str]) -> ImportedGraph:
@@ -101,7 +105,7 @@ class _Importer:
         self.context.symbols.guards.install()
         self._drop_unread_constants()
         self._keep_updated_unpacked()
-        return ImportedGraph(graph, tuple(self.constants.values()))
+        return ImportedGraph(graph, tuple(self.constants.values()), tuple(self.repeated))
 
     def _shape_env(self, placeholders: Iterable[fx.Node]) -> Any:
         """torch's record of what is known about the symbols; None where all sizes are numbers."""
@@ -158,8 +162,7 @@ class _Importer:
             fresh = self.context.symbols.fresh(name)
             self.builder.dim_input(fresh)
             if isinstance(value, torch.SymInt):
-                # The trace found it to be equal to what others say, and goes on with that.
-                self.builder.equal(fresh, dim)
+                self.repeated.append((fresh, dim))
         else:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 
