@@ -286,6 +286,17 @@ def test_no_padding_where_it_could_change_a_result() -> None:
         model(x)
 
 
+class Scaled(nn.Module):
+    """Rows times a number each: the size of the second argument is that of the first again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
+
+    def forward(self, x: Tensor, scale: Tensor) -> Tensor:
+        return self.rows(x) * scale[:, None]
+
+
 @pytest.mark.parametrize("most", [40, 512])
 def test_padding_where_it_is_sooner_than_the_program_for_all_sizes(
     most: int, monkeypatch: pytest.MonkeyPatch
@@ -297,14 +308,14 @@ def test_padding_where_it_is_sooner_than_the_program_for_all_sizes(
         return made[-1]
 
     monkeypatch.setattr("kernelmill.backend.capture.GearedCalls", geared_calls)
-    reference = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256)).eval()
+    reference = Scaled().eval()
     model = compiled(copy.deepcopy(reference), config(gear_miss="pad"))
-    x = torch.randn(most - 1, 256)
-    set_dim_gears(x, {0: [most // 8, most]})
+    arguments = {n: (torch.randn(n, 256), torch.randn(n)) for n in (most - 1, most // 8 + 1)}
+    for argument in arguments[most - 1]:
+        set_dim_gears(argument, {0: [most // 8, most]})
     with torch.no_grad():
-        for n in (most - 1, most // 8 + 1):
-            x = torch.randn(n, 256) if n != most - 1 else x
-            assert_close(model(x), reference(x))
+        for each in arguments.values():
+            assert_close(model(*each), reference(*each))
     (call,) = made
     assert call.padded is not None and call.padded.dynamic is not None
     gear = call.program.table[(most,)]

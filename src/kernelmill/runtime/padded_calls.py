@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
-from kernelmill.core.dim import evaluate
+from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.core.machine import host
 from kernelmill.plan.padding import Padding
+from kernelmill.runtime.dims import plan_dims
 from kernelmill.runtime.estimates import estimated_ns
 from kernelmill.runtime.geared import Callee, GearedProgram
 from kernelmill.runtime.padding import Resizing
@@ -129,9 +130,11 @@ def _sooner(dynamic: Program, sizes: Sizes, gear: Callee, resizing: Resizing) ->
 
 def _holds(dynamic: Program, sizes: Sizes) -> bool:
     """Whether the dynamic program takes calls of these sizes."""
-    symbols = {symbol.name for symbol in dynamic.plan.symbols}
-    return symbols <= sizes.keys() and all(
-        evaluate(left, sizes) == evaluate(right, sizes) for left, right in dynamic.plan.equations
+    equations = dynamic.plan.equations
+    # An integer that nothing reads, as one that is a size again, may have any value.
+    read = (*plan_dims(dynamic.plan), *(dim for pair in equations for dim in pair))
+    return all(symbols(dim).keys() <= sizes.keys() for dim in read) and all(
+        evaluate(left, sizes) == evaluate(right, sizes) for left, right in equations
     )
 
 
