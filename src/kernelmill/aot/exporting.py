@@ -95,7 +95,7 @@ def exported_graph(program: ExportedProgram, name: str) -> Graph:
 
 def _inputs(
     exported: Exported, name: str
-) -> tuple[Graph, tuple[Held, ...], tuple[Source, ...], tuple[tuple[Dim, Dim], ...]]:
+) -> tuple[Graph, tuple[Held, ...], tuple[Source, ...], tuple[tuple[int, Dim, Dim], ...]]:
     """The graph, the tensors that it takes behind the arguments, where all inputs are found, and
     integers that were equal to others (`ImportedGraph.repeated`)."""
     names = [name_of_argument(path) for path in exported.leaves]
@@ -120,7 +120,7 @@ def _artifact(name: str, exported: Exported, config: CompilerConfig) -> Artifact
     made = compiled(graph, config, manifest, tensors, {"weights": layout.pieces})
     (plan,) = plans_of(made)
     limits, conditions = _allowed_sizes(exported, plan)
-    conditions = (*conditions, *equal_integers(plan, sources, repeated))
+    conditions = (*conditions, *equal_integers(sources, repeated))
     spec = replace(spec, limits=limits, conditions=conditions)
     return replace(made, manifest=replace(made.manifest, spec=spec))
 

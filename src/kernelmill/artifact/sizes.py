@@ -51,13 +51,11 @@ def size_check(spec: CallSpec, plan: Plan) -> CheckSizes | None:
 
 
 def equal_integers(
-    plan: Plan, inputs: Sequence[Source], repeated: Iterable[tuple[Dim, Dim]]
+    inputs: Sequence[Source], repeated: Iterable[tuple[int, Dim, Dim]]
 ) -> tuple[Condition, ...]:
     """That integers are what the trace found them to be (`ImportedGraph.repeated`); those that are
     sizes of tensors are checked with these."""
-    entries = zip(plan.inputs, inputs, strict=False)
-    sizes = {e.symbol for e, its in entries if isinstance(e, SymbolInput) and its.axis >= 0}
-    return tuple(("==", str(a), str(b)) for a, b in repeated if str(a) not in sizes)
+    return tuple(("==", str(a), str(b)) for n, a, b in repeated if inputs[n].axis < 0)
 
 
 def where_of(plan: Plan, symbol: Sym) -> str:

@@ -326,7 +326,7 @@ class _Trace:
         """What the program asks of sizes besides what its plans say. The `integers` that it
         returned may be sizes that Dynamo took from an argument: right for these alone."""
         plan, geared = self.drafts[0].lowered.plan, traced.geared
-        equal = equal_integers(plan, inputs, traced.imported.repeated)
+        equal = equal_integers(inputs, traced.imported.repeated)
         if equal and gears is not None:
             raise UnsupportedError("it has gears, and an integer that was one of its sizes")
         if geared is not None and gears is not None and (gears.padding or gears.otherwise < 0):

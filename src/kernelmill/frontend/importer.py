@@ -39,13 +39,13 @@ class ImportedGraph:
     """A graph, and the tensors its last inputs stand for: constants that the traced module held.
 
     The program is called with the FX graph's arguments followed by the constants. `repeated` are
-    integer arguments that the trace found to be equal to what others say, by their symbols, and
-    what they are: torch's guards hold them so, and nothing in the graph does.
+    integer arguments that the trace found to be equal to what others say: the number of each, its
+    symbol, and what it is. Torch's guards hold them so, and nothing in the graph does.
     """
 
     graph: Graph
     constants: tuple[torch.Tensor, ...]
-    repeated: tuple[tuple[Dim, Dim], ...] = ()
+    repeated: tuple[tuple[int, Dim, Dim], ...] = ()
 
 
 def import_fx(
@@ -78,7 +78,7 @@ class _Importer:
         self.constants: dict[Value, torch.Tensor] = {}
         self.names: set[str] = set()
         self.bound: set[str] = set()
-        self.repeated: list[tuple[Dim, Dim]] = []
+        self.repeated: list[tuple[int, Dim, Dim]] = []
         self.waits = Waits()
 
     def run(self, roles: Sequence[InputRole], names: Sequence[str]) -> ImportedGraph:
@@ -162,7 +162,7 @@ class _Importer:
             fresh = self.context.symbols.fresh(name)
             self.builder.dim_input(fresh)
             if isinstance(value, torch.SymInt):
-                self.repeated.append((fresh, dim))
+                self.repeated.append((len(self.builder.graph.inputs) - 1, fresh, dim))
         else:
             raise UnsupportedError(f"argument {name} is a {type(value).__name__}")
 
