@@ -83,14 +83,27 @@ def test_numbers_that_are_not_finite_come_out_as_they_do_in_float64(
         torch.testing.assert_close(found[kept], exact[kept])
 
 
-def test_small_numbers_of_bf16_count() -> None:
-    graph, arguments = product(1, BF16)
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_small_numbers_count(dtype: DType) -> None:
+    graph, arguments = product(1, dtype)
     arguments[1] = torch.ones_like(arguments[1])
-    x = whole(BF16, 1, K) * 2.0**-130
-    exact = (x.double() @ weight_of(arguments).T).to(torch.bfloat16)
+    x = whole(dtype, 1, K) * 2.0**-130
+    exact = (x.double() @ weight_of(arguments).T).to(to_torch(dtype))
     assert exact.count_nonzero()
-    (found,) = run_compiled(graph, [x, *arguments])
-    assert torch.equal(found, exact)
+    for target in TARGETS:
+        (found,) = run_compiled(graph, [x, *arguments], target)
+        assert torch.equal(found, exact)
+
+
+@pytest.mark.parametrize("place", range(WORD))
+def test_each_number_of_a_word_counts_as_itself(place: int) -> None:
+    graph, arguments = product(1, F32)
+    x = torch.zeros(1, K)
+    x[0, place::WORD] = torch.tensor([2.0**n for n in range(K // WORD)])
+    exact = (x.double() @ weight_of(arguments).T).float()
+    for target in TARGETS:
+        (found,) = run_compiled(graph, [x, *arguments], target)
+        torch.testing.assert_close(found, exact)
 
 
 def test_errors_are_those_of_sums_in_f32() -> None:

@@ -1,14 +1,15 @@
 """The schedule for few rows of A against a B of numbers of four bits, at the rate of memory.
 
-A number q becomes 1 + q / 16 by putting its bits into the fraction of a 1.0: a shift and one
-logical instruction for a vector of f32, or for twice as many bf16. Of f32, 1.5 is taken off again,
-so that sums are no less exact. The product is made of these, with c = 1 or for f32 -0.5, and
+A number q is taken where its bits are in a word, by one logical instruction and one that makes it a
+float: q times a power of two, by which A's number was divided before. Pairs of bf16, which dot
+units take, are 1 + q / 16, by putting bits into the fraction of a 1.0. The product is
 
-    sum of a * (q * s + o) = s * (16 * sum of a * (c + q / 16) - 16 * c * sum of a) + o * sum of a
+    sum of a * (q * s + o) = s * sum of a * q + o * sum of a
 
-for a group of k that shares s and o. Sums of a's numbers over each group are made once a task.
-Where these are not finite, or numbers of bf16 so small that a dot unit takes them for zeros, each
-element of B is computed as it stands and multiplied in f32.
+for a group of k that shares s and o, where sum of a * q may be 16 times the sum of a * (1 + q / 16)
+less 16 times that of a. Sums of a's numbers over each group are made once a task. Where these are
+not finite, or so small that a part of them may be lost, each element of B is computed as it stands
+and multiplied in f32.
 """
 
 from __future__ import annotations
@@ -41,17 +42,18 @@ MOST_ROWS = 8
 _LONGEST_RUN = 128
 """Products that are added one after another."""
 
-_LEAST_BF16 = 2.0**-100
-"""Products of numbers from here on with 1 to 2 are multiples of 2^-111: no sum is denormal."""
+_LEAST = 2.0**-100
+"""Of numbers from here on a 2^24th is exact; products of bf16 with 1 to 2 are multiples of 2^-111,
+so that no sum is denormal."""
 
 _AHEAD_BYTES = 4096
 """How far ahead of their use words are fetched."""
 
-_ONES = {1: 0x3F800000, 2: 0x3F803F80}
-_MASKS = {1: 0x00780000, 2: 0x00780078}
-_FRACTIONS = {1: 19, 2: 3}
-"""By how many numbers a lane has: 1.0 in each, the bits of a number in its fraction, and the lowest
-of these."""
+_ONES, _MASK, _FRACTION = 0x3F803F80, 0x00780078, 3
+"""Of pairs of bf16: 1.0 in each, the bits of a number in its fraction, and the lowest of these."""
+
+_SIGN_BIT = 28
+"""The lowest bit of the number that has the bit of a word's sign: it is shifted down."""
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ class _Task:
         with self.builder.when(ordinary) as branch:
             self._panels(self._fast_run)
         with self.builder.otherwise(branch):
+            if not self.paired:
+                self._copy_undivided()
             self._panels(self._plain_run)
 
     # ---- A ---------------------------------------------------------------------------------------
@@ -187,7 +191,7 @@ class _Task:
                 total = self.context.zeros()
                 for part in range(schedule.run // lanes):
                     k = loop.index * schedule.run + part * lanes
-                    value = self._copy_a(row, k)
+                    value = self._copy_a(row, k, part * lanes % WORD)
                     magnitudes = magnitudes.joined(builder, Magnitudes.of(builder, value))
                     total = builder.op("add", total, value)
                 total = builder.op("reduce_add", total)
@@ -197,23 +201,43 @@ class _Task:
         found = Magnitudes(*known).reduced(builder)
         # Sums of so many numbers of up to the limit are finite.
         ordinary = builder.op("le", found.most, 2.0**100)
-        if not self.paired:
-            return ordinary
-        return builder.op("and", ordinary, builder.op("ge", found.least, _LEAST_BF16))
+        return builder.op("and", ordinary, builder.op("ge", found.least, _LEAST))
 
-    def _copy_a(self, row: int, k: Dim) -> Value:
-        """A vector of A along k, which goes to scratch."""
+    def _copy_a(self, row: int, k: Dim, first: int) -> Value:
+        """A vector of A along k, which goes to scratch; `first` is the place of k in its word."""
         builder, lanes = self.builder, self.schedule.lanes
-        value = self.b.a(builder, self.context.batch, row, (k + self.context.lane.index,),
-                         self.context.lane)  # fmt: skip
+        value = self._load_a(row, k)
         where = self.scratch.numbers + row * self.scratch.row
         if not self.paired:
-            self.context.write(where + k, value)
+            self.context.write(where + k, builder.op("mul", value, self._divisors(first)))
             return value
         narrow = builder.op("cast", value, dtype=BF16)
         words = builder.op("bitcast", narrow, dtype=F32, lanes=lanes // 2)
         self.context.write(where + floordiv(k, 2), words)
         return value
+
+    def _load_a(self, row: int, k: Dim) -> Value:
+        lane = self.context.lane
+        return self.b.a(self.builder, self.context.batch, row, (k + lane.index,), lane)
+
+    def _divisors(self, first: int) -> Value:
+        """1 / 2^b for the lowest bits b of a word's numbers from `first` on, one a lane."""
+        builder = self.builder
+        number = builder.op("iota", dtype=I32, lanes=self.schedule.lanes)
+        number = builder.op("and", builder.op("add", number, first), WORD - 1)
+        half, pair = builder.op("and", number, 1), builder.op("shr", number, 1)
+        bits = builder.op("add", builder.op("shl", half, 4), builder.op("shl", pair, 2))
+        bits = builder.op("select", builder.op("eq", bits, _SIGN_BIT), 0, bits)
+        exponents = builder.op("sub", 127, bits)
+        return builder.op("bitcast", builder.op("shl", exponents, 23), dtype=F32)
+
+    def _copy_undivided(self) -> None:
+        """A's numbers as they are into scratch."""
+        builder, schedule = self.builder, self.schedule
+        for row in range(schedule.rows):
+            where = self.scratch.numbers + row * self.scratch.row
+            with builder.loop(0, self.scratch.row, schedule.lanes, prefix="k") as loop:
+                self.context.write(where + loop.index, self._load_a(row, loop.index))
 
     def _number(self, row: int, k: Dim) -> Value:
         """A number of A in all lanes; of bf16 the pair from k on."""
@@ -271,7 +295,7 @@ class _Task:
         return found[0], found[1]
 
     def _fast_run(self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums) -> Sums:
-        """`totals` with the products of a run, by way of c + q / 16."""
+        """`totals` with the products of a run, by way of A's numbers that were divided."""
         builder, schedule, tile = self.builder, self.schedule, self._tile(len(rows), len(vectors))
         sets = max(1, CHAINS // len(totals))
         sums = [self.context.zeros()] * (len(totals) * sets)
@@ -283,7 +307,7 @@ class _Task:
                 k = number * WORD + first
                 row_numbers = [self._number(row, k) for row in rows]
                 for v, each in enumerate(words):
-                    column = self._near_one(each, bit_of(first))
+                    column = self._numbers(each, bit_of(first))
                     for i, number_of_a in enumerate(row_numbers):
                         at = turn * len(totals) + i * len(vectors) + v
                         sums[at] = tile.multiply_add(builder, number_of_a, column, sums[at])
@@ -294,31 +318,36 @@ class _Task:
             joined = [builder.op("add", a, b) for a, b in zip(joined, part, strict=True)]
         return self._scaled(panel, run, rows, vectors, totals, joined)
 
-    def _near_one(self, words: Value, bit: int) -> Value:
-        """c + q / 16 of the numbers whose lowest bit is `bit`: f32, or i32 words of two bf16."""
-        builder, count = self.builder, self.schedule.unit.group
-        shift = _FRACTIONS[count] - bit
+    def _numbers(self, words: Value, bit: int) -> Value:
+        """The numbers whose lowest bit is `bit`: f32, times 2^bit, or 1 + q / 16 in i32 words of
+        two bf16."""
+        builder = self.builder
+        if not self.paired:
+            if bit == _SIGN_BIT:
+                words, bit = builder.op("shr", words, bit), 0
+            return builder.op("cast", builder.op("and", words, 15 << bit), dtype=F32)
+        shift = _FRACTION - bit
         if shift:
             words = builder.op("shl" if shift > 0 else "shr", words, abs(shift))
-        words = builder.op("or", builder.op("and", words, _MASKS[count]), _ONES[count])
-        if self.paired:
-            return words
-        return builder.op("sub", builder.op("bitcast", words, dtype=F32), 1.5)
+        return builder.op("or", builder.op("and", words, _MASK), _ONES)
 
     def _scaled(
         self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums, sums: Sums
     ) -> Sums:
-        """`totals` and what these sums of products with c + q / 16 stand for."""
+        """`totals` and what these sums of products stand for."""
         builder, k = self.builder, run * self.schedule.run
         factors = [self._factors(panel, k, vector) for vector in vectors]
         result: Sums = []
         for i, row in enumerate(rows):
             total = self.context.read(self.scratch.totals + row * self.runs + run)
             total = builder.op("splat", total, lanes=self.schedule.lanes)
-            less = builder.op("mul", total, float(self.b.low - (16 if self.paired else -8)))
+            less = builder.op("mul", total, float(self.b.low - (16 if self.paired else 0)))
             for v, (scale, offset) in enumerate(factors):
                 place = i * len(vectors) + v
-                numbers = self._fma(sums[place], self._constant(16.0), less)
+                if self.paired:
+                    numbers = self._fma(sums[place], self._constant(16.0), less)
+                else:
+                    numbers = builder.op("add", sums[place], less)
                 if scale is None:
                     value = builder.op("add", totals[place], numbers)
                 else:
