@@ -240,7 +240,7 @@ class _Task:
                 self.context.write(where + loop.index, self._load_a(row, loop.index))
 
     def _number(self, row: int, k: Dim) -> Value:
-        """A number of A in all lanes; of bf16 the pair from k on."""
+        """A number of A from scratch in all lanes; of bf16 the pair from k on."""
         where = self.scratch.numbers + row * self.scratch.row
         at = where + (floordiv(k, 2) if self.paired else k)
         value = self.context.read(at)
@@ -295,7 +295,8 @@ class _Task:
         return found[0], found[1]
 
     def _fast_run(self, panel: Dim, run: Dim, rows: range, vectors: range, totals: Sums) -> Sums:
-        """`totals` with the products of a run, by way of A's numbers that were divided."""
+        """`totals` with the products of a run, by numbers of B that are powers of two too large, or
+        1 + q / 16."""
         builder, schedule, tile = self.builder, self.schedule, self._tile(len(rows), len(vectors))
         sets = max(1, CHAINS // len(totals))
         sums = [self.context.zeros()] * (len(totals) * sets)
