@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 
 _CPUINFO = Path("/proc/cpuinfo")
+_THREADS = ("GOMP_", "KMP_", "MKL_", "OMP_")
 PACKAGES = ("torch", "llvmlite", "apache-tvm-ffi", "transformers", "onnxruntime", "openvino")
 
 
@@ -75,11 +77,21 @@ def revision() -> str:
         return "unknown"
 
 
+def thread_settings() -> list[str]:
+    """The environment's variables that change how libraries run their threads, with their values:
+    with them contestants do not run as they do where they are installed."""
+    return [
+        f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(_THREADS)
+    ]
+
+
 def description() -> str:
-    """One paragraph: date, processor, instruction set, threads, versions, revision."""
+    """One paragraph: date, processor, instruction set, threads, versions, revision, and what the
+    environment sets about threads."""
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return (
-        f"Measured on {today}: {kind()} ({instruction_set()}), {torch.get_num_threads()} threads, "
-        f"{platform.system()}, Python {platform.python_version()}, {', '.join(versions())}, "
-        f"revision {revision()}."
-    )
+    parts = [
+        f"{kind()} ({instruction_set()})", f"{torch.get_num_threads()} threads", platform.system(),
+        f"Python {platform.python_version()}", *versions(), f"revision {revision()}",
+        *thread_settings(),
+    ]  # fmt: skip
+    return f"Measured on {today}: {', '.join(parts)}."

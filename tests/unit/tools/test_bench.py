@@ -186,6 +186,15 @@ def test_processors_of_one_name_are_kept_apart(
     assert f"{EPYC_5}, code for x86-64-v2 (x86-64-v2)" in text and "revision " in text
 
 
+def test_measurements_name_what_the_environment_sets_about_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert "OMP_WAIT_POLICY" not in machine.description()
+    monkeypatch.setenv("OMP_WAIT_POLICY", "PASSIVE")
+    assert machine.description().endswith("OMP_WAIT_POLICY=PASSIVE.")
+
+
 # ---- rows ---------------------------------------------------------------------------------------
 
 
