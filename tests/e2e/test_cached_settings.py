@@ -46,6 +46,11 @@ NAMES = [
 ]  # fmt: skip
 
 
+TELLS_MODES = pytest.mark.needs_internal("dispatch.mode_stacks")
+"""A default device is a mode of torch's. Without the part it is taken for one that sees operators,
+and the method's own code runs."""
+
+
 @pytest.fixture
 def model(tmp_path):
     torch.manual_seed(0)
@@ -67,7 +72,10 @@ def check(found, expected):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(("setting", "way"), WAYS)
+@pytest.mark.parametrize(
+    ("setting", "way"),
+    [pytest.param(*way, marks=TELLS_MODES if way[0] == "default device" else ()) for way in WAYS],
+)
 def test_a_call_under_another_setting_is_right_and_so_is_the_next(model, name, setting, way):
     cached, plain, x = getattr(model, name), getattr(model, PLAIN[name]), small_input()
     with torch.no_grad():
@@ -120,6 +128,7 @@ def test_a_mode_sees_every_operator(model, name, mode):
     assert (cached.statistics["traced"], cached.statistics["uncached"]) == (1, 2)
 
 
+@TELLS_MODES
 def test_a_mode_above_a_default_device_is_a_mode(model):
     x = small_input()
     with torch.no_grad():

@@ -70,6 +70,7 @@ def test_an_exported_program_is_compiled_like_a_module(tmp_path):
             torch.testing.assert_close(program(value), model(value))
 
 
+@pytest.mark.needs_internal("export.stack_anchor")  # which finds the line
 def test_what_cannot_be_carried_is_refused_with_its_line(tmp_path):
     def columns(x):
         return torch.unique(x, dim=1)
