@@ -22,6 +22,7 @@ from kernelmill.core.dot_units import (
     USDOT,
     VNNI,
     VNNI_SIGNED,
+    WORDS_OF_16,
     DotUnit,
 )
 
@@ -59,6 +60,7 @@ class Family:
     permitted        the same of what a process may use when the system permits it
                      (core/tile_permission.py): a machine's own ISA has all of them or none
     units            whose vectors take several numbers at once, the better one of a type first
+    word_unit        for two integers of 16 bits a lane, if vectors of all levels have one
     block_units      whose vectors are blocks of sums
     tile_units       that all of `permitted` bring together
     flags_field      of /proc/cpuinfo, where the flags are
@@ -71,6 +73,7 @@ class Family:
     extras: Mapping[str, str] = field(default_factory=dict[str, str])
     permitted: Mapping[str, str] = field(default_factory=dict[str, str])
     units: tuple[DotUnit, ...] = ()
+    word_unit: DotUnit | None = None
     block_units: tuple[DotUnit, ...] = ()
     tile_units: tuple[DotUnit, ...] = ()
     flags_field: str = "flags"
@@ -127,6 +130,7 @@ X86_64 = Family(
     },
     permitted={"amx_bf16": "amx-bf16", "amx_int8": "amx-int8", "amx_tile": "amx-tile"},
     units=(VNNI_SIGNED, VNNI, PAIRS_OF_16, BF16_PAIRS),
+    word_unit=WORDS_OF_16,
     tile_units=(TILE_BF16, *TILE_BYTES),
     outside="lowest",
     has_nontemporal=True,

@@ -165,6 +165,11 @@ class Isa:
                 return unit
         return MULTIPLY_ADD_F64 if dtype == F64 else MULTIPLY_ADD
 
+    @property
+    def word_unit(self) -> DotUnit | None:
+        """The unit for two integers of 16 bits a lane; None where there is none."""
+        return self._family.word_unit
+
     def tile_unit(self, a: DType, b: DType) -> DotUnit | None:
         """The unit for tiles of such numbers; None where there is none."""
         return next((unit for unit in self.tile_units if (unit.a, unit.b) == (a, b)), None)

@@ -95,6 +95,34 @@ def test_small_numbers_count(dtype: DType) -> None:
         assert torch.equal(found, exact)
 
 
+@pytest.mark.parametrize("smaller", [-6, -16, -20, -40])
+@pytest.mark.parametrize("m", [1, 2])
+def test_numbers_count_beside_much_larger_ones(m: int, smaller: int) -> None:
+    graph, (bytes, s) = product(m, BF16)
+    x = torch.randint(128, 256, (m, K)) * 2.0 ** (smaller - 7)
+    large = torch.arange(K) % 16 == 3
+    x[:, large] = 1.5
+    numbers = torch.where(large, 0, torch.randint(0, 8, (N, K))) + 8
+    bytes = (numbers[:, 0::2] + (numbers[:, 1::2] << 4)).to(torch.uint8)
+    arguments = [bytes, torch.ones_like(s)]
+    exact = x.double() @ weight_of(arguments).T
+    for target in TARGETS:
+        (found,) = run_compiled(graph, [x.bfloat16(), *arguments], target)
+        limit = exact.abs() * 2.0**-8 + (2.0**-18 if smaller > -22 else 0.0)
+        assert (found.double() - exact).abs().le(limit).all(), str(target.isa)
+
+
+def test_errors_of_bf16_are_those_of_its_rounding() -> None:
+    torch.manual_seed(6)
+    graph, arguments = product(1, BF16, 32, 512)
+    x = (torch.randn(1, 512) * torch.randn(1, 512)).bfloat16()
+    exact = x.double() @ weight_of(arguments).T
+    for target in TARGETS:
+        (found,) = run_compiled(graph, [x, *arguments], target)
+        bound = exact.abs() * 2.0**-8 + 2.0**-20 * (x.double().abs() @ weight_of(arguments).T.abs())
+        assert (found.double() - exact).abs().le(bound).all(), str(target.isa)
+
+
 @pytest.mark.parametrize("place", range(WORD))
 def test_each_number_of_a_word_counts_as_itself(place: int) -> None:
     graph, arguments = product(1, F32)
