@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -56,6 +57,7 @@ from kernelmill.graph.ir import Graph
 from kernelmill.torch_internals import autograd
 from kernelmill.torch_internals.dispatch import outside_modes
 from kernelmill.torch_internals.dynamo import source_names
+from kernelmill.torch_internals.tracing import sizes_when_read
 
 _log = get_logger("backend")
 _numbers = itertools.count()
@@ -109,7 +111,9 @@ def _through_autograd(
     experimental = compilation.config.experimental_config
     # Effects (assertions inside linear algebra) are ordered by our ATen calls, not by tokens.
     # The marks of `kernelmill.scope` stay on the operators.
-    with autograd.effects_in_order(), preserve_node_meta():
+    vary = any(isinstance(value, torch.SymInt) for value in example_inputs)
+    sizes = sizes_when_read() if vary else nullcontext()
+    with autograd.effects_in_order(), preserve_node_meta(), sizes:
         return aot_module_simplified(
             compilation.gm,
             example_inputs,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from kernelmill.core.after_fork import Overlapping
 from kernelmill.torch_internals.registry import internal
 
 
@@ -42,3 +45,67 @@ def fake_mode() -> type[AbstractContextManager[Any]] | None:
     with FakeTensorMode():
         made = torch.empty(2, 3) + 1
     return FakeTensorMode if tuple(made.shape) == (2, 3) else None
+
+
+# ---- sizes --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Wrappers:
+    """AOTAutograd's class of tensors that it traces operators without writes with, as `make` makes
+    them, and the context manager in which sizes become nodes of a graph when something reads them.
+    """
+
+    kind: Any
+    make: Callable[..., Any]
+    when_read: Callable[[], AbstractContextManager[None]]
+
+
+@internal(
+    "tracing.wrappers",
+    reason="tracing sizes that vary without a node for each number that torch computes from them",
+    fallback="such a trace takes longer: most of its nodes are of sizes that nothing reads",
+)
+def _wrappers() -> _Wrappers | None:
+    from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
+    from torch.fx.experimental.proxy_tensor import maybe_enable_thunkify
+
+    make, plain = FunctionalTensor.__new__, torch.empty(2, 3)
+    with FunctionalTensorMode(), maybe_enable_thunkify():
+        made = FunctionalTensor.to_functional(plain)
+    right = type(made) is FunctionalTensor and tuple(made.shape) == (2, 3)
+    own = isinstance(vars(FunctionalTensor).get("__new__"), staticmethod)
+    return _Wrappers(FunctionalTensor, make, maybe_enable_thunkify) if right and own else None
+
+
+def _begin() -> None:
+    known = _wrappers.require()
+
+    def make(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        with known.when_read():
+            return known.make(kind, *args, **kwargs)
+
+    known.kind.__new__ = staticmethod(make)
+
+
+def _end() -> None:
+    known = _wrappers.require()
+    known.kind.__new__ = staticmethod(known.make)
+
+
+_sizes_when_read = Overlapping(_begin, _end)
+
+
+@contextmanager
+def sizes_when_read() -> Generator[None]:
+    """Inside, what AOTAutograd's wrapping of tensors computes from sizes that vary (their numbers
+    of bytes, whether they are contiguous) is in its graph where something reads it, and only there.
+
+    The sizes themselves, and what the traced code computes from them, are nodes at once, so that
+    what is put off is never a long chain.
+    """
+    if not _wrappers.works:
+        yield
+        return
+    with _sizes_when_read.use():
+        yield

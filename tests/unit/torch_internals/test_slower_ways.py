@@ -441,7 +441,7 @@ def varying_sizes_run_in_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert not compiled(layer, X).captures[0].refused
 
 
-@case("tracing.fake_tensor")
+@case("tracing.fake_tensor", "tracing.wrappers")
 def fakes_are_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class FakeTensor(torch.Tensor):
         pass
@@ -449,7 +449,7 @@ def fakes_are_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with torch._subclasses.FakeTensorMode():
         assert tracing.is_traced(torch.empty(1))
     assert not tracing.is_traced(torch.empty(1).as_subclass(FakeTensor))
-    assert not compiled(layer, X).captures[0].refused
+    assert not compiled(layer, X, dynamic=True).captures[0].refused
 
 
 @case("tracing.fake_mode")
