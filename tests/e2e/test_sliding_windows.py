@@ -63,6 +63,7 @@ def generate(model: Decoder, length: int, count: int) -> None:
         for layer, other in zip(caches[0].layers, caches[1].layers, strict=True):
             assert layer.cumulative_length == other.cumulative_length == done
             torch.testing.assert_close(layer.keys, other.keys)
+            assert layer.keys.stride() == other.keys.stride()
 
 
 def test_windows_that_fill_and_then_slide(tmp_path: Path) -> None:
@@ -74,7 +75,11 @@ def test_windows_that_fill_and_then_slide(tmp_path: Path) -> None:
     assert model.prompt.statistics == {"loaded": 0, "traced": 1, "uncached": 0}
     for length, count in ((3, 8), (WINDOW, 3), (WINDOW + 3, 6), (12, 4)):
         generate(model, length, count)
+    assert model.step.statistics["uncached"] == 0
     again = Decoder(tmp_path).eval()
     again.load_state_dict(model.state_dict())
-    generate(again, 4, 5)
-    assert again.prompt.statistics == {"loaded": 1, "traced": 0, "uncached": 0}
+    for length, count in ((4, 5), (3, 8), (WINDOW, 3), (WINDOW + 3, 6), (12, 4)):
+        generate(again, length, count)
+    for method in (again.prompt, again.step):
+        counts = method.statistics
+        assert counts["loaded"] > 0 and counts["traced"] == counts["uncached"] == 0

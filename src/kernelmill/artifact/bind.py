@@ -270,7 +270,7 @@ def _own_inputs(manifest: Manifest) -> Callable[[Values], Sequence[Any]]:
         return lambda values: values
     read = ArgumentReader(tree, spec.names)
     checks = RepeatedChecks(spec.checks, read.numbers, frozenset(manifest.guards.names))
-    taken = [(read.numbers[source.place], _size_in(source)) for source in own]
+    taken = [(read.numbers[source.place], _integer_in(source)) for source in own]
 
     def find(values: Values) -> Sequence[Any]:
         found = read(values)
@@ -278,25 +278,28 @@ def _own_inputs(manifest: Manifest) -> Callable[[Values], Sequence[Any]]:
             raise InputError(differs)
         made: list[Any] = []
         try:
-            for number, size in taken:
+            for number, integer in taken:
                 value = found[number]
                 if value is MISSING:
                     raise InputError(f"{in_words(own[len(made)].path)} is not there")
-                made.append(value if size is None else size(value))
-        except (AttributeError, IndexError, TypeError) as error:
+                made.append(value if integer is None else integer(value))
+        except (AttributeError, IndexError, RuntimeError, TypeError) as error:
             source = own[len(made)]
-            wanted = f"expected a tensor with a size {source.axis}, got another value ({error})"
+            wanted = f"expected a tensor with a {source.what}, got another value ({error})"
             raise InputError(f"{in_words(source.path)}: {wanted}") from error
         return made
 
     return find
 
 
-def _size_in(source: Source) -> Callable[[Any], int] | None:
+def _integer_in(source: Source) -> Callable[[Any], int] | None:
     """Gives the integer that is asked for of a tensor; None for an input that is as it is found."""
     axis, times, plus = source.axis, source.times, source.plus
     if axis < 0:
         return None
+    if source.part != "size":
+        stride = source.part == "stride"
+        return lambda value: value.stride(axis) if stride else value.storage_offset()
     if (times, plus) == (1, 0):
         return lambda value: value.shape[axis]
     return lambda value: (value.shape[axis] - plus) // times

@@ -8,6 +8,7 @@ is covered by the text of its file.
 
 from __future__ import annotations
 
+import dis
 import hashlib
 import os
 import sys
@@ -119,6 +120,22 @@ def _holders(
 def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
     """All names of attributes and globals in these."""
     return frozenset[str]().union(*(_names(code) for code in codes))
+
+
+def calls_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
+    """The names of methods that are called in these."""
+    found: set[str] = set()
+    for code in codes:
+        found.update(i.argval for i in dis.get_instructions(code) if _is_method(i))
+        found |= calls_in(c for c in code.co_consts if isinstance(c, types.CodeType))
+    return frozenset(found)
+
+
+def _is_method(instruction: dis.Instruction) -> bool:
+    """Whether it loads a method to call it; from Python 3.12 on that is a flag."""
+    if sys.version_info < (3, 12):
+        return instruction.opname == "LOAD_METHOD"
+    return instruction.opname == "LOAD_ATTR" and bool((instruction.arg or 0) & 1)
 
 
 def _names(code: types.CodeType) -> frozenset[str]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from kernelmill.artifact.effects import Effects
 from kernelmill.artifact.manifest import Manifest
+from kernelmill.artifact.sizes import asked_symbols
 from kernelmill.artifact.unpacker import ArgumentUnpacker
 from kernelmill.core.dim import of_atom, symbols
 from kernelmill.plan.ir import SymbolInput, TensorInput
@@ -39,8 +40,8 @@ def fast_path_of(
 def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
     """The integer arguments that have to be looked at, with the number of the dim that each is.
 
-    One that is the size of a tensor argument is seen when that is checked. None when there is one
-    that cannot be looked at.
+    One that is the size of a tensor argument is seen when that is checked; strides and offsets
+    are not, or not all. None when there is one that cannot be looked at.
     """
     engine = program.engine
     checked = engine.tables.tensor_arguments
@@ -48,19 +49,22 @@ def _integers(manifest: Manifest, program: Program) -> Mapping[int, int] | None:
     tensors = {inputs[i].path: engine.plan.inputs[i] for i in checked}
     dims = {symbol.name: of_atom(symbol) for symbol in engine.plan.symbols}
     read = {name for dim in plan_dims(engine.plan) for name in symbols(dim)}
+    asked = read | asked_symbols(manifest.spec, engine.plan)
     found: dict[int, int] = {}
     for n, argument in enumerate(engine.plan.inputs):
         source = inputs[n]
         if not isinstance(argument, SymbolInput):
             continue
-        if source.axis >= 0:
+        if source.part != "size" and argument.symbol not in asked:
+            continue
+        if source.axis >= 0 and source.part == "size":
             tensor = tensors.get(source.path)
             if not isinstance(tensor, TensorInput):
                 return None
             # One that nothing reads is equal to another size, by which the tensor is checked.
             if argument.symbol in read and str(tensor.shape[source.axis]) != argument.symbol:
                 return None
-        elif not source.own or not engine.dims.knows(dims[argument.symbol]):
+        elif not source.own:
             return None
         else:
             found[n] = engine.dims.number(dims[argument.symbol])

@@ -22,7 +22,7 @@ from kernelmill.artifact.fingerprint import (
     shape_of,
 )
 from kernelmill.artifact.guard_records import CLASS, KEYS, SIZE, SPACE, GuardRecords, Property
-from kernelmill.artifact.layouts import LAYOUT, layout_text, sizes_text
+from kernelmill.artifact.layouts import LAYOUT, STRIDES, layout_text, sizes_text, strides_text
 from kernelmill.artifact.layouts import SIZE as SAME_SIZE
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import MISSING
@@ -246,6 +246,11 @@ KINDS: Mapping[str, GuardKind] = {
     # One of its sizes is one of the tensor at the guard's other path.
     SAME_SIZE: GuardKind(
         lambda guard, value, other, texts: sizes_text(value, other, guard.name),
+        watch=_watch_layout, expect=_expect_layout,
+    ),
+    # Its strides, where the trace has asked for any.
+    STRIDES: GuardKind(
+        lambda guard, value, other, texts: strides_text(value, guard.name),
         watch=_watch_layout, expect=_expect_layout,
     ),
 }  # fmt: skip

@@ -1,9 +1,10 @@
-"""Tensors that a trace has asked for their dtype or sizes and that its program does not read: no
-entry of ours checks them as inputs."""
+"""What is asked of tensors besides what the native entry checks of inputs: all, of those that a
+trace has asked for their dtype or sizes and that its program does not read, and strides, where the
+trace has asked for these. An entry takes copies of arguments with other strides."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -15,9 +16,12 @@ from kernelmill.artifact.paths import ArgumentReader
 FREE_FROM = 2
 """Sizes from this on are alike where a dim is free: torch traces 0 and 1 for themselves."""
 
-LAYOUT, SIZE = "tensor", "size"
+LAYOUT, SIZE, STRIDES = "tensor", "size", "strides"
 """Kinds of guards. The name of the first has the free dims, that of the second a dim of each of its
-two tensors, which are of one size."""
+two tensors, which are of one size, that of the third the dims whose strides count."""
+
+FIXED = "="
+"""Behind a dim whose stride has to be this number, also where the tensor happens to be dense."""
 
 _MOST_KNOWN = 64
 """Layouts that are recognised without being compared again."""
@@ -57,9 +61,31 @@ def sizes_text(value: Any, other: Any, dims: str) -> str:
     return str(mine < value.dim() and its < other.dim() and value.shape[mine] == other.shape[its])
 
 
+def strides_text(value: Any, dims: str) -> str:
+    """The strides of dims, or that it is what the next dim takes. TypeError for other values."""
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        raise TypeError(name_of(type(value)))
+    words: list[str] = []
+    shape, strides = (*value.shape, 1), (*value.stride(), 1)
+    for dim in dims.split():
+        n = int(dim.rstrip(FIXED))
+        if n >= value.dim():
+            raise TypeError(f"a tensor of {value.dim()} dims")
+        dense = not dim.endswith(FIXED) and strides[n] == shape[n + 1] * strides[n + 1]
+        words.append("dense" if dense else str(strides[n]))
+    return f"strides {', '.join(words)}"
+
+
 def is_about_layout(guard: Guard) -> bool:
-    """Whether it is one of the two kinds."""
-    return guard.kind in (LAYOUT, SIZE)
+    """Whether it is one of the three kinds."""
+    return guard.kind in _TEXTS
+
+
+_TEXTS: Mapping[str, Callable[[Any, Any, str], str]] = {
+    LAYOUT: lambda value, other, dims: layout_text(value, dims),
+    SIZE: sizes_text,
+    STRIDES: lambda value, other, dims: strides_text(value, dims),
+}
 
 
 class ArgumentLayouts:
@@ -84,11 +110,7 @@ class ArgumentLayouts:
             if sign in self._known:
                 return True
             for guard, number, other in self._checks:
-                if guard.kind == LAYOUT:
-                    now = layout_text(found[number], guard.name)
-                else:
-                    now = sizes_text(found[number], found[other], guard.name)
-                if now != guard.found:
+                if _TEXTS[guard.kind](found[number], found[other], guard.name) != guard.found:
                     return False
         except TypeError:
             return False

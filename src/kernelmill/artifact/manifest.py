@@ -23,7 +23,7 @@ from kernelmill.core.dim import Dim, Expr, parse, sym
 from kernelmill.core.errors import StoreError
 from kernelmill.plan.padding import Padding
 
-FORMAT = 12
+FORMAT = 13
 """Raised when a file of an older kernelmill could be misunderstood."""
 
 Condition = tuple[str, str, str]
@@ -80,19 +80,26 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Source:
-    """Where an input of the program is found. With an `axis` it is the integer n of a size there
-    that is `times` * n + `plus`. `place` is the number of the path in the manifest's tree."""
+    """Where an input of the program is found. With an `axis` it is an integer that the tensor there
+    tells: by its `part` the n of a "size" that is `times` * n + `plus`, a "stride", or the "offset"
+    in its storage (axis 0). `place` is the number of the path in the manifest's tree."""
 
     path: Path
     axis: int = -1
     times: int = 1
     plus: int = 0
+    part: str = "size"
     place: int = field(default=-1, compare=False)
 
     @property
     def own(self) -> bool:
         """Whether each call brings it."""
         return self.path[0][0] == "argument"
+
+    @property
+    def what(self) -> str:
+        """What it is of the tensor that it is found in; "" where it is the input as found."""
+        return f"{self.part} {self.axis}" if self.axis >= 0 else ""
 
 
 @dataclass(frozen=True)
@@ -255,7 +262,8 @@ class Manifest:
                 places = tree.number(value.path), tree.number(value.other)
                 return [value.kind, places[0], found, value.name, places[1]]
             if isinstance(value, Source):
-                return [tree.number(value.path), value.axis, value.times, value.plus]
+                layout = value.axis, value.times, value.plus, value.part
+                return [tree.number(value.path), *layout]
             if isinstance(value, Effect):
                 return [tree.number(value.path), value.kind, value.key, value.value]
             return [getattr(value, each.name) for each in fields(value)]

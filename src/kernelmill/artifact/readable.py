@@ -94,8 +94,8 @@ def _signature(manifest: Manifest) -> Iterator[str]:
     for guard in spec.checks:
         yield f"{guard.text()}: {guard.kind} {guard.found}"
     for number, source in enumerate(spec.inputs):
-        size = "" if source.axis < 0 else f", from size {source.axis}"
-        yield f"input {number}: {text_of(source.path)}{size}"
+        what = source.what and f", from {source.what}"
+        yield f"input {number}: {text_of(source.path)}{what}"
     yield f"returns {json.dumps(spec.result)}"
     for effect in spec.effects:
         yield effect.text()

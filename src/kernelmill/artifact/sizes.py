@@ -36,6 +36,15 @@ def broken_sizes(spec: CallSpec, names: Iterable[str]) -> Callable[[Mapping[str,
     return broken
 
 
+def asked_symbols(spec: CallSpec, plan: Plan) -> frozenset[str]:
+    """The symbols of a plan of which something is asked."""
+    sides = [side for _, *both in spec.conditions for side in both]
+    dims = [parse(side, {s.name: sym(s.name) for s in plan.symbols}) for side in sides]
+    dims += [side for pair in plan.equations for side in pair]
+    limited = (limit.symbol for limit in spec.limits)
+    return frozenset((*limited, *(name for dim in dims for name in symbols(dim))))
+
+
 def size_check(spec: CallSpec, plan: Plan) -> CheckSizes | None:
     """What raises InputError for values of a plan's symbols that the program is not for; None when
     it is for all that the plan takes."""
@@ -54,17 +63,20 @@ def equal_integers(
     inputs: Sequence[Source], repeated: Iterable[tuple[int, Dim, Dim]]
 ) -> tuple[Condition, ...]:
     """That integers are what the trace found them to be (`ImportedGraph.repeated`); those that are
-    sizes of tensors are checked with these."""
-    return tuple(("==", str(a), str(b)) for n, a, b in repeated if inputs[n].axis < 0)
+    sizes of tensors are checked with these, and not all of their strides."""
+    sizes = {n for n, source in enumerate(inputs) if source.axis >= 0 and source.part == "size"}
+    return tuple(("==", str(a), str(b)) for n, a, b in repeated if n not in sizes)
 
 
 def where_of(plan: Plan, symbol: Sym) -> str:
-    """What has the size that a symbol stands for, in words."""
+    """What has the size or stride that a symbol stands for, in words."""
     tensors = [entry for entry in plan.inputs if isinstance(entry, TensorInput)]
     dims = [(n, dim, entry.name) for entry in tensors for n, dim in enumerate(entry.shape)]
-    for axis, dim, name in dims:
-        if dim == of_atom(symbol):
-            return f"dim {axis} of argument {name!r}"
+    strides = [(n, dim, entry.name) for entry in tensors for n, dim in enumerate(entry.strides)]
+    for what, found in (("dim", dims), ("stride", strides)):
+        for axis, dim, name in found:
+            if dim == of_atom(symbol):
+                return f"{what} {axis} of argument {name!r}"
     for axis, dim, name in dims:
         if symbol.name in symbols(dim):
             return f"{symbol.name} in dim {axis} ({dim}) of argument {name!r}"

@@ -25,6 +25,7 @@ from kernelmill.runtime.layout import StepKind, StepRecord, SymbolRecord, words
 from kernelmill.torch_internals import objects
 
 _UNPACKING: dict[type, int] = {tuple: StepKind.TUPLE, list: StepKind.LIST, dict: StepKind.DICT}
+_PARTS = {"size": StepKind.SIZE, "stride": StepKind.STRIDE, "offset": StepKind.OFFSET}
 _WHOLE_WORD = -1
 
 MOST_REGISTERS = 8192
@@ -36,7 +37,8 @@ _LARGEST_INTEGER = 2**63 - 1
 
 class ArgumentUnpacker:
     """The steps for values like `values`, of a program with `count` arguments. `integers` are the
-    integer arguments that have to be looked at, with the number of the dim that each is."""
+    integer arguments that have to be looked at, strides and offsets of tensors among them, with the
+    number of the dim that each is."""
 
     def __init__(
         self, manifest: Manifest, values: tuple[Any, ...], count: int, integers: Mapping[int, int]
@@ -61,8 +63,11 @@ class ArgumentUnpacker:
         )
         for n, dim in integers.items() if self.right else ():
             register = self._places[self._inputs[n].place]
-            self._expect(StepKind.TYPE, register, int)
-            self.steps.append(StepRecord(StepKind.INTEGER, register, None, dim, 0))
+            source = self._inputs[n]
+            if source.axis < 0:
+                self._expect(StepKind.TYPE, register, int)
+            part = StepKind.INTEGER if source.axis < 0 else _PARTS[source.part]
+            self.steps.append(StepRecord(part, register, None, dim, source.axis))
         self._watch_classes()
 
     @property
@@ -98,7 +103,8 @@ class ArgumentUnpacker:
                 return []
             axis = source.axis if given.axis < 0 else given.axis
             register = self._places[given.place]
-            found.append(SymbolRecord(register, axis, given.times, given.plus))
+            part = StepKind.INTEGER if axis < 0 else _PARTS[given.part]
+            found.append(SymbolRecord(register, part, axis, given.times, given.plus))
         return found
 
     def _take(self, operation: int, source: int, keys: Any, items: Sequence[Any]) -> int:

@@ -1,12 +1,12 @@
-"""What a trace takes for granted of tensors and integers that are no inputs of its graph."""
+"""What a trace takes for granted of tensors and integers besides what inputs of its graph are."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from kernelmill.artifact.layouts import FREE_FROM, LAYOUT, SIZE
+from kernelmill.artifact.layouts import FIXED, FREE_FROM, LAYOUT, SIZE, STRIDES
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Path
 from kernelmill.backend.sources import SourceReader, is_known_by_version
@@ -14,18 +14,24 @@ from kernelmill.core.errors import UnsupportedError
 from kernelmill.frontend.symbols import range_of
 from kernelmill.torch_internals import dynamo
 
+_ASK_STRIDES, _ASKS_OFFSET = {"is_contiguous", "stride"}, "storage_offset"
+
 
 class Layouts:
-    """Dynamo's sizes of the tensors of one trace, whose graph has these `sources` as inputs, and
-    the integers beside them.
+    """Dynamo's sizes and strides of the tensors of one trace, whose graph has these `sources` as
+    inputs, and the integers beside them. `calls` are the methods that its code calls.
 
     A dim may have any size from FREE_FROM on if nothing depends on it: its symbol is in no
     condition, has no bounds, and is no other tensor's size. If it is that of an input's dim, the
-    two have to be equal. Every other size has to be what it was.
+    two have to be equal. Every other size has to be what it was. Where the code asks for strides,
+    those have to be what they were, or what a dense tensor has.
     """
 
-    def __init__(self, output: Any, sources: Sequence[Any]) -> None:
-        self._sizes, env = dynamo.tensor_sizes(output), output.shape_env
+    def __init__(self, output: Any, sources: Sequence[Any], calls: Collection[str]) -> None:
+        found, env = dynamo.tensor_sizes(output), output.shape_env
+        self._sizes = {source: sizes for source, (sizes, _) in found.items()}
+        self._strides = {source: strides for source, (_, strides) in found.items()}
+        self._asks = {*_ASK_STRIDES, _ASKS_OFFSET} & {*calls}
         self._inputs = {source.name for source in sources}
         self._of_inputs: dict[Any, tuple[Any, int]] = {}
         used: Counter[Any] = Counter()
@@ -62,16 +68,21 @@ class Layouts:
                 yield Guard("value", path)
 
     def guards(self, guard: Any, reader: SourceReader) -> Iterator[Guard]:
-        """What one of Dynamo's guards of a tensor asks for; nothing for an input. UnsupportedError
-        where its sizes are not known."""
+        """What one of Dynamo's guards of a tensor asks for; of an input strides and offset alone.
+        UnsupportedError where its sizes are not known."""
         source = guard.originating_source
-        if source.name in self._inputs:
+        is_input = source.name in self._inputs
+        if is_input and not self._asks:
             return
         path = reader.path(source)
         if is_known_by_version(path):
             return
         if source not in self._sizes:
             raise UnsupportedError(f"it depends on the sizes of {guard.name}")
+        if counting := " ".join(self._counting(source)):
+            yield Guard(STRIDES, path, name=counting)
+        if is_input:
+            return
         free: list[str] = []
         for axis, symbol in enumerate(map(_symbol, self._sizes[source])):
             if symbol in self._free:
@@ -83,6 +94,26 @@ class Layouts:
                     free.append(str(axis))
                     yield Guard(SIZE, path, name=f"{axis} {its_axis}", other=its)
         yield Guard(LAYOUT, path, name=" ".join(free))
+
+    def _counting(self, source: Any) -> Iterator[str]:
+        """The dims whose strides the code may ask for and no input of the graph is.
+        UnsupportedError for a stride that is computed otherwise than those of dense tensors, and
+        for an offset."""
+        shape, strides = (*self._sizes[source], 1), (*self._strides[source], 1)
+        for n, stride in enumerate(strides[:-1] if self._asks & _ASK_STRIDES else ()):
+            if f"{source.name}.stride()[{n}]" in self._inputs:
+                continue
+            dense = _expression(stride) == _expression(shape[n + 1]) * _expression(strides[n + 1])
+            if not dense and not isinstance(stride, int):
+                raise UnsupportedError(f"it takes a stride of {source.name} for {stride}")
+            yield f"{n}" if dense else f"{n}{FIXED}"
+        offset = f"{source.name}.storage_offset()"
+        if _ASKS_OFFSET in self._asks and offset not in self._inputs:
+            raise UnsupportedError(f"it takes {offset} for another size")
+
+
+def _expression(size: Any) -> Any:
+    return size if isinstance(size, int) else size.node.expr
 
 
 def _symbol(size: Any) -> Any:

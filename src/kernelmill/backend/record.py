@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.code import modules_of, names_in, uses_of
+from kernelmill.artifact.code import calls_in, modules_of, names_in, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.guards import noted
@@ -223,7 +223,7 @@ class _Trace:
         names = names_in(codes)
         effects = SideEffects.of(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
-        layouts = Layouts(self.output, sources)
+        layouts = Layouts(self.output, sources, calls_in(codes))
         reads = reads_of(self.output.guards, reader, roots, names, layouts)
         more = [noted(read, roots, names) for read in effects.reads]
         inputs = [_input(source, reader) for source in sources]
@@ -387,16 +387,20 @@ def _whole(end: Any) -> int | None:
     return int(end) if end.is_Integer else None
 
 
+_PARTS = {"SIZE": "size", "STRIDE": "stride", "STORAGE_OFFSET": "offset"}
+
+
 def _input(source: Any, reader: SourceReader) -> Source:
     kinds: Any = dynamo.source_classes.require()
     if source is None:
         raise UnsupportedError("Dynamo does not say where an input comes from")
     if not isinstance(source, kinds.TensorPropertySource):
         found = Source(reader.path(source))
-    elif source.idx is None or source.prop.name != "SIZE":
+    elif source.prop.name not in _PARTS:
         raise UnsupportedError(f"it reads {source.name}")
     else:
-        found = Source(reader.path(source.base), source.idx)
+        part = _PARTS[source.prop.name]
+        found = Source(reader.path(source.base), source.idx or 0, part=part)
     if any(kind == CONTEXT for kind, *_ in found.path):
         raise UnsupportedError(f"it computes with {source.name}, which threads differ in")
     return found

@@ -127,11 +127,23 @@ def _copied(
     shape: Sequence[int],
     strides: Sequence[int],
 ) -> torch.Tensor:
-    if any(stride == 0 and size > 1 for size, stride in zip(shape, strides, strict=True)):
+    if _overlap(shape, strides):
         _refuse(entry, number, f"an expanded tensor with strides {list(strides)}", _place(tensor))
     copy = empty_strided(shape, strides, tensor.dtype)
     copy.copy_(tensor.detach())
     return copy
+
+
+def _overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether elements may lie in one place: where a stride does not reach past the dims inside."""
+    if 0 in shape:
+        return False
+    reach = 0
+    for stride, size in sorted(zip(strides, shape, strict=True)):
+        if size > 1 and stride <= reach:
+            return True
+        reach += (size - 1) * stride
+    return False
 
 
 def _place(tensor: torch.Tensor) -> str:

@@ -10,7 +10,7 @@ import ctypes
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from kernelmill.core.dim import Dim, Expr, evaluate, symbols
+from kernelmill.core.dim import Dim, Expr, evaluate, of_atom, symbols
 from kernelmill.core.errors import InputError
 from kernelmill.plan.ir import (
     AtenCall,
@@ -74,14 +74,16 @@ def late_symbols(plan: Plan) -> frozenset[str]:
 
 
 def dims_needed(plan: Plan) -> tuple[Dim, ...]:
-    """What a compiled dims function has to compute for this plan, in this order.
+    """What a compiled dims function has to compute for this plan, in this order: the symbols in
+    theirs come first.
 
     None for a static plan. Dims over symbols that ATen steps bind are not among them.
     """
     if not plan.symbols:
         return ()
     late = late_symbols(plan)
-    needed = dict.fromkeys(dim for dim in plan_dims(plan) if isinstance(dim, Expr))
+    read = (dim for dim in plan_dims(plan) if isinstance(dim, Expr))
+    needed = dict.fromkeys((*map(of_atom, plan.symbols), *read))
     return tuple(dim for dim in needed if not late & symbols(dim).keys())
 
 
@@ -123,10 +125,6 @@ class DimTable:
     def number(self, dim: Dim) -> int:
         """The place of a dim's value in the array."""
         return self._numbers[dim]
-
-    def knows(self, dim: Dim) -> bool:
-        """Whether the array has the value of this dim."""
-        return dim in self._numbers
 
     def numbers(self, dims: Iterable[Dim]) -> list[int]:
         return [self._numbers[dim] for dim in dims]

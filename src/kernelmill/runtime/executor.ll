@@ -13,7 +13,7 @@
 %struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i64 }
 %struct.WatchRecord = type { i64, ptr, ptr, i64, i64 }
 %struct.StepRecord = type { i64, i64, ptr, i64, i64 }
-%struct.SymbolRecord = type { i64, i64, i64, i64 }
+%struct.SymbolRecord = type { i64, i64, i64, i64, i64 }
 %struct.page_region = type { i64, i64, i64 }
 %struct.pm_scan_arg = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
 %struct.PagesRecord = type { i64, i64 }
@@ -1102,281 +1102,299 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %5 = alloca i64, align 8
   %6 = alloca ptr, align 8
   %7 = alloca i32, align 4
-  %8 = getelementptr inbounds i8, ptr %0, i64 32
-  %9 = load ptr, ptr %8, align 8
-  %10 = getelementptr inbounds i8, ptr %0, i64 24
-  %11 = load i64, ptr %10, align 8
-  %12 = icmp sgt i64 %11, 0
-  br i1 %12, label %13, label %178
+  %8 = alloca i64, align 8
+  %9 = getelementptr inbounds i8, ptr %0, i64 32
+  %10 = load ptr, ptr %9, align 8
+  %11 = getelementptr inbounds i8, ptr %0, i64 24
+  %12 = load i64, ptr %11, align 8
+  %13 = icmp sgt i64 %12, 0
+  br i1 %13, label %14, label %189
 
-13:
-  %14 = getelementptr inbounds i8, ptr %0, i64 104
-  %15 = icmp eq ptr %2, null
-  br label %16
+14:
+  %15 = getelementptr inbounds i8, ptr %0, i64 104
+  %16 = icmp eq ptr %2, null
+  br label %17
 
-16:
-  %17 = phi i64 [ 0, %13 ], [ %174, %173 ]
-  %18 = getelementptr %struct.StepRecord, ptr %9, i64 %17
-  %19 = load i64, ptr %18, align 8
-  %20 = icmp eq i64 %19, 5
-  br i1 %20, label %21, label %36
+17:
+  %18 = phi i64 [ 0, %14 ], [ %185, %184 ]
+  %19 = getelementptr %struct.StepRecord, ptr %10, i64 %18
+  %20 = load i64, ptr %19, align 8
+  %21 = icmp eq i64 %20, 5
+  %22 = icmp sgt i64 %20, 10
+  %23 = or i1 %21, %22
+  br i1 %23, label %24, label %47
 
-21:
-  br i1 %15, label %173, label %22
+24:
+  br i1 %16, label %184, label %25
 
-22:
-  %23 = getelementptr inbounds i8, ptr %18, i64 8
-  %24 = load i64, ptr %23, align 8
-  %25 = getelementptr ptr, ptr %1, i64 %24
-  %26 = load ptr, ptr %25, align 8
-  %27 = getelementptr inbounds i8, ptr %18, i64 24
-  %28 = load i64, ptr %27, align 8
-  %29 = getelementptr i64, ptr %2, i64 %28
-  %30 = load i64, ptr %29, align 8
+25:
+  %26 = getelementptr inbounds i8, ptr %19, i64 8
+  %27 = load i64, ptr %26, align 8
+  %28 = getelementptr ptr, ptr %1, i64 %27
+  %29 = load ptr, ptr %28, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
+  %30 = getelementptr inbounds i8, ptr %19, i64 24
+  %31 = load i64, ptr %30, align 8
+  %32 = getelementptr i64, ptr %2, i64 %31
+  %33 = load i64, ptr %32, align 8
+  br i1 %21, label %34, label %40
+
+34:
   call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
-  %31 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %26, ptr noundef nonnull %7) #12
-  %32 = icmp eq i64 %31, %30
-  %33 = load i32, ptr %7, align 4
-  %34 = icmp eq i32 %33, 0
-  %35 = select i1 %32, i1 %34, i1 false
+  %35 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %29, ptr noundef nonnull %7) #12
+  %36 = icmp eq i64 %35, %33
+  %37 = load i32, ptr %7, align 4
+  %38 = icmp eq i32 %37, 0
+  %39 = select i1 %36, i1 %38, i1 false
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  br i1 %35, label %173, label %178
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  br i1 %39, label %184, label %189
 
-36:
-  %37 = getelementptr inbounds i8, ptr %18, i64 8
-  %38 = load i64, ptr %37, align 8
-  %39 = getelementptr ptr, ptr %1, i64 %38
-  %40 = load ptr, ptr %39, align 8
-  %41 = getelementptr inbounds i8, ptr %18, i64 16
-  %42 = load ptr, ptr %41, align 8
-  switch i64 %19, label %178 [
-    i64 0, label %43
-    i64 1, label %47
-    i64 2, label %49
-    i64 3, label %69
-    i64 4, label %89
-    i64 6, label %124
-    i64 7, label %128
-    i64 8, label %136
-    i64 9, label %154
-    i64 10, label %162
-  ]
-
-43:
-  %44 = getelementptr inbounds i8, ptr %40, i64 8
-  %45 = load ptr, ptr %44, align 8
-  %46 = icmp eq ptr %45, %42
-  br i1 %46, label %173, label %178
+40:
+  %41 = getelementptr inbounds i8, ptr %19, i64 32
+  %42 = load i64, ptr %41, align 8
+  %43 = call fastcc zeroext i1 @read_layout(ptr noundef nonnull readonly %0, ptr noundef %29, i64 noundef %20, i64 noundef %42, ptr noundef nonnull %8)
+  %44 = load i64, ptr %8, align 8
+  %45 = icmp eq i64 %44, %33
+  %46 = select i1 %43, i1 %45, i1 false
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  br i1 %46, label %184, label %189
 
 47:
-  %48 = icmp eq ptr %40, %42
-  br i1 %48, label %173, label %178
+  %48 = getelementptr inbounds i8, ptr %19, i64 8
+  %49 = load i64, ptr %48, align 8
+  %50 = getelementptr ptr, ptr %1, i64 %49
+  %51 = load ptr, ptr %50, align 8
+  %52 = getelementptr inbounds i8, ptr %19, i64 16
+  %53 = load ptr, ptr %52, align 8
+  switch i64 %20, label %189 [
+    i64 0, label %54
+    i64 1, label %58
+    i64 2, label %60
+    i64 3, label %80
+    i64 4, label %100
+    i64 6, label %135
+    i64 7, label %139
+    i64 8, label %147
+    i64 9, label %165
+    i64 10, label %173
+  ]
 
-49:
-  %50 = getelementptr inbounds i8, ptr %40, i64 16
-  %51 = load i64, ptr %50, align 8
-  %52 = getelementptr inbounds i8, ptr %18, i64 24
-  %53 = load i64, ptr %52, align 8
-  %54 = icmp eq i64 %51, %53
-  br i1 %54, label %55, label %178
+54:
+  %55 = getelementptr inbounds i8, ptr %51, i64 8
+  %56 = load ptr, ptr %55, align 8
+  %57 = icmp eq ptr %56, %53
+  br i1 %57, label %184, label %189
 
-55:
-  %56 = load i64, ptr %14, align 8
-  %57 = getelementptr i8, ptr %40, i64 %56
-  %58 = getelementptr inbounds i8, ptr %18, i64 32
-  %59 = load i64, ptr %58, align 8
-  %60 = getelementptr ptr, ptr %1, i64 %59
-  %61 = icmp sgt i64 %51, 0
-  br i1 %61, label %62, label %173
+58:
+  %59 = icmp eq ptr %51, %53
+  br i1 %59, label %184, label %189
 
-62:
-  %63 = phi i64 [ %67, %62 ], [ 0, %55 ]
-  %64 = getelementptr ptr, ptr %57, i64 %63
-  %65 = load ptr, ptr %64, align 8
-  %66 = getelementptr ptr, ptr %60, i64 %63
-  store ptr %65, ptr %66, align 8
-  %67 = add nuw nsw i64 %63, 1
-  %68 = icmp eq i64 %67, %51
-  br i1 %68, label %173, label %62
+60:
+  %61 = getelementptr inbounds i8, ptr %51, i64 16
+  %62 = load i64, ptr %61, align 8
+  %63 = getelementptr inbounds i8, ptr %19, i64 24
+  %64 = load i64, ptr %63, align 8
+  %65 = icmp eq i64 %62, %64
+  br i1 %65, label %66, label %189
 
-69:
-  %70 = getelementptr inbounds i8, ptr %40, i64 16
-  %71 = load i64, ptr %70, align 8
-  %72 = getelementptr inbounds i8, ptr %18, i64 24
-  %73 = load i64, ptr %72, align 8
-  %74 = icmp eq i64 %71, %73
-  br i1 %74, label %75, label %178
+66:
+  %67 = load i64, ptr %15, align 8
+  %68 = getelementptr i8, ptr %51, i64 %67
+  %69 = getelementptr inbounds i8, ptr %19, i64 32
+  %70 = load i64, ptr %69, align 8
+  %71 = getelementptr ptr, ptr %1, i64 %70
+  %72 = icmp sgt i64 %62, 0
+  br i1 %72, label %73, label %184
 
-75:
-  %76 = getelementptr inbounds i8, ptr %40, i64 24
-  %77 = load ptr, ptr %76, align 8
-  %78 = getelementptr inbounds i8, ptr %18, i64 32
-  %79 = load i64, ptr %78, align 8
-  %80 = getelementptr ptr, ptr %1, i64 %79
-  %81 = icmp sgt i64 %71, 0
-  br i1 %81, label %82, label %173
+73:
+  %74 = phi i64 [ %78, %73 ], [ 0, %66 ]
+  %75 = getelementptr ptr, ptr %68, i64 %74
+  %76 = load ptr, ptr %75, align 8
+  %77 = getelementptr ptr, ptr %71, i64 %74
+  store ptr %76, ptr %77, align 8
+  %78 = add nuw nsw i64 %74, 1
+  %79 = icmp eq i64 %78, %62
+  br i1 %79, label %184, label %73
 
-82:
-  %83 = phi i64 [ %87, %82 ], [ 0, %75 ]
-  %84 = getelementptr ptr, ptr %77, i64 %83
-  %85 = load ptr, ptr %84, align 8
-  %86 = getelementptr ptr, ptr %80, i64 %83
-  store ptr %85, ptr %86, align 8
-  %87 = add nuw nsw i64 %83, 1
-  %88 = icmp eq i64 %87, %71
-  br i1 %88, label %173, label %82
+80:
+  %81 = getelementptr inbounds i8, ptr %51, i64 16
+  %82 = load i64, ptr %81, align 8
+  %83 = getelementptr inbounds i8, ptr %19, i64 24
+  %84 = load i64, ptr %83, align 8
+  %85 = icmp eq i64 %82, %84
+  br i1 %85, label %86, label %189
 
-89:
-  %90 = getelementptr inbounds i8, ptr %40, i64 16
-  %91 = load i64, ptr %90, align 8
-  %92 = getelementptr inbounds i8, ptr %18, i64 24
-  %93 = load i64, ptr %92, align 8
-  %94 = icmp eq i64 %91, %93
-  br i1 %94, label %95, label %178
+86:
+  %87 = getelementptr inbounds i8, ptr %51, i64 24
+  %88 = load ptr, ptr %87, align 8
+  %89 = getelementptr inbounds i8, ptr %19, i64 32
+  %90 = load i64, ptr %89, align 8
+  %91 = getelementptr ptr, ptr %1, i64 %90
+  %92 = icmp sgt i64 %82, 0
+  br i1 %92, label %93, label %184
 
-95:
-  %96 = getelementptr inbounds i8, ptr %18, i64 32
-  %97 = load i64, ptr %96, align 8
-  %98 = getelementptr ptr, ptr %1, i64 %97
+93:
+  %94 = phi i64 [ %98, %93 ], [ 0, %86 ]
+  %95 = getelementptr ptr, ptr %88, i64 %94
+  %96 = load ptr, ptr %95, align 8
+  %97 = getelementptr ptr, ptr %91, i64 %94
+  store ptr %96, ptr %97, align 8
+  %98 = add nuw nsw i64 %94, 1
+  %99 = icmp eq i64 %98, %82
+  br i1 %99, label %184, label %93
+
+100:
+  %101 = getelementptr inbounds i8, ptr %51, i64 16
+  %102 = load i64, ptr %101, align 8
+  %103 = getelementptr inbounds i8, ptr %19, i64 24
+  %104 = load i64, ptr %103, align 8
+  %105 = icmp eq i64 %102, %104
+  br i1 %105, label %106, label %189
+
+106:
+  %107 = getelementptr inbounds i8, ptr %19, i64 32
+  %108 = load i64, ptr %107, align 8
+  %109 = getelementptr ptr, ptr %1, i64 %108
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
   store i64 0, ptr %5, align 8
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
-  %99 = icmp slt i64 %91, 1
-  br i1 %99, label %100, label %101
+  %110 = icmp slt i64 %102, 1
+  br i1 %110, label %111, label %112
 
-100:
+111:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  br label %173
+  br label %184
 
-101:
-  %102 = call i32 @PyDict_Next(ptr noundef nonnull %40, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %98) #12
-  %103 = icmp eq i32 %102, 0
-  br i1 %103, label %108, label %104
+112:
+  %113 = call i32 @PyDict_Next(ptr noundef nonnull %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %109) #12
+  %114 = icmp eq i32 %113, 0
+  br i1 %114, label %119, label %115
 
-104:
-  %105 = load ptr, ptr %6, align 8
-  %106 = load ptr, ptr %42, align 8
-  %107 = icmp eq ptr %105, %106
-  br i1 %107, label %109, label %177
+115:
+  %116 = load ptr, ptr %6, align 8
+  %117 = load ptr, ptr %53, align 8
+  %118 = icmp eq ptr %116, %117
+  br i1 %118, label %120, label %188
 
-108:
+119:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  br label %178
+  br label %189
 
-109:
-  %110 = phi i64 [ %111, %117 ], [ 0, %104 ]
-  %111 = add nuw nsw i64 %110, 1
-  %112 = icmp eq i64 %111, %91
-  br i1 %112, label %122, label %113
-
-113:
-  %114 = getelementptr ptr, ptr %98, i64 %111
-  %115 = call i32 @PyDict_Next(ptr noundef %40, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %114) #12
-  %116 = icmp eq i32 %115, 0
-  br i1 %116, label %122, label %117
-
-117:
-  %118 = load ptr, ptr %6, align 8
-  %119 = getelementptr ptr, ptr %42, i64 %111
-  %120 = load ptr, ptr %119, align 8
-  %121 = icmp eq ptr %118, %120
-  br i1 %121, label %109, label %122
-
-122:
-  %123 = icmp slt i64 %111, %91
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  br i1 %123, label %178, label %173
+120:
+  %121 = phi i64 [ %122, %128 ], [ 0, %115 ]
+  %122 = add nuw nsw i64 %121, 1
+  %123 = icmp eq i64 %122, %102
+  br i1 %123, label %133, label %124
 
 124:
-  %125 = getelementptr inbounds i8, ptr %18, i64 24
-  %126 = load i64, ptr %125, align 8
-  %127 = call fastcc zeroext i1 @unmoved(ptr noundef %42, i64 noundef %126)
-  br i1 %127, label %173, label %178
+  %125 = getelementptr ptr, ptr %109, i64 %122
+  %126 = call i32 @PyDict_Next(ptr noundef %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %125) #12
+  %127 = icmp eq i32 %126, 0
+  br i1 %127, label %133, label %128
 
 128:
-  %129 = getelementptr inbounds i8, ptr %40, i64 16
-  %130 = load i64, ptr %129, align 8
-  %131 = ptrtoint ptr %42 to i64
-  %132 = and i64 %130, %131
-  %133 = getelementptr inbounds i8, ptr %18, i64 32
-  %134 = load i64, ptr %133, align 8
-  %135 = icmp eq i64 %132, %134
-  br i1 %135, label %173, label %178
+  %129 = load ptr, ptr %6, align 8
+  %130 = getelementptr ptr, ptr %53, i64 %122
+  %131 = load ptr, ptr %130, align 8
+  %132 = icmp eq ptr %129, %131
+  br i1 %132, label %120, label %133
 
-136:
-  %137 = getelementptr inbounds i8, ptr %18, i64 24
-  %138 = load i64, ptr %137, align 8
-  %139 = call ptr @_PyObject_GetDictPtr(ptr noundef %40) #12
-  %140 = icmp eq ptr %139, null
-  br i1 %140, label %144, label %141
-
-141:
-  %142 = load ptr, ptr %139, align 8
-  %143 = icmp eq ptr %142, null
-  br i1 %143, label %144, label %148
-
-144:
-  %145 = getelementptr inbounds i8, ptr %18, i64 32
-  %146 = load i64, ptr %145, align 8
-  %147 = getelementptr ptr, ptr %1, i64 %146
-  store ptr null, ptr %147, align 8
-  br label %178
-
-148:
-  %149 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %142, ptr noundef %42, i64 noundef %138) #12
-  %150 = getelementptr inbounds i8, ptr %18, i64 32
-  %151 = load i64, ptr %150, align 8
-  %152 = getelementptr ptr, ptr %1, i64 %151
-  store ptr %149, ptr %152, align 8
-  %153 = icmp eq ptr %149, null
-  br i1 %153, label %178, label %173
-
-154:
-  %155 = getelementptr inbounds i8, ptr %18, i64 24
-  %156 = load i64, ptr %155, align 8
-  %157 = call ptr @_PyObject_GetDictPtr(ptr noundef %40) #12
-  %158 = icmp eq ptr %157, null
-  br i1 %158, label %173, label %159
-
-159:
-  %160 = load ptr, ptr %157, align 8
-  %161 = icmp eq ptr %160, null
-  br i1 %161, label %173, label %170
-
-162:
-  %163 = getelementptr inbounds i8, ptr %18, i64 32
-  %164 = load i64, ptr %163, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %4) #12
-  %165 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %40, ptr noundef nonnull %4) #12
-  %166 = icmp eq i64 %165, %164
-  %167 = load i32, ptr %4, align 4
-  %168 = icmp eq i32 %167, 0
-  %169 = select i1 %166, i1 %168, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %4) #12
-  br i1 %169, label %173, label %178
-
-170:
-  %171 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %160, ptr noundef %42, i64 noundef %156) #12
-  %172 = icmp eq ptr %171, null
-  br i1 %172, label %173, label %178
-
-173:
-  %174 = add nuw nsw i64 %17, 1
-  %175 = load i64, ptr %10, align 8
-  %176 = icmp slt i64 %174, %175
-  br i1 %176, label %16, label %178
-
-177:
+133:
+  %134 = icmp slt i64 %122, %102
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  br label %178
+  br i1 %134, label %189, label %184
 
-178:
-  %179 = phi i64 [ -3, %108 ], [ -3, %144 ], [ 0, %3 ], [ -3, %177 ], [ 0, %173 ], [ -4, %22 ], [ -3, %170 ], [ -3, %162 ], [ -3, %148 ], [ -3, %128 ], [ -3, %124 ], [ -3, %47 ], [ -3, %43 ], [ -3, %122 ], [ -3, %49 ], [ -3, %69 ], [ -3, %89 ], [ -3, %36 ]
-  ret i64 %179
+135:
+  %136 = getelementptr inbounds i8, ptr %19, i64 24
+  %137 = load i64, ptr %136, align 8
+  %138 = call fastcc zeroext i1 @unmoved(ptr noundef %53, i64 noundef %137)
+  br i1 %138, label %184, label %189
+
+139:
+  %140 = getelementptr inbounds i8, ptr %51, i64 16
+  %141 = load i64, ptr %140, align 8
+  %142 = ptrtoint ptr %53 to i64
+  %143 = and i64 %141, %142
+  %144 = getelementptr inbounds i8, ptr %19, i64 32
+  %145 = load i64, ptr %144, align 8
+  %146 = icmp eq i64 %143, %145
+  br i1 %146, label %184, label %189
+
+147:
+  %148 = getelementptr inbounds i8, ptr %19, i64 24
+  %149 = load i64, ptr %148, align 8
+  %150 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
+  %151 = icmp eq ptr %150, null
+  br i1 %151, label %155, label %152
+
+152:
+  %153 = load ptr, ptr %150, align 8
+  %154 = icmp eq ptr %153, null
+  br i1 %154, label %155, label %159
+
+155:
+  %156 = getelementptr inbounds i8, ptr %19, i64 32
+  %157 = load i64, ptr %156, align 8
+  %158 = getelementptr ptr, ptr %1, i64 %157
+  store ptr null, ptr %158, align 8
+  br label %189
+
+159:
+  %160 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %153, ptr noundef %53, i64 noundef %149) #12
+  %161 = getelementptr inbounds i8, ptr %19, i64 32
+  %162 = load i64, ptr %161, align 8
+  %163 = getelementptr ptr, ptr %1, i64 %162
+  store ptr %160, ptr %163, align 8
+  %164 = icmp eq ptr %160, null
+  br i1 %164, label %189, label %184
+
+165:
+  %166 = getelementptr inbounds i8, ptr %19, i64 24
+  %167 = load i64, ptr %166, align 8
+  %168 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
+  %169 = icmp eq ptr %168, null
+  br i1 %169, label %184, label %170
+
+170:
+  %171 = load ptr, ptr %168, align 8
+  %172 = icmp eq ptr %171, null
+  br i1 %172, label %184, label %181
+
+173:
+  %174 = getelementptr inbounds i8, ptr %19, i64 32
+  %175 = load i64, ptr %174, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %4) #12
+  %176 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %51, ptr noundef nonnull %4) #12
+  %177 = icmp eq i64 %176, %175
+  %178 = load i32, ptr %4, align 4
+  %179 = icmp eq i32 %178, 0
+  %180 = select i1 %177, i1 %179, i1 false
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %4) #12
+  br i1 %180, label %184, label %189
+
+181:
+  %182 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %171, ptr noundef %53, i64 noundef %167) #12
+  %183 = icmp eq ptr %182, null
+  br i1 %183, label %184, label %189
+
+184:
+  %185 = add nuw nsw i64 %18, 1
+  %186 = load i64, ptr %11, align 8
+  %187 = icmp slt i64 %185, %186
+  br i1 %187, label %17, label %189
+
+188:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  br label %189
+
+189:
+  %190 = phi i64 [ -3, %119 ], [ -3, %155 ], [ 0, %3 ], [ -3, %188 ], [ 0, %184 ], [ -4, %40 ], [ -3, %181 ], [ -4, %34 ], [ -3, %173 ], [ -3, %159 ], [ -3, %139 ], [ -3, %135 ], [ -3, %58 ], [ -3, %54 ], [ -3, %133 ], [ -3, %60 ], [ -3, %80 ], [ -3, %100 ], [ -3, %47 ]
+  ret i64 %190
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -1730,164 +1748,102 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
 ; Function Attrs: nounwind uwtable(sync)
 define noundef i32 @km_symbols(ptr nocapture noundef readnone %0, ptr nocapture noundef readonly %1, i32 noundef %2, ptr nocapture noundef writeonly %3) local_unnamed_addr #0 {
   %5 = alloca i32, align 4
-  %6 = alloca i32, align 4
-  %7 = alloca i64, align 8
-  %8 = alloca ptr, align 8
-  %9 = getelementptr inbounds i8, ptr %1, i64 8
-  %10 = load ptr, ptr %9, align 8
-  %11 = load i64, ptr %10, align 8
-  %12 = icmp slt i64 %11, 0
-  br i1 %12, label %101, label %13
+  %6 = getelementptr inbounds i8, ptr %1, i64 8
+  %7 = load ptr, ptr %6, align 8
+  %8 = load i64, ptr %7, align 8
+  %9 = icmp slt i64 %8, 0
+  br i1 %9, label %65, label %10
 
-13:
-  %14 = getelementptr inbounds i8, ptr %10, i64 40
-  %15 = load i64, ptr %14, align 8
-  %16 = shl i64 %15, 3
-  %17 = alloca i8, i64 %16, align 16
-  %18 = getelementptr i8, ptr %1, i64 24
-  %19 = load ptr, ptr %18, align 8
-  store ptr %19, ptr %17, align 16
-  %20 = getelementptr inbounds i8, ptr %10, i64 72
-  %21 = load ptr, ptr %20, align 8
-  %22 = getelementptr i8, ptr %17, i64 8
-  store ptr %21, ptr %22, align 8
-  %23 = call fastcc i64 @unpack(ptr noundef nonnull %10, ptr noundef nonnull %17, ptr noundef null)
-  %24 = getelementptr i8, ptr %1, i64 40
-  %25 = load ptr, ptr %24, align 8
-  %26 = getelementptr inbounds i8, ptr %10, i64 160
-  %27 = load ptr, ptr %26, align 8
-  %28 = getelementptr inbounds i8, ptr %10, i64 152
-  %29 = icmp eq i64 %23, 0
-  br i1 %29, label %30, label %101
+10:
+  %11 = getelementptr inbounds i8, ptr %7, i64 40
+  %12 = load i64, ptr %11, align 8
+  %13 = shl i64 %12, 3
+  %14 = alloca i8, i64 %13, align 16
+  %15 = getelementptr i8, ptr %1, i64 24
+  %16 = load ptr, ptr %15, align 8
+  store ptr %16, ptr %14, align 16
+  %17 = getelementptr inbounds i8, ptr %7, i64 72
+  %18 = load ptr, ptr %17, align 8
+  %19 = getelementptr i8, ptr %14, i64 8
+  store ptr %18, ptr %19, align 8
+  %20 = call fastcc i64 @unpack(ptr noundef nonnull %7, ptr noundef nonnull %14, ptr noundef null)
+  %21 = getelementptr i8, ptr %1, i64 40
+  %22 = load ptr, ptr %21, align 8
+  %23 = getelementptr inbounds i8, ptr %7, i64 160
+  %24 = load ptr, ptr %23, align 8
+  %25 = getelementptr inbounds i8, ptr %7, i64 152
+  %26 = icmp eq i64 %20, 0
+  br i1 %26, label %27, label %65
+
+27:
+  %28 = load i64, ptr %25, align 8
+  %29 = icmp sgt i64 %28, 0
+  br i1 %29, label %34, label %65
 
 30:
-  %31 = getelementptr inbounds i8, ptr %10, i64 80
-  %32 = getelementptr inbounds i8, ptr %10, i64 88
-  %33 = getelementptr inbounds i8, ptr %10, i64 96
-  %34 = load i64, ptr %28, align 8
-  %35 = icmp sgt i64 %34, 0
-  br i1 %35, label %40, label %101
+  %31 = add nuw nsw i64 %35, 1
+  %32 = load i64, ptr %25, align 8
+  %33 = icmp slt i64 %31, %32
+  br i1 %33, label %34, label %65
 
-36:
-  %37 = add nuw nsw i64 %41, 1
-  %38 = load i64, ptr %28, align 8
-  %39 = icmp slt i64 %37, %38
-  br i1 %39, label %40, label %101
-
-40:
-  %41 = phi i64 [ %37, %36 ], [ 0, %30 ]
-  %42 = getelementptr %struct.SymbolRecord, ptr %27, i64 %41
-  %43 = getelementptr i64, ptr %25, i64 %41
-  %44 = load i64, ptr %42, align 8
-  %45 = getelementptr ptr, ptr %17, i64 %44
-  %46 = load ptr, ptr %45, align 8
+34:
+  %35 = phi i64 [ %31, %30 ], [ 0, %27 ]
+  %36 = getelementptr %struct.SymbolRecord, ptr %24, i64 %35
+  %37 = getelementptr i64, ptr %22, i64 %35
+  %38 = load i64, ptr %36, align 8
+  %39 = getelementptr ptr, ptr %14, i64 %38
+  %40 = load ptr, ptr %39, align 8
   call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #12
-  %47 = getelementptr inbounds i8, ptr %42, i64 8
-  %48 = load i64, ptr %47, align 8
-  %49 = icmp slt i64 %48, 0
-  br i1 %49, label %50, label %54
+  %41 = getelementptr inbounds i8, ptr %36, i64 8
+  %42 = load i64, ptr %41, align 8
+  %43 = icmp eq i64 %42, 5
+  br i1 %43, label %44, label %48
 
-50:
-  %51 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %46, ptr noundef nonnull %5) #12
-  store i64 %51, ptr %43, align 8
-  %52 = load i32, ptr %5, align 4
-  %53 = icmp eq i32 %52, 0
+44:
+  %45 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %40, ptr noundef nonnull %5) #12
+  store i64 %45, ptr %37, align 8
+  %46 = load i32, ptr %5, align 4
+  %47 = icmp eq i32 %46, 0
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
-  br i1 %53, label %36, label %101
+  br i1 %47, label %30, label %65
 
-54:
-  %55 = getelementptr inbounds i8, ptr %46, i64 8
-  %56 = load ptr, ptr %55, align 8
-  %57 = load ptr, ptr %31, align 8
-  %58 = icmp eq ptr %56, %57
-  br i1 %58, label %62, label %59
+48:
+  %49 = getelementptr inbounds i8, ptr %36, i64 16
+  %50 = load i64, ptr %49, align 8
+  %51 = call fastcc zeroext i1 @read_layout(ptr noundef nonnull readonly %7, ptr noundef %40, i64 noundef %42, i64 noundef %50, ptr noundef %37)
+  br i1 %51, label %52, label %64
 
-59:
-  %60 = load ptr, ptr %32, align 8
-  %61 = icmp eq ptr %56, %60
-  br i1 %61, label %62, label %100
+52:
+  %53 = getelementptr inbounds i8, ptr %36, i64 24
+  %54 = load i64, ptr %53, align 8
+  %55 = icmp slt i64 %54, 1
+  br i1 %55, label %64, label %56
 
-62:
-  %63 = getelementptr inbounds i8, ptr %42, i64 16
-  %64 = load i64, ptr %63, align 8
-  %65 = icmp slt i64 %64, 1
-  br i1 %65, label %100, label %66
+56:
+  %57 = load i64, ptr %37, align 8
+  %58 = getelementptr inbounds i8, ptr %36, i64 32
+  %59 = load i64, ptr %58, align 8
+  %60 = icmp slt i64 %57, %59
+  br i1 %60, label %64, label %61
 
-66:
-  %67 = load i64, ptr %33, align 8
-  %68 = getelementptr i8, ptr %46, i64 %67
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #12
-  store i32 0, ptr %6, align 4
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #12
-  store i64 0, ptr %7, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
-  %69 = load ptr, ptr %68, align 8
-  %70 = icmp eq ptr %69, null
-  br i1 %70, label %99, label %71
-
-71:
-  %72 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %68, ptr noundef nonnull %6) #12
-  %73 = icmp ne i32 %72, 0
-  %74 = load i32, ptr %6, align 4
-  %75 = icmp ne i32 %74, 0
-  %76 = select i1 %73, i1 true, i1 %75
-  br i1 %76, label %99, label %77
-
-77:
-  %78 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %68, ptr noundef nonnull %7) #12
-  %79 = icmp eq i32 %78, 0
-  br i1 %79, label %80, label %99
-
-80:
-  %81 = load i64, ptr %47, align 8
-  %82 = load i64, ptr %7, align 8
-  %83 = icmp slt i64 %81, %82
-  br i1 %83, label %84, label %99
-
-84:
-  %85 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %68, ptr noundef nonnull %8) #12
-  %86 = icmp eq i32 %85, 0
-  br i1 %86, label %87, label %99
-
-87:
-  %88 = load ptr, ptr %8, align 8
-  %89 = load i64, ptr %47, align 8
-  %90 = getelementptr i64, ptr %88, i64 %89
-  %91 = load i64, ptr %90, align 8
-  %92 = getelementptr inbounds i8, ptr %42, i64 24
-  %93 = load i64, ptr %92, align 8
-  %94 = icmp slt i64 %91, %93
-  br i1 %94, label %99, label %95
-
-95:
-  %96 = sub i64 %91, %93
-  %97 = load i64, ptr %63, align 8
-  %98 = sdiv i64 %96, %97
-  store i64 %98, ptr %43, align 8
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
+61:
+  %62 = sub i64 %57, %59
+  %63 = sdiv i64 %62, %54
+  store i64 %63, ptr %37, align 8
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
-  br label %36
+  br label %30
 
-99:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
+64:
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
-  br label %101
+  br label %65
 
-100:
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
-  br label %101
-
-101:
-  %102 = phi i64 [ -1, %4 ], [ %23, %13 ], [ -4, %100 ], [ -4, %99 ], [ 0, %30 ], [ 0, %36 ], [ -4, %50 ]
+65:
+  %66 = phi i64 [ -1, %4 ], [ %20, %10 ], [ -4, %64 ], [ 0, %27 ], [ 0, %30 ], [ -4, %44 ]
   store i32 1, ptr %3, align 8
-  %103 = getelementptr inbounds i8, ptr %3, i64 4
-  store i32 0, ptr %103, align 4
-  %104 = getelementptr inbounds i8, ptr %3, i64 8
-  store i64 %102, ptr %104, align 8
+  %67 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %67, align 4
+  %68 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %66, ptr %68, align 8
   ret i32 0
 }
 
@@ -3721,7 +3677,100 @@ declare i32 @fegetmode(ptr noundef) local_unnamed_addr #1
 
 declare ptr @_PyDict_GetItem_KnownHash(ptr noundef, ptr noundef, i64 noundef) local_unnamed_addr #1
 
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0, ptr noundef %1, i64 noundef %2, i64 noundef %3, ptr noundef %4) unnamed_addr #0 {
+  %6 = alloca i32, align 4
+  %7 = alloca i64, align 8
+  %8 = alloca ptr, align 8
+  %9 = getelementptr inbounds i8, ptr %1, i64 8
+  %10 = load ptr, ptr %9, align 8
+  %11 = getelementptr inbounds i8, ptr %0, i64 80
+  %12 = load ptr, ptr %11, align 8
+  %13 = icmp eq ptr %10, %12
+  br i1 %13, label %18, label %14
+
+14:
+  %15 = getelementptr inbounds i8, ptr %0, i64 88
+  %16 = load ptr, ptr %15, align 8
+  %17 = icmp eq ptr %10, %16
+  br i1 %17, label %18, label %55
+
+18:
+  %19 = getelementptr inbounds i8, ptr %0, i64 96
+  %20 = load i64, ptr %19, align 8
+  %21 = getelementptr i8, ptr %1, i64 %20
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #12
+  store i32 0, ptr %6, align 4
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #12
+  store i64 0, ptr %7, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
+  %22 = load ptr, ptr %21, align 8
+  %23 = icmp eq ptr %22, null
+  br i1 %23, label %53, label %24
+
+24:
+  %25 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %21, ptr noundef nonnull %6) #12
+  %26 = icmp ne i32 %25, 0
+  %27 = load i32, ptr %6, align 4
+  %28 = icmp ne i32 %27, 0
+  %29 = select i1 %26, i1 true, i1 %28
+  br i1 %29, label %53, label %30
+
+30:
+  %31 = icmp eq i64 %2, 13
+  br i1 %31, label %32, label %35
+
+32:
+  %33 = call i32 @aoti_torch_get_storage_offset(ptr noundef nonnull %21, ptr noundef %4) #12
+  %34 = icmp eq i32 %33, 0
+  br label %53
+
+35:
+  %36 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %21, ptr noundef nonnull %7) #12
+  %37 = icmp eq i32 %36, 0
+  %38 = load i64, ptr %7, align 8
+  %39 = icmp sgt i64 %38, %3
+  %40 = select i1 %37, i1 %39, i1 false
+  br i1 %40, label %41, label %53
+
+41:
+  %42 = icmp eq i64 %2, 12
+  br i1 %42, label %43, label %46
+
+43:
+  %44 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %21, ptr noundef nonnull %8) #12
+  %45 = icmp eq i32 %44, 0
+  br i1 %45, label %49, label %53
+
+46:
+  %47 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %21, ptr noundef nonnull %8) #12
+  %48 = icmp eq i32 %47, 0
+  br i1 %48, label %49, label %53
+
+49:
+  %50 = load ptr, ptr %8, align 8
+  %51 = getelementptr i64, ptr %50, i64 %3
+  %52 = load i64, ptr %51, align 8
+  store i64 %52, ptr %4, align 8
+  br label %53
+
+53:
+  %54 = phi i1 [ %34, %32 ], [ true, %49 ], [ false, %24 ], [ false, %18 ], [ false, %35 ], [ false, %46 ], [ false, %43 ]
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
+  br label %55
+
+55:
+  %56 = phi i1 [ %54, %53 ], [ false, %14 ]
+  ret i1 %56
+}
+
 declare i64 @PyLong_AsLongLongAndOverflow(ptr noundef, ptr noundef) local_unnamed_addr #1
+
+declare i32 @aoti_torch_get_layout(ptr noundef, ptr noundef) local_unnamed_addr #1
+
+declare i32 @aoti_torch_get_storage_offset(ptr noundef, ptr noundef) local_unnamed_addr #1
 
 declare i32 @PyDict_Next(ptr noundef, ptr noundef, ptr noundef, ptr noundef) local_unnamed_addr #1
 
@@ -3842,8 +3891,6 @@ declare i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef) local_unnamed_ad
 declare i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef) local_unnamed_addr #1
 
 declare i32 @aoti_torch_get_device_type(ptr noundef, ptr noundef) local_unnamed_addr #1
-
-declare i32 @aoti_torch_get_layout(ptr noundef, ptr noundef) local_unnamed_addr #1
 
 declare void @Py_IncRef(ptr noundef) local_unnamed_addr #1
 

@@ -223,6 +223,9 @@ class StepKind(IntEnum):
     ATTRIBUTE = 8
     ABSENT = 9
     EQUAL = 10
+    SIZE = 11
+    STRIDE = 12
+    OFFSET = 13
 
 
 class StepRecord(ctypes.Structure):
@@ -234,7 +237,8 @@ class StepRecord(ctypes.Structure):
     `count` watch records at `operand` hold. FIELD: its first field, masked by `operand`, is
     `target`. ATTRIBUTE: its __dict__ has something under the name `operand`, whose hash is `count`,
     which goes to register `target`; ABSENT: it has nothing there. EQUAL: it is the integer
-    `target`.
+    `target`. SIZE, STRIDE, OFFSET: this of the tensor that
+    it is, along axis `target`, is what dim `count` is.
     """
 
     _fields_ = (
@@ -247,10 +251,10 @@ class StepRecord(ctypes.Structure):
 
 
 class SymbolRecord(ctypes.Structure):
-    """Where a symbol's value is found: the integer in register `source`, or with an `axis` (-1 for
-    none) that size of the tensor there, which is `times` * value + `plus`."""
+    """Where a symbol's value is found: by the step `part`, INTEGER in register `source`, or what is
+    `times` * value + `plus` of the tensor there, along an `axis`."""
 
-    _fields_ = (("source", word), ("axis", word), ("times", word), ("plus", word))
+    _fields_ = (("source", word), ("part", word), ("axis", word), ("times", word), ("plus", word))
 
 
 class SettingBits(IntEnum):

@@ -9,6 +9,7 @@ programs are called as always.
 from __future__ import annotations
 
 import ctypes
+import itertools
 from array import array
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from operator import itemgetter
 from typing import Any, Protocol
 
 from kernelmill.core.errors import InputError
-from kernelmill.plan.ir import Launch, TensorResult
+from kernelmill.plan.ir import DimResult, Launch, TensorResult
 from kernelmill.runtime.changes import ChangeLog, change_log
 from kernelmill.runtime.executor import executor
 from kernelmill.runtime.layout import (
@@ -281,7 +282,7 @@ class QuickCall(NativeWatch):
 
     def _at_once(self, build: Build) -> Callable[[tuple[Any, ...]], Any]:
         """`caller` for little work: one native call checks and launches."""
-        engine, make = self._program.engine, output_maker(self._program.engine)
+        engine, make = self._program.engine, _result_maker(self._program)
         quick, free, address = executor().quick, engine.free, self.address
         count = engine.tables.first_prepare
 
@@ -310,7 +311,7 @@ class QuickCall(NativeWatch):
     ) -> Callable[[tuple[Any, ...]], Any]:
         """`caller` for launches that let other Python threads run, or calls that change what they
         are passed: the launches come after the check, and the call holds its tensors meanwhile."""
-        engine, make = self._program.engine, output_maker(self._program.engine)
+        engine, make = self._program.engine, _result_maker(self._program)
         quick, launch, free = executor().quick, engine.entry_launch, engine.free
         address = self.address
         count, tensors = engine.tables.first_prepare, len(engine.tables.tensor_arguments)
@@ -404,10 +405,33 @@ def _updated(program: Program) -> Callable[[Sequence[Any]], Any] | None:
     return itemgetter(*updated) if updated else None
 
 
+def _integers(program: Program) -> list[int]:
+    """The numbers of the dims that are results."""
+    results = (r.value for r in program.plan.results if isinstance(r, DimResult))
+    return program.engine.dims.numbers(results)
+
+
+def _result_maker(program: Program) -> Callable[[Sizes], list[Any]]:
+    """Makes the tensors of a call's results; those that are integers stand behind them."""
+    make, numbers = output_maker(program.engine), _integers(program)
+    if not numbers:
+        return make
+
+    def made(sizes: Sizes) -> list[Any]:
+        values = sizes.values
+        return [*make(sizes), *[values[number] for number in numbers]]
+
+    return made
+
+
 def _order(program: Program) -> list[int]:
-    """The place of each result among the tensors that a call makes."""
-    results = [r.buffer for r in program.plan.results if isinstance(r, TensorResult)]
-    return [program.engine.tables.outputs.index(buffer) for buffer in results]
+    """The place of each result among what `_result_maker` gives."""
+    outputs = program.engine.tables.outputs
+    behind = itertools.count(len(outputs))
+    return [
+        outputs.index(result.buffer) if isinstance(result, TensorResult) else next(behind)
+        for result in program.plan.results
+    ]
 
 
 def _reordered(build: Build, order: Sequence[int]) -> Build:
@@ -415,8 +439,8 @@ def _reordered(build: Build, order: Sequence[int]) -> Build:
 
 
 def suits(program: Program) -> bool:
-    """Whether a program can be called quickly: launches alone, results that are all new tensors,
-    and what it writes to is looked at in each call."""
+    """Whether a program can be called quickly: launches alone, results that are all new tensors or
+    integers, and what it writes to is looked at in each call."""
     engine = program.engine
     plan, tables = engine.plan, engine.tables
     return (
@@ -424,5 +448,8 @@ def suits(program: Program) -> bool:
         and all(isinstance(step, Launch) for step in plan.steps)
         and set(engine.updated) <= set(tables.tensor_arguments)
         and not engine.late
-        and all(isinstance(r, TensorResult) and r.buffer in tables.outputs for r in plan.results)
+        and all(
+            r.buffer in tables.outputs if isinstance(r, TensorResult) else isinstance(r, DimResult)
+            for r in plan.results
+        )
     )

@@ -72,11 +72,14 @@ def _tensor_sizes() -> Callable[[Any], Any]:
     return attrgetter("input_source_to_sizes_strides")
 
 
-def tensor_sizes(output: Any) -> dict[Any, Sequence[Any]]:
-    """The sizes, numbers and symbols, of the tensors that a trace has looked at, by their sources;
-    none where they are not known."""
+def tensor_sizes(output: Any) -> dict[Any, tuple[Sequence[Any], Sequence[Any]]]:
+    """The sizes and strides, numbers and symbols, of the tensors that a trace has looked at, by
+    their sources; none where they are not known."""
     find = _tensor_sizes.get()
-    return {} if find is None else {key: found["size"] for key, found in find(output).items()}
+    return {
+        key: (found["size"], found["stride"])
+        for key, found in ({} if find is None else find(output)).items()
+    }
 
 
 _SOURCES = (

@@ -38,23 +38,36 @@ static bool is_plain_tensor(const QuickTable *quick, const Object *object) {
   return object->type == quick->tensor_type || object->type == quick->parameter_type;
 }
 
+/* Finds a size or stride of a tensor, or its offset; false for other objects, and dims that it does
+   not have. */
+static bool read_layout(const QuickTable *quick, const Object *object, int64_t part, int64_t axis,
+                        int64_t *value) {
+  if (!is_plain_tensor(quick, object)) return false;
+  Handle tensor = (Handle)((char *)object + quick->impl_offset);
+  int32_t layout = 0;
+  int64_t rank = 0, *found;
+  if (!*tensor || aoti_torch_get_layout(tensor, &layout) || layout) return false;
+  if (part == STEP_OFFSET) return !aoti_torch_get_storage_offset(tensor, value);
+  if (aoti_torch_get_dim(tensor, &rank) || axis >= rank) return false;
+  if (part == STEP_STRIDE ? aoti_torch_get_strides(tensor, &found)
+                          : aoti_torch_get_sizes(tensor, &found))
+    return false;
+  *value = found[axis];
+  return true;
+}
+
 /* Finds the value of a symbol; false for objects and sizes that give none. */
 static bool read_symbol(const QuickTable *quick, const SymbolRecord *symbol, Object **registers,
                         int64_t *value) {
   Object *object = registers[symbol->source];
   int overflow;
-  if (symbol->axis < 0) { /* a step has seen that it is an integer */
+  if (symbol->part == STEP_INTEGER) { /* a step has seen that it is an integer */
     *value = PyLong_AsLongLongAndOverflow(object, &overflow);
     return !overflow;
   }
-  if (!is_plain_tensor(quick, object) || symbol->times < 1) return false;
-  Handle tensor = (Handle)((char *)object + quick->impl_offset);
-  int32_t layout = 0;
-  int64_t rank = 0, *shape;
-  if (!*tensor || aoti_torch_get_layout(tensor, &layout) || layout) return false;
-  if (aoti_torch_get_dim(tensor, &rank) || symbol->axis >= rank) return false;
-  if (aoti_torch_get_sizes(tensor, &shape) || shape[symbol->axis] < symbol->plus) return false;
-  *value = (shape[symbol->axis] - symbol->plus) / symbol->times;
+  if (!read_layout(quick, object, symbol->part, symbol->axis, value)) return false;
+  if (symbol->times < 1 || *value < symbol->plus) return false;
+  *value = (*value - symbol->plus) / symbol->times;
   return true;
 }
 

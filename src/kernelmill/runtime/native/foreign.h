@@ -48,6 +48,7 @@ extern int aoti_torch_get_dim(Handle, int64_t *);
 extern int aoti_torch_get_dtype(Handle, int32_t *);
 extern int aoti_torch_get_sizes(Handle, int64_t **);
 extern int aoti_torch_get_strides(Handle, int64_t **);
+extern int aoti_torch_get_storage_offset(Handle, int64_t *);
 extern int aoti_torch_get_device_type(Handle, int32_t *);
 extern int aoti_torch_get_layout(Handle, int32_t *);
 

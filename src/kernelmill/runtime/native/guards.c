@@ -139,14 +139,26 @@ static bool take(const QuickTable *quick, const StepRecord *step, Object **regis
   return false;
 }
 
-/* Takes a call's values apart into registers, as the steps say. Gives 0 or a refusal. Integers are
-   compared where the `values` of dims are known. */
+static bool is_about_dim(const StepRecord *step) {
+  return step->operation == STEP_INTEGER || step->operation >= STEP_SIZE;
+}
+
+/* Whether an integer, or what a tensor says of its layout, is what a dim is. */
+static bool is_dim(const QuickTable *quick, const StepRecord *step, Object **registers,
+                   const int64_t *values) {
+  Object *object = registers[step->source];
+  int64_t found, value = values[step->count];
+  if (step->operation == STEP_INTEGER) return is_integer(object, value);
+  return read_layout(quick, object, step->operation, step->target, &found) && found == value;
+}
+
+/* Takes a call's values apart into registers, as the steps say. Gives 0 or a refusal. What dims
+   say is compared where their `values` are known. */
 static int64_t unpack(const QuickTable *quick, Object **registers, const int64_t *values) {
   const StepRecord *steps = quick->steps;
   for (int64_t i = 0; i < quick->step_count; i++) {
-    if (steps[i].operation == STEP_INTEGER) {
-      if (values && !is_integer(registers[steps[i].source], values[steps[i].count]))
-        return REFUSAL_TENSOR;
+    if (is_about_dim(&steps[i])) {
+      if (values && !is_dim(quick, &steps[i], registers, values)) return REFUSAL_TENSOR;
     } else if (!take(quick, &steps[i], registers)) {
       return REFUSAL_STRUCTURE;
     }

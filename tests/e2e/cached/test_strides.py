@@ -1,0 +1,175 @@
+"""Cached methods whose traces leave strides of arguments open: calls with any other ones get
+eager's results, and those that lie alike are no new trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kernelmill.inference import cache_compile
+from tests.kept_methods import KEPT
+
+pytestmark = KEPT
+
+Function = Callable[[Any], Any]
+
+
+class State:
+    """What a call is passed: two tensors."""
+
+    def __init__(self, first: Tensor, second: Tensor) -> None:
+        self.first, self.second = first, second
+
+
+def joined(state: State) -> Tensor:
+    return torch.cat([state.first, state.second * 2.0], dim=-1)
+
+
+def reduced(state: State) -> Tensor:
+    return (state.first.softmax(-1) @ state.second.transpose(0, 1)).relu()
+
+
+def by_stride(state: State) -> Tensor:
+    return state.first * state.first.stride(0) + state.second * state.second.stride(1)
+
+
+def by_both_strides(state: State) -> Tensor:
+    return state.first * state.second.stride(0) + state.first.stride(0)
+
+
+def by_contiguity(state: State) -> Tensor:
+    first, second = (part.is_contiguous() for part in (state.first, state.second))
+    return state.first * (2.0 if first else 3.0) + state.second * (5.0 if second else 7.0)
+
+
+def by_stride_of_result(state: State) -> Tensor:
+    both = state.first + state.second
+    return both * both.stride(0) + both.stride(1)
+
+
+def written(state: State) -> Tensor:
+    state.first.mul_(2.0)
+    return state.second + state.first
+
+
+FUNCTIONS = (
+    joined,
+    reduced,
+    by_stride,
+    by_both_strides,
+    by_contiguity,
+    by_stride_of_result,
+    written,
+)
+
+
+class Model(nn.Module):
+    def __init__(self, function: Function, folder: Path) -> None:
+        super().__init__()
+        self.function = function
+        self.run = cache_compile(
+            self.forward, dynamic=True, cache_dir=str(folder), max_entries=1000
+        )
+
+    def forward(self, state: Any) -> Any:
+        return self.function(state)
+
+
+def tensor_of(rows: int, columns: int, lies: str) -> Tensor:
+    """One of this shape that lies in memory in one of several ways."""
+    offset = 0 if lies == "dense" else 5 + len(lies) % 3
+    memory = torch.arange(4096.0).mul_(0.37).sin_()
+    strides = {
+        "dense": (columns, 1), "wider": (columns + 3, 1), "much wider": (4 * columns + 1, 1),
+        "transposed": (1, rows), "wider and transposed": (1, rows + 5), "gaps": (3 * columns, 3),
+        "overlapping": (2, 1), "one place": (0, 1), "one row": (0, 0), "expanded": (1, 0),
+        "overlapping and transposed": (1, 2),
+    }[lies]  # fmt: skip
+    return memory.as_strided((rows, columns), strides, offset)
+
+
+LIES = (
+    "wider", "much wider", "dense", "transposed", "wider and transposed", "gaps", "overlapping",
+    "one place", "one row", "expanded", "overlapping and transposed",
+)  # fmt: skip
+WRITABLE = ("wider", "much wider", "dense", "transposed", "wider and transposed", "gaps")
+
+
+def states(function: Function) -> Iterator[tuple[State, State]]:
+    """Two of each kind, with the same contents."""
+    kinds = WRITABLE if function is written else LIES
+    for shape in ((4, 6), (1, 6), (5, 6)):
+        for first in kinds:
+            for second in {first, "dense"}:
+                yield (
+                    State(tensor_of(*shape, first), tensor_of(*shape, second)),
+                    State(tensor_of(*shape, first), tensor_of(*shape, second)),
+                )
+
+
+@torch.no_grad()
+@torch._dynamo.config.patch(recompile_limit=1000, accumulated_recompile_limit=1000)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__name__)
+def test_each_way_to_lie_in_memory_gives_eagers_results(tmp_path: Path, function: Function) -> None:
+    for model in (Model(function, tmp_path), Model(function, tmp_path)):
+        for mine, its in states(function):
+            for _ in range(2):
+                found, expected = model.run(mine), function(its)
+                torch.testing.assert_close(found, expected)
+                torch.testing.assert_close(mine.first, its.first)
+    counts = model.run.statistics
+    assert counts["loaded"] > 0
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("function", [joined, reduced, by_stride], ids=lambda f: f.__name__)
+def test_parts_of_wider_tensors_are_one_trace(tmp_path: Path, function: Function) -> None:
+    for traced in (1, 0):
+        model = Model(function, tmp_path)
+        for rows, columns, wider in ((4, 6, 10), (4, 6, 30), (5, 6, 10), (7, 11, 40), (7, 11, 13)):
+            first, second = (torch.randn(rows, wide)[:, :columns] for wide in (wider, wider + 20))
+            for _ in range(3):
+                state = State(first, second)
+                torch.testing.assert_close(model.run(state), function(state))
+        counts = {"loaded": 1 - traced, "traced": traced, "uncached": 0}
+        assert model.run.statistics == counts
+
+
+@torch.no_grad()
+def test_other_strides_and_the_same_sizes_are_seen_at_once(tmp_path: Path) -> None:
+    """The quick way takes the sizes of the last call for those of the next; strides, too."""
+    model = Model(by_stride, tmp_path)
+    for _ in range(3):
+        for wider in (8, 8, 8, 12, 9, 9, 8):
+            state = State(torch.randn(4, wider)[:, :6], torch.randn(4, 2 * wider)[:, :6])
+            torch.testing.assert_close(model.run(state), by_stride(state))
+    assert model.run.statistics == {"loaded": 0, "traced": 1, "uncached": 0}
+
+
+@torch.no_grad()
+def test_a_stride_of_one_row_counts_where_it_is_read(tmp_path: Path) -> None:
+    """No element is found by it, and the tensor's check does not look at it."""
+    model = Model(by_both_strides, tmp_path)
+    for wider in (7, 7, 9, 6, 20, 7):
+        for other in (7, 8, 7, wider):
+            one, two = torch.randn(1, wider)[:, :6], torch.randn(1, other)[:, :6]
+            state = State(one, two)
+            for _ in range(2):
+                torch.testing.assert_close(model.run(state), by_both_strides(state))
+
+
+@torch.no_grad()
+def test_misaligned_parts_of_wider_tensors(tmp_path: Path) -> None:
+    model = Model(joined, tmp_path)
+    for wider in (8, 9, 12, 8):
+        numbers = torch.randn(4 * wider + 1)
+        memory = bytearray(b"\0" + numbers.numpy().tobytes())
+        askew = torch.frombuffer(memory, dtype=torch.float32, count=4 * wider, offset=1)
+        for first in (numbers[1:], askew):
+            state = State(first.view(4, wider)[:, :6], torch.randn(4, wider + 3)[:, :6])
+            torch.testing.assert_close(model.run(state), joined(state))
