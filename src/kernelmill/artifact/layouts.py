@@ -20,9 +20,6 @@ LAYOUT, SIZE, STRIDES = "tensor", "size", "strides"
 """Kinds of guards. The name of the first has the free dims, that of the second a dim of each of its
 two tensors, which are of one size, that of the third the dims whose strides count."""
 
-FIXED = "="
-"""Behind a dim whose stride has to be this number, also where the tensor happens to be dense."""
-
 _MOST_KNOWN = 64
 """Layouts that are recognised without being compared again."""
 
@@ -62,17 +59,18 @@ def sizes_text(value: Any, other: Any, dims: str) -> str:
 
 
 def strides_text(value: Any, dims: str) -> str:
-    """The strides of dims, or that it is what the next dim takes. TypeError for other values."""
+    """The strides of the dims N; of dims N:M, that the stride of N is what M takes, where it is so.
+    TypeError for other values."""
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
         raise TypeError(name_of(type(value)))
     words: list[str] = []
-    shape, strides = (*value.shape, 1), (*value.stride(), 1)
+    shape, strides = value.shape, value.stride()
     for dim in dims.split():
-        n = int(dim.rstrip(FIXED))
-        if n >= value.dim():
+        n, *inner = map(int, dim.split(":"))
+        if max((n, *inner)) >= value.dim():
             raise TypeError(f"a tensor of {value.dim()} dims")
-        dense = not dim.endswith(FIXED) and strides[n] == shape[n + 1] * strides[n + 1]
-        words.append("dense" if dense else str(strides[n]))
+        dense = inner and strides[n] == shape[inner[0]] * strides[inner[0]]
+        words.append(f"behind {inner[0]}" if dense else str(strides[n]))
     return f"strides {', '.join(words)}"
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from kernelmill.artifact.layouts import FIXED, FREE_FROM, LAYOUT, SIZE, STRIDES
+from kernelmill.artifact.layouts import FREE_FROM, LAYOUT, SIZE, STRIDES
 from kernelmill.artifact.manifest import Guard
 from kernelmill.artifact.paths import Path
 from kernelmill.backend.sources import SourceReader, is_known_by_version
@@ -79,9 +79,9 @@ class Layouts:
             return
         if source not in self._sizes:
             raise UnsupportedError(f"it depends on the sizes of {guard.name}")
-        if counting := " ".join(self._counting(source)):
-            yield Guard(STRIDES, path, name=counting)
         if is_input:
+            if counting := " ".join(self._counting(source)):
+                yield Guard(STRIDES, path, name=counting)
             return
         free: list[str] = []
         for axis, symbol in enumerate(map(_symbol, self._sizes[source])):
@@ -97,23 +97,33 @@ class Layouts:
 
     def _counting(self, source: Any) -> Iterator[str]:
         """The dims whose strides the code may ask for and no input of the graph is.
-        UnsupportedError for a stride that is computed otherwise than those of dense tensors, and
-        for an offset."""
-        shape, strides = (*self._sizes[source], 1), (*self._strides[source], 1)
-        for n, stride in enumerate(strides[:-1] if self._asks & _ASK_STRIDES else ()):
-            if f"{source.name}.stride()[{n}]" in self._inputs:
-                continue
-            dense = _expression(stride) == _expression(shape[n + 1]) * _expression(strides[n + 1])
-            if not dense and not isinstance(stride, int):
-                raise UnsupportedError(f"it takes a stride of {source.name} for {stride}")
-            yield f"{n}" if dense else f"{n}{FIXED}"
+        UnsupportedError for a stride that is no number and not what a dim takes, and for an offset.
+        """
+        strides = list(map(_expression, self._strides[source]))
+        sizes = list(map(_expression, self._sizes[source]))
+        left = list(range(len(strides))) if self._asks & _ASK_STRIDES else []
+        known: dict[Any, int] = {}  # what a dim takes, of those that are seen to
+        while left:
+            for n in left:
+                if f"{source.name}.stride()[{n}]" not in self._inputs:
+                    if not isinstance(strides[n], int) and strides[n] not in known:
+                        continue
+                    number = isinstance(strides[n], int)
+                    yield str(n) if number else f"{n}:{known[strides[n]]}"
+                known[sizes[n] * strides[n]] = n
+                left.remove(n)
+                break
+            else:
+                raise UnsupportedError(f"it takes strides of {source.name} for other sizes")
         offset = f"{source.name}.storage_offset()"
         if _ASKS_OFFSET in self._asks and offset not in self._inputs:
             raise UnsupportedError(f"it takes {offset} for another size")
 
 
 def _expression(size: Any) -> Any:
-    return size if isinstance(size, int) else size.node.expr
+    """A size as a number, or as an expression of sympy's."""
+    found = size if isinstance(size, int) else size.node.expr
+    return int(found) if getattr(found, "is_Integer", False) else found
 
 
 def _symbol(size: Any) -> Any:
