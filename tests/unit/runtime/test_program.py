@@ -304,15 +304,22 @@ def test_where_a_thread_is_held_up_calls_have_one_less_for_a_while() -> None:
         program(count)
         return int(count)
 
-    assert others(0) == 1
-    assert program.report()["held_up"] == 1
+    def is_held_up(times: int) -> bool:
+        """Whether it was so often, after some more calls: on a busy machine the caller may sleep
+        for longer than the thread that it waits for."""
+        for _ in range(20):
+            assert others(0) == 1
+            if program.report()["held_up"] == times:
+                return True
+        return False
+
+    assert is_held_up(1)
     assert others(100) == 100
     (frame,) = program.engine.pool.frames
     header = FrameHeader.from_address(frame.address)
     assert header.limit == 1
     header.limit = header.asked_at = 0
-    assert others(0) == 1
-    assert program.report()["held_up"] == 2
+    assert is_held_up(2)
 
 
 TURN = """
