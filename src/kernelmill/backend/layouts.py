@@ -50,6 +50,9 @@ class Layouts:
             if symbol is not None and count == 1 and symbol not in asked
             and range_of(symbol, env) == (FREE_FROM, None)
         }  # fmt: skip
+        self._found_in = {
+            s: {its.name for its in places} for s, places in env.var_to_sources.items()
+        }
         of_tensors = dynamo.source_classes.require().TensorPropertySource
         self._fixed = [
             source
@@ -79,9 +82,10 @@ class Layouts:
             return
         if source not in self._sizes:
             raise UnsupportedError(f"it depends on the sizes of {guard.name}")
+        # Of a dim of one, the layout of a tensor that is no input does not say the stride either.
+        if self._asks and (counting := " ".join(self._counting(source))):
+            yield Guard(STRIDES, path, name=counting)
         if is_input:
-            if counting := " ".join(self._counting(source)):
-                yield Guard(STRIDES, path, name=counting)
             return
         free: list[str] = []
         for axis, symbol in enumerate(map(_symbol, self._sizes[source])):
@@ -99,16 +103,18 @@ class Layouts:
         """The dims whose strides the code may ask for and no input of the graph is.
         UnsupportedError for a stride that is no number and not what a dim takes, and for an offset.
         """
-        strides = list(map(_expression, self._strides[source]))
+        strides = list(map(_expression, self._strides[source] or ()))  # none of sparse tensors
         sizes = list(map(_expression, self._sizes[source]))
         left = list(range(len(strides))) if self._asks & _ASK_STRIDES else []
         known: dict[Any, int] = {}  # what a dim takes, of those that are seen to
         while left:
             for n in left:
-                if f"{source.name}.stride()[{n}]" not in self._inputs:
-                    if not isinstance(strides[n], int) and strides[n] not in known:
+                name = f"{source.name}.stride()[{n}]"
+                if name not in self._inputs:
+                    # A symbol of its own that is no input is computed with by nobody.
+                    number = isinstance(strides[n], int) or self._found_in.get(strides[n]) == {name}
+                    if not number and strides[n] not in known:
                         continue
-                    number = isinstance(strides[n], int)
                     yield str(n) if number else f"{n}:{known[strides[n]]}"
                 known[sizes[n] * strides[n]] = n
                 left.remove(n)

@@ -98,7 +98,7 @@ def states(function: Function) -> Iterator[tuple[State, State]]:
     kinds = WRITABLE if function is written else LIES
     for shape in ((4, 6), (1, 6), (5, 6)):
         for first in kinds:
-            for second in {first, "dense"}:
+            for second in dict.fromkeys(("dense", first)):
                 yield (
                     State(tensor_of(*shape, first), tensor_of(*shape, second)),
                     State(tensor_of(*shape, first), tensor_of(*shape, second)),
