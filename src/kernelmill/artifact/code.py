@@ -122,20 +122,33 @@ def names_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
     return frozenset[str]().union(*(_names(code) for code in codes))
 
 
-def calls_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
-    """The names of methods that are called in these."""
+def methods_in(codes: Iterable[types.CodeType]) -> frozenset[str]:
+    """What these may call by name: methods, attributes that may be bound methods, and what strings
+    say, which getattr may look for. Not attributes of `self`: layers name settings of theirs as
+    tensors name methods."""
     found: set[str] = set()
     for code in codes:
-        found.update(i.argval for i in dis.get_instructions(code) if _is_method(i))
-        found |= calls_in(c for c in code.co_consts if isinstance(c, types.CodeType))
+        found.update(const for const in code.co_consts if isinstance(const, str))
+        root = None
+        for instruction in dis.get_instructions(code):
+            if instruction.opname not in _ATTRIBUTE:
+                root = instruction.argval
+                continue
+            if root != "self" or _is_method(instruction):
+                found.add(instruction.argval)
+            root = None
+        found |= methods_in(c for c in code.co_consts if isinstance(c, types.CodeType))
     return frozenset(found)
+
+
+_ATTRIBUTE = ("LOAD_ATTR", "LOAD_METHOD")
 
 
 def _is_method(instruction: dis.Instruction) -> bool:
     """Whether it loads a method to call it; from Python 3.12 on that is a flag."""
     if sys.version_info < (3, 12):
         return instruction.opname == "LOAD_METHOD"
-    return instruction.opname == "LOAD_ATTR" and bool((instruction.arg or 0) & 1)
+    return bool((instruction.arg or 0) & 1)
 
 
 def _names(code: types.CodeType) -> frozenset[str]:

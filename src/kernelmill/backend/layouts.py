@@ -19,7 +19,7 @@ _ASK_STRIDES, _ASKS_OFFSET = {"is_contiguous", "stride"}, "storage_offset"
 
 class Layouts:
     """Dynamo's sizes and strides of the tensors of one trace, whose graph has these `sources` as
-    inputs, and the integers beside them. `calls` are the methods that its code calls.
+    inputs, and the integers beside them. `methods` are what its code may call.
 
     A dim may have any size from FREE_FROM on if nothing depends on it: its symbol is in no
     condition, has no bounds, and is no other tensor's size. If it is that of an input's dim, the
@@ -27,11 +27,11 @@ class Layouts:
     those have to be what they were, or what a dense tensor has.
     """
 
-    def __init__(self, output: Any, sources: Sequence[Any], calls: Collection[str]) -> None:
+    def __init__(self, output: Any, sources: Sequence[Any], methods: Collection[str]) -> None:
         found, env = dynamo.tensor_sizes(output), output.shape_env
         self._sizes = {source: sizes for source, (sizes, _) in found.items()}
         self._strides = {source: strides for source, (_, strides) in found.items()}
-        self._asks = {*_ASK_STRIDES, _ASKS_OFFSET} & {*calls}
+        self._asks = {*_ASK_STRIDES, _ASKS_OFFSET} & {*methods}
         self._inputs = {source.name for source in sources}
         self._of_inputs: dict[Any, tuple[Any, int]] = {}
         used: Counter[Any] = Counter()
@@ -50,9 +50,7 @@ class Layouts:
             if symbol is not None and count == 1 and symbol not in asked
             and range_of(symbol, env) == (FREE_FROM, None)
         }  # fmt: skip
-        self._found_in = {
-            s: {its.name for its in places} for s, places in env.var_to_sources.items()
-        }
+        self._places = env.var_to_sources
         of_tensors = dynamo.source_classes.require().TensorPropertySource
         self._fixed = [
             source
@@ -112,7 +110,8 @@ class Layouts:
                 name = f"{source.name}.stride()[{n}]"
                 if name not in self._inputs:
                     # A symbol of its own that is no input is computed with by nobody.
-                    number = isinstance(strides[n], int) or self._found_in.get(strides[n]) == {name}
+                    places = {its.name for its in self._places.get(strides[n], ())}
+                    number = isinstance(strides[n], int) or places == {name}
                     if not number and strides[n] not in known:
                         continue
                     yield str(n) if number else f"{n}:{known[strides[n]]}"

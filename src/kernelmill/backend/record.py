@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from kernelmill.artifact.code import calls_in, modules_of, names_in, uses_of
+from kernelmill.artifact.code import methods_in, modules_of, names_in, uses_of
 from kernelmill.artifact.container import Artifact
 from kernelmill.artifact.fingerprint import name_of
 from kernelmill.artifact.guards import noted
@@ -223,7 +223,7 @@ class _Trace:
         names = names_in(codes)
         effects = SideEffects.of(self.output, reader, roots)
         # Dynamo empties its own set of guards when it has made code.
-        layouts = Layouts(self.output, sources, calls_in(codes))
+        layouts = Layouts(self.output, sources, methods_in(codes))
         reads = reads_of(self.output.guards, reader, roots, names, layouts)
         more = [noted(read, roots, names) for read in effects.reads]
         inputs = [_input(source, reader) for source in sources]

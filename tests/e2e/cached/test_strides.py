@@ -47,6 +47,30 @@ def by_contiguity(state: State) -> Tensor:
     return state.first * (2.0 if first else 3.0) + state.second * (5.0 if second else 7.0)
 
 
+def by_name(state: State) -> Tensor:
+    return state.first * getattr(state.first, "stride")(0) + state.second  # noqa: B009
+
+
+def by_bound_method(state: State) -> Tensor:
+    first, second = state.first.stride, state.second.stride
+    return state.first * first(0) + state.second * second(1)
+
+
+class Kept:
+    """Asks for strides of what is an attribute of `self`."""
+
+    def __init__(self, state: State) -> None:
+        self.state = state
+
+    def sum(self) -> Tensor:
+        stride = self.state.first.stride
+        return self.state.first * stride(0) + self.state.second
+
+
+def by_attribute_of_self(state: State) -> Tensor:
+    return Kept(state).sum()
+
+
 def by_stride_of_result(state: State) -> Tensor:
     both = state.first + state.second
     return both * both.stride(0) + both.stride(1)
@@ -57,7 +81,10 @@ def written(state: State) -> Tensor:
     return state.second + state.first
 
 
-ASKING = (by_stride, by_both_strides, by_contiguity, by_stride_of_result)
+ASKING = (
+    by_stride, by_both_strides, by_contiguity, by_name, by_bound_method, by_attribute_of_self,
+    by_stride_of_result,
+)  # fmt: skip
 FUNCTIONS = (joined, reduced, written, *ASKING)
 
 
