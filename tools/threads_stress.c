@@ -1,6 +1,6 @@
-/* Calls of the native entry's launches by several callers at a time, with threads that come late
+/* Checks and launches of the native entry by several callers at a time, with threads that come late
    and go away in the middle, changing numbers of threads, and forks: results are compared with
-   those of one thread. `tools/torture_threads.py` makes it with sanitizers.
+   those of one thread, and checks have to tell what was spoiled. `tools/torture_threads.py` makes it with sanitizers.
 
    threads_stress CALLERS CALLS SEED
 
@@ -8,6 +8,7 @@
    What stands here for OpenMP starts its threads anew for each region. */
 
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -15,14 +16,29 @@
 #include <unistd.h>
 
 #define clock_gettime entry_clock_gettime /* which foreign.h declares with a structure of its own */
+#define ioctl entry_ioctl
 #include "foreign.h"
 #include "layout.h"
+
+#ifndef PAGEMAP_SCAN /* the headers of a Linux before 6.7 */
+struct page_region {
+  uint64_t start, end, categories;
+};
+struct pm_scan_arg {
+  uint64_t size, flags, start, end, walk_end, vec, vec_len, max_pages;
+  uint64_t category_inverted, category_mask, category_anyof_mask, return_mask;
+};
+enum { PAGEMAP_SCAN, PM_SCAN_CHECK_WPASYNC, PAGE_IS_WRITTEN };
+#endif
 
 #define MOST_THREADS 4
 #define TASKS 400
 #define LAUNCHES 12
 #define SUPER 7 /* the number of the launch that is a super kernel */
 #define CALLS_PER_FORK 16
+#define PARAMETERS 300
+#define PAGES 50
+#define RECORDS 4000
 
 static _Thread_local int thread_number, team_size = 1, threads_set = 1;
 static _Thread_local uint64_t state;
@@ -67,9 +83,68 @@ void GOMP_parallel(void (*body)(void *), void *shared, unsigned threads, unsigne
   for (int i = 1; i < team; i++) pthread_join(started[i], NULL);
 }
 
+/* A tensor that is a parameter: its TensorImpl, and its object. */
+typedef struct {
+  void *data;
+  int64_t sizes[1], strides[1], version;
+} Impl;
+
+typedef struct {
+  Object head;
+  Impl *impl;
+} Tensor;
+
+Object *PyTuple_GetItem(Object *tuple, int64_t number) {
+  return &((Tensor *)tuple)[number].head;
+}
+
+/* Dicts are words here. */
+Object *_PyDict_GetItem_KnownHash(Object *dict, Object *key, int64_t hash) {
+  return (Object *)*(int64_t *)dict;
+}
+
+static const Impl *fields_of(Handle tensor) { return *tensor; }
+
+int aoti_torch_get_data_ptr(Handle tensor, void **found) {
+  *found = fields_of(tensor)->data;
+  return 0;
+}
+int aoti_torch_get_dim(Handle tensor, int64_t *found) {
+  *found = 1;
+  return 0;
+}
+int aoti_torch_get_dtype(Handle tensor, int32_t *found) {
+  *found = 6;
+  return 0;
+}
+int aoti_torch_get_sizes(Handle tensor, int64_t **found) {
+  *found = (int64_t *)fields_of(tensor)->sizes;
+  return 0;
+}
+int aoti_torch_get_strides(Handle tensor, int64_t **found) {
+  *found = (int64_t *)fields_of(tensor)->strides;
+  return 0;
+}
+int64_t tensor_version(Handle tensor) { return fields_of(tensor)->version; }
+int is_inference(Handle tensor) { return 0; }
+
+/* The system says that a page was written whose number is where it would say which. */
+int entry_ioctl(int file, unsigned long request, ...) {
+  va_list given;
+  va_start(given, request);
+  struct pm_scan_arg *scan = va_arg(given, struct pm_scan_arg *);
+  va_end(given);
+  return *(int64_t *)scan->start != 0;
+}
+
 #include "launch.c"
+#include "arguments.c"
+#include "weights.c"
+#include "guards.c"
+#include "checks.c"
 
 #undef clock_gettime
+#undef ioctl
 int entry_clock_gettime(int32_t clock, struct Time *time) {
   struct timespec found;
   int failed = clock_gettime(clock, &found);
@@ -108,7 +183,7 @@ enum { DIM, ALL_TASKS, NO_TASKS, LITTLE, MUCH, VALUES };
 
 typedef struct {
   FrameHeader header;
-  void *addresses[LAUNCHES + 1];
+  void *addresses[LAUNCHES + 1 + PARAMETERS];
 } Frame;
 
 /* Some launches run behind the one before, and some beside it: they read what that reads. */
@@ -172,13 +247,77 @@ static bool call(Frame *frame) {
   return right;
 }
 
+/* ---- checks ----------------------------------------------------------------------------------- */
+
+typedef struct {
+  Tensor tensors[PARAMETERS];
+  Impl impls[PARAMETERS];
+  int64_t contents[PARAMETERS], copies[PARAMETERS], layouts[PARAMETERS][2];
+  int64_t written[PAGES], watched[RECORDS];
+  ParameterRecord parameters[PARAMETERS];
+  PagesRecord pages[PAGES];
+  WatchRecord records[RECORDS];
+  WatchState watch;
+  BindingTable binding;
+} Model;
+
+static Model *new_model(void) {
+  Model *made = calloc(1, sizeof(Model));
+  for (int64_t i = 0; i < PARAMETERS; i++) {
+    Impl *impl = &made->impls[i];
+    int64_t *layout = made->layouts[i];
+    made->contents[i] = made->copies[i] = i;
+    layout[0] = 2, layout[1] = 1;
+    *impl = (Impl){.data = &made->contents[i], .sizes = {2}, .strides = {1}, .version = 7};
+    made->tensors[i].impl = impl;
+    made->parameters[i] = (ParameterRecord){
+        .object = &made->tensors[i], .argument = i, .impl = impl, .data = impl->data,
+        .version = 7, .versioned = 1, .rank = 1, .dtype = 6, .layout = layout,
+        .buffer = LAUNCHES + 1 + i, .address = impl->data,
+        .pieces = 1, .piece_bytes = 8, .pitch = 8, .contents = &made->copies[i]};
+  }
+  for (int64_t i = 0; i < PAGES; i++) made->pages[i].first = (int64_t)&made->written[i];
+  for (int64_t i = 0; i < RECORDS; i++)
+    made->records[i] = (WatchRecord){.kind = i % 2 ? WATCH_WORD : WATCH_DICT_ITEM,
+                                       .owner = &made->watched[i]};
+  made->binding = (BindingTable){
+      .parameter_count = PARAMETERS, .parameters = made->parameters,
+      .impl_offset = offsetof(Tensor, impl), .watch = &made->watch,
+      .pages_count = PAGES, .pages = made->pages};
+  return made;
+}
+
+/* Whether a check finds what is spoiled, if anything is: a thing or two of one kind. */
+static bool check(Frame *frame, Model *model) {
+  int64_t kind = chance() % 6, one = chance() % PARAMETERS, other = chance() % PARAMETERS, code = 0;
+  if (kind == 0) model->impls[one].version++, model->impls[other].strides[0]++;
+  if (kind == 1) model->contents[one] = model->contents[other] = -1;
+  if (kind == 2) model->written[one % PAGES] = 1;
+  if (kind == 3) model->watched[one] = model->watched[RECORDS - 1 - other] = 1;
+  if (kind == 4) model->watch.takes++;
+  if (kind < 2) code = ~least(one, other);
+  if (kind == 2 || (kind == 4 && model->watch.takes & 1)) code = ~0;
+  if (kind == 3) code = CHECK_MOVED;
+  memset(frame->addresses + LAUNCHES + 1, 0, sizeof(void *) * PARAMETERS);
+  bool right = code == check_bound(&frame->header, &model->binding, &model->tensors[0].head,
+                                   model->records, RECORDS);
+  for (int64_t i = 0; !code && i < PARAMETERS; i++)
+    right &= frame->addresses[LAUNCHES + 1 + i] == &model->contents[i];
+  if (kind == 0) model->impls[one].version--, model->impls[other].strides[0]--;
+  if (kind == 1) model->contents[one] = one, model->contents[other] = other;
+  if (kind == 2) model->written[one % PAGES] = 0;
+  if (kind == 3) model->watched[one] = model->watched[RECORDS - 1 - other] = 0;
+  if (kind == 4 && model->watch.takes & 1) model->watch.takes++;
+  return right;
+}
+
 /* Whether a child of this process, with one thread, gets the same. */
-static bool call_in_child(Frame *frame) {
+static bool call_in_child(Frame *frame, Model *model) {
   int status;
   pid_t child = fork();
   if (!child) {
     threads_set = 1;
-    _exit(call(frame) && call(new_frame()) ? 0 : 1);
+    _exit(check(frame, model) && call(frame) && call(new_frame()) ? 0 : 1);
   }
   return waitpid(child, &status, 0) == child && !status;
 }
@@ -193,14 +332,16 @@ typedef struct {
 static void *make_calls(void *given) {
   Caller *own = given;
   Frame *frame = new_frame();
+  Model *model = new_model();
   state = own->seed;
   for (int64_t i = 0; i < own->calls; i++) {
     threads_set = 1 + chance() % MOST_THREADS;
-    own->wrong += !call(frame);
-    if (i % CALLS_PER_FORK == CALLS_PER_FORK - 1) own->wrong += !call_in_child(frame), own->forks++;
+    own->wrong += !check(frame, model) || !call(frame);
+    if (i % CALLS_PER_FORK == CALLS_PER_FORK - 1)
+      own->wrong += !call_in_child(frame, model), own->forks++;
   }
   own->held_up = frame->header.held_up;
-  free_frame(frame);
+  free_frame(frame), free(model);
   return NULL;
 }
 

@@ -1,5 +1,5 @@
-"""Calls the native entry's launches by several callers at a time, under sanitizers: results have to
-be those of one thread, whoever comes late, is held up, or forks.
+"""Several callers at a time use the native entry, under sanitizers: checks have to tell what was
+spoiled, and launches to give the results of one thread, whoever comes late, is held up, or forks.
 
 python -m tools.torture_threads               writes its part of docs/reliability.md
 python -m tools.torture_threads --calls 200   a quick run, printed and not written
@@ -100,8 +100,9 @@ def document(outcomes: Sequence[Outcome], seconds: float) -> str:
         "# Reliability of threads\n\n"
         f"`python -m tools.torture_threads` (`make torture`). {description()}\n\n"
         f"{CALLERS} callers at a time, each with 1 to 4 threads that come late or are held up, of "
-        "programs of 12 launches that read what other threads wrote; a child is forked in the "
-        "middle and calls with one thread. Results are compared with those of one thread. "
+        "programs of 12 launches that read what other threads wrote, and of 300 parameters some of "
+        "which are spoiled before most calls; a child is forked in the middle and calls with one "
+        "thread. Results are compared with those of one thread. "
         f"{seconds:.0f} s.\n\n"
         "| checked for | calls | forks | held up | races, wrong accesses and results |\n"
         "| --- | ---: | ---: | ---: | ---: |\n" + rows

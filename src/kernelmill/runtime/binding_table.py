@@ -28,10 +28,8 @@ if TYPE_CHECKING:
 def write_table(binding: Binding, places: Mapping[int, int]) -> None:
     """Give a binding its native table. `places` has the buffer number of each argument."""
     bound = list(binding.bound.values())
-    watched = [parameter for parameter in bound if parameter.watch is not None]
     # Pages before edges: what becomes loose in between is looked at twice then, and not never.
-    pages = merged([parameter.watch.pages for parameter in watched if parameter.watch is not None])
-    edges = [edge for parameter in watched for edge in _edges(binding.keep, parameter)]
+    pages = merged([each.watch.pages for each in bound if each.watch is not None])
     rows = records(
         ParameterRecord, [_record(binding.keep, parameter, places) for parameter in bound]
     )
@@ -39,21 +37,20 @@ def write_table(binding: Binding, places: Mapping[int, int]) -> None:
         PackedRecord, [PackedRecord(i, t.data_ptr()) for i, t in binding.packed.items()]
     )
     page_rows = records(PagesRecord, [PagesRecord(*each) for each in pages])
-    edge_rows = records(EdgeRecord, edges)
     state = write_watch().state
     table = BindingTable(
         len(rows), ctypes.addressof(rows), len(packed), ctypes.addressof(packed),
         impl_at.get() or 0,
         ctypes.addressof(state), len(page_rows), ctypes.addressof(page_rows),
-        len(edge_rows), ctypes.addressof(edge_rows),
     )  # fmt: skip
-    binding.keep += [rows, packed, page_rows, edge_rows, state, table]
+    binding.keep += [rows, packed, page_rows, state, table]
     binding.address = ctypes.addressof(table)
 
 
 def _edges(keep: list[Any], parameter: BoundParameter) -> Iterator[EdgeRecord]:
     watch, contents = parameter.watch, parameter.state.contents or Contents()
-    assert watch is not None
+    if watch is None:
+        return
     for loose, (start, end), known in zip(watch.loose, watch.edges, contents.edges, strict=True):
         if loose and end > start:
             yield EdgeRecord(start, end - start, _kept(keep, known))
@@ -64,8 +61,8 @@ def _record(
 ) -> ParameterRecord:
     state = parameter.state
     contents = state.contents or Contents()
-    layout = words(state.layout)
-    keep.append(layout)
+    layout, edges = words(state.layout), records(EdgeRecord, [*_edges(keep, parameter)])
+    keep += [layout, edges]
     return ParameterRecord(
         object=parameter.object,
         type=id(parameter.type),
@@ -84,6 +81,8 @@ def _record(
         piece_bytes=contents.sample.width,
         pitch=contents.sample.pitch,
         contents=_kept(keep, contents.sample.contents),
+        edge_count=len(edges),
+        edges=ctypes.addressof(edges),
         written_at=0 if parameter.watch is None else parameter.watch.address,
         written=parameter.looks,
         digest_bytes=contents.digest_bytes,

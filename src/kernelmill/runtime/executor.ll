@@ -11,16 +11,17 @@
 %struct.Region = type { [8 x %struct.Prepared], i64, i64, ptr, i64, i64, i64 }
 %struct.Prepared = type { ptr, ptr, ptr, i64, i64 }
 %struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i64 }
-%struct.WatchRecord = type { i64, ptr, ptr, i64, i64 }
 %struct.StepRecord = type { i64, i64, ptr, i64, i64 }
 %struct.SymbolRecord = type { i64, i64, i64, i64, i64 }
+%struct.WatchRecord = type { i64, ptr, ptr, i64, i64 }
+%struct.Check = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64, i64, i64, [32 x i8], i64, [56 x i8] }
+%struct.PackedRecord = type { i64, ptr }
+%struct.ArenaRecord = type { i64, i64 }
 %struct.page_region = type { i64, i64, i64 }
 %struct.pm_scan_arg = type { i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64, i64 }
 %struct.PagesRecord = type { i64, i64 }
-%struct.ParameterRecord = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr, ptr, i64, i64, i64 }
+%struct.ParameterRecord = type { ptr, ptr, i64, ptr, ptr, i64, i64, i64, i64, i64, ptr, i64, ptr, i64, i64, i64, ptr, i64, ptr, ptr, i64, i64, i64 }
 %struct.EdgeRecord = type { ptr, i64, ptr }
-%struct.PackedRecord = type { i64, ptr }
-%struct.ArenaRecord = type { i64, i64 }
 
 @km_changes = external local_unnamed_addr global %struct.Changes, align 8
 @.str = private unnamed_addr constant [11 x i8] c"/proc/stat\00", align 1
@@ -42,7 +43,7 @@ define noundef i32 @km_dict_changed(i32 noundef %0, ptr noundef %1, ptr nocaptur
   store ptr %1, ptr %12, align 8
   %13 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 8), align 8
   %14 = trunc i64 %13 to i32
-  %15 = tail call i32 @PyDict_Unwatch(i32 noundef %14, ptr noundef %1) #12
+  %15 = tail call i32 @PyDict_Unwatch(i32 noundef %14, ptr noundef %1) #11
   br label %16
 
 16:
@@ -63,7 +64,7 @@ define noundef i32 @km_type_changed(ptr noundef %0) local_unnamed_addr #0 {
   store ptr %0, ptr %7, align 8
   %8 = load i64, ptr getelementptr inbounds (i8, ptr @km_changes, i64 16), align 8
   %9 = trunc i64 %8 to i32
-  %10 = tail call i32 @PyType_Unwatch(i32 noundef %9, ptr noundef %0) #12
+  %10 = tail call i32 @PyType_Unwatch(i32 noundef %9, ptr noundef %0) #11
   ret i32 0
 }
 
@@ -88,7 +89,7 @@ define noundef i32 @km_admit(ptr nocapture noundef readnone %0, ptr nocapture no
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc i64 @admit(ptr nocapture noundef %0, ptr noundef %1, ptr noundef %2, ptr nocapture noundef readonly %3) unnamed_addr #0 {
+define internal fastcc i64 @admit(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr nocapture noundef readonly %3) unnamed_addr #0 {
   %5 = load ptr, ptr %0, align 8
   %6 = getelementptr inbounds i8, ptr %5, i64 8
   %7 = load ptr, ptr %6, align 8
@@ -221,7 +222,7 @@ define internal fastcc i64 @admit(ptr nocapture noundef %0, ptr noundef %1, ptr 
   br label %109
 
 107:
-  %108 = tail call fastcc i64 @admit_bound(ptr noundef nonnull %0, ptr noundef %1, ptr noundef %2)
+  %108 = tail call fastcc i64 @admit_bound(ptr noundef nonnull %0, ptr noundef %1, ptr noundef %2, ptr noundef null, i64 noundef 0)
   br label %109
 
 109:
@@ -255,7 +256,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %8 = alloca %struct.Time, align 8
   %9 = alloca %struct.Run, align 64
   %10 = load ptr, ptr %0, align 8
-  call void @llvm.lifetime.start.p0(i64 576, ptr nonnull %9) #12
+  call void @llvm.lifetime.start.p0(i64 576, ptr nonnull %9) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(576) %9, i8 0, i64 576, i1 false)
   store ptr %0, ptr %9, align 64
   %11 = getelementptr inbounds i8, ptr %9, i64 8
@@ -270,7 +271,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %18 = load i64, ptr %17, align 8
   %19 = getelementptr inbounds i8, ptr %9, i64 424
   store i64 %18, ptr %19, align 8
-  %20 = tail call i32 @_ZN2at15get_num_threadsEv() #12
+  %20 = tail call i32 @_ZN2at15get_num_threadsEv() #11
   %21 = sext i32 %20 to i64
   %22 = getelementptr inbounds i8, ptr %0, i64 40
   %23 = load i64, ptr %22, align 8
@@ -283,15 +284,15 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   br i1 %29, label %30, label %59
 
 30:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
-  %31 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #12
+  %31 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #11
   %32 = load i64, ptr %8, align 8
   %33 = mul i64 %32, 1000000000
   %34 = getelementptr inbounds i8, ptr %8, i64 8
   %35 = load i64, ptr %34, align 8
   %36 = add i64 %33, %35
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
   %37 = getelementptr inbounds i8, ptr %0, i64 72
   %38 = load i64, ptr %37, align 8
   %39 = icmp slt i64 %36, %38
@@ -392,7 +393,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
 105:
   %106 = getelementptr inbounds i8, ptr %0, i64 56
   %107 = load i64, ptr %106, align 8
-  call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #12
+  call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #11
   ret i64 %107
 
 108:
@@ -606,24 +607,24 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   call void @llvm.memset.p0.i64(ptr align 1 %250, i8 0, i64 %253, i1 false)
   store i64 0, ptr %87, align 64
   store i64 0, ptr %88, align 16
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %254 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
+  %254 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
   %255 = load i64, ptr %7, align 8
   %256 = mul i64 %255, 1000000000
   %257 = load i64, ptr %89, align 8
   %258 = add i64 %256, %257
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
   %259 = trunc i64 %247 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %259, i32 noundef 0) #12
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
+  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %259, i32 noundef 0) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %260 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
+  %260 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
   %261 = load i64, ptr %6, align 8
   %262 = mul i64 %261, 1000000000
   %263 = load i64, ptr %90, align 8
   %264 = add i64 %262, %263
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
   store i64 %167, ptr %19, align 8
   %265 = load ptr, ptr %9, align 64
   %266 = load i64, ptr %61, align 32
@@ -645,29 +646,29 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %278 = load i64, ptr %277, align 8
   %279 = shl i64 %278, 6
   call void @llvm.memset.p0.i64(ptr align 1 %275, i8 0, i64 %279, i1 false)
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %280 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
+  %280 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #11
   %281 = load i64, ptr %5, align 8
   %282 = mul i64 %281, 1000000000
   %283 = load i64, ptr %81, align 8
   %284 = add i64 %282, %283
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
   store i64 %284, ptr %82, align 8
   store i64 0, ptr %83, align 16
   %285 = trunc i64 %174 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %285, i32 noundef 0) #12
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %285, i32 noundef 0) #11
   %286 = load ptr, ptr %9, align 64
   %287 = load i64, ptr %61, align 32
   %288 = load i64, ptr %82, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %289 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #12
+  %289 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #11
   %290 = load i64, ptr %4, align 8
   %291 = mul i64 %290, 1000000000
   %292 = load i64, ptr %84, align 8
   %293 = add i64 %291, %292
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
   %294 = load i64, ptr %83, align 16
   call fastcc void @judge(ptr noundef %286, i64 noundef %287, i64 noundef %174, i64 noundef %288, i64 noundef %293, i64 noundef %294)
   br label %342
@@ -714,7 +715,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %325 = getelementptr inbounds i8, ptr %313, i64 16
   %326 = load ptr, ptr %325, align 8
   %327 = sub i64 %319, %315
-  call void %322(ptr noundef %324, ptr noundef %326, i64 noundef 0, i64 noundef %327, ptr noundef %307) #12
+  call void %322(ptr noundef %324, ptr noundef %326, i64 noundef 0, i64 noundef %327, ptr noundef %307) #11
   %328 = load i64, ptr %93, align 8
   br label %329
 
@@ -819,7 +820,7 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %10 = and i64 %9, 9223372036854775803
   %11 = load i64, ptr %8, align 8
   %12 = icmp eq i64 %10, %11
-  br i1 %12, label %13, label %79
+  br i1 %12, label %13, label %75
 
 13:
   %14 = getelementptr i8, ptr %1, i64 24
@@ -827,121 +828,115 @@ define noundef i32 @km_quick(ptr nocapture noundef readnone %0, ptr nocapture no
   %16 = getelementptr inbounds i8, ptr %8, i64 112
   %17 = load i64, ptr %16, align 8
   %18 = icmp eq i64 %15, %17
-  br i1 %18, label %19, label %79
+  br i1 %18, label %19, label %75
 
 19:
-  %20 = getelementptr inbounds i8, ptr %8, i64 16
-  %21 = load ptr, ptr %20, align 8
-  %22 = getelementptr inbounds i8, ptr %8, i64 8
-  %23 = load i64, ptr %22, align 8
-  %24 = tail call fastcc zeroext i1 @unmoved(ptr noundef %21, i64 noundef %23)
-  br i1 %24, label %25, label %79
+  %20 = getelementptr inbounds i8, ptr %8, i64 40
+  %21 = load i64, ptr %20, align 8
+  %22 = shl i64 %21, 3
+  %23 = alloca i8, i64 %22, align 16
+  %24 = getelementptr i8, ptr %1, i64 56
+  %25 = load ptr, ptr %24, align 8
+  store ptr %25, ptr %23, align 16
+  %26 = getelementptr inbounds i8, ptr %8, i64 72
+  %27 = load ptr, ptr %26, align 8
+  %28 = getelementptr i8, ptr %23, i64 8
+  store ptr %27, ptr %28, align 8
+  %29 = getelementptr inbounds i8, ptr %6, i64 8
+  %30 = load ptr, ptr %29, align 8
+  %31 = call fastcc i64 @unpack(ptr noundef nonnull %8, ptr noundef nonnull %23, ptr noundef %30)
+  %32 = icmp eq i64 %31, 0
+  br i1 %32, label %33, label %75
 
-25:
-  %26 = getelementptr inbounds i8, ptr %8, i64 40
-  %27 = load i64, ptr %26, align 8
-  %28 = shl i64 %27, 3
-  %29 = alloca i8, i64 %28, align 16
-  %30 = getelementptr i8, ptr %1, i64 56
-  %31 = load ptr, ptr %30, align 8
-  store ptr %31, ptr %29, align 16
-  %32 = getelementptr inbounds i8, ptr %8, i64 72
-  %33 = load ptr, ptr %32, align 8
-  %34 = getelementptr i8, ptr %29, i64 8
-  store ptr %33, ptr %34, align 8
-  %35 = getelementptr inbounds i8, ptr %6, i64 8
-  %36 = load ptr, ptr %35, align 8
-  %37 = call fastcc i64 @unpack(ptr noundef nonnull %8, ptr noundef nonnull %29, ptr noundef %36)
-  %38 = icmp eq i64 %37, 0
-  br i1 %38, label %39, label %79
+33:
+  %34 = getelementptr inbounds i8, ptr %8, i64 184
+  %35 = load ptr, ptr %34, align 8
+  %36 = getelementptr inbounds i8, ptr %8, i64 168
+  %37 = load i64, ptr %36, align 8
+  %38 = icmp slt i64 %37, 1
+  br i1 %38, label %68, label %39
 
 39:
-  %40 = getelementptr inbounds i8, ptr %8, i64 184
-  %41 = load ptr, ptr %40, align 8
-  %42 = getelementptr inbounds i8, ptr %8, i64 168
-  %43 = load i64, ptr %42, align 8
-  %44 = icmp slt i64 %43, 1
-  br i1 %44, label %74, label %45
+  %40 = getelementptr inbounds i8, ptr %8, i64 176
+  %41 = load i64, ptr %40, align 8
+  br label %45
+
+42:
+  %43 = icmp sge i64 %48, %37
+  %44 = icmp eq i64 %48, %37
+  br i1 %44, label %65, label %45
 
 45:
-  %46 = getelementptr inbounds i8, ptr %8, i64 176
-  %47 = load i64, ptr %46, align 8
-  br label %51
+  %46 = phi i1 [ false, %39 ], [ %43, %42 ]
+  %47 = phi i64 [ 0, %39 ], [ %48, %42 ]
+  %48 = add nuw nsw i64 %47, 1
+  %49 = icmp slt i64 %48, %41
+  br i1 %49, label %50, label %42
 
-48:
-  %49 = icmp sge i64 %54, %43
-  %50 = icmp eq i64 %54, %43
-  br i1 %50, label %71, label %51
+50:
+  %51 = getelementptr i64, ptr %35, i64 %47
+  %52 = load i64, ptr %51, align 8
+  %53 = getelementptr ptr, ptr %23, i64 %52
+  %54 = load ptr, ptr %53, align 8
+  br label %58
 
-51:
-  %52 = phi i1 [ false, %45 ], [ %49, %48 ]
-  %53 = phi i64 [ 0, %45 ], [ %54, %48 ]
-  %54 = add nuw nsw i64 %53, 1
-  %55 = icmp slt i64 %54, %47
-  br i1 %55, label %56, label %48
+55:
+  %56 = add nuw nsw i64 %59, 1
+  %57 = icmp slt i64 %56, %41
+  br i1 %57, label %58, label %42
 
-56:
-  %57 = getelementptr i64, ptr %41, i64 %53
-  %58 = load i64, ptr %57, align 8
-  %59 = getelementptr ptr, ptr %29, i64 %58
-  %60 = load ptr, ptr %59, align 8
-  br label %64
+58:
+  %59 = phi i64 [ %48, %50 ], [ %56, %55 ]
+  %60 = getelementptr i64, ptr %35, i64 %59
+  %61 = load i64, ptr %60, align 8
+  %62 = getelementptr ptr, ptr %23, i64 %61
+  %63 = load ptr, ptr %62, align 8
+  %64 = icmp eq ptr %54, %63
+  br i1 %64, label %65, label %55
 
-61:
-  %62 = add nuw nsw i64 %65, 1
-  %63 = icmp slt i64 %62, %47
-  br i1 %63, label %64, label %48
+65:
+  %66 = phi i1 [ %46, %58 ], [ %43, %42 ]
+  %67 = freeze i1 %66
+  br i1 %67, label %68, label %75
 
-64:
-  %65 = phi i64 [ %54, %56 ], [ %62, %61 ]
-  %66 = getelementptr i64, ptr %41, i64 %65
-  %67 = load i64, ptr %66, align 8
-  %68 = getelementptr ptr, ptr %29, i64 %67
-  %69 = load ptr, ptr %68, align 8
-  %70 = icmp eq ptr %60, %69
-  br i1 %70, label %71, label %61
+68:
+  %69 = load ptr, ptr %28, align 8
+  %70 = and i64 %9, 4
+  %71 = icmp ne i64 %70, 0
+  %72 = getelementptr inbounds i8, ptr %8, i64 8
+  %73 = load i64, ptr %72, align 8
+  %74 = call fastcc i64 @call_objects(ptr noundef nonnull %8, ptr noundef %1, ptr noundef nonnull %23, ptr noundef %69, i1 noundef zeroext %71, i64 noundef %73)
+  br label %75
 
-71:
-  %72 = phi i1 [ %52, %64 ], [ %49, %48 ]
-  %73 = freeze i1 %72
-  br i1 %73, label %74, label %79
-
-74:
-  %75 = load ptr, ptr %34, align 8
-  %76 = and i64 %9, 4
-  %77 = icmp ne i64 %76, 0
-  %78 = call fastcc i64 @call_objects(ptr noundef nonnull %8, ptr noundef %1, ptr noundef nonnull %29, ptr noundef %75, i1 noundef zeroext %77)
-  br label %79
-
-79:
-  %80 = phi i64 [ -1, %13 ], [ -1, %4 ], [ -2, %19 ], [ %78, %74 ], [ -4, %71 ], [ %37, %25 ]
+75:
+  %76 = phi i64 [ -1, %13 ], [ -1, %4 ], [ %74, %68 ], [ -4, %65 ], [ %31, %19 ]
   store i32 1, ptr %3, align 8
-  %81 = getelementptr inbounds i8, ptr %3, i64 4
-  store i32 0, ptr %81, align 4
-  %82 = getelementptr inbounds i8, ptr %3, i64 8
-  store i64 %80, ptr %82, align 8
+  %77 = getelementptr inbounds i8, ptr %3, i64 4
+  store i32 0, ptr %77, align 4
+  %78 = getelementptr inbounds i8, ptr %3, i64 8
+  store i64 %76, ptr %78, align 8
   ret i32 0
 }
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unnamed_addr #0 {
   %1 = alloca i64, align 8
-  %2 = tail call ptr @_ZN2at13globalContextEv() #12
-  %3 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 1) #12
-  %4 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #12
-  %5 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #12
-  %6 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #12
-  %7 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #12
-  %8 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #12
-  %9 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #12
-  %10 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #12
-  %11 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #12
-  %12 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %1) #12
+  %2 = tail call ptr @_ZN2at13globalContextEv() #11
+  %3 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 1) #11
+  %4 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 2) #11
+  %5 = tail call i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32OpE(ptr noundef %2, i32 noundef 2, i32 noundef 3) #11
+  %6 = tail call i32 @_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE(i32 noundef 0) #11
+  %7 = tail call i32 @_ZNK2at7Context23deterministicAlgorithmsEv(ptr noundef %2) #11
+  %8 = tail call i32 @_ZN3c108GradMode10is_enabledEv() #11
+  %9 = tail call i64 @_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv() #11
+  %10 = tail call i64 @_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv() #11
+  %11 = tail call i32 @_ZN3c1031get_default_dtype_as_scalartypeEv() #11
+  %12 = tail call i32 @_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE(i32 noundef 0) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %1) #11
   store i64 0, ptr %1, align 8
-  %13 = call i32 @fegetmode(ptr noundef nonnull %1) #12
+  %13 = call i32 @fegetmode(ptr noundef nonnull %1) #11
   %14 = load i64, ptr %1, align 8
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %1) #11
   %15 = load ptr, ptr getelementptr inbounds (i8, ptr @km_flags, i64 8), align 8
   %16 = load i64, ptr @km_flags, align 8
   %17 = icmp sgt i64 %16, 0
@@ -952,7 +947,7 @@ define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unname
   %20 = phi i64 [ %27, %18 ], [ 0, %0 ]
   %21 = getelementptr ptr, ptr %15, i64 %19
   %22 = load ptr, ptr %21, align 8
-  %23 = call i32 %22(ptr noundef %2) #12
+  %23 = call i32 %22(ptr noundef %2) #11
   %24 = and i32 %23, 255
   %25 = zext nneg i32 %24 to i64
   %26 = shl i64 %25, %19
@@ -1016,87 +1011,6 @@ define internal fastcc range(i64 0, -9223372036854775808) i64 @settings() unname
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc zeroext i1 @unmoved(ptr nocapture noundef readonly %0, i64 noundef %1) unnamed_addr #0 {
-  %3 = icmp slt i64 %1, 1
-  br i1 %3, label %55, label %4
-
-4:
-  %5 = add nsw i64 %1, -1
-  br label %6
-
-6:
-  %7 = phi i1 [ false, %4 ], [ %53, %51 ]
-  %8 = phi i64 [ 0, %4 ], [ %52, %51 ]
-  %9 = add nuw i64 %8, 16
-  %10 = tail call noundef i64 @llvm.smin.i64(i64 %9, i64 %5)
-  %11 = getelementptr %struct.WatchRecord, ptr %0, i64 %10, i32 1
-  %12 = load ptr, ptr %11, align 8
-  %13 = getelementptr inbounds i8, ptr %12, i64 16
-  tail call void @llvm.prefetch.p0(ptr nonnull %13, i32 0, i32 3, i32 1)
-  %14 = getelementptr %struct.WatchRecord, ptr %0, i64 %8
-  %15 = getelementptr inbounds i8, ptr %14, i64 8
-  %16 = load ptr, ptr %15, align 8
-  %17 = load i64, ptr %14, align 8
-  switch i64 %17, label %55 [
-    i64 0, label %18
-    i64 1, label %18
-    i64 2, label %26
-    i64 3, label %36
-  ]
-
-18:
-  %19 = getelementptr inbounds i8, ptr %14, i64 24
-  %20 = load i64, ptr %19, align 8
-  %21 = getelementptr i8, ptr %16, i64 %20
-  %22 = load i64, ptr %21, align 8
-  %23 = getelementptr inbounds i8, ptr %14, i64 32
-  %24 = load i64, ptr %23, align 8
-  %25 = icmp eq i64 %22, %24
-  br i1 %25, label %51, label %55
-
-26:
-  %27 = getelementptr inbounds i8, ptr %14, i64 16
-  %28 = load ptr, ptr %27, align 8
-  %29 = getelementptr inbounds i8, ptr %14, i64 24
-  %30 = load i64, ptr %29, align 8
-  %31 = tail call ptr @_PyDict_GetItem_KnownHash(ptr noundef %16, ptr noundef %28, i64 noundef %30) #12
-  %32 = ptrtoint ptr %31 to i64
-  %33 = getelementptr inbounds i8, ptr %14, i64 32
-  %34 = load i64, ptr %33, align 8
-  %35 = icmp eq i64 %34, %32
-  br i1 %35, label %51, label %55
-
-36:
-  %37 = getelementptr inbounds i8, ptr %14, i64 24
-  %38 = load i64, ptr %37, align 8
-  %39 = getelementptr inbounds i8, ptr %16, i64 16
-  %40 = load i64, ptr %39, align 8
-  %41 = icmp ult i64 %38, %40
-  br i1 %41, label %42, label %55
-
-42:
-  %43 = getelementptr inbounds i8, ptr %16, i64 24
-  %44 = load ptr, ptr %43, align 8
-  %45 = getelementptr ptr, ptr %44, i64 %38
-  %46 = load ptr, ptr %45, align 8
-  %47 = ptrtoint ptr %46 to i64
-  %48 = getelementptr inbounds i8, ptr %14, i64 32
-  %49 = load i64, ptr %48, align 8
-  %50 = icmp eq i64 %49, %47
-  br i1 %50, label %51, label %55
-
-51:
-  %52 = add nuw nsw i64 %8, 1
-  %53 = icmp sge i64 %52, %1
-  %54 = icmp eq i64 %52, %1
-  br i1 %54, label %55, label %6
-
-55:
-  %56 = phi i1 [ true, %2 ], [ %7, %6 ], [ %7, %36 ], [ %7, %18 ], [ %7, %26 ], [ %53, %51 ], [ %7, %42 ]
-  ret i1 %56
-}
-
-; Function Attrs: nounwind uwtable(sync)
 define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, ptr noundef %1, ptr noundef readonly %2) unnamed_addr #0 {
   %4 = alloca i32, align 4
   %5 = alloca i64, align 8
@@ -1132,7 +1046,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %27 = load i64, ptr %26, align 8
   %28 = getelementptr ptr, ptr %1, i64 %27
   %29 = load ptr, ptr %28, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
   %30 = getelementptr inbounds i8, ptr %19, i64 24
   %31 = load i64, ptr %30, align 8
   %32 = getelementptr i64, ptr %2, i64 %31
@@ -1140,14 +1054,14 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br i1 %21, label %34, label %40
 
 34:
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
-  %35 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %29, ptr noundef nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  %35 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %29, ptr noundef nonnull %7) #11
   %36 = icmp eq i64 %35, %33
   %37 = load i32, ptr %7, align 4
   %38 = icmp eq i32 %37, 0
   %39 = select i1 %36, i1 %38, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   br i1 %39, label %184, label %189
 
 40:
@@ -1157,7 +1071,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %44 = load i64, ptr %8, align 8
   %45 = icmp eq i64 %44, %33
   %46 = select i1 %43, i1 %45, i1 false
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   br i1 %46, label %184, label %189
 
 47:
@@ -1256,19 +1170,19 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   %107 = getelementptr inbounds i8, ptr %19, i64 32
   %108 = load i64, ptr %107, align 8
   %109 = getelementptr ptr, ptr %1, i64 %108
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
   store i64 0, ptr %5, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
   %110 = icmp slt i64 %102, 1
   br i1 %110, label %111, label %112
 
 111:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   br label %184
 
 112:
-  %113 = call i32 @PyDict_Next(ptr noundef nonnull %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %109) #12
+  %113 = call i32 @PyDict_Next(ptr noundef nonnull %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %109) #11
   %114 = icmp eq i32 %113, 0
   br i1 %114, label %119, label %115
 
@@ -1279,8 +1193,8 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br i1 %118, label %120, label %188
 
 119:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   br label %189
 
 120:
@@ -1291,7 +1205,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 
 124:
   %125 = getelementptr ptr, ptr %109, i64 %122
-  %126 = call i32 @PyDict_Next(ptr noundef %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %125) #12
+  %126 = call i32 @PyDict_Next(ptr noundef %51, ptr noundef nonnull %5, ptr noundef nonnull %6, ptr noundef %125) #11
   %127 = icmp eq i32 %126, 0
   br i1 %127, label %133, label %128
 
@@ -1304,8 +1218,8 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 
 133:
   %134 = icmp slt i64 %122, %102
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   br i1 %134, label %189, label %184
 
 135:
@@ -1327,7 +1241,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 147:
   %148 = getelementptr inbounds i8, ptr %19, i64 24
   %149 = load i64, ptr %148, align 8
-  %150 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
+  %150 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #11
   %151 = icmp eq ptr %150, null
   br i1 %151, label %155, label %152
 
@@ -1344,7 +1258,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br label %189
 
 159:
-  %160 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %153, ptr noundef %53, i64 noundef %149) #12
+  %160 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %153, ptr noundef %53, i64 noundef %149) #11
   %161 = getelementptr inbounds i8, ptr %19, i64 32
   %162 = load i64, ptr %161, align 8
   %163 = getelementptr ptr, ptr %1, i64 %162
@@ -1355,7 +1269,7 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 165:
   %166 = getelementptr inbounds i8, ptr %19, i64 24
   %167 = load i64, ptr %166, align 8
-  %168 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #12
+  %168 = call ptr @_PyObject_GetDictPtr(ptr noundef %51) #11
   %169 = icmp eq ptr %168, null
   br i1 %169, label %184, label %170
 
@@ -1367,17 +1281,17 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 173:
   %174 = getelementptr inbounds i8, ptr %19, i64 32
   %175 = load i64, ptr %174, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %4) #12
-  %176 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %51, ptr noundef nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %4) #11
+  %176 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %51, ptr noundef nonnull %4) #11
   %177 = icmp eq i64 %176, %175
   %178 = load i32, ptr %4, align 4
   %179 = icmp eq i32 %178, 0
   %180 = select i1 %177, i1 %179, i1 false
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %4) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %4) #11
   br i1 %180, label %184, label %189
 
 181:
-  %182 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %171, ptr noundef %53, i64 noundef %167) #12
+  %182 = call ptr @_PyDict_GetItem_KnownHash(ptr noundef nonnull %171, ptr noundef %53, i64 noundef %167) #11
   %183 = icmp eq ptr %182, null
   br i1 %183, label %184, label %189
 
@@ -1388,8 +1302,8 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
   br i1 %187, label %17, label %189
 
 188:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   br label %189
 
 189:
@@ -1398,351 +1312,358 @@ define internal fastcc noundef i64 @unpack(ptr nocapture noundef readonly %0, pt
 }
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1, ptr nocapture noundef readonly %2, ptr noundef %3, i1 noundef zeroext %4) unnamed_addr #0 {
-  %6 = alloca i32, align 4
+define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1, ptr nocapture noundef readonly %2, ptr noundef %3, i1 noundef zeroext %4, i64 noundef %5) unnamed_addr #0 {
   %7 = alloca i32, align 4
   %8 = alloca i32, align 4
-  %9 = alloca i64, align 8
-  %10 = alloca ptr, align 8
+  %9 = alloca i32, align 4
+  %10 = alloca i64, align 8
   %11 = alloca ptr, align 8
   %12 = alloca ptr, align 8
-  %13 = getelementptr inbounds i8, ptr %1, i64 8
-  %14 = load ptr, ptr %13, align 8
+  %13 = alloca ptr, align 8
+  %14 = getelementptr inbounds i8, ptr %1, i64 8
   %15 = load ptr, ptr %14, align 8
-  %16 = getelementptr inbounds i8, ptr %15, i64 8
-  %17 = load ptr, ptr %16, align 8
-  %18 = getelementptr inbounds i8, ptr %0, i64 64
-  %19 = load ptr, ptr %18, align 8
-  %20 = getelementptr inbounds i8, ptr %0, i64 128
-  %21 = load ptr, ptr %20, align 8
-  %22 = getelementptr i8, ptr %14, i64 144
-  %23 = getelementptr inbounds i8, ptr %0, i64 48
-  %24 = load i64, ptr %23, align 8
-  %25 = icmp slt i64 %24, 1
-  br i1 %25, label %165, label %26
+  %16 = load ptr, ptr %15, align 8
+  %17 = getelementptr inbounds i8, ptr %16, i64 8
+  %18 = load ptr, ptr %17, align 8
+  %19 = getelementptr inbounds i8, ptr %0, i64 64
+  %20 = load ptr, ptr %19, align 8
+  %21 = getelementptr inbounds i8, ptr %0, i64 128
+  %22 = load ptr, ptr %21, align 8
+  %23 = getelementptr i8, ptr %15, i64 144
+  %24 = getelementptr inbounds i8, ptr %0, i64 48
+  %25 = load i64, ptr %24, align 8
+  %26 = icmp slt i64 %25, 1
+  br i1 %26, label %166, label %27
 
-26:
-  %27 = getelementptr inbounds i8, ptr %0, i64 56
-  %28 = getelementptr inbounds i8, ptr %14, i64 8
-  %29 = getelementptr inbounds i8, ptr %0, i64 80
-  %30 = getelementptr inbounds i8, ptr %0, i64 88
-  %31 = getelementptr inbounds i8, ptr %0, i64 96
-  br label %32
+27:
+  %28 = getelementptr inbounds i8, ptr %0, i64 56
+  %29 = getelementptr inbounds i8, ptr %15, i64 8
+  %30 = getelementptr inbounds i8, ptr %0, i64 80
+  %31 = getelementptr inbounds i8, ptr %0, i64 88
+  %32 = getelementptr inbounds i8, ptr %0, i64 96
+  br label %33
 
-32:
-  %33 = phi i64 [ 0, %26 ], [ %162, %161 ]
-  %34 = load ptr, ptr %27, align 8
-  %35 = getelementptr i64, ptr %34, i64 %33
-  %36 = load i64, ptr %35, align 8
-  %37 = getelementptr ptr, ptr %2, i64 %36
-  %38 = load ptr, ptr %37, align 8
-  %39 = getelementptr %struct.InputRecord, ptr %17, i64 %33
-  %40 = load i64, ptr %39, align 8
-  %41 = getelementptr ptr, ptr %22, i64 %40
-  %42 = load ptr, ptr %28, align 8
-  %43 = getelementptr i64, ptr %19, i64 %33
-  %44 = load i64, ptr %43, align 8
-  %45 = getelementptr inbounds i8, ptr %38, i64 8
-  %46 = load ptr, ptr %45, align 8
-  %47 = load ptr, ptr %29, align 8
-  %48 = icmp eq ptr %46, %47
-  br i1 %48, label %52, label %49
+33:
+  %34 = phi i64 [ 0, %27 ], [ %163, %162 ]
+  %35 = load ptr, ptr %28, align 8
+  %36 = getelementptr i64, ptr %35, i64 %34
+  %37 = load i64, ptr %36, align 8
+  %38 = getelementptr ptr, ptr %2, i64 %37
+  %39 = load ptr, ptr %38, align 8
+  %40 = getelementptr %struct.InputRecord, ptr %18, i64 %34
+  %41 = load i64, ptr %40, align 8
+  %42 = getelementptr ptr, ptr %23, i64 %41
+  %43 = load ptr, ptr %29, align 8
+  %44 = getelementptr i64, ptr %20, i64 %34
+  %45 = load i64, ptr %44, align 8
+  %46 = getelementptr inbounds i8, ptr %39, i64 8
+  %47 = load ptr, ptr %46, align 8
+  %48 = load ptr, ptr %30, align 8
+  %49 = icmp eq ptr %47, %48
+  br i1 %49, label %53, label %50
 
-49:
-  %50 = load ptr, ptr %30, align 8
-  %51 = icmp eq ptr %46, %50
-  br i1 %51, label %52, label %238
+50:
+  %51 = load ptr, ptr %31, align 8
+  %52 = icmp eq ptr %47, %51
+  br i1 %52, label %53, label %244
 
-52:
-  %53 = load i64, ptr %31, align 8
-  %54 = getelementptr i8, ptr %38, i64 %53
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #12
-  store i32 0, ptr %6, align 4
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
+53:
+  %54 = load i64, ptr %32, align 8
+  %55 = getelementptr i8, ptr %39, i64 %54
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
   store i32 0, ptr %7, align 4
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #12
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %8) #11
   store i32 0, ptr %8, align 4
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %9) #12
-  store i64 0, ptr %9, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %10) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %11) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %12) #12
-  %55 = load ptr, ptr %54, align 8
-  %56 = icmp eq ptr %55, null
-  br i1 %56, label %105, label %57
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %9) #11
+  store i32 0, ptr %9, align 4
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %10) #11
+  store i64 0, ptr %10, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %11) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %12) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %13) #11
+  %56 = load ptr, ptr %55, align 8
+  %57 = icmp eq ptr %56, null
+  br i1 %57, label %106, label %58
 
-57:
-  %58 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %54) #12
-  %59 = and i32 %58, 255
-  %60 = icmp eq i32 %59, 0
-  br i1 %60, label %61, label %105
+58:
+  %59 = call i32 @_ZN2at6native6is_negERKNS_6TensorE(ptr noundef nonnull %55) #11
+  %60 = and i32 %59, 255
+  %61 = icmp eq i32 %60, 0
+  br i1 %61, label %62, label %106
 
-61:
-  %62 = call i32 @aoti_torch_get_device_type(ptr noundef nonnull %54, ptr noundef nonnull %6) #12
-  %63 = icmp ne i32 %62, 0
-  %64 = load i32, ptr %6, align 4
-  %65 = icmp ne i32 %64, 0
-  %66 = select i1 %63, i1 true, i1 %65
-  br i1 %66, label %105, label %67
+62:
+  %63 = call i32 @aoti_torch_get_device_type(ptr noundef nonnull %55, ptr noundef nonnull %7) #11
+  %64 = icmp ne i32 %63, 0
+  %65 = load i32, ptr %7, align 4
+  %66 = icmp ne i32 %65, 0
+  %67 = select i1 %64, i1 true, i1 %66
+  br i1 %67, label %106, label %68
 
-67:
-  %68 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %54, ptr noundef nonnull %7) #12
-  %69 = icmp ne i32 %68, 0
-  %70 = load i32, ptr %7, align 4
-  %71 = icmp ne i32 %70, 0
-  %72 = select i1 %69, i1 true, i1 %71
-  br i1 %72, label %105, label %73
+68:
+  %69 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %55, ptr noundef nonnull %8) #11
+  %70 = icmp ne i32 %69, 0
+  %71 = load i32, ptr %8, align 4
+  %72 = icmp ne i32 %71, 0
+  %73 = select i1 %70, i1 true, i1 %72
+  br i1 %73, label %106, label %74
 
-73:
-  %74 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %54, ptr noundef nonnull %8) #12
-  %75 = icmp eq i32 %74, 0
-  %76 = load i32, ptr %8, align 4
-  %77 = sext i32 %76 to i64
-  %78 = icmp eq i64 %44, %77
-  %79 = select i1 %75, i1 %78, i1 false
-  br i1 %79, label %80, label %105
+74:
+  %75 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %55, ptr noundef nonnull %9) #11
+  %76 = icmp eq i32 %75, 0
+  %77 = load i32, ptr %9, align 4
+  %78 = sext i32 %77 to i64
+  %79 = icmp eq i64 %45, %78
+  %80 = select i1 %76, i1 %79, i1 false
+  br i1 %80, label %81, label %106
 
-80:
-  %81 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %54, ptr noundef nonnull %9) #12
-  %82 = icmp eq i32 %81, 0
-  br i1 %82, label %83, label %105
+81:
+  %82 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %55, ptr noundef nonnull %10) #11
+  %83 = icmp eq i32 %82, 0
+  br i1 %83, label %84, label %106
 
-83:
-  %84 = load i64, ptr %9, align 8
-  %85 = getelementptr inbounds i8, ptr %39, i64 8
-  %86 = load i64, ptr %85, align 8
-  %87 = icmp eq i64 %84, %86
-  br i1 %87, label %88, label %105
+84:
+  %85 = load i64, ptr %10, align 8
+  %86 = getelementptr inbounds i8, ptr %40, i64 8
+  %87 = load i64, ptr %86, align 8
+  %88 = icmp eq i64 %85, %87
+  br i1 %88, label %89, label %106
 
-88:
-  %89 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %54, ptr noundef nonnull %12) #12
-  %90 = icmp eq i32 %89, 0
-  br i1 %90, label %91, label %105
+89:
+  %90 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %55, ptr noundef nonnull %13) #11
+  %91 = icmp eq i32 %90, 0
+  br i1 %91, label %92, label %106
 
-91:
-  %92 = load ptr, ptr %12, align 8
-  %93 = ptrtoint ptr %92 to i64
-  %94 = getelementptr inbounds i8, ptr %39, i64 20
-  %95 = load i32, ptr %94, align 4
-  %96 = sext i32 %95 to i64
-  %97 = and i64 %96, %93
-  %98 = icmp eq i64 %97, 0
-  br i1 %98, label %99, label %105
+92:
+  %93 = load ptr, ptr %13, align 8
+  %94 = ptrtoint ptr %93 to i64
+  %95 = getelementptr inbounds i8, ptr %40, i64 20
+  %96 = load i32, ptr %95, align 4
+  %97 = sext i32 %96 to i64
+  %98 = and i64 %97, %94
+  %99 = icmp eq i64 %98, 0
+  br i1 %99, label %100, label %106
 
-99:
-  %100 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %54, ptr noundef nonnull %10) #12
-  %101 = icmp eq i32 %100, 0
-  br i1 %101, label %102, label %105
+100:
+  %101 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %55, ptr noundef nonnull %11) #11
+  %102 = icmp eq i32 %101, 0
+  br i1 %102, label %103, label %106
 
-102:
-  %103 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %54, ptr noundef nonnull %11) #12
-  %104 = icmp eq i32 %103, 0
-  br i1 %104, label %106, label %105
-
-105:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
-  br label %238
+103:
+  %104 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %55, ptr noundef nonnull %12) #11
+  %105 = icmp eq i32 %104, 0
+  br i1 %105, label %107, label %106
 
 106:
-  %107 = load ptr, ptr %12, align 8
-  store ptr %107, ptr %41, align 8
-  %108 = load ptr, ptr %10, align 8
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  br label %244
+
+107:
+  %108 = load ptr, ptr %13, align 8
+  store ptr %108, ptr %42, align 8
   %109 = load ptr, ptr %11, align 8
-  %110 = icmp ne ptr %107, null
-  %111 = getelementptr inbounds i8, ptr %39, i64 24
-  %112 = load ptr, ptr %111, align 8
-  %113 = load i64, ptr %85, align 8
-  %114 = getelementptr i64, ptr %112, i64 %113
-  %115 = icmp sgt i64 %113, 0
-  br i1 %115, label %116, label %143
+  %110 = load ptr, ptr %12, align 8
+  %111 = icmp ne ptr %108, null
+  %112 = getelementptr inbounds i8, ptr %40, i64 24
+  %113 = load ptr, ptr %112, align 8
+  %114 = load i64, ptr %86, align 8
+  %115 = getelementptr i64, ptr %113, i64 %114
+  %116 = icmp sgt i64 %114, 0
+  br i1 %116, label %117, label %144
 
-116:
-  %117 = phi i64 [ %141, %128 ], [ 0, %106 ]
-  %118 = phi i1 [ %140, %128 ], [ false, %106 ]
-  %119 = phi i1 [ %138, %128 ], [ true, %106 ]
-  %120 = getelementptr i64, ptr %108, i64 %117
-  %121 = load i64, ptr %120, align 8
-  %122 = getelementptr i64, ptr %112, i64 %117
-  %123 = load i64, ptr %122, align 8
-  %124 = getelementptr i64, ptr %42, i64 %123
-  %125 = load i64, ptr %124, align 8
-  %126 = icmp eq i64 %121, %125
-  br i1 %126, label %128, label %127
-
-127:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
-  br label %238
+117:
+  %118 = phi i64 [ %142, %129 ], [ 0, %107 ]
+  %119 = phi i1 [ %141, %129 ], [ false, %107 ]
+  %120 = phi i1 [ %139, %129 ], [ true, %107 ]
+  %121 = getelementptr i64, ptr %109, i64 %118
+  %122 = load i64, ptr %121, align 8
+  %123 = getelementptr i64, ptr %113, i64 %118
+  %124 = load i64, ptr %123, align 8
+  %125 = getelementptr i64, ptr %43, i64 %124
+  %126 = load i64, ptr %125, align 8
+  %127 = icmp eq i64 %122, %126
+  br i1 %127, label %129, label %128
 
 128:
-  %129 = getelementptr i64, ptr %109, i64 %117
-  %130 = load i64, ptr %129, align 8
-  %131 = getelementptr i64, ptr %114, i64 %117
-  %132 = load i64, ptr %131, align 8
-  %133 = getelementptr i64, ptr %42, i64 %132
-  %134 = load i64, ptr %133, align 8
-  %135 = icmp eq i64 %130, %134
-  %136 = icmp eq i64 %121, 1
-  %137 = or i1 %136, %135
-  %138 = and i1 %119, %137
-  %139 = icmp eq i64 %121, 0
-  %140 = or i1 %118, %139
-  %141 = add nuw nsw i64 %117, 1
-  %142 = icmp eq i64 %141, %113
-  br i1 %142, label %143, label %116
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  br label %244
 
-143:
-  %144 = phi i1 [ true, %106 ], [ %138, %128 ]
-  %145 = phi i1 [ false, %106 ], [ %140, %128 ]
-  %146 = and i1 %110, %144
-  %147 = select i1 %146, i1 true, i1 %145
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %9) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
-  br i1 %147, label %148, label %238
+129:
+  %130 = getelementptr i64, ptr %110, i64 %118
+  %131 = load i64, ptr %130, align 8
+  %132 = getelementptr i64, ptr %115, i64 %118
+  %133 = load i64, ptr %132, align 8
+  %134 = getelementptr i64, ptr %43, i64 %133
+  %135 = load i64, ptr %134, align 8
+  %136 = icmp eq i64 %131, %135
+  %137 = icmp eq i64 %122, 1
+  %138 = or i1 %137, %136
+  %139 = and i1 %120, %138
+  %140 = icmp eq i64 %122, 0
+  %141 = or i1 %119, %140
+  %142 = add nuw nsw i64 %118, 1
+  %143 = icmp eq i64 %142, %114
+  br i1 %143, label %144, label %117
 
-148:
-  br i1 %4, label %149, label %161
+144:
+  %145 = phi i1 [ true, %107 ], [ %139, %129 ]
+  %146 = phi i1 [ false, %107 ], [ %141, %129 ]
+  %147 = and i1 %111, %145
+  %148 = select i1 %147, i1 true, i1 %146
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %13) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %12) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %11) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %10) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %9) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  br i1 %148, label %149, label %244
 
 149:
-  %150 = getelementptr i64, ptr %21, i64 %33
-  %151 = load i64, ptr %150, align 8
-  %152 = and i64 %151, 1
-  %153 = icmp eq i64 %152, 0
-  br i1 %153, label %161, label %154
+  br i1 %4, label %150, label %162
 
-154:
-  %155 = load i64, ptr %31, align 8
-  %156 = getelementptr i8, ptr %38, i64 %155
-  %157 = load ptr, ptr %156, align 8
-  %158 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %157) #12
-  %159 = and i32 %158, 255
-  %160 = icmp eq i32 %159, 0
-  br i1 %160, label %161, label %238
+150:
+  %151 = getelementptr i64, ptr %22, i64 %34
+  %152 = load i64, ptr %151, align 8
+  %153 = and i64 %152, 1
+  %154 = icmp eq i64 %153, 0
+  br i1 %154, label %162, label %155
 
-161:
-  %162 = add nuw nsw i64 %33, 1
-  %163 = load i64, ptr %23, align 8
-  %164 = icmp slt i64 %162, %163
-  br i1 %164, label %32, label %165
+155:
+  %156 = load i64, ptr %32, align 8
+  %157 = getelementptr i8, ptr %39, i64 %156
+  %158 = load ptr, ptr %157, align 8
+  %159 = call i32 @_ZNK3c1010TensorImpl13requires_gradEv(ptr noundef %158) #11
+  %160 = and i32 %159, 255
+  %161 = icmp eq i32 %160, 0
+  br i1 %161, label %162, label %244
 
-165:
-  %166 = call fastcc zeroext i1 @no_alias(ptr noundef nonnull %0, ptr noundef %2)
-  br i1 %166, label %167, label %238
+162:
+  %163 = add nuw nsw i64 %34, 1
+  %164 = load i64, ptr %24, align 8
+  %165 = icmp slt i64 %163, %164
+  br i1 %165, label %33, label %166
 
-167:
-  %168 = getelementptr i8, ptr %1, i64 24
-  %169 = load ptr, ptr %168, align 8
-  %170 = call fastcc i64 @admit_bound(ptr noundef nonnull %14, ptr noundef %169, ptr noundef %3)
-  %171 = icmp eq i64 %170, 0
-  br i1 %171, label %172, label %238
+166:
+  %167 = call fastcc zeroext i1 @no_alias(ptr noundef nonnull %0, ptr noundef %2)
+  br i1 %167, label %168, label %244
 
-172:
-  %173 = getelementptr i8, ptr %1, i64 104
-  %174 = load ptr, ptr %173, align 8
-  %175 = load i64, ptr %23, align 8
-  %176 = getelementptr inbounds i8, ptr %0, i64 184
-  %177 = load ptr, ptr %176, align 8
-  %178 = icmp eq ptr %174, null
-  br i1 %178, label %208, label %179
+168:
+  %169 = getelementptr i8, ptr %1, i64 24
+  %170 = load ptr, ptr %169, align 8
+  %171 = getelementptr inbounds i8, ptr %0, i64 16
+  %172 = load ptr, ptr %171, align 8
+  %173 = call fastcc i64 @admit_bound(ptr noundef nonnull %15, ptr noundef %170, ptr noundef %3, ptr noundef %172, i64 noundef %5)
+  %174 = icmp eq i64 %173, 0
+  br i1 %174, label %178, label %175
 
-179:
-  %180 = icmp sgt i64 %175, 0
-  br i1 %180, label %181, label %183
+175:
+  %176 = icmp eq i64 %173, 1
+  %177 = select i1 %176, i64 -2, i64 -4
+  br label %244
 
-181:
-  %182 = getelementptr inbounds i8, ptr %0, i64 56
-  br label %187
+178:
+  %179 = getelementptr i8, ptr %1, i64 104
+  %180 = load ptr, ptr %179, align 8
+  %181 = load i64, ptr %24, align 8
+  %182 = getelementptr inbounds i8, ptr %0, i64 184
+  %183 = load ptr, ptr %182, align 8
+  %184 = icmp eq ptr %180, null
+  br i1 %184, label %214, label %185
 
-183:
-  %184 = getelementptr inbounds i8, ptr %0, i64 168
-  %185 = load i64, ptr %184, align 8
-  %186 = icmp sgt i64 %185, 0
-  br i1 %186, label %197, label %208
+185:
+  %186 = icmp sgt i64 %181, 0
+  br i1 %186, label %187, label %189
 
 187:
-  %188 = phi i64 [ 0, %181 ], [ %195, %187 ]
-  %189 = load ptr, ptr %182, align 8
-  %190 = getelementptr i64, ptr %189, i64 %188
+  %188 = getelementptr inbounds i8, ptr %0, i64 56
+  br label %193
+
+189:
+  %190 = getelementptr inbounds i8, ptr %0, i64 168
   %191 = load i64, ptr %190, align 8
-  %192 = getelementptr ptr, ptr %2, i64 %191
-  %193 = load ptr, ptr %192, align 8
-  call void @Py_IncRef(ptr noundef %193) #12
-  %194 = call i32 @PyList_SetItem(ptr noundef nonnull %174, i64 noundef %188, ptr noundef %193) #12
-  %195 = add nuw nsw i64 %188, 1
-  %196 = icmp eq i64 %195, %175
-  br i1 %196, label %183, label %187
+  %192 = icmp sgt i64 %191, 0
+  br i1 %192, label %203, label %214
 
-197:
-  %198 = phi i64 [ %205, %197 ], [ 0, %183 ]
-  %199 = add i64 %198, %175
-  %200 = getelementptr i64, ptr %177, i64 %198
-  %201 = load i64, ptr %200, align 8
-  %202 = getelementptr ptr, ptr %2, i64 %201
-  %203 = load ptr, ptr %202, align 8
-  call void @Py_IncRef(ptr noundef %203) #12
-  %204 = call i32 @PyList_SetItem(ptr noundef nonnull %174, i64 noundef %199, ptr noundef %203) #12
-  %205 = add nuw nsw i64 %198, 1
-  %206 = load i64, ptr %184, align 8
-  %207 = icmp slt i64 %205, %206
-  br i1 %207, label %197, label %208
+193:
+  %194 = phi i64 [ 0, %187 ], [ %201, %193 ]
+  %195 = load ptr, ptr %188, align 8
+  %196 = getelementptr i64, ptr %195, i64 %194
+  %197 = load i64, ptr %196, align 8
+  %198 = getelementptr ptr, ptr %2, i64 %197
+  %199 = load ptr, ptr %198, align 8
+  call void @Py_IncRef(ptr noundef %199) #11
+  %200 = call i32 @PyList_SetItem(ptr noundef nonnull %180, i64 noundef %194, ptr noundef %199) #11
+  %201 = add nuw nsw i64 %194, 1
+  %202 = icmp eq i64 %201, %181
+  br i1 %202, label %189, label %193
 
-208:
-  %209 = load ptr, ptr %14, align 8
-  %210 = getelementptr inbounds i8, ptr %209, i64 24
-  %211 = load ptr, ptr %210, align 8
-  %212 = getelementptr inbounds i8, ptr %209, i64 16
-  %213 = load i64, ptr %212, align 8
-  %214 = icmp sgt i64 %213, 0
-  br i1 %214, label %215, label %234
+203:
+  %204 = phi i64 [ %211, %203 ], [ 0, %189 ]
+  %205 = add i64 %204, %181
+  %206 = getelementptr i64, ptr %183, i64 %204
+  %207 = load i64, ptr %206, align 8
+  %208 = getelementptr ptr, ptr %2, i64 %207
+  %209 = load ptr, ptr %208, align 8
+  call void @Py_IncRef(ptr noundef %209) #11
+  %210 = call i32 @PyList_SetItem(ptr noundef nonnull %180, i64 noundef %205, ptr noundef %209) #11
+  %211 = add nuw nsw i64 %204, 1
+  %212 = load i64, ptr %190, align 8
+  %213 = icmp slt i64 %211, %212
+  br i1 %213, label %203, label %214
 
-215:
-  %216 = getelementptr i8, ptr %1, i64 72
+214:
+  %215 = load ptr, ptr %15, align 8
+  %216 = getelementptr inbounds i8, ptr %215, i64 24
   %217 = load ptr, ptr %216, align 8
-  %218 = getelementptr inbounds i8, ptr %217, i64 24
-  %219 = getelementptr inbounds i8, ptr %0, i64 96
-  br label %220
+  %218 = getelementptr inbounds i8, ptr %215, i64 16
+  %219 = load i64, ptr %218, align 8
+  %220 = icmp sgt i64 %219, 0
+  br i1 %220, label %221, label %240
 
-220:
-  %221 = phi i64 [ 0, %215 ], [ %231, %220 ]
-  %222 = load ptr, ptr %218, align 8
-  %223 = getelementptr ptr, ptr %222, i64 %221
-  %224 = load ptr, ptr %223, align 8
-  %225 = load i64, ptr %219, align 8
-  %226 = getelementptr i8, ptr %224, i64 %225
-  %227 = getelementptr i64, ptr %211, i64 %221
-  %228 = load i64, ptr %227, align 8
-  %229 = getelementptr ptr, ptr %22, i64 %228
-  %230 = call i32 @aoti_torch_get_data_ptr(ptr noundef %226, ptr noundef %229) #12
-  %231 = add nuw nsw i64 %221, 1
-  %232 = load i64, ptr %212, align 8
-  %233 = icmp slt i64 %231, %232
-  br i1 %233, label %220, label %234
+221:
+  %222 = getelementptr i8, ptr %1, i64 72
+  %223 = load ptr, ptr %222, align 8
+  %224 = getelementptr inbounds i8, ptr %223, i64 24
+  %225 = getelementptr inbounds i8, ptr %0, i64 96
+  br label %226
 
-234:
-  %235 = getelementptr i8, ptr %1, i64 88
-  %236 = load i64, ptr %235, align 8
-  %237 = call fastcc i64 @run(ptr noundef nonnull %14, i64 noundef 0, i64 noundef %236)
-  br label %238
+226:
+  %227 = phi i64 [ 0, %221 ], [ %237, %226 ]
+  %228 = load ptr, ptr %224, align 8
+  %229 = getelementptr ptr, ptr %228, i64 %227
+  %230 = load ptr, ptr %229, align 8
+  %231 = load i64, ptr %225, align 8
+  %232 = getelementptr i8, ptr %230, i64 %231
+  %233 = getelementptr i64, ptr %217, i64 %227
+  %234 = load i64, ptr %233, align 8
+  %235 = getelementptr ptr, ptr %23, i64 %234
+  %236 = call i32 @aoti_torch_get_data_ptr(ptr noundef %232, ptr noundef %235) #11
+  %237 = add nuw nsw i64 %227, 1
+  %238 = load i64, ptr %218, align 8
+  %239 = icmp slt i64 %237, %238
+  br i1 %239, label %226, label %240
 
-238:
-  %239 = phi i64 [ %237, %234 ], [ -4, %165 ], [ -4, %167 ], [ -4, %105 ], [ -4, %127 ], [ -4, %143 ], [ -4, %154 ], [ -4, %49 ]
-  ret i64 %239
+240:
+  %241 = getelementptr i8, ptr %1, i64 88
+  %242 = load i64, ptr %241, align 8
+  %243 = call fastcc i64 @run(ptr noundef nonnull %15, i64 noundef 0, i64 noundef %242)
+  br label %244
+
+244:
+  %245 = phi i64 [ -4, %166 ], [ %177, %175 ], [ %243, %240 ], [ -4, %106 ], [ -4, %128 ], [ -4, %144 ], [ -4, %155 ], [ -4, %50 ]
+  ret i64 %245
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -1793,18 +1714,18 @@ define noundef i32 @km_symbols(ptr nocapture noundef readnone %0, ptr nocapture 
   %38 = load i64, ptr %36, align 8
   %39 = getelementptr ptr, ptr %14, i64 %38
   %40 = load ptr, ptr %39, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %5) #11
   %41 = getelementptr inbounds i8, ptr %36, i64 8
   %42 = load i64, ptr %41, align 8
   %43 = icmp eq i64 %42, 5
   br i1 %43, label %44, label %48
 
 44:
-  %45 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %40, ptr noundef nonnull %5) #12
+  %45 = call i64 @PyLong_AsLongLongAndOverflow(ptr noundef %40, ptr noundef nonnull %5) #11
   store i64 %45, ptr %37, align 8
   %46 = load i32, ptr %5, align 4
   %47 = icmp eq i32 %46, 0
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
   br i1 %47, label %30, label %65
 
 48:
@@ -1830,11 +1751,11 @@ define noundef i32 @km_symbols(ptr nocapture noundef readnone %0, ptr nocapture 
   %62 = sub i64 %57, %59
   %63 = sdiv i64 %62, %54
   store i64 %63, ptr %37, align 8
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
   br label %30
 
 64:
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %5) #11
   br label %65
 
 65:
@@ -1856,7 +1777,7 @@ define noundef i32 @km_objects(ptr nocapture noundef readnone %0, ptr nocapture 
   %9 = getelementptr inbounds i8, ptr %6, i64 104
   %10 = load i64, ptr %9, align 8
   %11 = getelementptr i8, ptr %8, i64 %10
-  %12 = tail call fastcc i64 @call_objects(ptr noundef %6, ptr noundef %1, ptr noundef %11, ptr noundef %8, i1 noundef zeroext false)
+  %12 = tail call fastcc i64 @call_objects(ptr noundef %6, ptr noundef %1, ptr noundef %11, ptr noundef %8, i1 noundef zeroext false, i64 noundef 0)
   store i32 1, ptr %3, align 8
   %13 = getelementptr inbounds i8, ptr %3, i64 4
   store i32 0, ptr %13, align 4
@@ -1892,6 +1813,87 @@ define noundef i32 @km_unmoved(ptr nocapture noundef readnone %0, ptr nocapture 
   %14 = getelementptr inbounds i8, ptr %3, i64 8
   store i64 %12, ptr %14, align 8
   ret i32 0
+}
+
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc zeroext i1 @unmoved(ptr nocapture noundef readonly %0, i64 noundef %1) unnamed_addr #0 {
+  %3 = icmp slt i64 %1, 1
+  br i1 %3, label %55, label %4
+
+4:
+  %5 = add nsw i64 %1, -1
+  br label %6
+
+6:
+  %7 = phi i1 [ false, %4 ], [ %53, %51 ]
+  %8 = phi i64 [ 0, %4 ], [ %52, %51 ]
+  %9 = add nuw i64 %8, 16
+  %10 = tail call noundef i64 @llvm.smin.i64(i64 %9, i64 %5)
+  %11 = getelementptr %struct.WatchRecord, ptr %0, i64 %10, i32 1
+  %12 = load ptr, ptr %11, align 8
+  %13 = getelementptr inbounds i8, ptr %12, i64 16
+  tail call void @llvm.prefetch.p0(ptr nonnull %13, i32 0, i32 3, i32 1)
+  %14 = getelementptr %struct.WatchRecord, ptr %0, i64 %8
+  %15 = getelementptr inbounds i8, ptr %14, i64 8
+  %16 = load ptr, ptr %15, align 8
+  %17 = load i64, ptr %14, align 8
+  switch i64 %17, label %55 [
+    i64 0, label %18
+    i64 1, label %18
+    i64 2, label %26
+    i64 3, label %36
+  ]
+
+18:
+  %19 = getelementptr inbounds i8, ptr %14, i64 24
+  %20 = load i64, ptr %19, align 8
+  %21 = getelementptr i8, ptr %16, i64 %20
+  %22 = load i64, ptr %21, align 8
+  %23 = getelementptr inbounds i8, ptr %14, i64 32
+  %24 = load i64, ptr %23, align 8
+  %25 = icmp eq i64 %22, %24
+  br i1 %25, label %51, label %55
+
+26:
+  %27 = getelementptr inbounds i8, ptr %14, i64 16
+  %28 = load ptr, ptr %27, align 8
+  %29 = getelementptr inbounds i8, ptr %14, i64 24
+  %30 = load i64, ptr %29, align 8
+  %31 = tail call ptr @_PyDict_GetItem_KnownHash(ptr noundef %16, ptr noundef %28, i64 noundef %30) #11
+  %32 = ptrtoint ptr %31 to i64
+  %33 = getelementptr inbounds i8, ptr %14, i64 32
+  %34 = load i64, ptr %33, align 8
+  %35 = icmp eq i64 %34, %32
+  br i1 %35, label %51, label %55
+
+36:
+  %37 = getelementptr inbounds i8, ptr %14, i64 24
+  %38 = load i64, ptr %37, align 8
+  %39 = getelementptr inbounds i8, ptr %16, i64 16
+  %40 = load i64, ptr %39, align 8
+  %41 = icmp ult i64 %38, %40
+  br i1 %41, label %42, label %55
+
+42:
+  %43 = getelementptr inbounds i8, ptr %16, i64 24
+  %44 = load ptr, ptr %43, align 8
+  %45 = getelementptr ptr, ptr %44, i64 %38
+  %46 = load ptr, ptr %45, align 8
+  %47 = ptrtoint ptr %46 to i64
+  %48 = getelementptr inbounds i8, ptr %14, i64 32
+  %49 = load i64, ptr %48, align 8
+  %50 = icmp eq i64 %49, %47
+  br i1 %50, label %51, label %55
+
+51:
+  %52 = add nuw nsw i64 %8, 1
+  %53 = icmp sge i64 %52, %1
+  %54 = icmp eq i64 %52, %1
+  br i1 %54, label %55, label %6
+
+55:
+  %56 = phi i1 [ true, %2 ], [ %7, %6 ], [ %7, %36 ], [ %7, %18 ], [ %7, %26 ], [ %53, %51 ], [ %7, %42 ]
+  ret i1 %56
 }
 
 ; Function Attrs: nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
@@ -1988,7 +1990,352 @@ declare void @llvm.memset.p0.i64(ptr nocapture writeonly, i8, i64, i1 immarg) #4
 declare void @llvm.memcpy.p0.p0.i64(ptr noalias nocapture writeonly, ptr noalias nocapture readonly, i64, i1 immarg) #5
 
 ; Function Attrs: nounwind uwtable(sync)
-define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef readonly %1, ptr noundef %2) unnamed_addr #0 {
+define internal fastcc i64 @admit_bound(ptr noundef %0, ptr noundef %1, ptr noundef %2, ptr noundef %3, i64 noundef %4) unnamed_addr #0 {
+  %6 = alloca %struct.Time, align 8
+  %7 = alloca %struct.Time, align 8
+  %8 = alloca %struct.Time, align 8
+  %9 = alloca %struct.Check, align 64
+  %10 = load ptr, ptr %0, align 8
+  call void @llvm.lifetime.start.p0(i64 192, ptr nonnull %9) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(192) %9, i8 0, i64 192, i1 false)
+  store ptr %0, ptr %9, align 64
+  %11 = getelementptr inbounds i8, ptr %9, i64 8
+  store ptr %1, ptr %11, align 8
+  %12 = getelementptr inbounds i8, ptr %9, i64 16
+  store ptr %2, ptr %12, align 16
+  %13 = getelementptr inbounds i8, ptr %9, i64 24
+  store ptr %3, ptr %13, align 8
+  %14 = getelementptr inbounds i8, ptr %9, i64 32
+  store i64 %4, ptr %14, align 32
+  %15 = getelementptr inbounds i8, ptr %9, i64 80
+  store i64 9223372036854775807, ptr %15, align 16
+  %16 = icmp eq ptr %1, null
+  br i1 %16, label %17, label %23
+
+17:
+  %18 = getelementptr inbounds i8, ptr %9, i64 40
+  %19 = add i64 %4, 511
+  %20 = sdiv i64 %19, 512
+  %21 = getelementptr inbounds i8, ptr %9, i64 56
+  store i64 %20, ptr %21, align 8
+  %22 = mul i64 %4, 3
+  br label %66
+
+23:
+  %24 = getelementptr inbounds i8, ptr %1, i64 48
+  %25 = load i64, ptr %24, align 8
+  %26 = add i64 %25, 3
+  %27 = sdiv i64 %26, 4
+  %28 = getelementptr inbounds i8, ptr %9, i64 40
+  store i64 %27, ptr %28, align 8
+  %29 = load i64, ptr %1, align 8
+  %30 = add i64 %29, 15
+  %31 = sdiv i64 %30, 16
+  %32 = getelementptr inbounds i8, ptr %9, i64 48
+  store i64 %31, ptr %32, align 16
+  %33 = add i64 %4, 511
+  %34 = sdiv i64 %33, 512
+  %35 = add nsw i64 %27, %34
+  %36 = add nsw i64 %35, %31
+  %37 = getelementptr inbounds i8, ptr %9, i64 56
+  store i64 %36, ptr %37, align 8
+  %38 = add i64 %25, 6
+  %39 = icmp ult i64 %38, 7
+  br i1 %39, label %40, label %42
+
+40:
+  %41 = mul i64 %4, 3
+  br label %56
+
+42:
+  %43 = getelementptr inbounds i8, ptr %1, i64 40
+  %44 = load ptr, ptr %43, align 8
+  %45 = getelementptr inbounds i8, ptr %44, i64 8
+  %46 = load atomic i64, ptr %45 acquire, align 8
+  %47 = load ptr, ptr %9, align 64
+  %48 = load ptr, ptr %11, align 8
+  %49 = load i64, ptr %14, align 32
+  %50 = mul i64 %49, 3
+  %51 = icmp eq ptr %48, null
+  br i1 %51, label %66, label %52
+
+52:
+  %53 = getelementptr inbounds i8, ptr %48, i64 48
+  %54 = load i64, ptr %53, align 8
+  %55 = load i64, ptr %48, align 8
+  br label %56
+
+56:
+  %57 = phi i64 [ %29, %40 ], [ %55, %52 ]
+  %58 = phi i64 [ %25, %40 ], [ %54, %52 ]
+  %59 = phi i64 [ %41, %40 ], [ %50, %52 ]
+  %60 = phi i64 [ 0, %40 ], [ %46, %52 ]
+  %61 = phi ptr [ %0, %40 ], [ %47, %52 ]
+  %62 = mul i64 %58, 500
+  %63 = mul i64 %57, 150
+  %64 = add i64 %62, %59
+  %65 = add i64 %64, %63
+  br label %66
+
+66:
+  %67 = phi i64 [ %60, %56 ], [ %46, %42 ], [ 0, %17 ]
+  %68 = phi ptr [ %61, %56 ], [ %47, %42 ], [ %0, %17 ]
+  %69 = phi ptr [ %28, %56 ], [ %28, %42 ], [ %18, %17 ]
+  %70 = phi ptr [ %37, %56 ], [ %37, %42 ], [ %21, %17 ]
+  %71 = phi i64 [ %65, %56 ], [ %50, %42 ], [ %22, %17 ]
+  %72 = icmp sgt i64 %71, 31999
+  br i1 %72, label %73, label %113
+
+73:
+  %74 = tail call i32 @_ZN2at15get_num_threadsEv() #11
+  %75 = sext i32 %74 to i64
+  %76 = getelementptr inbounds i8, ptr %68, i64 40
+  %77 = load i64, ptr %76, align 8
+  %78 = tail call noundef i64 @llvm.smin.i64(i64 %75, i64 %77)
+  %79 = getelementptr inbounds i8, ptr %68, i64 64
+  %80 = load i64, ptr %79, align 8
+  %81 = icmp ne i64 %80, 0
+  %82 = icmp slt i64 %80, %78
+  %83 = and i1 %81, %82
+  br i1 %83, label %84, label %113
+
+84:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
+  %85 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #11
+  %86 = load i64, ptr %8, align 8
+  %87 = mul i64 %86, 1000000000
+  %88 = getelementptr inbounds i8, ptr %8, i64 8
+  %89 = load i64, ptr %88, align 8
+  %90 = add i64 %87, %89
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
+  %91 = getelementptr inbounds i8, ptr %68, i64 72
+  %92 = load i64, ptr %91, align 8
+  %93 = icmp slt i64 %90, %92
+  br i1 %93, label %94, label %96
+
+94:
+  %95 = load i64, ptr %79, align 8
+  br label %113
+
+96:
+  %97 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %68, i64 noundef %90)
+  br i1 %97, label %105, label %98
+
+98:
+  %99 = getelementptr inbounds i8, ptr %68, i64 80
+  %100 = load i64, ptr %99, align 8
+  %101 = icmp slt i64 %90, %100
+  br i1 %101, label %102, label %105
+
+102:
+  %103 = add i64 %90, 250000000
+  store i64 %103, ptr %91, align 8
+  %104 = load i64, ptr %79, align 8
+  br label %113
+
+105:
+  %106 = load i64, ptr %79, align 8
+  %107 = shl i64 %106, 1
+  store i64 %107, ptr %79, align 8
+  %108 = getelementptr inbounds i8, ptr %68, i64 88
+  %109 = load i64, ptr %108, align 8
+  %110 = add i64 %109, %90
+  store i64 %110, ptr %91, align 8
+  %111 = getelementptr inbounds i8, ptr %68, i64 112
+  store i64 6000000, ptr %111, align 8
+  %112 = call noundef i64 @llvm.smin.i64(i64 %78, i64 %107)
+  br label %113
+
+113:
+  %114 = phi i64 [ 1, %66 ], [ %78, %73 ], [ %95, %94 ], [ %112, %105 ], [ %104, %102 ]
+  %115 = shl i64 %71, 1
+  %116 = sdiv i64 %115, 32000
+  %117 = call noundef i64 @llvm.smin.i64(i64 %114, i64 %116)
+  %118 = icmp slt i64 %117, 2
+  br i1 %118, label %119, label %127
+
+119:
+  %120 = load i64, ptr %70, align 8
+  %121 = icmp eq i64 %120, 0
+  br i1 %121, label %144, label %122
+
+122:
+  %123 = phi i64 [ %124, %122 ], [ 0, %119 ]
+  call fastcc void @run_check(ptr noundef nonnull %9, i64 noundef %123)
+  %124 = add nuw i64 %123, 1
+  %125 = load i64, ptr %70, align 8
+  %126 = icmp ult i64 %124, %125
+  br i1 %126, label %122, label %144
+
+127:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
+  %128 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %129 = load i64, ptr %7, align 8
+  %130 = mul i64 %129, 1000000000
+  %131 = getelementptr inbounds i8, ptr %7, i64 8
+  %132 = load i64, ptr %131, align 8
+  %133 = add i64 %130, %132
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  %134 = trunc i64 %117 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_checks, ptr noundef nonnull %9, i32 noundef %134, i32 noundef 0) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
+  %135 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %136 = load i64, ptr %6, align 8
+  %137 = mul i64 %136, 1000000000
+  %138 = getelementptr inbounds i8, ptr %6, i64 8
+  %139 = load i64, ptr %138, align 8
+  %140 = add i64 %137, %139
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
+  %141 = getelementptr inbounds i8, ptr %9, i64 88
+  %142 = load i64, ptr %141, align 8
+  %143 = sub i64 %140, %142
+  call fastcc void @judge(ptr noundef %68, i64 noundef %114, i64 noundef %117, i64 noundef %133, i64 noundef %140, i64 noundef %143)
+  br label %144
+
+144:
+  %145 = getelementptr inbounds i8, ptr %9, i64 72
+  %146 = load i64, ptr %145, align 8
+  %147 = icmp ne i64 %146, 0
+  %148 = or i1 %16, %147
+  %149 = zext i1 %147 to i64
+  br i1 %148, label %191, label %150
+
+150:
+  %151 = getelementptr inbounds i8, ptr %9, i64 64
+  %152 = load i64, ptr %151, align 64
+  %153 = icmp eq i64 %152, 0
+  br i1 %153, label %154, label %189
+
+154:
+  %155 = load i64, ptr %69, align 8
+  %156 = icmp eq i64 %155, 0
+  br i1 %156, label %166, label %157
+
+157:
+  %158 = and i64 %67, 1
+  %159 = icmp eq i64 %158, 0
+  br i1 %159, label %160, label %189
+
+160:
+  %161 = getelementptr inbounds i8, ptr %1, i64 40
+  %162 = load ptr, ptr %161, align 8
+  %163 = getelementptr inbounds i8, ptr %162, i64 8
+  %164 = load atomic i64, ptr %163 acquire, align 8
+  %165 = icmp eq i64 %164, %67
+  br i1 %165, label %166, label %189
+
+166:
+  %167 = load i64, ptr %15, align 16
+  %168 = icmp eq i64 %167, 9223372036854775807
+  br i1 %168, label %171, label %169
+
+169:
+  %170 = xor i64 %167, -1
+  br label %191
+
+171:
+  %172 = getelementptr inbounds i8, ptr %1, i64 24
+  %173 = load ptr, ptr %172, align 8
+  %174 = getelementptr inbounds i8, ptr %1, i64 16
+  %175 = load i64, ptr %174, align 8
+  %176 = icmp sgt i64 %175, 0
+  br i1 %176, label %177, label %190
+
+177:
+  %178 = getelementptr i8, ptr %0, i64 144
+  br label %179
+
+179:
+  %180 = phi i64 [ 0, %177 ], [ %186, %179 ]
+  %181 = getelementptr %struct.PackedRecord, ptr %173, i64 %180
+  %182 = getelementptr inbounds i8, ptr %181, i64 8
+  %183 = load ptr, ptr %182, align 8
+  %184 = load i64, ptr %181, align 8
+  %185 = getelementptr ptr, ptr %178, i64 %184
+  store ptr %183, ptr %185, align 8
+  %186 = add nuw nsw i64 %180, 1
+  %187 = load i64, ptr %174, align 8
+  %188 = icmp slt i64 %186, %187
+  br i1 %188, label %179, label %190
+
+189:
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %9) #11
+  br label %196
+
+190:
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %9) #11
+  br label %200
+
+191:
+  %192 = phi i64 [ %170, %169 ], [ %149, %144 ]
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %9) #11
+  %193 = icmp eq i64 %192, 0
+  br i1 %193, label %200, label %194
+
+194:
+  %195 = icmp slt i64 %192, 0
+  br i1 %195, label %196, label %230
+
+196:
+  %197 = phi i64 [ -1, %189 ], [ %192, %194 ]
+  %198 = load i64, ptr %10, align 8
+  %199 = sub i64 %197, %198
+  br label %230
+
+200:
+  %201 = getelementptr inbounds i8, ptr %10, i64 40
+  %202 = load ptr, ptr %201, align 8
+  %203 = getelementptr inbounds i8, ptr %0, i64 8
+  %204 = load ptr, ptr %203, align 8
+  %205 = getelementptr inbounds i8, ptr %10, i64 32
+  %206 = load i64, ptr %205, align 8
+  %207 = icmp sgt i64 %206, 0
+  br i1 %207, label %208, label %211
+
+208:
+  %209 = getelementptr inbounds i8, ptr %0, i64 16
+  %210 = getelementptr i8, ptr %0, i64 144
+  br label %216
+
+211:
+  %212 = getelementptr inbounds i8, ptr %0, i64 48
+  %213 = load i64, ptr %212, align 8
+  %214 = add i64 %213, 1
+  store i64 %214, ptr %212, align 8
+  %215 = getelementptr inbounds i8, ptr %0, i64 56
+  store i64 0, ptr %215, align 8
+  br label %230
+
+216:
+  %217 = phi i64 [ 0, %208 ], [ %227, %216 ]
+  %218 = load ptr, ptr %209, align 8
+  %219 = getelementptr %struct.ArenaRecord, ptr %202, i64 %217
+  %220 = getelementptr inbounds i8, ptr %219, i64 8
+  %221 = load i64, ptr %220, align 8
+  %222 = getelementptr i64, ptr %204, i64 %221
+  %223 = load i64, ptr %222, align 8
+  %224 = getelementptr i8, ptr %218, i64 %223
+  %225 = load i64, ptr %219, align 8
+  %226 = getelementptr ptr, ptr %210, i64 %225
+  store ptr %224, ptr %226, align 8
+  %227 = add nuw nsw i64 %217, 1
+  %228 = load i64, ptr %205, align 8
+  %229 = icmp slt i64 %227, %228
+  br i1 %229, label %216, label %211
+
+230:
+  %231 = phi i64 [ 0, %211 ], [ %199, %196 ], [ %192, %194 ]
+  ret i64 %231
+}
+
+declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #1
+
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1) unnamed_addr #0 {
+  %3 = alloca <16 x i64>, align 128
   %4 = alloca i64, align 8
   %5 = alloca ptr, align 8
   %6 = alloca ptr, align 8
@@ -1996,577 +2343,655 @@ define internal fastcc i64 @admit_bound(ptr nocapture noundef %0, ptr noundef re
   %8 = alloca ptr, align 8
   %9 = alloca %struct.page_region, align 8
   %10 = alloca %struct.pm_scan_arg, align 8
-  %11 = load ptr, ptr %0, align 8
-  %12 = getelementptr inbounds i8, ptr %0, i64 8
-  %13 = load ptr, ptr %12, align 8
-  %14 = getelementptr i8, ptr %0, i64 144
-  %15 = icmp eq ptr %1, null
-  br i1 %15, label %251, label %16
+  %11 = getelementptr inbounds i8, ptr %0, i64 8
+  %12 = load ptr, ptr %11, align 8
+  %13 = getelementptr inbounds i8, ptr %0, i64 40
+  %14 = load i64, ptr %13, align 8
+  %15 = icmp ugt i64 %14, %1
+  br i1 %15, label %16, label %60
 
 16:
-  %17 = getelementptr inbounds i8, ptr %1, i64 8
-  %18 = load ptr, ptr %17, align 8
-  %19 = getelementptr inbounds i8, ptr %1, i64 24
-  %20 = load ptr, ptr %19, align 8
-  %21 = getelementptr inbounds i8, ptr %1, i64 40
-  %22 = load ptr, ptr %21, align 8
-  %23 = getelementptr inbounds i8, ptr %1, i64 56
-  %24 = load ptr, ptr %23, align 8
-  %25 = getelementptr inbounds i8, ptr %1, i64 48
-  %26 = load i64, ptr %25, align 8
-  %27 = icmp eq i64 %26, 0
-  br i1 %27, label %28, label %33
+  %17 = shl i64 %1, 2
+  %18 = add i64 %17, 4
+  %19 = getelementptr inbounds i8, ptr %12, i64 48
+  %20 = load i64, ptr %19, align 8
+  %21 = tail call noundef i64 @llvm.smin.i64(i64 %18, i64 %20)
+  %22 = getelementptr inbounds i8, ptr %12, i64 40
+  %23 = load ptr, ptr %22, align 8
+  %24 = getelementptr inbounds i8, ptr %12, i64 56
+  %25 = load ptr, ptr %24, align 8
+  call void @llvm.lifetime.start.p0(i64 24, ptr nonnull %9) #11
+  %26 = icmp slt i64 %17, %21
+  br i1 %26, label %28, label %27
+
+27:
+  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
+  br label %334
 
 28:
-  %29 = load i64, ptr %1, align 8
-  %30 = icmp sgt i64 %29, 0
-  br i1 %30, label %31, label %205
+  %29 = getelementptr inbounds i8, ptr %10, i64 8
+  %30 = getelementptr inbounds i8, ptr %10, i64 16
+  %31 = getelementptr inbounds i8, ptr %10, i64 24
+  %32 = getelementptr inbounds i8, ptr %10, i64 32
+  %33 = getelementptr inbounds i8, ptr %10, i64 40
+  %34 = ptrtoint ptr %9 to i64
+  %35 = getelementptr inbounds i8, ptr %10, i64 48
+  %36 = getelementptr inbounds i8, ptr %10, i64 56
+  %37 = getelementptr inbounds i8, ptr %10, i64 64
+  %38 = getelementptr inbounds i8, ptr %10, i64 72
+  %39 = getelementptr inbounds i8, ptr %10, i64 80
+  %40 = getelementptr inbounds i8, ptr %10, i64 88
+  br label %45
 
-31:
-  %32 = getelementptr inbounds i8, ptr %1, i64 32
-  br label %70
+41:
+  %42 = add i64 %47, 1
+  %43 = icmp sge i64 %42, %21
+  %44 = icmp eq i64 %42, %21
+  br i1 %44, label %56, label %45
 
-33:
-  call void @llvm.lifetime.start.p0(i64 24, ptr nonnull %9) #12
-  %34 = icmp sgt i64 %26, 0
-  br i1 %34, label %35, label %63
-
-35:
-  %36 = getelementptr inbounds i8, ptr %10, i64 8
-  %37 = getelementptr inbounds i8, ptr %10, i64 16
-  %38 = getelementptr inbounds i8, ptr %10, i64 24
-  %39 = getelementptr inbounds i8, ptr %10, i64 32
-  %40 = getelementptr inbounds i8, ptr %10, i64 40
-  %41 = ptrtoint ptr %9 to i64
-  %42 = getelementptr inbounds i8, ptr %10, i64 48
-  %43 = getelementptr inbounds i8, ptr %10, i64 56
-  %44 = getelementptr inbounds i8, ptr %10, i64 64
-  %45 = getelementptr inbounds i8, ptr %10, i64 72
-  %46 = getelementptr inbounds i8, ptr %10, i64 80
-  %47 = getelementptr inbounds i8, ptr %10, i64 88
-  br label %52
-
-48:
-  %49 = add nuw nsw i64 %53, 1
-  %50 = load i64, ptr %25, align 8
-  %51 = icmp slt i64 %49, %50
-  br i1 %51, label %52, label %63
-
-52:
-  %53 = phi i64 [ 0, %35 ], [ %49, %48 ]
-  call void @llvm.lifetime.start.p0(i64 96, ptr nonnull %10) #12
+45:
+  %46 = phi i1 [ false, %28 ], [ %43, %41 ]
+  %47 = phi i64 [ %17, %28 ], [ %42, %41 ]
+  call void @llvm.lifetime.start.p0(i64 96, ptr nonnull %10) #11
   store i64 96, ptr %10, align 8
-  store i64 2, ptr %36, align 8
-  %54 = getelementptr %struct.PagesRecord, ptr %24, i64 %53
-  %55 = load i64, ptr %54, align 8
-  store i64 %55, ptr %37, align 8
-  %56 = getelementptr inbounds i8, ptr %54, i64 8
-  %57 = load i64, ptr %56, align 8
-  store i64 %57, ptr %38, align 8
+  store i64 2, ptr %29, align 8
+  %48 = getelementptr %struct.PagesRecord, ptr %25, i64 %47
+  %49 = load i64, ptr %48, align 8
+  store i64 %49, ptr %30, align 8
+  %50 = getelementptr inbounds i8, ptr %48, i64 8
+  %51 = load i64, ptr %50, align 8
+  store i64 %51, ptr %31, align 8
+  store i64 0, ptr %32, align 8
+  store i64 %34, ptr %33, align 8
+  store i64 1, ptr %35, align 8
+  store i64 1, ptr %36, align 8
+  store i64 0, ptr %37, align 8
+  store i64 2, ptr %38, align 8
   store i64 0, ptr %39, align 8
-  store i64 %41, ptr %40, align 8
-  store i64 1, ptr %42, align 8
-  store i64 1, ptr %43, align 8
-  store i64 0, ptr %44, align 8
-  store i64 2, ptr %45, align 8
-  store i64 0, ptr %46, align 8
-  store i64 2, ptr %47, align 8
-  %58 = load i64, ptr %22, align 8
-  %59 = trunc i64 %58 to i32
-  %60 = call i32 (i32, i64, ...) @ioctl(i32 noundef %59, i64 noundef 3227543056, ptr noundef nonnull %10) #12
-  %61 = icmp eq i32 %60, 0
-  call void @llvm.lifetime.end.p0(i64 96, ptr nonnull %10) #12
-  br i1 %61, label %48, label %62
+  store i64 2, ptr %40, align 8
+  %52 = load i64, ptr %23, align 8
+  %53 = trunc i64 %52 to i32
+  %54 = call i32 (i32, i64, ...) @ioctl(i32 noundef %53, i64 noundef 3227543056, ptr noundef nonnull %10) #11
+  %55 = icmp eq i32 %54, 0
+  call void @llvm.lifetime.end.p0(i64 96, ptr nonnull %10) #11
+  br i1 %55, label %41, label %56
 
-62:
-  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #12
-  br label %67
+56:
+  %57 = phi i1 [ %43, %41 ], [ %46, %45 ]
+  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
+  br i1 %57, label %334, label %58
 
-63:
-  %64 = getelementptr inbounds i8, ptr %22, i64 8
-  %65 = load atomic i64, ptr %64 acquire, align 8
-  %66 = icmp eq i64 %65, 0
-  call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #12
-  br i1 %66, label %28, label %67
+58:
+  %59 = getelementptr inbounds i8, ptr %0, i64 64
+  store atomic i64 1, ptr %59 monotonic, align 64
+  br label %334
 
-67:
-  %68 = load i64, ptr %11, align 8
-  %69 = xor i64 %68, -1
-  br label %278
+60:
+  %61 = sub i64 %1, %14
+  %62 = getelementptr inbounds i8, ptr %0, i64 48
+  %63 = load i64, ptr %62, align 16
+  %64 = icmp ult i64 %61, %63
+  br i1 %64, label %65, label %321
 
-70:
-  %71 = phi i64 [ %29, %31 ], [ %199, %192 ]
-  %72 = phi i64 [ 0, %31 ], [ %198, %192 ]
-  %73 = add nuw i64 %72, 2
-  %74 = add nsw i64 %71, -1
-  %75 = call noundef i64 @llvm.smin.i64(i64 %73, i64 %74)
-  %76 = getelementptr %struct.ParameterRecord, ptr %18, i64 %75
-  %77 = getelementptr inbounds i8, ptr %76, i64 24
-  %78 = load ptr, ptr %77, align 8
-  call void @llvm.prefetch.p0(ptr %78, i32 0, i32 3, i32 1)
-  %79 = getelementptr i8, ptr %78, i64 64
-  call void @llvm.prefetch.p0(ptr %79, i32 0, i32 3, i32 1)
-  %80 = getelementptr inbounds i8, ptr %76, i64 104
-  %81 = load i64, ptr %80, align 8
-  %82 = icmp sgt i64 %81, 0
-  br i1 %82, label %83, label %94
+65:
+  %66 = shl i64 %61, 4
+  %67 = add i64 %66, 16
+  %68 = load i64, ptr %12, align 8
+  %69 = tail call noundef i64 @llvm.smin.i64(i64 %67, i64 %68)
+  %70 = getelementptr inbounds i8, ptr %12, i64 8
+  %71 = load ptr, ptr %70, align 8
+  %72 = load ptr, ptr %0, align 64
+  %73 = getelementptr i8, ptr %72, i64 144
+  %74 = icmp slt i64 %66, %69
+  br i1 %74, label %75, label %334
 
-83:
-  %84 = getelementptr inbounds i8, ptr %76, i64 32
-  %85 = load ptr, ptr %84, align 8
-  %86 = getelementptr inbounds i8, ptr %76, i64 120
-  %87 = load i64, ptr %86, align 8
-  br label %88
+75:
+  %76 = getelementptr inbounds i8, ptr %0, i64 16
+  %77 = getelementptr inbounds i8, ptr %12, i64 32
+  br label %78
 
-88:
-  %89 = phi i64 [ 0, %83 ], [ %92, %88 ]
-  %90 = mul i64 %89, %87
-  %91 = getelementptr i8, ptr %85, i64 %90
-  call void @llvm.prefetch.p0(ptr %91, i32 0, i32 3, i32 1)
-  %92 = add nuw nsw i64 %89, 1
-  %93 = icmp eq i64 %92, %81
-  br i1 %93, label %94, label %88
+78:
+  %79 = phi i64 [ %66, %75 ], [ %309, %303 ]
+  %80 = add i64 %79, 2
+  %81 = load i64, ptr %12, align 8
+  %82 = add i64 %81, -1
+  %83 = call noundef i64 @llvm.smin.i64(i64 %80, i64 %82)
+  %84 = getelementptr %struct.ParameterRecord, ptr %71, i64 %83
+  %85 = getelementptr inbounds i8, ptr %84, i64 24
+  %86 = load ptr, ptr %85, align 8
+  call void @llvm.prefetch.p0(ptr %86, i32 0, i32 3, i32 1)
+  %87 = getelementptr i8, ptr %86, i64 64
+  call void @llvm.prefetch.p0(ptr %87, i32 0, i32 3, i32 1)
+  %88 = getelementptr inbounds i8, ptr %84, i64 104
+  %89 = load i64, ptr %88, align 8
+  %90 = icmp sgt i64 %89, 0
+  br i1 %90, label %91, label %96
 
-94:
-  %95 = getelementptr %struct.ParameterRecord, ptr %18, i64 %72
-  %96 = load i64, ptr %32, align 8
-  %97 = getelementptr inbounds i8, ptr %95, i64 16
-  %98 = load i64, ptr %97, align 8
-  %99 = call ptr @PyTuple_GetItem(ptr noundef %2, i64 noundef %98) #12
-  %100 = load ptr, ptr %95, align 8
-  %101 = icmp eq ptr %99, %100
-  br i1 %101, label %102, label %122
+91:
+  %92 = getelementptr inbounds i8, ptr %84, i64 32
+  %93 = load ptr, ptr %92, align 8
+  %94 = getelementptr inbounds i8, ptr %84, i64 120
+  %95 = load i64, ptr %94, align 8
+  br label %102
+
+96:
+  %97 = getelementptr inbounds i8, ptr %84, i64 144
+  %98 = load ptr, ptr %97, align 8
+  %99 = getelementptr inbounds i8, ptr %84, i64 136
+  %100 = load i64, ptr %99, align 8
+  %101 = icmp sgt i64 %100, 0
+  br i1 %101, label %108, label %114
 
 102:
-  %103 = icmp eq i64 %96, 0
-  br i1 %103, label %104, label %110
+  %103 = phi i64 [ 0, %91 ], [ %106, %102 ]
+  %104 = mul i64 %103, %95
+  %105 = getelementptr i8, ptr %93, i64 %104
+  call void @llvm.prefetch.p0(ptr %105, i32 0, i32 3, i32 1)
+  %106 = add nuw nsw i64 %103, 1
+  %107 = icmp eq i64 %106, %89
+  br i1 %107, label %96, label %102
 
-104:
-  %105 = getelementptr inbounds i8, ptr %95, i64 24
-  %106 = getelementptr inbounds i8, ptr %95, i64 80
-  %107 = load ptr, ptr %106, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
-  %108 = getelementptr inbounds i8, ptr %95, i64 64
-  %109 = load i64, ptr %108, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
-  br label %128
+108:
+  %109 = phi i64 [ %112, %108 ], [ 0, %96 ]
+  %110 = getelementptr %struct.EdgeRecord, ptr %98, i64 %109
+  %111 = load ptr, ptr %110, align 8
+  call void @llvm.prefetch.p0(ptr %111, i32 0, i32 3, i32 1)
+  %112 = add nuw nsw i64 %109, 1
+  %113 = icmp eq i64 %112, %100
+  br i1 %113, label %114, label %108
 
-110:
-  %111 = getelementptr inbounds i8, ptr %99, i64 8
-  %112 = load ptr, ptr %111, align 8
-  %113 = getelementptr inbounds i8, ptr %95, i64 8
-  %114 = load ptr, ptr %113, align 8
-  %115 = icmp eq ptr %112, %114
-  br i1 %115, label %116, label %122
-
-116:
-  %117 = getelementptr i8, ptr %99, i64 %96
-  %118 = load ptr, ptr %117, align 8
-  %119 = getelementptr inbounds i8, ptr %95, i64 24
-  %120 = load ptr, ptr %119, align 8
-  %121 = icmp eq ptr %118, %120
-  br i1 %121, label %123, label %122
-
-122:
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
-  br label %189
+114:
+  %115 = getelementptr %struct.ParameterRecord, ptr %71, i64 %79
+  %116 = load ptr, ptr %76, align 16
+  %117 = load i64, ptr %77, align 8
+  %118 = getelementptr inbounds i8, ptr %115, i64 16
+  %119 = load i64, ptr %118, align 8
+  %120 = call ptr @PyTuple_GetItem(ptr noundef %116, i64 noundef %119) #11
+  %121 = load ptr, ptr %115, align 8
+  %122 = icmp eq ptr %120, %121
+  br i1 %122, label %123, label %143
 
 123:
-  %124 = getelementptr inbounds i8, ptr %95, i64 80
-  %125 = load ptr, ptr %124, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #12
-  %126 = getelementptr inbounds i8, ptr %95, i64 64
-  %127 = load i64, ptr %126, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
-  br label %128
+  %124 = icmp eq i64 %117, 0
+  br i1 %124, label %125, label %131
 
-128:
-  %129 = phi i64 [ %109, %104 ], [ %127, %123 ]
-  %130 = phi ptr [ %108, %104 ], [ %126, %123 ]
-  %131 = phi ptr [ %107, %104 ], [ %125, %123 ]
-  %132 = phi ptr [ %105, %104 ], [ %117, %123 ]
-  %133 = shl i64 %129, 3
-  %134 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %132, ptr noundef nonnull %8) #12
-  %135 = icmp eq i32 %134, 0
-  br i1 %135, label %136, label %189
+125:
+  %126 = getelementptr inbounds i8, ptr %115, i64 24
+  %127 = getelementptr inbounds i8, ptr %115, i64 80
+  %128 = load ptr, ptr %127, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  %129 = getelementptr inbounds i8, ptr %115, i64 64
+  %130 = load i64, ptr %129, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  br label %149
 
-136:
-  %137 = load ptr, ptr %8, align 8
-  %138 = getelementptr inbounds i8, ptr %95, i64 32
+131:
+  %132 = getelementptr inbounds i8, ptr %120, i64 8
+  %133 = load ptr, ptr %132, align 8
+  %134 = getelementptr inbounds i8, ptr %115, i64 8
+  %135 = load ptr, ptr %134, align 8
+  %136 = icmp eq ptr %133, %135
+  br i1 %136, label %137, label %143
+
+137:
+  %138 = getelementptr i8, ptr %120, i64 %117
   %139 = load ptr, ptr %138, align 8
-  %140 = icmp eq ptr %137, %139
-  br i1 %140, label %141, label %189
+  %140 = getelementptr inbounds i8, ptr %115, i64 24
+  %141 = load ptr, ptr %140, align 8
+  %142 = icmp eq ptr %139, %141
+  br i1 %142, label %144, label %143
 
-141:
-  %142 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %132, ptr noundef nonnull %4) #12
-  %143 = icmp eq i32 %142, 0
-  br i1 %143, label %144, label %189
+143:
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  br label %210
 
 144:
-  %145 = load i64, ptr %4, align 8
-  %146 = load i64, ptr %130, align 8
-  %147 = icmp eq i64 %145, %146
-  br i1 %147, label %148, label %189
+  %145 = getelementptr inbounds i8, ptr %115, i64 80
+  %146 = load ptr, ptr %145, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  %147 = getelementptr inbounds i8, ptr %115, i64 64
+  %148 = load i64, ptr %147, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  br label %149
 
-148:
-  %149 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %132, ptr noundef nonnull %7) #12
-  %150 = icmp eq i32 %149, 0
-  br i1 %150, label %151, label %189
-
-151:
-  %152 = load i32, ptr %7, align 4
-  %153 = sext i32 %152 to i64
-  %154 = getelementptr inbounds i8, ptr %95, i64 72
-  %155 = load i64, ptr %154, align 8
-  %156 = icmp eq i64 %155, %153
-  br i1 %156, label %157, label %189
+149:
+  %150 = phi i64 [ %130, %125 ], [ %148, %144 ]
+  %151 = phi ptr [ %129, %125 ], [ %147, %144 ]
+  %152 = phi ptr [ %128, %125 ], [ %146, %144 ]
+  %153 = phi ptr [ %126, %125 ], [ %138, %144 ]
+  %154 = shl i64 %150, 3
+  %155 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %153, ptr noundef nonnull %8) #11
+  %156 = icmp eq i32 %155, 0
+  br i1 %156, label %157, label %210
 
 157:
-  %158 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %132, ptr noundef nonnull %5) #12
-  %159 = icmp eq i32 %158, 0
-  br i1 %159, label %160, label %189
+  %158 = load ptr, ptr %8, align 8
+  %159 = getelementptr inbounds i8, ptr %115, i64 32
+  %160 = load ptr, ptr %159, align 8
+  %161 = icmp eq ptr %158, %160
+  br i1 %161, label %162, label %210
 
-160:
-  %161 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %132, ptr noundef nonnull %6) #12
-  %162 = icmp eq i32 %161, 0
-  br i1 %162, label %163, label %189
+162:
+  %163 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %153, ptr noundef nonnull %4) #11
+  %164 = icmp eq i32 %163, 0
+  br i1 %164, label %165, label %210
 
-163:
-  %164 = load ptr, ptr %5, align 8
-  %165 = call i32 @bcmp(ptr %164, ptr %131, i64 %133)
-  %166 = icmp eq i32 %165, 0
-  br i1 %166, label %167, label %189
+165:
+  %166 = load i64, ptr %4, align 8
+  %167 = load i64, ptr %151, align 8
+  %168 = icmp eq i64 %166, %167
+  br i1 %168, label %169, label %210
 
-167:
-  %168 = load ptr, ptr %6, align 8
-  %169 = load i64, ptr %4, align 8
-  %170 = getelementptr i64, ptr %131, i64 %169
-  %171 = call i32 @bcmp(ptr %168, ptr %170, i64 %133)
-  %172 = icmp eq i32 %171, 0
-  br i1 %172, label %173, label %189
+169:
+  %170 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %153, ptr noundef nonnull %7) #11
+  %171 = icmp eq i32 %170, 0
+  br i1 %171, label %172, label %210
 
-173:
-  %174 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %132) #12
-  %175 = and i32 %174, 255
-  %176 = zext nneg i32 %175 to i64
-  %177 = getelementptr inbounds i8, ptr %95, i64 56
-  %178 = load i64, ptr %177, align 8
-  %179 = icmp eq i64 %178, %176
-  br i1 %179, label %180, label %189
+172:
+  %173 = load i32, ptr %7, align 4
+  %174 = sext i32 %173 to i64
+  %175 = getelementptr inbounds i8, ptr %115, i64 72
+  %176 = load i64, ptr %175, align 8
+  %177 = icmp eq i64 %176, %174
+  br i1 %177, label %178, label %210
 
-180:
-  %181 = getelementptr inbounds i8, ptr %95, i64 48
-  %182 = load i64, ptr %181, align 8
-  %183 = icmp eq i64 %182, 0
-  br i1 %183, label %190, label %184
+178:
+  %179 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %153, ptr noundef nonnull %5) #11
+  %180 = icmp eq i32 %179, 0
+  br i1 %180, label %181, label %210
+
+181:
+  %182 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %153, ptr noundef nonnull %6) #11
+  %183 = icmp eq i32 %182, 0
+  br i1 %183, label %184, label %210
 
 184:
-  %185 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %132) #12
-  %186 = getelementptr inbounds i8, ptr %95, i64 40
-  %187 = load i64, ptr %186, align 8
-  %188 = icmp eq i64 %185, %187
-  br i1 %188, label %190, label %189
+  %185 = load ptr, ptr %5, align 8
+  %186 = call i32 @bcmp(ptr %185, ptr %152, i64 %154)
+  %187 = icmp eq i32 %186, 0
+  br i1 %187, label %188, label %210
 
-189:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #12
-  br label %201
+188:
+  %189 = load ptr, ptr %6, align 8
+  %190 = load i64, ptr %4, align 8
+  %191 = getelementptr i64, ptr %152, i64 %190
+  %192 = call i32 @bcmp(ptr %189, ptr %191, i64 %154)
+  %193 = icmp eq i32 %192, 0
+  br i1 %193, label %194, label %210
 
-190:
-  %191 = call fastcc zeroext i1 @same_contents(ptr noundef nonnull %95)
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #12
-  br i1 %191, label %192, label %201
-
-192:
-  %193 = getelementptr inbounds i8, ptr %95, i64 96
-  %194 = load ptr, ptr %193, align 8
-  %195 = getelementptr inbounds i8, ptr %95, i64 88
-  %196 = load i64, ptr %195, align 8
-  %197 = getelementptr ptr, ptr %14, i64 %196
-  store ptr %194, ptr %197, align 8
-  %198 = add nuw nsw i64 %72, 1
-  %199 = load i64, ptr %1, align 8
-  %200 = icmp slt i64 %198, %199
-  br i1 %200, label %70, label %205
+194:
+  %195 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %153) #11
+  %196 = and i32 %195, 255
+  %197 = zext nneg i32 %196 to i64
+  %198 = getelementptr inbounds i8, ptr %115, i64 56
+  %199 = load i64, ptr %198, align 8
+  %200 = icmp eq i64 %199, %197
+  br i1 %200, label %201, label %210
 
 201:
-  %202 = load i64, ptr %11, align 8
-  %203 = add i64 %202, %72
-  %204 = xor i64 %203, -1
-  br label %278
+  %202 = getelementptr inbounds i8, ptr %115, i64 48
+  %203 = load i64, ptr %202, align 8
+  %204 = icmp eq i64 %203, 0
+  br i1 %204, label %211, label %205
 
 205:
-  %206 = getelementptr inbounds i8, ptr %1, i64 72
-  %207 = load ptr, ptr %206, align 8
-  %208 = getelementptr inbounds i8, ptr %1, i64 64
-  %209 = load i64, ptr %208, align 8
-  %210 = icmp slt i64 %209, 1
-  br i1 %210, label %219, label %211
+  %206 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %153) #11
+  %207 = getelementptr inbounds i8, ptr %115, i64 40
+  %208 = load i64, ptr %207, align 8
+  %209 = icmp eq i64 %206, %208
+  br i1 %209, label %211, label %210
+
+210:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  br label %311
 
 211:
-  %212 = load ptr, ptr %207, align 8
-  %213 = getelementptr inbounds i8, ptr %207, i64 16
+  %212 = load ptr, ptr %159, align 8
+  %213 = getelementptr inbounds i8, ptr %115, i64 128
   %214 = load ptr, ptr %213, align 8
-  %215 = getelementptr inbounds i8, ptr %207, i64 8
-  %216 = load i64, ptr %215, align 8
-  %217 = call i32 @bcmp(ptr %212, ptr %214, i64 %216)
-  %218 = icmp eq i32 %217, 0
-  br i1 %218, label %223, label %238
+  %215 = getelementptr inbounds i8, ptr %115, i64 144
+  %216 = load ptr, ptr %215, align 8
+  %217 = getelementptr inbounds i8, ptr %115, i64 136
+  %218 = load i64, ptr %217, align 8
+  %219 = icmp sgt i64 %218, 0
+  br i1 %219, label %232, label %223
 
-219:
-  %220 = getelementptr inbounds i8, ptr %1, i64 16
-  %221 = load i64, ptr %220, align 8
-  %222 = icmp sgt i64 %221, 0
-  br i1 %222, label %241, label %251
+220:
+  %221 = add nuw nsw i64 %233, 1
+  %222 = icmp eq i64 %221, %218
+  br i1 %222, label %223, label %232
 
 223:
-  %224 = phi i64 [ %225, %227 ], [ 0, %211 ]
-  %225 = add nuw nsw i64 %224, 1
-  %226 = icmp eq i64 %225, %209
-  br i1 %226, label %236, label %227
+  %224 = getelementptr inbounds i8, ptr %115, i64 104
+  %225 = load i64, ptr %224, align 8
+  %226 = icmp sgt i64 %225, 0
+  br i1 %226, label %227, label %253
 
 227:
-  %228 = getelementptr %struct.EdgeRecord, ptr %207, i64 %225
-  %229 = load ptr, ptr %228, align 8
-  %230 = getelementptr inbounds i8, ptr %228, i64 16
-  %231 = load ptr, ptr %230, align 8
-  %232 = getelementptr inbounds i8, ptr %228, i64 8
-  %233 = load i64, ptr %232, align 8
-  %234 = call i32 @bcmp(ptr %229, ptr %231, i64 %233)
-  %235 = icmp eq i32 %234, 0
-  br i1 %235, label %223, label %236
+  %228 = getelementptr inbounds i8, ptr %115, i64 120
+  %229 = load i64, ptr %228, align 8
+  %230 = getelementptr inbounds i8, ptr %115, i64 112
+  %231 = load i64, ptr %230, align 8
+  br label %245
 
-236:
-  %237 = icmp slt i64 %225, %209
-  br i1 %237, label %238, label %219
+232:
+  %233 = phi i64 [ %221, %220 ], [ 0, %211 ]
+  %234 = getelementptr %struct.EdgeRecord, ptr %216, i64 %233
+  %235 = load ptr, ptr %234, align 8
+  %236 = getelementptr inbounds i8, ptr %234, i64 16
+  %237 = load ptr, ptr %236, align 8
+  %238 = getelementptr inbounds i8, ptr %234, i64 8
+  %239 = load i64, ptr %238, align 8
+  %240 = call i32 @bcmp(ptr %235, ptr %237, i64 %239)
+  %241 = icmp eq i32 %240, 0
+  br i1 %241, label %220, label %298
 
-238:
-  %239 = load i64, ptr %11, align 8
-  %240 = xor i64 %239, -1
-  br label %278
+242:
+  %243 = add nuw nsw i64 %246, 1
+  %244 = icmp eq i64 %243, %225
+  br i1 %244, label %253, label %245
 
-241:
-  %242 = phi i64 [ %248, %241 ], [ 0, %219 ]
-  %243 = getelementptr %struct.PackedRecord, ptr %20, i64 %242
-  %244 = getelementptr inbounds i8, ptr %243, i64 8
-  %245 = load ptr, ptr %244, align 8
-  %246 = load i64, ptr %243, align 8
-  %247 = getelementptr ptr, ptr %14, i64 %246
-  store ptr %245, ptr %247, align 8
-  %248 = add nuw nsw i64 %242, 1
-  %249 = load i64, ptr %220, align 8
-  %250 = icmp slt i64 %248, %249
-  br i1 %250, label %241, label %251
+245:
+  %246 = phi i64 [ 0, %227 ], [ %243, %242 ]
+  %247 = mul i64 %246, %229
+  %248 = getelementptr i8, ptr %212, i64 %247
+  %249 = mul i64 %246, %231
+  %250 = getelementptr i8, ptr %214, i64 %249
+  %251 = call i32 @bcmp(ptr %248, ptr %250, i64 %231)
+  %252 = icmp eq i32 %251, 0
+  br i1 %252, label %242, label %298
 
-251:
-  %252 = getelementptr inbounds i8, ptr %11, i64 40
-  %253 = load ptr, ptr %252, align 8
-  %254 = getelementptr inbounds i8, ptr %11, i64 32
-  %255 = load i64, ptr %254, align 8
-  %256 = icmp sgt i64 %255, 0
-  br i1 %256, label %257, label %259
+253:
+  %254 = getelementptr inbounds i8, ptr %115, i64 152
+  %255 = load ptr, ptr %254, align 8
+  %256 = icmp eq ptr %255, null
+  br i1 %256, label %262, label %257
 
 257:
-  %258 = getelementptr inbounds i8, ptr %0, i64 16
-  br label %264
+  %258 = load atomic i64, ptr %255 acquire, align 8
+  %259 = getelementptr inbounds i8, ptr %115, i64 160
+  %260 = load i64, ptr %259, align 8
+  %261 = icmp eq i64 %258, %260
+  br i1 %261, label %262, label %298
 
-259:
-  %260 = getelementptr inbounds i8, ptr %0, i64 48
-  %261 = load i64, ptr %260, align 8
-  %262 = add i64 %261, 1
-  store i64 %262, ptr %260, align 8
-  %263 = getelementptr inbounds i8, ptr %0, i64 56
-  store i64 0, ptr %263, align 8
-  br label %278
+262:
+  %263 = getelementptr inbounds i8, ptr %115, i64 168
+  %264 = load i64, ptr %263, align 8
+  %265 = icmp eq i64 %264, 0
+  br i1 %265, label %266, label %267
 
-264:
-  %265 = phi i64 [ 0, %257 ], [ %275, %264 ]
-  %266 = load ptr, ptr %258, align 8
-  %267 = getelementptr %struct.ArenaRecord, ptr %253, i64 %265
-  %268 = getelementptr inbounds i8, ptr %267, i64 8
-  %269 = load i64, ptr %268, align 8
-  %270 = getelementptr i64, ptr %13, i64 %269
-  %271 = load i64, ptr %270, align 8
-  %272 = getelementptr i8, ptr %266, i64 %271
-  %273 = load i64, ptr %267, align 8
-  %274 = getelementptr ptr, ptr %14, i64 %273
-  store ptr %272, ptr %274, align 8
-  %275 = add nuw nsw i64 %265, 1
-  %276 = load i64, ptr %254, align 8
-  %277 = icmp slt i64 %275, %276
-  br i1 %277, label %264, label %259
+266:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  br label %303
 
-278:
-  %279 = phi i64 [ 0, %259 ], [ %69, %67 ], [ %204, %201 ], [ %240, %238 ]
-  ret i64 %279
+267:
+  %268 = lshr i64 %264, 7
+  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %3)
+  store <16 x i64> zeroinitializer, ptr %3, align 128
+  %269 = and i64 %264, -128
+  %270 = getelementptr i8, ptr %212, i64 %269
+  %271 = and i64 %264, 127
+  call void @llvm.memcpy.p0.p0.i64(ptr nonnull align 128 %3, ptr readonly align 1 %270, i64 %271, i1 false)
+  br label %272
+
+272:
+  %273 = phi i64 [ 0, %267 ], [ %285, %272 ]
+  %274 = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %267 ], [ %284, %272 ]
+  %275 = icmp ult i64 %273, %268
+  %276 = shl nuw i64 %273, 7
+  %277 = getelementptr i8, ptr %212, i64 %276
+  %278 = select i1 %275, ptr %277, ptr %3
+  %279 = load <16 x i64>, ptr %278, align 1
+  %280 = xor <16 x i64> %279, %274
+  %281 = mul <16 x i64> %280, <i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825>
+  %282 = mul <16 x i64> %280, <i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872>
+  %283 = lshr <16 x i64> %281, <i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35>
+  %284 = or disjoint <16 x i64> %283, %282
+  %285 = add nuw nsw i64 %273, 1
+  %286 = icmp eq i64 %273, %268
+  br i1 %286, label %287, label %272
+
+287:
+  %288 = phi i32 [ %296, %287 ], [ 0, %272 ]
+  %289 = phi i64 [ %295, %287 ], [ %264, %272 ]
+  %290 = extractelement <16 x i64> %284, i32 %288
+  %291 = xor i64 %290, %289
+  %292 = mul i64 %291, -7046029288634856825
+  %293 = mul i64 %291, -4398357382984368128
+  %294 = lshr i64 %292, 33
+  %295 = or disjoint i64 %294, %293
+  %296 = add nuw nsw i32 %288, 1
+  %297 = icmp eq i32 %296, 16
+  br i1 %297, label %299, label %287
+
+298:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  br label %311
+
+299:
+  call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %3)
+  %300 = getelementptr inbounds i8, ptr %115, i64 176
+  %301 = load i64, ptr %300, align 8
+  %302 = icmp eq i64 %295, %301
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  br i1 %302, label %303, label %311
+
+303:
+  %304 = getelementptr inbounds i8, ptr %115, i64 96
+  %305 = load ptr, ptr %304, align 8
+  %306 = getelementptr inbounds i8, ptr %115, i64 88
+  %307 = load i64, ptr %306, align 8
+  %308 = getelementptr ptr, ptr %73, i64 %307
+  store ptr %305, ptr %308, align 8
+  %309 = add nsw i64 %79, 1
+  %310 = icmp eq i64 %309, %69
+  br i1 %310, label %334, label %78
+
+311:
+  %312 = getelementptr inbounds i8, ptr %0, i64 80
+  %313 = load atomic i64, ptr %312 monotonic, align 16
+  br label %314
+
+314:
+  %315 = phi i64 [ %313, %311 ], [ %320, %317 ]
+  %316 = icmp slt i64 %79, %315
+  br i1 %316, label %317, label %334
+
+317:
+  %318 = cmpxchg ptr %312, i64 %315, i64 %79 monotonic monotonic, align 16
+  %319 = extractvalue { i64, i1 } %318, 1
+  %320 = extractvalue { i64, i1 } %318, 0
+  br i1 %319, label %334, label %314
+
+321:
+  %322 = sub i64 %61, %63
+  %323 = shl i64 %322, 9
+  %324 = getelementptr inbounds i8, ptr %0, i64 24
+  %325 = load ptr, ptr %324, align 8
+  %326 = getelementptr %struct.WatchRecord, ptr %325, i64 %323
+  %327 = getelementptr inbounds i8, ptr %0, i64 32
+  %328 = load i64, ptr %327, align 32
+  %329 = sub i64 %328, %323
+  %330 = tail call noundef i64 @llvm.smin.i64(i64 %329, i64 512)
+  %331 = tail call fastcc zeroext i1 @unmoved(ptr noundef %326, i64 noundef %330)
+  br i1 %331, label %334, label %332
+
+332:
+  %333 = getelementptr inbounds i8, ptr %0, i64 72
+  store atomic i64 1, ptr %333 monotonic, align 8
+  br label %334
+
+334:
+  ret void
 }
 
-; Function Attrs: nounwind
-declare i32 @ioctl(i32 noundef, i64 noundef, ...) local_unnamed_addr #6
+declare void @GOMP_parallel(ptr noundef, ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #1
 
-; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite)
-declare void @llvm.prefetch.p0(ptr nocapture readonly, i32 immarg, i32 immarg, i32 immarg) #7
+; Function Attrs: nounwind uwtable(sync)
+define internal void @run_checks(ptr nocapture noundef %0) #0 {
+  %2 = alloca %struct.Time, align 8
+  %3 = getelementptr inbounds i8, ptr %0, i64 128
+  %4 = getelementptr inbounds i8, ptr %0, i64 56
+  %5 = atomicrmw add ptr %3, i64 1 monotonic, align 64
+  %6 = load i64, ptr %4, align 8
+  %7 = icmp ult i64 %5, %6
+  br i1 %7, label %8, label %13
 
-declare i32 @aoti_torch_get_data_ptr(ptr noundef, ptr noundef) local_unnamed_addr #1
+8:
+  %9 = phi i64 [ %10, %8 ], [ %5, %1 ]
+  tail call fastcc void @run_check(ptr noundef nonnull %0, i64 noundef %9)
+  %10 = atomicrmw add ptr %3, i64 1 monotonic, align 64
+  %11 = load i64, ptr %4, align 8
+  %12 = icmp ult i64 %10, %11
+  br i1 %12, label %8, label %13
 
-declare i32 @aoti_torch_get_dim(ptr noundef, ptr noundef) local_unnamed_addr #1
+13:
+  %14 = tail call i32 @omp_get_thread_num() #11
+  %15 = icmp eq i32 %14, 0
+  br i1 %15, label %16, label %24
 
-declare i32 @aoti_torch_get_dtype(ptr noundef, ptr noundef) local_unnamed_addr #1
+16:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
+  %17 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %2) #11
+  %18 = load i64, ptr %2, align 8
+  %19 = mul i64 %18, 1000000000
+  %20 = getelementptr inbounds i8, ptr %2, i64 8
+  %21 = load i64, ptr %20, align 8
+  %22 = add i64 %19, %21
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #11
+  %23 = getelementptr inbounds i8, ptr %0, i64 88
+  store i64 %22, ptr %23, align 8
+  br label %24
 
-declare i32 @aoti_torch_get_sizes(ptr noundef, ptr noundef) local_unnamed_addr #1
-
-declare i32 @aoti_torch_get_strides(ptr noundef, ptr noundef) local_unnamed_addr #1
-
-declare i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef) local_unnamed_addr #1
-
-declare i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef) local_unnamed_addr #1
-
-; Function Attrs: nofree nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
-define internal fastcc zeroext i1 @same_contents(ptr nocapture noundef readonly %0) unnamed_addr #8 {
-  %2 = alloca <16 x i64>, align 128
-  %3 = getelementptr inbounds i8, ptr %0, i64 32
-  %4 = load ptr, ptr %3, align 8
-  %5 = getelementptr inbounds i8, ptr %0, i64 128
-  %6 = load ptr, ptr %5, align 8
-  %7 = getelementptr inbounds i8, ptr %0, i64 104
-  %8 = load i64, ptr %7, align 8
-  %9 = icmp sgt i64 %8, 0
-  br i1 %9, label %10, label %26
-
-10:
-  %11 = getelementptr inbounds i8, ptr %0, i64 120
-  %12 = load i64, ptr %11, align 8
-  %13 = getelementptr inbounds i8, ptr %0, i64 112
-  %14 = load i64, ptr %13, align 8
-  br label %18
-
-15:
-  %16 = add nuw nsw i64 %19, 1
-  %17 = icmp eq i64 %16, %8
-  br i1 %17, label %26, label %18
-
-18:
-  %19 = phi i64 [ 0, %10 ], [ %16, %15 ]
-  %20 = mul i64 %12, %19
-  %21 = getelementptr i8, ptr %4, i64 %20
-  %22 = mul i64 %14, %19
-  %23 = getelementptr i8, ptr %6, i64 %22
-  %24 = tail call i32 @bcmp(ptr %21, ptr %23, i64 %14)
-  %25 = icmp eq i32 %24, 0
-  br i1 %25, label %15, label %74
-
-26:
-  %27 = getelementptr inbounds i8, ptr %0, i64 136
-  %28 = load ptr, ptr %27, align 8
-  %29 = icmp eq ptr %28, null
-  br i1 %29, label %35, label %30
-
-30:
-  %31 = load atomic i64, ptr %28 acquire, align 8
-  %32 = getelementptr inbounds i8, ptr %0, i64 144
-  %33 = load i64, ptr %32, align 8
-  %34 = icmp eq i64 %31, %33
-  br i1 %34, label %35, label %74
-
-35:
-  %36 = getelementptr inbounds i8, ptr %0, i64 152
-  %37 = load i64, ptr %36, align 8
-  %38 = icmp eq i64 %37, 0
-  br i1 %38, label %74, label %39
-
-39:
-  %40 = lshr i64 %37, 7
-  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %2)
-  store <16 x i64> zeroinitializer, ptr %2, align 128
-  %41 = and i64 %37, -128
-  %42 = getelementptr i8, ptr %4, i64 %41
-  %43 = and i64 %37, 127
-  call void @llvm.memcpy.p0.p0.i64(ptr nonnull align 128 %2, ptr readonly align 1 %42, i64 %43, i1 false)
-  br label %44
-
-44:
-  %45 = phi i64 [ 0, %39 ], [ %57, %44 ]
-  %46 = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %39 ], [ %56, %44 ]
-  %47 = icmp ult i64 %45, %40
-  %48 = shl nuw i64 %45, 7
-  %49 = getelementptr i8, ptr %4, i64 %48
-  %50 = select i1 %47, ptr %49, ptr %2
-  %51 = load <16 x i64>, ptr %50, align 1
-  %52 = xor <16 x i64> %51, %46
-  %53 = mul <16 x i64> %52, <i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825>
-  %54 = mul <16 x i64> %52, <i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872>
-  %55 = lshr <16 x i64> %53, <i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35>
-  %56 = or disjoint <16 x i64> %55, %54
-  %57 = add nuw nsw i64 %45, 1
-  %58 = icmp eq i64 %45, %40
-  br i1 %58, label %59, label %44
-
-59:
-  %60 = phi i32 [ %68, %59 ], [ 0, %44 ]
-  %61 = phi i64 [ %67, %59 ], [ %37, %44 ]
-  %62 = extractelement <16 x i64> %56, i32 %60
-  %63 = xor i64 %62, %61
-  %64 = mul i64 %63, -7046029288634856825
-  %65 = mul i64 %63, -4398357382984368128
-  %66 = lshr i64 %64, 33
-  %67 = or disjoint i64 %66, %65
-  %68 = add nuw nsw i32 %60, 1
-  %69 = icmp eq i32 %68, 16
-  br i1 %69, label %70, label %59
-
-70:
-  call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %2)
-  %71 = getelementptr inbounds i8, ptr %0, i64 160
-  %72 = load i64, ptr %71, align 8
-  %73 = icmp eq i64 %67, %72
-  br label %74
-
-74:
-  %75 = phi i1 [ false, %30 ], [ true, %35 ], [ %73, %70 ], [ false, %18 ]
-  ret i1 %75
+24:
+  ret void
 }
 
-declare ptr @PyTuple_GetItem(ptr noundef, i64 noundef) local_unnamed_addr #1
+; Function Attrs: nounwind uwtable(sync)
+define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64 noundef %2, i64 noundef %3, i64 noundef %4, i64 noundef %5) unnamed_addr #0 {
+  %7 = alloca %struct.Time, align 8
+  %8 = getelementptr inbounds i8, ptr %0, i64 96
+  %9 = load i64, ptr %8, align 8
+  %10 = sub i64 %4, %9
+  %11 = icmp slt i64 %10, 50000000
+  br i1 %11, label %54, label %12
 
-declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #1
+12:
+  %13 = sub i64 %3, %4
+  %14 = getelementptr inbounds i8, ptr %0, i64 112
+  %15 = load i64, ptr %14, align 8
+  %16 = icmp sgt i64 %5, 499999
+  %17 = mul i64 %5, %2
+  %18 = select i1 %16, i64 %17, i64 0
+  %19 = add i64 %13, %18
+  %20 = add i64 %19, %15
+  store i64 %20, ptr %14, align 8
+  %21 = icmp sgt i64 %20, 12000000
+  br i1 %21, label %22, label %50
+
+22:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
+  %23 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %24 = load i64, ptr %7, align 8
+  %25 = mul i64 %24, 1000000000
+  %26 = getelementptr inbounds i8, ptr %7, i64 8
+  %27 = load i64, ptr %26, align 8
+  %28 = add i64 %25, %27
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  %29 = getelementptr inbounds i8, ptr %0, i64 72
+  %30 = load i64, ptr %29, align 8
+  %31 = icmp slt i64 %28, %30
+  br i1 %31, label %32, label %37
+
+32:
+  %33 = getelementptr inbounds i8, ptr %0, i64 88
+  %34 = load i64, ptr %33, align 8
+  %35 = shl i64 %34, 1
+  %36 = call noundef i64 @llvm.smin.i64(i64 %35, i64 4000000000)
+  br label %37
+
+37:
+  %38 = phi i64 [ %36, %32 ], [ 250000000, %22 ]
+  %39 = getelementptr inbounds i8, ptr %0, i64 88
+  store i64 %38, ptr %39, align 8
+  %40 = add i64 %38, %28
+  store i64 %40, ptr %29, align 8
+  %41 = add i64 %28, 5000000000
+  %42 = getelementptr inbounds i8, ptr %0, i64 80
+  store i64 %41, ptr %42, align 8
+  %43 = add i64 %1, -1
+  %44 = getelementptr inbounds i8, ptr %0, i64 64
+  store i64 %43, ptr %44, align 8
+  store i64 0, ptr %14, align 8
+  %45 = getelementptr inbounds i8, ptr %0, i64 120
+  %46 = load i64, ptr %45, align 8
+  %47 = add i64 %46, 1
+  store i64 %47, ptr %45, align 8
+  %48 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %0, i64 noundef %28)
+  %49 = load i64, ptr %14, align 8
+  br label %50
+
+50:
+  %51 = phi i64 [ %49, %37 ], [ %20, %12 ]
+  %52 = icmp slt i64 %51, 0
+  br i1 %52, label %53, label %54
+
+53:
+  store i64 0, ptr %14, align 8
+  br label %54
+
+54:
+  ret void
+}
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef %1) unnamed_addr #0 {
   %3 = alloca [256 x i8], align 16
   %4 = alloca [5 x i64], align 16
-  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %3) #12
+  call void @llvm.lifetime.start.p0(i64 256, ptr nonnull %3) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(256) %3, i8 0, i64 256, i1 false)
-  %5 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str, i32 noundef 524288) #12
+  %5 = tail call i32 (ptr, i32, ...) @open(ptr noundef nonnull @.str, i32 noundef 524288) #11
   %6 = icmp slt i32 %5, 0
   br i1 %6, label %7, label %9
 
 7:
-  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #12
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #11
   %8 = getelementptr inbounds i8, ptr %0, i64 104
   br label %72
 
 9:
-  %10 = call i64 @read(i32 noundef %5, ptr noundef nonnull %3, i64 noundef 255) #12
+  %10 = call i64 @read(i32 noundef %5, ptr noundef nonnull %3, i64 noundef 255) #11
   %11 = icmp slt i64 %10, 1
-  %12 = tail call i32 @close(i32 noundef %5) #12
-  call void @llvm.lifetime.start.p0(i64 40, ptr nonnull %4) #12
+  %12 = tail call i32 @close(i32 noundef %5) #11
+  call void @llvm.lifetime.start.p0(i64 40, ptr nonnull %4) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 16 dereferenceable(40) %4, i8 0, i64 40, i1 false)
   %13 = load i8, ptr %3, align 16
   %14 = icmp eq i8 %13, 0
@@ -2622,8 +3047,8 @@ define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef
   br i1 %50, label %51, label %53
 
 51:
-  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %4) #12
-  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #12
+  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #11
   %52 = getelementptr inbounds i8, ptr %0, i64 104
   br label %72
 
@@ -2636,8 +3061,8 @@ define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef
   %59 = getelementptr inbounds i8, ptr %4, i64 32
   %60 = load i64, ptr %59, align 16
   %61 = add i64 %58, %60
-  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %4) #12
-  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #12
+  call void @llvm.lifetime.end.p0(i64 40, ptr nonnull %4) #11
+  call void @llvm.lifetime.end.p0(i64 256, ptr nonnull %3) #11
   %62 = getelementptr inbounds i8, ptr %0, i64 104
   %63 = icmp slt i64 %61, 0
   br i1 %63, label %72, label %64
@@ -2662,17 +3087,39 @@ define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef
   ret i1 %75
 }
 
-declare i32 @clock_gettime(i32 noundef, ptr noundef) local_unnamed_addr #1
+; Function Attrs: nofree
+declare noundef i32 @open(ptr nocapture noundef readonly, i32 noundef, ...) local_unnamed_addr #6
 
 ; Function Attrs: nofree
-declare noundef i32 @open(ptr nocapture noundef readonly, i32 noundef, ...) local_unnamed_addr #9
-
-; Function Attrs: nofree
-declare noundef i64 @read(i32 noundef, ptr nocapture noundef, i64 noundef) local_unnamed_addr #9
+declare noundef i64 @read(i32 noundef, ptr nocapture noundef, i64 noundef) local_unnamed_addr #6
 
 declare i32 @close(i32 noundef) local_unnamed_addr #1
 
-declare void @GOMP_parallel(ptr noundef, ptr noundef, i32 noundef, i32 noundef) local_unnamed_addr #1
+; Function Attrs: nounwind
+declare i32 @ioctl(i32 noundef, i64 noundef, ...) local_unnamed_addr #7
+
+; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite)
+declare void @llvm.prefetch.p0(ptr nocapture readonly, i32 immarg, i32 immarg, i32 immarg) #8
+
+declare i32 @aoti_torch_get_data_ptr(ptr noundef, ptr noundef) local_unnamed_addr #1
+
+declare i32 @aoti_torch_get_dim(ptr noundef, ptr noundef) local_unnamed_addr #1
+
+declare i32 @aoti_torch_get_dtype(ptr noundef, ptr noundef) local_unnamed_addr #1
+
+declare i32 @aoti_torch_get_sizes(ptr noundef, ptr noundef) local_unnamed_addr #1
+
+declare i32 @aoti_torch_get_strides(ptr noundef, ptr noundef) local_unnamed_addr #1
+
+declare i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef) local_unnamed_addr #1
+
+declare i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef) local_unnamed_addr #1
+
+declare ptr @PyTuple_GetItem(ptr noundef, i64 noundef) local_unnamed_addr #1
+
+declare i32 @clock_gettime(i32 noundef, ptr noundef) local_unnamed_addr #1
+
+declare i32 @omp_get_thread_num() local_unnamed_addr #1
 
 ; Function Attrs: nounwind uwtable(sync)
 define internal void @run_region(ptr noundef %0) #0 {
@@ -2681,22 +3128,22 @@ define internal void @run_region(ptr noundef %0) #0 {
   %4 = alloca %struct.Time, align 8
   %5 = alloca %struct.Time, align 8
   %6 = alloca %struct.Time, align 8
-  %7 = tail call i32 @omp_get_thread_num() #12
-  %8 = tail call i32 @omp_get_num_threads() #12
+  %7 = tail call i32 @omp_get_thread_num() #11
+  %8 = tail call i32 @omp_get_num_threads() #11
   %9 = sext i32 %8 to i64
   %10 = icmp eq i32 %7, 0
   br i1 %10, label %47, label %11
 
 11:
   %12 = sext i32 %7 to i64
-  %13 = tail call i64 @pthread_self() #12
+  %13 = tail call i64 @pthread_self() #11
   %14 = load ptr, ptr %0, align 64
   %15 = getelementptr inbounds i8, ptr %14, i64 128
   %16 = load ptr, ptr %15, align 8
   %17 = shl nsw i64 %12, 6
   %18 = getelementptr i8, ptr %16, i64 %17
   %19 = getelementptr inbounds i8, ptr %18, i64 16
-  %20 = tail call i32 @pthread_getcpuclockid(i64 noundef %13, ptr noundef nonnull %19) #12
+  %20 = tail call i32 @pthread_getcpuclockid(i64 noundef %13, ptr noundef nonnull %19) #11
   %21 = getelementptr inbounds i8, ptr %0, i64 448
   %22 = load atomic i64, ptr %21 acquire, align 64
   %23 = icmp eq i64 %22, 0
@@ -2719,7 +3166,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %34 = tail call i64 @llvm.smin.i64(i64 %33, i64 400)
   %35 = select i1 %32, i64 50, i64 %34
   %36 = trunc i64 %35 to i32
-  %37 = tail call i32 @usleep(i32 noundef %36) #12
+  %37 = tail call i32 @usleep(i32 noundef %36) #11
   br label %42
 
 38:
@@ -2727,7 +3174,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %39, label %40, label %42
 
 40:
-  %41 = tail call i32 @sched_yield() #12
+  %41 = tail call i32 @sched_yield() #11
   br label %42
 
 42:
@@ -2767,15 +3214,15 @@ define internal void @run_region(ptr noundef %0) #0 {
   br label %80
 
 71:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %72 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #12
+  %72 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
   %73 = load i64, ptr %6, align 8
   %74 = mul i64 %73, 1000000000
   %75 = getelementptr inbounds i8, ptr %6, i64 8
   %76 = load i64, ptr %75, align 8
   %77 = add i64 %74, %76
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
   %78 = getelementptr inbounds i8, ptr %0, i64 440
   store i64 %77, ptr %78, align 8
   %79 = getelementptr inbounds i8, ptr %0, i64 448
@@ -2913,7 +3360,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %175 = getelementptr inbounds i8, ptr %163, i64 16
   %176 = load ptr, ptr %175, align 8
   %177 = sub i64 %169, %165
-  call void %172(ptr noundef %174, ptr noundef %176, i64 noundef 0, i64 noundef %177, ptr noundef %157) #12
+  call void %172(ptr noundef %174, ptr noundef %176, i64 noundef 0, i64 noundef %177, ptr noundef %157) #11
   %178 = load i64, ptr %63, align 8
   br label %179
 
@@ -2964,12 +3411,12 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %209, label %210, label %301
 
 210:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %211 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #12
+  %211 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #11
   %212 = load i64, ptr %5, align 8
   %213 = load i64, ptr %66, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
   br label %214
 
 214:
@@ -2987,14 +3434,14 @@ define internal void @run_region(ptr noundef %0) #0 {
 224:
   %225 = getelementptr inbounds i8, ptr %220, i64 16
   %226 = load i32, ptr %225, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %227 = call i32 @clock_gettime(i32 noundef %226, ptr noundef nonnull %4) #12
+  %227 = call i32 @clock_gettime(i32 noundef %226, ptr noundef nonnull %4) #11
   %228 = load i64, ptr %4, align 8
   %229 = mul i64 %228, 1000000000
   %230 = load i64, ptr %67, align 8
   %231 = add i64 %229, %230
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
   %232 = getelementptr inbounds i8, ptr %220, i64 24
   store i64 %231, ptr %232, align 8
   br label %233
@@ -3021,7 +3468,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %245, label %246, label %248
 
 246:
-  %247 = call i32 @usleep(i32 noundef 50) #12
+  %247 = call i32 @usleep(i32 noundef 50) #11
   br label %253
 
 248:
@@ -3032,14 +3479,14 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %252, label %290, label %253
 
 253:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
-  %254 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %3) #12
+  %254 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %3) #11
   %255 = load i64, ptr %3, align 8
   %256 = mul i64 %255, 1000000000
   %257 = load i64, ptr %68, align 8
   %258 = add i64 %256, %257
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #11
   %259 = sub i64 %258, %244
   br label %260
 
@@ -3059,14 +3506,14 @@ define internal void @run_region(ptr noundef %0) #0 {
 271:
   %272 = getelementptr inbounds i8, ptr %267, i64 16
   %273 = load i32, ptr %272, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
-  %274 = call i32 @clock_gettime(i32 noundef %273, ptr noundef nonnull %2) #12
+  %274 = call i32 @clock_gettime(i32 noundef %273, ptr noundef nonnull %2) #11
   %275 = load i64, ptr %2, align 8
   %276 = mul i64 %275, 1000000000
   %277 = load i64, ptr %69, align 8
   %278 = add i64 %276, %277
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #11
   %279 = getelementptr inbounds i8, ptr %267, i64 24
   %280 = load i64, ptr %279, align 8
   %281 = sub i64 %278, %280
@@ -3086,7 +3533,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %286, label %294, label %297
 
 290:
-  %291 = call i32 @sched_yield() #12
+  %291 = call i32 @sched_yield() #11
   %292 = add nuw nsw i64 %249, 1
   %293 = icmp eq i64 %292, 200
   br i1 %293, label %253, label %248
@@ -3108,7 +3555,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %302, label %303, label %305
 
 303:
-  %304 = call i32 @sched_yield() #12
+  %304 = call i32 @sched_yield() #11
   br label %305
 
 305:
@@ -3164,7 +3611,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %342 = getelementptr inbounds i8, ptr %330, i64 16
   %343 = load ptr, ptr %342, align 8
   %344 = sub i64 %336, %332
-  call void %339(ptr noundef %341, ptr noundef %343, i64 noundef 0, i64 noundef %344, ptr noundef %324) #12
+  call void %339(ptr noundef %341, ptr noundef %343, i64 noundef 0, i64 noundef %344, ptr noundef %324) #11
   %345 = load i64, ptr %63, align 8
   br label %346
 
@@ -3195,86 +3642,6 @@ define internal void @run_region(ptr noundef %0) #0 {
 362:
   ret void
 }
-
-; Function Attrs: nounwind uwtable(sync)
-define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64 noundef %2, i64 noundef %3, i64 noundef %4, i64 noundef %5) unnamed_addr #0 {
-  %7 = alloca %struct.Time, align 8
-  %8 = getelementptr inbounds i8, ptr %0, i64 96
-  %9 = load i64, ptr %8, align 8
-  %10 = sub i64 %4, %9
-  %11 = icmp slt i64 %10, 50000000
-  br i1 %11, label %54, label %12
-
-12:
-  %13 = sub i64 %3, %4
-  %14 = getelementptr inbounds i8, ptr %0, i64 112
-  %15 = load i64, ptr %14, align 8
-  %16 = icmp sgt i64 %5, 499999
-  %17 = mul i64 %5, %2
-  %18 = select i1 %16, i64 %17, i64 0
-  %19 = add i64 %13, %18
-  %20 = add i64 %19, %15
-  store i64 %20, ptr %14, align 8
-  %21 = icmp sgt i64 %20, 12000000
-  br i1 %21, label %22, label %50
-
-22:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #12
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %23 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #12
-  %24 = load i64, ptr %7, align 8
-  %25 = mul i64 %24, 1000000000
-  %26 = getelementptr inbounds i8, ptr %7, i64 8
-  %27 = load i64, ptr %26, align 8
-  %28 = add i64 %25, %27
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #12
-  %29 = getelementptr inbounds i8, ptr %0, i64 72
-  %30 = load i64, ptr %29, align 8
-  %31 = icmp slt i64 %28, %30
-  br i1 %31, label %32, label %37
-
-32:
-  %33 = getelementptr inbounds i8, ptr %0, i64 88
-  %34 = load i64, ptr %33, align 8
-  %35 = shl i64 %34, 1
-  %36 = call noundef i64 @llvm.smin.i64(i64 %35, i64 4000000000)
-  br label %37
-
-37:
-  %38 = phi i64 [ %36, %32 ], [ 250000000, %22 ]
-  %39 = getelementptr inbounds i8, ptr %0, i64 88
-  store i64 %38, ptr %39, align 8
-  %40 = add i64 %38, %28
-  store i64 %40, ptr %29, align 8
-  %41 = add i64 %28, 5000000000
-  %42 = getelementptr inbounds i8, ptr %0, i64 80
-  store i64 %41, ptr %42, align 8
-  %43 = add i64 %1, -1
-  %44 = getelementptr inbounds i8, ptr %0, i64 64
-  store i64 %43, ptr %44, align 8
-  store i64 0, ptr %14, align 8
-  %45 = getelementptr inbounds i8, ptr %0, i64 120
-  %46 = load i64, ptr %45, align 8
-  %47 = add i64 %46, 1
-  store i64 %47, ptr %45, align 8
-  %48 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %0, i64 noundef %28)
-  %49 = load i64, ptr %14, align 8
-  br label %50
-
-50:
-  %51 = phi i64 [ %49, %37 ], [ %20, %12 ]
-  %52 = icmp slt i64 %51, 0
-  br i1 %52, label %53, label %54
-
-53:
-  store i64 0, ptr %14, align 8
-  br label %54
-
-54:
-  ret void
-}
-
-declare i32 @omp_get_thread_num() local_unnamed_addr #1
 
 declare i32 @omp_get_num_threads() local_unnamed_addr #1
 
@@ -3551,7 +3918,7 @@ define internal fastcc noundef zeroext i1 @take_part(ptr noundef %0, i64 noundef
   %117 = load ptr, ptr %116, align 8
   %118 = sub i64 %109, %105
   %119 = sub i64 %110, %105
-  tail call void %113(ptr noundef %115, ptr noundef %117, i64 noundef %118, i64 noundef %119, ptr noundef %95) #12
+  tail call void %113(ptr noundef %115, ptr noundef %117, i64 noundef %118, i64 noundef %119, ptr noundef %95) #11
   %120 = load i64, ptr %15, align 8
   br label %121
 
@@ -3581,9 +3948,9 @@ define internal void @run_driver(ptr nocapture noundef %0) #0 {
   %2 = alloca %struct.Time, align 8
   %3 = alloca %struct.Time, align 8
   %4 = alloca %struct.Time, align 8
-  %5 = tail call i32 @omp_get_thread_num() #12
+  %5 = tail call i32 @omp_get_thread_num() #11
   %6 = sext i32 %5 to i64
-  %7 = tail call i32 @omp_get_num_threads() #12
+  %7 = tail call i32 @omp_get_num_threads() #11
   %8 = sext i32 %7 to i64
   %9 = getelementptr inbounds i8, ptr %0, i64 336
   %10 = load ptr, ptr %9, align 8
@@ -3598,35 +3965,35 @@ define internal void @run_driver(ptr nocapture noundef %0) #0 {
   %17 = load ptr, ptr %0, align 8
   %18 = getelementptr inbounds i8, ptr %0, i64 8
   %19 = load ptr, ptr %18, align 8
-  tail call void %17(ptr noundef %19, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #12
+  tail call void %17(ptr noundef %19, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #11
   br label %54
 
 20:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %21 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %4) #12
+  %21 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %4) #11
   %22 = load i64, ptr %4, align 8
   %23 = getelementptr inbounds i8, ptr %4, i64 8
   %24 = load i64, ptr %23, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
   %25 = load ptr, ptr %0, align 8
   %26 = getelementptr inbounds i8, ptr %0, i64 8
   %27 = load ptr, ptr %26, align 8
-  call void %25(ptr noundef %27, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #12
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #12
+  call void %25(ptr noundef %27, ptr noundef null, i64 noundef %6, i64 noundef %8, ptr noundef %14) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
-  %28 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %3) #12
+  %28 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %3) #11
   %29 = load i64, ptr %3, align 8
   %30 = getelementptr inbounds i8, ptr %3, i64 8
   %31 = load i64, ptr %30, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #12
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
-  %32 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %2) #12
+  %32 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %2) #11
   %33 = load i64, ptr %2, align 8
   %34 = getelementptr inbounds i8, ptr %2, i64 8
   %35 = load i64, ptr %34, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #12
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #11
   %36 = getelementptr inbounds i8, ptr %0, i64 352
   %37 = load i64, ptr %36, align 8
   %38 = sub i64 %22, %29
@@ -3675,8 +4042,6 @@ declare i32 @_ZNK2at7Context16float32PrecisionENS_14Float32BackendENS_9Float32Op
 
 declare i32 @fegetmode(ptr noundef) local_unnamed_addr #1
 
-declare ptr @_PyDict_GetItem_KnownHash(ptr noundef, ptr noundef, i64 noundef) local_unnamed_addr #1
-
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0, ptr noundef %1, i64 noundef %2, i64 noundef %3, ptr noundef %4) unnamed_addr #0 {
   %6 = alloca i32, align 4
@@ -3699,17 +4064,17 @@ define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0
   %19 = getelementptr inbounds i8, ptr %0, i64 96
   %20 = load i64, ptr %19, align 8
   %21 = getelementptr i8, ptr %1, i64 %20
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #12
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %6) #11
   store i32 0, ptr %6, align 4
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %7) #11
   store i64 0, ptr %7, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #12
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
   %22 = load ptr, ptr %21, align 8
   %23 = icmp eq ptr %22, null
   br i1 %23, label %53, label %24
 
 24:
-  %25 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %21, ptr noundef nonnull %6) #12
+  %25 = call i32 @aoti_torch_get_layout(ptr noundef nonnull %21, ptr noundef nonnull %6) #11
   %26 = icmp ne i32 %25, 0
   %27 = load i32, ptr %6, align 4
   %28 = icmp ne i32 %27, 0
@@ -3721,12 +4086,12 @@ define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0
   br i1 %31, label %32, label %35
 
 32:
-  %33 = call i32 @aoti_torch_get_storage_offset(ptr noundef nonnull %21, ptr noundef %4) #12
+  %33 = call i32 @aoti_torch_get_storage_offset(ptr noundef nonnull %21, ptr noundef %4) #11
   %34 = icmp eq i32 %33, 0
   br label %53
 
 35:
-  %36 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %21, ptr noundef nonnull %7) #12
+  %36 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %21, ptr noundef nonnull %7) #11
   %37 = icmp eq i32 %36, 0
   %38 = load i64, ptr %7, align 8
   %39 = icmp sgt i64 %38, %3
@@ -3738,12 +4103,12 @@ define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0
   br i1 %42, label %43, label %46
 
 43:
-  %44 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %21, ptr noundef nonnull %8) #12
+  %44 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %21, ptr noundef nonnull %8) #11
   %45 = icmp eq i32 %44, 0
   br i1 %45, label %49, label %53
 
 46:
-  %47 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %21, ptr noundef nonnull %8) #12
+  %47 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %21, ptr noundef nonnull %8) #11
   %48 = icmp eq i32 %47, 0
   br i1 %48, label %49, label %53
 
@@ -3756,9 +4121,9 @@ define internal fastcc zeroext i1 @read_layout(ptr nocapture noundef readonly %0
 
 53:
   %54 = phi i1 [ %34, %32 ], [ true, %49 ], [ false, %24 ], [ false, %18 ], [ false, %35 ], [ false, %46 ], [ false, %43 ]
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #12
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #12
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #12
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %6) #11
   br label %55
 
 55:
@@ -3775,6 +4140,8 @@ declare i32 @aoti_torch_get_storage_offset(ptr noundef, ptr noundef) local_unnam
 declare i32 @PyDict_Next(ptr noundef, ptr noundef, ptr noundef, ptr noundef) local_unnamed_addr #1
 
 declare ptr @_PyObject_GetDictPtr(ptr noundef) local_unnamed_addr #1
+
+declare ptr @_PyDict_GetItem_KnownHash(ptr noundef, ptr noundef, i64 noundef) local_unnamed_addr #1
 
 ; Function Attrs: nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) uwtable(sync)
 define internal fastcc noundef zeroext i1 @no_alias(ptr nocapture noundef readonly %0, ptr nocapture noundef readonly %1) unnamed_addr #3 {
@@ -3897,19 +4264,19 @@ declare void @Py_IncRef(ptr noundef) local_unnamed_addr #1
 declare i32 @PyList_SetItem(ptr noundef, i64 noundef, ptr noundef) local_unnamed_addr #1
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.smin.i64(i64, i64) #10
+declare i64 @llvm.smin.i64(i64, i64) #9
 
 ; Function Attrs: nofree nounwind willreturn memory(argmem: read)
-declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #11
+declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.umax.i64(i64, i64) #10
+declare i64 @llvm.umax.i64(i64, i64) #9
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.umin.i64(i64, i64) #10
+declare i64 @llvm.umin.i64(i64, i64) #9
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.smax.i64(i64, i64) #10
+declare i64 @llvm.smax.i64(i64, i64) #9
 
 attributes #0 = { nounwind "no-jump-tables"="true" "no-trapping-math"="true" }
 attributes #1 = { "no-trapping-math"="true" }
@@ -3917,10 +4284,9 @@ attributes #2 = { mustprogress nocallback nofree nosync nounwind willreturn memo
 attributes #3 = { nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
 attributes #4 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: write) }
 attributes #5 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: readwrite) }
-attributes #6 = { nounwind "no-trapping-math"="true" }
-attributes #7 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
-attributes #8 = { nofree nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
-attributes #9 = { nofree "no-trapping-math"="true" }
-attributes #10 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
-attributes #11 = { nofree nounwind willreturn memory(argmem: read) }
-attributes #12 = { nounwind }
+attributes #6 = { nofree "no-trapping-math"="true" }
+attributes #7 = { nounwind "no-trapping-math"="true" }
+attributes #8 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
+attributes #9 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
+attributes #10 = { nofree nounwind willreturn memory(argmem: read) }
+attributes #11 = { nounwind }

@@ -108,8 +108,9 @@ class ParameterRecord(ctypes.Structure):
     `address` is what kernels get: `data`, or where a copy with fitting strides is. `versioned` and
     `inference` say that it has a version counter which counts, and that it cannot have one.
 
-    Of its contents is compared: `pieces`, whose `contents` stand one behind the other; the word at
-    `written_at`, if any, which is `written` unless somebody wrote; the `digest` of so many bytes.
+    Of its contents is compared: `pieces`, whose `contents` stand one behind the other; EdgeRecords;
+    the word at `written_at`, if any, which is `written` unless somebody wrote; the `digest` of so
+    many bytes.
     """
 
     _fields_ = (
@@ -130,6 +131,8 @@ class ParameterRecord(ctypes.Structure):
         ("piece_bytes", word),
         ("pitch", word),
         ("contents", pointer),
+        ("edge_count", word),
+        ("edges", pointer),
         ("written_at", pointer),
         ("written", word),
         ("digest_bytes", word),
@@ -156,10 +159,10 @@ class EdgeRecord(ctypes.Structure):
 
 
 class WatchState(ctypes.Structure):
-    """What scans for written pages need: the descriptor of /proc/self/pagemap, and whether somebody
-    is taking what was found (runtime/write_watch.py)."""
+    """What scans for written pages need: the descriptor of /proc/self/pagemap, and how often
+    somebody began or ended to take what was found (runtime/write_watch.py)."""
 
-    _fields_ = (("pagemap", word), ("busy", word))
+    _fields_ = (("pagemap", word), ("takes", word))
 
 
 class BindingTable(ctypes.Structure):
@@ -178,8 +181,6 @@ class BindingTable(ctypes.Structure):
         ("watch", pointer),
         ("pages_count", word),
         ("pages", pointer),
-        ("edge_count", word),
-        ("edges", pointer),
     )
 
 

@@ -95,8 +95,8 @@ class Watch:
 
 
 class WriteWatch:
-    """See the file's docstring. `state` is what the native entry needs for scans; while it is
-    `busy`, what it finds says nothing."""
+    """See the file's docstring. `state` is what the native entry needs for scans: what it finds
+    says nothing where `takes` is odd, or another number afterwards."""
 
     def __init__(self) -> None:
         self.state = WatchState(-1, 0)
@@ -138,16 +138,16 @@ class WriteWatch:
             _log.info("written pages cannot be found, pieces of weights are compared: %s", error)
 
     @contextmanager
-    def _busy(self) -> Generator[None]:
-        self.state.busy = 1
+    def _taking(self) -> Generator[None]:
+        self.state.takes += 1
         try:
             yield
         finally:
-            self.state.busy = 0
+            self.state.takes += 1
 
     def _look(self) -> None:
         watches = self._known()
-        with self._busy():
+        with self._taking():
             for pages in merged([watch.pages for watch in watches]):
                 self._take(pages, [w for w in watches if _meet(w.pages, pages)])
 
@@ -174,7 +174,7 @@ class WriteWatch:
             return {}
         number = next(self._numbers)
         made = {span: Watch(span, number) for span in spans}
-        with self._busy():
+        with self._taking():
             self._protect(list(made.values()), self._known())
         self._watches.update(made)
         return made

@@ -16,6 +16,7 @@
 #include "arguments.c"
 #include "weights.c"
 #include "guards.c"
+#include "checks.c"
 #include "changes.c"
 
 static int return_int(TVMFFIAny *result, int64_t value) {
@@ -35,7 +36,7 @@ static int64_t admit(FrameHeader *frame, const BindingTable *binding, Object *ar
     void **address = &addresses_of(frame)[inputs[i].buffer];
     if (!check_tensor(&inputs[i], frame->values, &tensors[i], address)) return ~i;
   }
-  return admit_bound(frame, binding, arguments);
+  return admit_bound(frame, binding, arguments, NULL, 0);
 }
 
 /* km_admit(frame, binding, arguments, tensor...): checks only, for programs with ATen steps. */
@@ -60,11 +61,12 @@ ENTRY(km_call) {
 
 /* The second half of calls whose tensors are in registers: see km_quick. */
 static int64_t call_objects(const QuickTable *quick, const TVMFFIAny *args, Object **registers,
-                            Object *arguments, bool gradients) {
+                            Object *arguments, bool gradients, int64_t watch_count) {
   FrameHeader *frame = args[0].v_ptr;
   if (!check_objects(quick, frame, registers, gradients)) return REFUSAL_TENSOR;
   if (!no_alias(quick, registers)) return REFUSAL_TENSOR;
-  if (admit_bound(frame, args[1].v_ptr, arguments)) return REFUSAL_TENSOR;
+  int64_t code = admit_bound(frame, args[1].v_ptr, arguments, quick->watch, watch_count);
+  if (code) return code == CHECK_MOVED ? REFUSAL_WATCH : REFUSAL_TENSOR;
   keep_alive(quick, registers, args[6].v_ptr);
   place_listed(quick, frame, args[4].v_ptr);
   return run(frame, 0, args[5].v_int64);
@@ -81,13 +83,14 @@ ENTRY(km_quick) {
   if ((now & ~(uint64_t)SETTING_GRADIENTS) != (uint64_t)quick->settings ||
       args[1].v_int64 != quick->binding)
     return return_int(result, REFUSAL_SETTINGS);
-  if (!unmoved(quick->watch, quick->watch_count)) return return_int(result, REFUSAL_WATCH);
   Object **registers = __builtin_alloca(sizeof(Object *) * quick->register_count);
   registers[0] = args[3].v_ptr;
   registers[1] = quick->arguments;
   int64_t code = unpack(quick, registers, frame->values);
   if (!code && !are_apart(quick, registers)) code = REFUSAL_TENSOR;
-  if (!code) code = call_objects(quick, args, registers, registers[1], now & SETTING_GRADIENTS);
+  if (!code)
+    code = call_objects(quick, args, registers, registers[1], now & SETTING_GRADIENTS,
+                        quick->watch_count);
   return return_int(result, code);
 }
 
@@ -111,7 +114,7 @@ ENTRY(km_symbols) {
 ENTRY(km_objects) {
   const QuickTable *quick = args[2].v_ptr;
   Object *arguments = args[3].v_ptr, **items = (Object **)((char *)arguments + quick->tuple_items);
-  return return_int(result, call_objects(quick, args, items, arguments, false));
+  return return_int(result, call_objects(quick, args, items, arguments, false, 0));
 }
 
 /* km_settings(): the word of `settings`. */

@@ -25,6 +25,9 @@ static uint64_t digest(const char *data, uint64_t bytes) {
 /* Whether all that is compared of the contents of a parameter is as it was. */
 static bool same_contents(const ParameterRecord *parameter) {
   const char *data = parameter->data, *contents = parameter->contents;
+  const EdgeRecord *edges = parameter->edges;
+  for (int64_t i = 0; i < parameter->edge_count; i++)
+    if (memcmp(edges[i].address, edges[i].contents, edges[i].bytes)) return false;
   for (int64_t i = 0; i < parameter->pieces; i++)
     if (memcmp(data + i * parameter->pitch, contents + i * parameter->piece_bytes,
                parameter->piece_bytes))
@@ -72,20 +75,29 @@ static void fetch_parameter(const ParameterRecord *parameter) {
   __builtin_prefetch((const char *)parameter->impl + 64, 0, 3);
   for (int64_t i = 0; i < parameter->pieces; i++)
     __builtin_prefetch((const char *)parameter->data + i * parameter->pitch, 0, 3);
+  const EdgeRecord *edges = parameter->edges;
+  for (int64_t i = 0; i < parameter->edge_count; i++) __builtin_prefetch(edges[i].address, 0, 3);
 }
 
-/* Whether none of the pages that a binding watches was written since they were last protected. */
-static bool unwritten(const BindingTable *binding) {
+/* How often somebody began or ended to take what was written (runtime/write_watch.py): odd while
+   somebody does. */
+static int64_t takes_of(const BindingTable *binding) {
+  const WatchState *watch = binding->watch;
+  return __atomic_load_n(&watch->takes, __ATOMIC_ACQUIRE);
+}
+
+/* Whether none of the pages that a binding watches, of those numbered from `at` up to `last`, was
+   written since they were last protected. */
+static bool unwritten(const BindingTable *binding, int64_t at, int64_t last) {
   const WatchState *watch = binding->watch;
   const PagesRecord *pages = binding->pages;
-  if (!binding->pages_count) return true;
   struct page_region region;
-  for (int64_t i = 0; i < binding->pages_count; i++) {
+  for (; at < last; at++) {
     struct pm_scan_arg scan = {
         .size = sizeof scan,
         .flags = PM_SCAN_CHECK_WPASYNC,
-        .start = pages[i].first,
-        .end = pages[i].last,
+        .start = pages[at].first,
+        .end = pages[at].last,
         .vec = (uint64_t)&region,
         .vec_len = 1,
         .max_pages = 1, /* one is enough */
@@ -94,43 +106,5 @@ static bool unwritten(const BindingTable *binding) {
     };
     if (ioctl(watch->pagemap, PAGEMAP_SCAN, &scan)) return false; /* an error too */
   }
-  /* What somebody takes meanwhile is not found, and not yet in the parameters. */
-  return !__atomic_load_n(&watch->busy, __ATOMIC_ACQUIRE);
-}
-
-/* Whether the edges that a binding compares are as they were. */
-static bool same_edges(const BindingTable *binding) {
-  const EdgeRecord *edges = binding->edges;
-  for (int64_t i = 0; i < binding->edge_count; i++)
-    if (memcmp(edges[i].address, edges[i].contents, edges[i].bytes)) return false;
   return true;
-}
-
-/* Checks the parameters of a binding, if there is one, and fills in the addresses of parameters,
-   packed and arena buffers. Gives 0, or -1 - number of the argument that is otherwise. */
-static int64_t admit_bound(FrameHeader *frame, const BindingTable *binding, Object *arguments) {
-  const Table *table = frame->table;
-  const int64_t *values = frame->values;
-  void **addresses = addresses_of(frame);
-  if (binding) {
-    const ParameterRecord *parameters = binding->parameters;
-    const PackedRecord *packed = binding->packed;
-    if (!unwritten(binding)) return ~table->input_count; /* before parameters: see there */
-    for (int64_t i = 0; i < binding->parameter_count; i++) {
-      fetch_parameter(&parameters[least(i + 2, binding->parameter_count - 1)]);
-      if (!check_parameter(&parameters[i], arguments, binding->impl_offset))
-        return ~(i + table->input_count);
-      addresses[parameters[i].buffer] = parameters[i].address;
-    }
-    /* Read from memory that the parameters have proved. */
-    if (!same_edges(binding)) return ~table->input_count;
-    for (int64_t i = 0; i < binding->packed_count; i++)
-      addresses[packed[i].buffer] = packed[i].address;
-  }
-  const ArenaRecord *arena = table->arena;
-  for (int64_t i = 0; i < table->arena_count; i++)
-    addresses[arena[i].buffer] = (char *)frame->arena + values[arena[i].offset];
-  frame->calls++;
-  frame->status = 0;
-  return 0;
 }
