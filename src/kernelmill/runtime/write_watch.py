@@ -17,6 +17,7 @@ import ctypes
 import itertools
 import os
 import threading
+from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -77,17 +78,16 @@ class Watch:
         head, tail = self._edge_writes
         return head >= LOOSE_AFTER, tail >= LOOSE_AFTER
 
-    def note(self, written: Iterable[Range], number: int) -> None:
-        """These pages were written."""
+    def note(self, written: Sequence[Range], number: int) -> None:
+        """These pages were written. They are in order and apart."""
         first, last = _within(self.span)
         low, high = _around(self.span)
-        for pages in written:
-            if _meet(pages, (first, last)):
-                self.writes = self._looks.value = number
-            for edge, its in enumerate(((low, first), (last, high))):
-                if _meet(pages, its):
-                    self._edge_writes[edge] += 1
-                    self._looks.value = number
+        if _meeting(written, (first, last)):
+            self.writes = self._looks.value = number
+        for edge, its in enumerate(((low, first), (last, high))):
+            if _meeting(written, its):
+                self._edge_writes[edge] += 1
+                self._looks.value = number
 
     def lose(self, number: int) -> None:
         """The memory cannot be watched any more."""
@@ -148,8 +148,9 @@ class WriteWatch:
     def _look(self) -> None:
         watches = self._known()
         with self._taking():
-            for pages in merged([watch.pages for watch in watches]):
-                self._take(pages, [w for w in watches if _meet(w.pages, pages)])
+            ranges = merged([watch.pages for watch in watches])
+            for pages, its in zip(ranges, _by_range(ranges, watches), strict=True):
+                self._take(pages, its)
 
     def _known(self) -> list[Watch]:
         return [watch for watch in self._watches.values() if watch.writes is not None]
@@ -182,16 +183,19 @@ class WriteWatch:
     def _protect(self, watches: Sequence[Watch], known: Sequence[Watch]) -> None:
         """Begin to watch these, or lose them. What the known ones watch of the same pages they are
         told."""
-        for pages in merged([watch.pages for watch in watches]):
-            if self._protected(pages, known):
+        ranges = merged([watch.pages for watch in watches])
+        groups = zip(ranges, _by_range(ranges, watches), _by_range(ranges, known), strict=True)
+        for pages, its, others in groups:
+            if self._protected(pages, others):
                 continue
-            for watch in watches:
-                if _meet(watch.pages, pages) and not self._protected(watch.pages, known):
+            for watch in its:
+                met = [other for other in others if _meeting([watch.pages], other.pages)]
+                if not self._protected(watch.pages, met):
                     watch.lose(next(self._numbers))
 
-    def _protected(self, pages: Range, known: Sequence[Watch]) -> bool:
+    def _protected(self, pages: Range, others: Sequence[Watch]) -> bool:
+        """Whether these pages could be protected, some of which the others watch already."""
         assert self._scan is not None
-        others = [watch for watch in known if _meet(watch.pages, pages)]
         try:
             self._scan.register(pages)
             for part in _without(pages, merged([watch.pages for watch in others])):
@@ -242,8 +246,21 @@ def _within(span: Span) -> Range:
     return -(-span[0] // PAGE) * PAGE, span[1] // PAGE * PAGE
 
 
-def _meet(a: Range, b: Range) -> bool:
-    return a[0] < b[1] and b[0] < a[1]
+def _meeting(ranges: Sequence[Range], pages: Range) -> range:
+    """Which of these ranges, in order and apart, have something of the pages: their indices."""
+    if pages[0] >= pages[1]:
+        return range(0)
+    after = bisect_right(ranges, pages[0], key=lambda each: each[1])
+    return range(after, bisect_left(ranges, pages[1], after, key=lambda each: each[0]))
+
+
+def _by_range(ranges: Sequence[Range], watches: Sequence[Watch]) -> list[list[Watch]]:
+    """The watches that have pages in each of these ranges, which are in order and apart."""
+    found: list[list[Watch]] = [[] for _ in ranges]
+    for watch in watches:
+        for index in _meeting(ranges, watch.pages):
+            found[index].append(watch)
+    return found
 
 
 def _without(pages: Range, others: Sequence[Range]) -> Iterator[Range]:

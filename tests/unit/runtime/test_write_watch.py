@@ -104,6 +104,42 @@ def test_a_neighbour_on_the_same_page_makes_an_edge_loose_and_is_no_write(room: 
 
 
 @needs_scans
+def test_spans_that_meet_where_a_page_ends_have_no_edge_there(room: Room) -> None:
+    watch = WriteWatch()
+    before = watched(watch, room.span(0, 4 * PAGE))
+    after = watched(watch, room.span(4 * PAGE, 8 * PAGE))
+    for _ in range(LOOSE_AFTER + 1):
+        room.put(3)
+        room.put(4)
+        watch.look()
+    assert before.loose == after.loose == (False, False)
+    for page, its in ((3, before), (4, after)):
+        known = its.writes
+        room.put(page)
+        watch.look()
+        assert its.writes != known
+
+
+@needs_scans
+def test_a_look_asks_each_watch_a_few_times_however_many_there_are(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch, asked = WriteWatch(), []
+    pages = Watch.pages.fget
+    assert pages is not None
+    monkeypatch.setattr(Watch, "pages", property(lambda its: asked.append(its) or pages(its)))
+    step = 5 * PAGE + 1
+    memory = mmap.mmap(-1, 300 * step, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    address = addressof(c_char.from_buffer(memory))
+    spans = [(address + i * step, address + i * step + 2 * PAGE + 1) for i in range(300)]
+    kept = watch.watch(spans)
+    assert len(kept) == 300 and len(asked) <= 3 * 300
+    asked.clear()
+    watch.look()
+    assert 300 <= len(asked) <= 3 * 300
+
+
+@needs_scans
 def test_whoever_looks_tells_all_that_watch_the_same_memory(room: Room) -> None:
     watch = WriteWatch()
     whole = watched(watch, room.span(0, PAGES * PAGE))
