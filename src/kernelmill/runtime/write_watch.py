@@ -7,8 +7,9 @@ entry asks for each call whether there are written pages in what a binding watch
 anything; what is found then is taken by `look`, which gives numbers, and protects the pages again.
 
 A page in which a span begins or ends holds others' memory too: whether a write there was one to the
-span is told by comparing. Where such an edge is written again and again it is *loose* from then on:
-nobody protects it any more, and whoever watches compares its contents at each call.
+span is told by comparing. Once somebody else wrote there the edge is *loose*: nobody protects it
+any more, and whoever watches compares its contents at each call. That costs less than looks for
+writes, of which the neighbours of hundreds of weights would cause one after the other.
 """
 
 from __future__ import annotations
@@ -33,10 +34,6 @@ Span = tuple[int, int]
 _log = get_logger("runtime")
 
 
-LOOSE_AFTER = 4
-"""So many writes to an edge. Each costs a call that looks at everything."""
-
-
 class Watch:
     """A span of memory that is watched, as long as somebody has this.
 
@@ -48,7 +45,7 @@ class Watch:
         self.span = span
         self.writes: int | None = number
         self._looks = ctypes.c_int64(number)
-        self._edge_writes = [0, 0]
+        self._loose = [False, False]
 
     @property
     def looks(self) -> int:
@@ -75,18 +72,23 @@ class Watch:
     @property
     def loose(self) -> tuple[bool, bool]:
         """Which edges are to be compared."""
-        head, tail = self._edge_writes
-        return head >= LOOSE_AFTER, tail >= LOOSE_AFTER
+        head, tail = self._loose
+        return head, tail
 
     def note(self, written: Sequence[Range], number: int) -> None:
-        """These pages were written. They are in order and apart."""
+        """These pages were written. They are in order and apart.
+
+        An edge written together with pages that the span fills was most likely written with the
+        whole span, as by an optimizer's step, and stays protected.
+        """
         first, last = _within(self.span)
         low, high = _around(self.span)
-        if _meeting(written, (first, last)):
+        filled = bool(_meeting(written, (first, last)))
+        if filled:
             self.writes = self._looks.value = number
         for edge, its in enumerate(((low, first), (last, high))):
             if _meeting(written, its):
-                self._edge_writes[edge] += 1
+                self._loose[edge] |= not filled
                 self._looks.value = number
 
     def lose(self, number: int) -> None:

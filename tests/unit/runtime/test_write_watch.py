@@ -13,7 +13,7 @@ import pytest
 
 from kernelmill.runtime import page_scan
 from kernelmill.runtime.page_scan import PAGE, merged
-from kernelmill.runtime.write_watch import LOOSE_AFTER, Watch, WriteWatch
+from kernelmill.runtime.write_watch import Watch, WriteWatch
 
 PAGES = 8
 
@@ -85,16 +85,13 @@ def test_a_neighbour_on_the_same_page_makes_an_edge_loose_and_is_no_write(room: 
     its = watched(watch, (start, end))
     assert its.edges == ((start, room.address + PAGE), (room.address + 6 * PAGE, end))
     before, looks = its.writes, its.looks
-    for _ in range(LOOSE_AFTER):
-        assert its.loose == (False, False) and its.pages == room.span(0, 7 * PAGE)
-        room.put(0, 20)
-        watch.look()
-        assert its.writes == before and its.looks != looks
-        looks = its.looks
+    assert its.loose == (False, False) and its.pages == room.span(0, 7 * PAGE)
+    room.put(0, 20)
+    watch.look()
+    assert its.writes == before and its.looks != looks
     assert its.loose == (True, False) and its.pages == room.span(PAGE, 7 * PAGE)
-    for _ in range(LOOSE_AFTER):
-        room.put(6, 60)
-        watch.look()
+    room.put(6, 60)
+    watch.look()
     assert (its.writes, its.loose) == (before, (True, True))
     assert its.pages == room.span(PAGE, 6 * PAGE)
     room.put(7)
@@ -104,11 +101,27 @@ def test_a_neighbour_on_the_same_page_makes_an_edge_loose_and_is_no_write(room: 
 
 
 @needs_scans
+def test_edges_written_with_all_of_their_span_stay_protected(room: Room) -> None:
+    watch = WriteWatch()
+    its = watched(watch, room.span(100, 6 * PAGE + 50))
+    for _ in range(3):
+        before = its.writes
+        for page in range(7):
+            room.put(page, 10)
+        watch.look()
+        assert its.writes != before and its.loose == (False, False)
+    before, looks = its.writes, its.looks
+    room.put(6, 10)
+    watch.look()
+    assert its.writes == before and its.looks != looks and its.loose == (False, True)
+
+
+@needs_scans
 def test_spans_that_meet_where_a_page_ends_have_no_edge_there(room: Room) -> None:
     watch = WriteWatch()
     before = watched(watch, room.span(0, 4 * PAGE))
     after = watched(watch, room.span(4 * PAGE, 8 * PAGE))
-    for _ in range(LOOSE_AFTER + 1):
+    for _ in range(3):
         room.put(3)
         room.put(4)
         watch.look()
