@@ -48,13 +48,36 @@ class CachedDecoder(transformers.LlamaForCausalLM):
         )  # fmt: skip
         return found.logits
 
+    def prepare_inputs_for_generation(
+        self, input_ids: Any, next_sequence_length: Any = None, past_key_values: Any = None,
+        attention_mask: Any = None, position_ids: Any = None, **others: Any,
+    ) -> dict[str, Any]:  # fmt: skip
+        """What `forward` is called with. For a single token and a static cache little of what
+        `generate()` does for any model is needed, and a token takes some 0.2 ms less without it."""
+        static = isinstance(past_key_values, transformers.StaticCache)
+        if not static or next_sequence_length != 1:
+            return super().prepare_inputs_for_generation(
+                input_ids, next_sequence_length, past_key_values, attention_mask,
+                position_ids=position_ids, **others,
+            )  # fmt: skip
+        keys = torch.arange(past_key_values.get_max_length()) <= position_ids[:, -1:]
+        if attention_mask is not None:  # positions are then counted from a text's own beginning
+            seen = attention_mask.shape[1]
+            keys[:, :seen], keys[:, seen:] = attention_mask, False
+        return {
+            "input_ids": input_ids[:, -1:],
+            "attention_mask": keys[:, None, None],
+            "position_ids": position_ids[:, -1:],
+            "past_key_values": past_key_values,
+        }
+
     def forward(
         self, input_ids: Any = None, attention_mask: Any = None, position_ids: Any = None,
         past_key_values: Any = None, **_: Any,
     ) -> CausalLMOutputWithPast:  # fmt: skip
         """What `generate()` calls; it needs the last logits alone."""
         method = self.step if input_ids.shape[1] == 1 else self.prompt
-        # A chunk of a prompt is a slice, with the strides of all of it.
+        # A slice has the strides of all of it.
         ids, positions = (
             each.clone(memory_format=torch.contiguous_format) for each in (input_ids, position_ids)
         )

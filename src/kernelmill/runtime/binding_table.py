@@ -41,7 +41,7 @@ def write_table(binding: Binding, places: Mapping[int, int]) -> None:
     table = BindingTable(
         len(rows), ctypes.addressof(rows), len(packed), ctypes.addressof(packed),
         impl_at.get() or 0,
-        ctypes.addressof(state), len(page_rows), ctypes.addressof(page_rows),
+        ctypes.addressof(state), len(page_rows), ctypes.addressof(page_rows), 0,
     )  # fmt: skip
     binding.keep += [rows, packed, page_rows, state, table]
     binding.address = ctypes.addressof(table)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from kernelmill.runtime.contents import (
-    WHOLE_BYTES,
+    WATCHED_BYTES,
     CheckWeights,
     Contents,
     Way,
@@ -126,7 +126,7 @@ class BoundParameters:
             for i, tensor in tensors.items()
             if i in self._packed or fitting[i] is not tensor
         )
-        return write_watch().watch(span for span in spans if span[1] - span[0] > WHOLE_BYTES)
+        return write_watch().watch(span for span in spans if span[1] - span[0] > WATCHED_BYTES)
 
     def _bind(
         self,

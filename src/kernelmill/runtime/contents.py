@@ -16,12 +16,16 @@ import torch
 
 from kernelmill.config.compiler_config import CheckWeights
 from kernelmill.runtime.executor import executor
+from kernelmill.runtime.page_scan import PAGE
 from kernelmill.runtime.samples import NOTHING, Sample, pieces_at, span_of, take_sample
 from kernelmill.runtime.write_watch import Span, Watch, write_watch
 from kernelmill.torch_internals.tensors import version_of
 
+WATCHED_BYTES = 2 * PAGE
+"""Larger memory fills pages, and can be watched."""
+
 WHOLE_BYTES = 16 << 10
-"""Up to here comparing everything is not dearer than asking the system."""
+"""Up to here all is compared of what is not watched."""
 
 
 class Way(Enum):
@@ -56,7 +60,7 @@ def memory_span(tensor: torch.Tensor) -> Span:
 def way_for(tensor: torch.Tensor, check: CheckWeights, watch: Watch | None) -> Way:
     """How to look at a tensor whose contents count; with "auto" by this watch, if there is one."""
     start, end = memory_span(tensor)
-    if end - start <= WHOLE_BYTES:
+    if end - start <= (WHOLE_BYTES if watch is None else WATCHED_BYTES):
         return Way.WHOLE
     if check == "full":
         return Way.DIGEST

@@ -14,6 +14,22 @@
 %struct.StepRecord = type { i64, i64, ptr, i64, i64 }
 %struct.SymbolRecord = type { i64, i64, i64, i64, i64 }
 %struct.WatchRecord = type { i64, ptr, ptr, i64, i64 }
+%struct.rusage = type { %struct.timeval, %struct.timeval, %union.anon.2, %union.anon.3, %union.anon.4, %union.anon.5, %union.anon.6, %union.anon.7, %union.anon.8, %union.anon.9, %union.anon.10, %union.anon.11, %union.anon.12, %union.anon.13, %union.anon.14, %union.anon.15 }
+%struct.timeval = type { i64, i64 }
+%union.anon.2 = type { i64 }
+%union.anon.3 = type { i64 }
+%union.anon.4 = type { i64 }
+%union.anon.5 = type { i64 }
+%union.anon.6 = type { i64 }
+%union.anon.7 = type { i64 }
+%union.anon.8 = type { i64 }
+%union.anon.9 = type { i64 }
+%union.anon.10 = type { i64 }
+%union.anon.11 = type { i64 }
+%union.anon.12 = type { i64 }
+%union.anon.13 = type { i64 }
+%union.anon.14 = type { i64 }
+%union.anon.15 = type { i64 }
 %struct.Check = type { ptr, ptr, ptr, ptr, i64, i64, i64, i64, i64, i64, i64, i64, [32 x i8], i64, [56 x i8] }
 %struct.PackedRecord = type { i64, ptr }
 %struct.ArenaRecord = type { i64, i64 }
@@ -1994,342 +2010,437 @@ define internal fastcc i64 @admit_bound(ptr noundef %0, ptr noundef %1, ptr noun
   %6 = alloca %struct.Time, align 8
   %7 = alloca %struct.Time, align 8
   %8 = alloca %struct.Time, align 8
-  %9 = alloca %struct.Check, align 64
-  %10 = load ptr, ptr %0, align 8
-  call void @llvm.lifetime.start.p0(i64 192, ptr nonnull %9) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(192) %9, i8 0, i64 192, i1 false)
-  store ptr %0, ptr %9, align 64
-  %11 = getelementptr inbounds i8, ptr %9, i64 8
-  store ptr %1, ptr %11, align 8
-  %12 = getelementptr inbounds i8, ptr %9, i64 16
-  store ptr %2, ptr %12, align 16
-  %13 = getelementptr inbounds i8, ptr %9, i64 24
-  store ptr %3, ptr %13, align 8
-  %14 = getelementptr inbounds i8, ptr %9, i64 32
-  store i64 %4, ptr %14, align 32
-  %15 = getelementptr inbounds i8, ptr %9, i64 80
-  store i64 9223372036854775807, ptr %15, align 16
-  %16 = icmp eq ptr %1, null
-  br i1 %16, label %17, label %23
+  %9 = alloca %struct.rusage, align 8
+  %10 = alloca %struct.Check, align 64
+  %11 = load ptr, ptr %0, align 8
+  %12 = icmp eq ptr %1, null
+  br i1 %12, label %37, label %13
+
+13:
+  %14 = getelementptr inbounds i8, ptr %1, i64 48
+  %15 = load i64, ptr %14, align 8
+  %16 = icmp eq i64 %15, 0
+  br i1 %16, label %37, label %17
 
 17:
-  %18 = getelementptr inbounds i8, ptr %9, i64 40
-  %19 = add i64 %4, 511
-  %20 = sdiv i64 %19, 512
-  %21 = getelementptr inbounds i8, ptr %9, i64 56
-  store i64 %20, ptr %21, align 8
-  %22 = mul i64 %4, 3
-  br label %66
+  %18 = getelementptr inbounds i8, ptr %1, i64 40
+  %19 = load ptr, ptr %18, align 8
+  call void @llvm.lifetime.start.p0(i64 144, ptr nonnull %9) #11
+  %20 = getelementptr inbounds i8, ptr %19, i64 16
+  %21 = load i64, ptr %20, align 8
+  %22 = icmp eq i64 %21, 0
+  br i1 %22, label %35, label %23
 
 23:
-  %24 = getelementptr inbounds i8, ptr %1, i64 48
-  %25 = load i64, ptr %24, align 8
-  %26 = add i64 %25, 3
-  %27 = sdiv i64 %26, 4
-  %28 = getelementptr inbounds i8, ptr %9, i64 40
-  store i64 %27, ptr %28, align 8
-  %29 = load i64, ptr %1, align 8
-  %30 = add i64 %29, 15
-  %31 = sdiv i64 %30, 16
-  %32 = getelementptr inbounds i8, ptr %9, i64 48
-  store i64 %31, ptr %32, align 16
-  %33 = add i64 %4, 511
-  %34 = sdiv i64 %33, 512
-  %35 = add nsw i64 %27, %34
-  %36 = add nsw i64 %35, %31
-  %37 = getelementptr inbounds i8, ptr %9, i64 56
-  store i64 %36, ptr %37, align 8
-  %38 = add i64 %25, 6
-  %39 = icmp ult i64 %38, 7
-  br i1 %39, label %40, label %42
+  %24 = call i32 @getrusage(i32 noundef 0, ptr noundef nonnull %9) #11
+  %25 = icmp eq i32 %24, 0
+  br i1 %25, label %26, label %35
 
-40:
-  %41 = mul i64 %4, 3
-  br label %56
+26:
+  %27 = load i64, ptr %20, align 8
+  %28 = shl i64 %27, 48
+  %29 = getelementptr inbounds i8, ptr %9, i64 64
+  %30 = load i64, ptr %29, align 8
+  %31 = getelementptr inbounds i8, ptr %9, i64 72
+  %32 = load i64, ptr %31, align 8
+  %33 = add i64 %32, %30
+  %34 = or i64 %33, %28
+  br label %35
 
-42:
-  %43 = getelementptr inbounds i8, ptr %1, i64 40
-  %44 = load ptr, ptr %43, align 8
-  %45 = getelementptr inbounds i8, ptr %44, i64 8
-  %46 = load atomic i64, ptr %45 acquire, align 8
-  %47 = load ptr, ptr %9, align 64
-  %48 = load ptr, ptr %11, align 8
-  %49 = load i64, ptr %14, align 32
-  %50 = mul i64 %49, 3
-  %51 = icmp eq ptr %48, null
-  br i1 %51, label %66, label %52
+35:
+  %36 = phi i64 [ %34, %26 ], [ 0, %23 ], [ 0, %17 ]
+  call void @llvm.lifetime.end.p0(i64 144, ptr nonnull %9) #11
+  br label %37
 
-52:
-  %53 = getelementptr inbounds i8, ptr %48, i64 48
-  %54 = load i64, ptr %53, align 8
-  %55 = load i64, ptr %48, align 8
-  br label %56
+37:
+  %38 = phi i64 [ %36, %35 ], [ 0, %13 ], [ 0, %5 ]
+  call void @llvm.lifetime.start.p0(i64 192, ptr nonnull %10) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 64 dereferenceable(192) %10, i8 0, i64 192, i1 false)
+  store ptr %0, ptr %10, align 64
+  %39 = getelementptr inbounds i8, ptr %10, i64 8
+  store ptr %1, ptr %39, align 8
+  %40 = getelementptr inbounds i8, ptr %10, i64 16
+  store ptr %2, ptr %40, align 16
+  %41 = getelementptr inbounds i8, ptr %10, i64 24
+  store ptr %3, ptr %41, align 8
+  %42 = getelementptr inbounds i8, ptr %10, i64 32
+  store i64 %4, ptr %42, align 32
+  %43 = getelementptr inbounds i8, ptr %10, i64 80
+  store i64 9223372036854775807, ptr %43, align 16
+  br i1 %12, label %44, label %49
 
-56:
-  %57 = phi i64 [ %29, %40 ], [ %55, %52 ]
-  %58 = phi i64 [ %25, %40 ], [ %54, %52 ]
-  %59 = phi i64 [ %41, %40 ], [ %50, %52 ]
-  %60 = phi i64 [ 0, %40 ], [ %46, %52 ]
-  %61 = phi ptr [ %0, %40 ], [ %47, %52 ]
-  %62 = mul i64 %58, 500
-  %63 = mul i64 %57, 150
-  %64 = add i64 %62, %59
-  %65 = add i64 %64, %63
-  br label %66
+44:
+  %45 = getelementptr inbounds i8, ptr %10, i64 40
+  %46 = add i64 %4, 511
+  %47 = sdiv i64 %46, 512
+  %48 = getelementptr inbounds i8, ptr %10, i64 56
+  store i64 %47, ptr %48, align 8
+  br label %81
 
-66:
-  %67 = phi i64 [ %60, %56 ], [ %46, %42 ], [ 0, %17 ]
-  %68 = phi ptr [ %61, %56 ], [ %47, %42 ], [ %0, %17 ]
-  %69 = phi ptr [ %28, %56 ], [ %28, %42 ], [ %18, %17 ]
-  %70 = phi ptr [ %37, %56 ], [ %37, %42 ], [ %21, %17 ]
-  %71 = phi i64 [ %65, %56 ], [ %50, %42 ], [ %22, %17 ]
-  %72 = icmp sgt i64 %71, 31999
-  br i1 %72, label %73, label %113
+49:
+  %50 = icmp eq i64 %38, 0
+  br i1 %50, label %58, label %51
 
-73:
-  %74 = tail call i32 @_ZN2at15get_num_threadsEv() #11
-  %75 = sext i32 %74 to i64
-  %76 = getelementptr inbounds i8, ptr %68, i64 40
-  %77 = load i64, ptr %76, align 8
-  %78 = tail call noundef i64 @llvm.smin.i64(i64 %75, i64 %77)
-  %79 = getelementptr inbounds i8, ptr %68, i64 64
-  %80 = load i64, ptr %79, align 8
-  %81 = icmp ne i64 %80, 0
-  %82 = icmp slt i64 %80, %78
-  %83 = and i1 %81, %82
-  br i1 %83, label %84, label %113
+51:
+  %52 = getelementptr inbounds i8, ptr %1, i64 64
+  %53 = load atomic i64, ptr %52 acquire, align 8
+  %54 = icmp eq i64 %38, %53
+  br i1 %54, label %55, label %58
 
-84:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
-  %85 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #11
-  %86 = load i64, ptr %8, align 8
-  %87 = mul i64 %86, 1000000000
-  %88 = getelementptr inbounds i8, ptr %8, i64 8
-  %89 = load i64, ptr %88, align 8
-  %90 = add i64 %87, %89
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
-  %91 = getelementptr inbounds i8, ptr %68, i64 72
-  %92 = load i64, ptr %91, align 8
-  %93 = icmp slt i64 %90, %92
-  br i1 %93, label %94, label %96
+55:
+  %56 = getelementptr inbounds i8, ptr %10, i64 40
+  %57 = load i64, ptr %56, align 8
+  br label %64
 
-94:
-  %95 = load i64, ptr %79, align 8
-  br label %113
+58:
+  %59 = getelementptr inbounds i8, ptr %1, i64 48
+  %60 = load i64, ptr %59, align 8
+  %61 = add i64 %60, 3
+  %62 = sdiv i64 %61, 4
+  %63 = getelementptr inbounds i8, ptr %10, i64 40
+  store i64 %62, ptr %63, align 8
+  br label %64
 
-96:
-  %97 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %68, i64 noundef %90)
-  br i1 %97, label %105, label %98
+64:
+  %65 = phi i64 [ %57, %55 ], [ %62, %58 ]
+  %66 = load i64, ptr %1, align 8
+  %67 = add i64 %66, 15
+  %68 = sdiv i64 %67, 16
+  %69 = getelementptr inbounds i8, ptr %10, i64 48
+  store i64 %68, ptr %69, align 16
+  %70 = getelementptr inbounds i8, ptr %10, i64 40
+  %71 = add i64 %4, 511
+  %72 = sdiv i64 %71, 512
+  %73 = add i64 %65, %72
+  %74 = add i64 %73, %68
+  %75 = getelementptr inbounds i8, ptr %10, i64 56
+  store i64 %74, ptr %75, align 8
+  %76 = icmp eq i64 %65, 0
+  br i1 %76, label %77, label %88
 
-98:
-  %99 = getelementptr inbounds i8, ptr %68, i64 80
-  %100 = load i64, ptr %99, align 8
-  %101 = icmp slt i64 %90, %100
-  br i1 %101, label %102, label %105
+77:
+  %78 = load ptr, ptr %10, align 64
+  %79 = load ptr, ptr %39, align 8
+  %80 = load i64, ptr %42, align 32
+  br label %81
 
-102:
-  %103 = add i64 %90, 250000000
-  store i64 %103, ptr %91, align 8
-  %104 = load i64, ptr %79, align 8
-  br label %113
+81:
+  %82 = phi i64 [ %4, %44 ], [ %80, %77 ]
+  %83 = phi ptr [ null, %44 ], [ %79, %77 ]
+  %84 = phi ptr [ %0, %44 ], [ %78, %77 ]
+  %85 = phi ptr [ %48, %44 ], [ %75, %77 ]
+  %86 = phi ptr [ %45, %44 ], [ %70, %77 ]
+  %87 = mul i64 %82, 3
+  br label %104
 
-105:
-  %106 = load i64, ptr %79, align 8
-  %107 = shl i64 %106, 1
-  store i64 %107, ptr %79, align 8
-  %108 = getelementptr inbounds i8, ptr %68, i64 88
-  %109 = load i64, ptr %108, align 8
-  %110 = add i64 %109, %90
-  store i64 %110, ptr %91, align 8
-  %111 = getelementptr inbounds i8, ptr %68, i64 112
-  store i64 6000000, ptr %111, align 8
-  %112 = call noundef i64 @llvm.smin.i64(i64 %78, i64 %107)
-  br label %113
+88:
+  %89 = getelementptr inbounds i8, ptr %1, i64 40
+  %90 = load ptr, ptr %89, align 8
+  %91 = getelementptr inbounds i8, ptr %90, i64 8
+  %92 = load atomic i64, ptr %91 acquire, align 8
+  %93 = load i64, ptr %70, align 8
+  %94 = load ptr, ptr %10, align 64
+  %95 = load ptr, ptr %39, align 8
+  %96 = load i64, ptr %42, align 32
+  %97 = mul i64 %96, 3
+  %98 = icmp eq i64 %93, 0
+  br i1 %98, label %104, label %99
 
-113:
-  %114 = phi i64 [ 1, %66 ], [ %78, %73 ], [ %95, %94 ], [ %112, %105 ], [ %104, %102 ]
-  %115 = shl i64 %71, 1
-  %116 = sdiv i64 %115, 32000
-  %117 = call noundef i64 @llvm.smin.i64(i64 %114, i64 %116)
-  %118 = icmp slt i64 %117, 2
-  br i1 %118, label %119, label %127
+99:
+  %100 = getelementptr inbounds i8, ptr %95, i64 48
+  %101 = load i64, ptr %100, align 8
+  %102 = mul i64 %101, 500
+  %103 = add i64 %102, %97
+  br label %112
 
-119:
-  %120 = load i64, ptr %70, align 8
-  %121 = icmp eq i64 %120, 0
-  br i1 %121, label %144, label %122
+104:
+  %105 = phi i64 [ %87, %81 ], [ %97, %88 ]
+  %106 = phi ptr [ %83, %81 ], [ %95, %88 ]
+  %107 = phi ptr [ %84, %81 ], [ %94, %88 ]
+  %108 = phi i64 [ 0, %81 ], [ %92, %88 ]
+  %109 = phi ptr [ %86, %81 ], [ %70, %88 ]
+  %110 = phi ptr [ %85, %81 ], [ %75, %88 ]
+  %111 = icmp eq ptr %106, null
+  br i1 %111, label %122, label %112
+
+112:
+  %113 = phi ptr [ %95, %99 ], [ %106, %104 ]
+  %114 = phi ptr [ %94, %99 ], [ %107, %104 ]
+  %115 = phi i64 [ %92, %99 ], [ %108, %104 ]
+  %116 = phi ptr [ %70, %99 ], [ %109, %104 ]
+  %117 = phi ptr [ %75, %99 ], [ %110, %104 ]
+  %118 = phi i64 [ %103, %99 ], [ %105, %104 ]
+  %119 = load i64, ptr %113, align 8
+  %120 = mul i64 %119, 150
+  %121 = add i64 %120, %118
+  br label %122
 
 122:
-  %123 = phi i64 [ %124, %122 ], [ 0, %119 ]
-  call fastcc void @run_check(ptr noundef nonnull %9, i64 noundef %123)
-  %124 = add nuw i64 %123, 1
-  %125 = load i64, ptr %70, align 8
-  %126 = icmp ult i64 %124, %125
-  br i1 %126, label %122, label %144
+  %123 = phi ptr [ %114, %112 ], [ %107, %104 ]
+  %124 = phi i64 [ %115, %112 ], [ %108, %104 ]
+  %125 = phi ptr [ %116, %112 ], [ %109, %104 ]
+  %126 = phi ptr [ %117, %112 ], [ %110, %104 ]
+  %127 = phi i64 [ %121, %112 ], [ %105, %104 ]
+  %128 = icmp sgt i64 %127, 31999
+  br i1 %128, label %129, label %169
 
-127:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %128 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
-  %129 = load i64, ptr %7, align 8
-  %130 = mul i64 %129, 1000000000
-  %131 = getelementptr inbounds i8, ptr %7, i64 8
-  %132 = load i64, ptr %131, align 8
-  %133 = add i64 %130, %132
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
-  %134 = trunc i64 %117 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_checks, ptr noundef nonnull %9, i32 noundef %134, i32 noundef 0) #11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %135 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
-  %136 = load i64, ptr %6, align 8
-  %137 = mul i64 %136, 1000000000
-  %138 = getelementptr inbounds i8, ptr %6, i64 8
-  %139 = load i64, ptr %138, align 8
-  %140 = add i64 %137, %139
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
-  %141 = getelementptr inbounds i8, ptr %9, i64 88
-  %142 = load i64, ptr %141, align 8
-  %143 = sub i64 %140, %142
-  call fastcc void @judge(ptr noundef %68, i64 noundef %114, i64 noundef %117, i64 noundef %133, i64 noundef %140, i64 noundef %143)
-  br label %144
+129:
+  %130 = call i32 @_ZN2at15get_num_threadsEv() #11
+  %131 = sext i32 %130 to i64
+  %132 = getelementptr inbounds i8, ptr %123, i64 40
+  %133 = load i64, ptr %132, align 8
+  %134 = call noundef i64 @llvm.smin.i64(i64 %131, i64 %133)
+  %135 = getelementptr inbounds i8, ptr %123, i64 64
+  %136 = load i64, ptr %135, align 8
+  %137 = icmp ne i64 %136, 0
+  %138 = icmp slt i64 %136, %134
+  %139 = and i1 %137, %138
+  br i1 %139, label %140, label %169
 
-144:
-  %145 = getelementptr inbounds i8, ptr %9, i64 72
-  %146 = load i64, ptr %145, align 8
-  %147 = icmp ne i64 %146, 0
-  %148 = or i1 %16, %147
-  %149 = zext i1 %147 to i64
-  br i1 %148, label %191, label %150
+140:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
+  %141 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #11
+  %142 = load i64, ptr %8, align 8
+  %143 = mul i64 %142, 1000000000
+  %144 = getelementptr inbounds i8, ptr %8, i64 8
+  %145 = load i64, ptr %144, align 8
+  %146 = add i64 %143, %145
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
+  %147 = getelementptr inbounds i8, ptr %123, i64 72
+  %148 = load i64, ptr %147, align 8
+  %149 = icmp slt i64 %146, %148
+  br i1 %149, label %150, label %152
 
 150:
-  %151 = getelementptr inbounds i8, ptr %9, i64 64
-  %152 = load i64, ptr %151, align 64
-  %153 = icmp eq i64 %152, 0
-  br i1 %153, label %154, label %189
+  %151 = load i64, ptr %135, align 8
+  br label %169
+
+152:
+  %153 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %123, i64 noundef %146)
+  br i1 %153, label %161, label %154
 
 154:
-  %155 = load i64, ptr %69, align 8
-  %156 = icmp eq i64 %155, 0
-  br i1 %156, label %166, label %157
+  %155 = getelementptr inbounds i8, ptr %123, i64 80
+  %156 = load i64, ptr %155, align 8
+  %157 = icmp slt i64 %146, %156
+  br i1 %157, label %158, label %161
 
-157:
-  %158 = and i64 %67, 1
-  %159 = icmp eq i64 %158, 0
-  br i1 %159, label %160, label %189
+158:
+  %159 = add i64 %146, 250000000
+  store i64 %159, ptr %147, align 8
+  %160 = load i64, ptr %135, align 8
+  br label %169
 
-160:
-  %161 = getelementptr inbounds i8, ptr %1, i64 40
-  %162 = load ptr, ptr %161, align 8
-  %163 = getelementptr inbounds i8, ptr %162, i64 8
-  %164 = load atomic i64, ptr %163 acquire, align 8
-  %165 = icmp eq i64 %164, %67
-  br i1 %165, label %166, label %189
-
-166:
-  %167 = load i64, ptr %15, align 16
-  %168 = icmp eq i64 %167, 9223372036854775807
-  br i1 %168, label %171, label %169
+161:
+  %162 = load i64, ptr %135, align 8
+  %163 = shl i64 %162, 1
+  store i64 %163, ptr %135, align 8
+  %164 = getelementptr inbounds i8, ptr %123, i64 88
+  %165 = load i64, ptr %164, align 8
+  %166 = add i64 %165, %146
+  store i64 %166, ptr %147, align 8
+  %167 = getelementptr inbounds i8, ptr %123, i64 112
+  store i64 6000000, ptr %167, align 8
+  %168 = call noundef i64 @llvm.smin.i64(i64 %134, i64 %163)
+  br label %169
 
 169:
-  %170 = xor i64 %167, -1
-  br label %191
+  %170 = phi i64 [ 1, %122 ], [ %134, %129 ], [ %151, %150 ], [ %168, %161 ], [ %160, %158 ]
+  %171 = shl i64 %127, 1
+  %172 = sdiv i64 %171, 32000
+  %173 = call noundef i64 @llvm.smin.i64(i64 %170, i64 %172)
+  %174 = icmp slt i64 %173, 2
+  br i1 %174, label %175, label %183
 
-171:
-  %172 = getelementptr inbounds i8, ptr %1, i64 24
-  %173 = load ptr, ptr %172, align 8
-  %174 = getelementptr inbounds i8, ptr %1, i64 16
-  %175 = load i64, ptr %174, align 8
-  %176 = icmp sgt i64 %175, 0
-  br i1 %176, label %177, label %190
+175:
+  %176 = load i64, ptr %126, align 8
+  %177 = icmp eq i64 %176, 0
+  br i1 %177, label %200, label %178
 
-177:
-  %178 = getelementptr i8, ptr %0, i64 144
-  br label %179
+178:
+  %179 = phi i64 [ %180, %178 ], [ 0, %175 ]
+  call fastcc void @run_check(ptr noundef nonnull %10, i64 noundef %179)
+  %180 = add nuw i64 %179, 1
+  %181 = load i64, ptr %126, align 8
+  %182 = icmp ult i64 %180, %181
+  br i1 %182, label %178, label %200
 
-179:
-  %180 = phi i64 [ 0, %177 ], [ %186, %179 ]
-  %181 = getelementptr %struct.PackedRecord, ptr %173, i64 %180
-  %182 = getelementptr inbounds i8, ptr %181, i64 8
-  %183 = load ptr, ptr %182, align 8
-  %184 = load i64, ptr %181, align 8
-  %185 = getelementptr ptr, ptr %178, i64 %184
-  store ptr %183, ptr %185, align 8
-  %186 = add nuw nsw i64 %180, 1
-  %187 = load i64, ptr %174, align 8
-  %188 = icmp slt i64 %186, %187
-  br i1 %188, label %179, label %190
-
-189:
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %9) #11
-  br label %196
-
-190:
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %9) #11
+183:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
+  %184 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %185 = load i64, ptr %7, align 8
+  %186 = mul i64 %185, 1000000000
+  %187 = getelementptr inbounds i8, ptr %7, i64 8
+  %188 = load i64, ptr %187, align 8
+  %189 = add i64 %186, %188
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  %190 = trunc i64 %173 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_checks, ptr noundef nonnull %10, i32 noundef %190, i32 noundef 0) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
+  %191 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %192 = load i64, ptr %6, align 8
+  %193 = mul i64 %192, 1000000000
+  %194 = getelementptr inbounds i8, ptr %6, i64 8
+  %195 = load i64, ptr %194, align 8
+  %196 = add i64 %193, %195
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
+  %197 = getelementptr inbounds i8, ptr %10, i64 88
+  %198 = load i64, ptr %197, align 8
+  %199 = sub i64 %196, %198
+  call fastcc void @judge(ptr noundef %123, i64 noundef %170, i64 noundef %173, i64 noundef %189, i64 noundef %196, i64 noundef %199)
   br label %200
 
-191:
-  %192 = phi i64 [ %170, %169 ], [ %149, %144 ]
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %9) #11
-  %193 = icmp eq i64 %192, 0
-  br i1 %193, label %200, label %194
-
-194:
-  %195 = icmp slt i64 %192, 0
-  br i1 %195, label %196, label %230
-
-196:
-  %197 = phi i64 [ -1, %189 ], [ %192, %194 ]
-  %198 = load i64, ptr %10, align 8
-  %199 = sub i64 %197, %198
-  br label %230
-
 200:
-  %201 = getelementptr inbounds i8, ptr %10, i64 40
-  %202 = load ptr, ptr %201, align 8
-  %203 = getelementptr inbounds i8, ptr %0, i64 8
-  %204 = load ptr, ptr %203, align 8
-  %205 = getelementptr inbounds i8, ptr %10, i64 32
-  %206 = load i64, ptr %205, align 8
-  %207 = icmp sgt i64 %206, 0
-  br i1 %207, label %208, label %211
+  %201 = getelementptr inbounds i8, ptr %10, i64 72
+  %202 = load i64, ptr %201, align 8
+  %203 = icmp ne i64 %202, 0
+  %204 = or i1 %12, %203
+  %205 = zext i1 %203 to i64
+  br i1 %204, label %252, label %206
 
-208:
-  %209 = getelementptr inbounds i8, ptr %0, i64 16
-  %210 = getelementptr i8, ptr %0, i64 144
-  br label %216
+206:
+  %207 = getelementptr inbounds i8, ptr %10, i64 64
+  %208 = load i64, ptr %207, align 64
+  %209 = icmp eq i64 %208, 0
+  br i1 %209, label %210, label %250
 
-211:
-  %212 = getelementptr inbounds i8, ptr %0, i64 48
-  %213 = load i64, ptr %212, align 8
-  %214 = add i64 %213, 1
-  store i64 %214, ptr %212, align 8
-  %215 = getelementptr inbounds i8, ptr %0, i64 56
-  store i64 0, ptr %215, align 8
-  br label %230
+210:
+  %211 = load i64, ptr %125, align 8
+  %212 = icmp eq i64 %211, 0
+  br i1 %212, label %227, label %213
+
+213:
+  %214 = and i64 %124, 1
+  %215 = icmp eq i64 %214, 0
+  br i1 %215, label %216, label %250
 
 216:
-  %217 = phi i64 [ 0, %208 ], [ %227, %216 ]
-  %218 = load ptr, ptr %209, align 8
-  %219 = getelementptr %struct.ArenaRecord, ptr %202, i64 %217
-  %220 = getelementptr inbounds i8, ptr %219, i64 8
-  %221 = load i64, ptr %220, align 8
-  %222 = getelementptr i64, ptr %204, i64 %221
-  %223 = load i64, ptr %222, align 8
-  %224 = getelementptr i8, ptr %218, i64 %223
-  %225 = load i64, ptr %219, align 8
-  %226 = getelementptr ptr, ptr %210, i64 %225
-  store ptr %224, ptr %226, align 8
-  %227 = add nuw nsw i64 %217, 1
-  %228 = load i64, ptr %205, align 8
-  %229 = icmp slt i64 %227, %228
-  br i1 %229, label %216, label %211
+  %217 = getelementptr inbounds i8, ptr %1, i64 40
+  %218 = load ptr, ptr %217, align 8
+  %219 = getelementptr inbounds i8, ptr %218, i64 8
+  %220 = load atomic i64, ptr %219 acquire, align 8
+  %221 = icmp eq i64 %220, %124
+  br i1 %221, label %222, label %250
+
+222:
+  %223 = load i64, ptr %125, align 8
+  %224 = icmp eq i64 %223, 0
+  br i1 %224, label %227, label %225
+
+225:
+  %226 = getelementptr inbounds i8, ptr %1, i64 64
+  store atomic i64 %38, ptr %226 release, align 8
+  br label %227
+
+227:
+  %228 = load i64, ptr %43, align 16
+  %229 = icmp eq i64 %228, 9223372036854775807
+  br i1 %229, label %232, label %230
 
 230:
-  %231 = phi i64 [ 0, %211 ], [ %199, %196 ], [ %192, %194 ]
-  ret i64 %231
+  %231 = xor i64 %228, -1
+  br label %252
+
+232:
+  %233 = getelementptr inbounds i8, ptr %1, i64 24
+  %234 = load ptr, ptr %233, align 8
+  %235 = getelementptr inbounds i8, ptr %1, i64 16
+  %236 = load i64, ptr %235, align 8
+  %237 = icmp sgt i64 %236, 0
+  br i1 %237, label %238, label %251
+
+238:
+  %239 = getelementptr i8, ptr %0, i64 144
+  br label %240
+
+240:
+  %241 = phi i64 [ 0, %238 ], [ %247, %240 ]
+  %242 = getelementptr %struct.PackedRecord, ptr %234, i64 %241
+  %243 = getelementptr inbounds i8, ptr %242, i64 8
+  %244 = load ptr, ptr %243, align 8
+  %245 = load i64, ptr %242, align 8
+  %246 = getelementptr ptr, ptr %239, i64 %245
+  store ptr %244, ptr %246, align 8
+  %247 = add nuw nsw i64 %241, 1
+  %248 = load i64, ptr %235, align 8
+  %249 = icmp slt i64 %247, %248
+  br i1 %249, label %240, label %251
+
+250:
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  br label %257
+
+251:
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  br label %261
+
+252:
+  %253 = phi i64 [ %231, %230 ], [ %205, %200 ]
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  %254 = icmp eq i64 %253, 0
+  br i1 %254, label %261, label %255
+
+255:
+  %256 = icmp slt i64 %253, 0
+  br i1 %256, label %257, label %291
+
+257:
+  %258 = phi i64 [ -1, %250 ], [ %253, %255 ]
+  %259 = load i64, ptr %11, align 8
+  %260 = sub i64 %258, %259
+  br label %291
+
+261:
+  %262 = getelementptr inbounds i8, ptr %11, i64 40
+  %263 = load ptr, ptr %262, align 8
+  %264 = getelementptr inbounds i8, ptr %0, i64 8
+  %265 = load ptr, ptr %264, align 8
+  %266 = getelementptr inbounds i8, ptr %11, i64 32
+  %267 = load i64, ptr %266, align 8
+  %268 = icmp sgt i64 %267, 0
+  br i1 %268, label %269, label %272
+
+269:
+  %270 = getelementptr inbounds i8, ptr %0, i64 16
+  %271 = getelementptr i8, ptr %0, i64 144
+  br label %277
+
+272:
+  %273 = getelementptr inbounds i8, ptr %0, i64 48
+  %274 = load i64, ptr %273, align 8
+  %275 = add i64 %274, 1
+  store i64 %275, ptr %273, align 8
+  %276 = getelementptr inbounds i8, ptr %0, i64 56
+  store i64 0, ptr %276, align 8
+  br label %291
+
+277:
+  %278 = phi i64 [ 0, %269 ], [ %288, %277 ]
+  %279 = load ptr, ptr %270, align 8
+  %280 = getelementptr %struct.ArenaRecord, ptr %263, i64 %278
+  %281 = getelementptr inbounds i8, ptr %280, i64 8
+  %282 = load i64, ptr %281, align 8
+  %283 = getelementptr i64, ptr %265, i64 %282
+  %284 = load i64, ptr %283, align 8
+  %285 = getelementptr i8, ptr %279, i64 %284
+  %286 = load i64, ptr %280, align 8
+  %287 = getelementptr ptr, ptr %271, i64 %286
+  store ptr %285, ptr %287, align 8
+  %288 = add nuw nsw i64 %278, 1
+  %289 = load i64, ptr %266, align 8
+  %290 = icmp slt i64 %288, %289
+  br i1 %290, label %277, label %272
+
+291:
+  %292 = phi i64 [ 0, %272 ], [ %260, %257 ], [ %253, %255 ]
+  ret i64 %292
 }
+
+; Function Attrs: nounwind
+declare i32 @getrusage(i32 noundef, ptr noundef) local_unnamed_addr #6
 
 declare i32 @_ZN2at15get_num_threadsEv() local_unnamed_addr #1
 
@@ -2366,7 +2477,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
 
 27:
   call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
-  br label %334
+  br label %355
 
 28:
   %29 = getelementptr inbounds i8, ptr %10, i64 8
@@ -2419,19 +2530,19 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
 56:
   %57 = phi i1 [ %43, %41 ], [ %46, %45 ]
   call void @llvm.lifetime.end.p0(i64 24, ptr nonnull %9) #11
-  br i1 %57, label %334, label %58
+  br i1 %57, label %355, label %58
 
 58:
   %59 = getelementptr inbounds i8, ptr %0, i64 64
   store atomic i64 1, ptr %59 monotonic, align 64
-  br label %334
+  br label %355
 
 60:
   %61 = sub i64 %1, %14
   %62 = getelementptr inbounds i8, ptr %0, i64 48
   %63 = load i64, ptr %62, align 16
   %64 = icmp ult i64 %61, %63
-  br i1 %64, label %65, label %321
+  br i1 %64, label %65, label %342
 
 65:
   %66 = shl i64 %61, 4
@@ -2443,7 +2554,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %72 = load ptr, ptr %0, align 64
   %73 = getelementptr i8, ptr %72, i64 144
   %74 = icmp slt i64 %66, %69
-  br i1 %74, label %75, label %334
+  br i1 %74, label %75, label %355
 
 75:
   %76 = getelementptr inbounds i8, ptr %0, i64 16
@@ -2451,403 +2562,436 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   br label %78
 
 78:
-  %79 = phi i64 [ %66, %75 ], [ %309, %303 ]
-  %80 = add i64 %79, 2
+  %79 = phi i64 [ %66, %75 ], [ %330, %324 ]
+  %80 = add i64 %79, 6
   %81 = load i64, ptr %12, align 8
   %82 = add i64 %81, -1
   %83 = call noundef i64 @llvm.smin.i64(i64 %80, i64 %82)
   %84 = getelementptr %struct.ParameterRecord, ptr %71, i64 %83
-  %85 = getelementptr inbounds i8, ptr %84, i64 24
-  %86 = load ptr, ptr %85, align 8
-  call void @llvm.prefetch.p0(ptr %86, i32 0, i32 3, i32 1)
-  %87 = getelementptr i8, ptr %86, i64 64
-  call void @llvm.prefetch.p0(ptr %87, i32 0, i32 3, i32 1)
-  %88 = getelementptr inbounds i8, ptr %84, i64 104
-  %89 = load i64, ptr %88, align 8
-  %90 = icmp sgt i64 %89, 0
-  br i1 %90, label %91, label %96
+  %85 = load ptr, ptr %84, align 8
+  call void @llvm.prefetch.p0(ptr readonly %85, i32 0, i32 3, i32 1)
+  %86 = getelementptr inbounds i8, ptr %84, i64 24
+  %87 = load ptr, ptr %86, align 8
+  br label %96
 
-91:
-  %92 = getelementptr inbounds i8, ptr %84, i64 32
-  %93 = load ptr, ptr %92, align 8
-  %94 = getelementptr inbounds i8, ptr %84, i64 120
-  %95 = load i64, ptr %94, align 8
-  br label %102
+88:
+  %89 = getelementptr inbounds i8, ptr %84, i64 80
+  %90 = load ptr, ptr %89, align 8
+  call void @llvm.prefetch.p0(ptr readonly %90, i32 0, i32 3, i32 1)
+  %91 = getelementptr inbounds i8, ptr %84, i64 144
+  %92 = load ptr, ptr %91, align 8
+  call void @llvm.prefetch.p0(ptr readonly %92, i32 0, i32 3, i32 1)
+  %93 = getelementptr inbounds i8, ptr %84, i64 152
+  %94 = load ptr, ptr %93, align 8
+  %95 = icmp eq ptr %94, null
+  br i1 %95, label %103, label %102
 
 96:
-  %97 = getelementptr inbounds i8, ptr %84, i64 144
-  %98 = load ptr, ptr %97, align 8
-  %99 = getelementptr inbounds i8, ptr %84, i64 136
-  %100 = load i64, ptr %99, align 8
-  %101 = icmp sgt i64 %100, 0
-  br i1 %101, label %108, label %114
+  %97 = phi i64 [ 0, %78 ], [ %100, %96 ]
+  %98 = shl nuw nsw i64 %97, 6
+  %99 = getelementptr i8, ptr %87, i64 %98
+  call void @llvm.prefetch.p0(ptr readonly %99, i32 0, i32 3, i32 1)
+  %100 = add nuw nsw i64 %97, 1
+  %101 = icmp eq i64 %100, 4
+  br i1 %101, label %88, label %96
 
 102:
-  %103 = phi i64 [ 0, %91 ], [ %106, %102 ]
-  %104 = mul i64 %103, %95
-  %105 = getelementptr i8, ptr %93, i64 %104
-  call void @llvm.prefetch.p0(ptr %105, i32 0, i32 3, i32 1)
-  %106 = add nuw nsw i64 %103, 1
-  %107 = icmp eq i64 %106, %89
-  br i1 %107, label %96, label %102
+  call void @llvm.prefetch.p0(ptr nonnull readonly %94, i32 0, i32 3, i32 1)
+  br label %103
 
-108:
-  %109 = phi i64 [ %112, %108 ], [ 0, %96 ]
-  %110 = getelementptr %struct.EdgeRecord, ptr %98, i64 %109
-  %111 = load ptr, ptr %110, align 8
-  call void @llvm.prefetch.p0(ptr %111, i32 0, i32 3, i32 1)
-  %112 = add nuw nsw i64 %109, 1
-  %113 = icmp eq i64 %112, %100
-  br i1 %113, label %114, label %108
+103:
+  %104 = add i64 %79, 3
+  %105 = call noundef i64 @llvm.smin.i64(i64 %104, i64 %82)
+  %106 = getelementptr %struct.ParameterRecord, ptr %71, i64 %105
+  %107 = getelementptr inbounds i8, ptr %106, i64 104
+  %108 = load i64, ptr %107, align 8
+  %109 = icmp sgt i64 %108, 0
+  br i1 %109, label %110, label %115
 
-114:
-  %115 = getelementptr %struct.ParameterRecord, ptr %71, i64 %79
-  %116 = load ptr, ptr %76, align 16
-  %117 = load i64, ptr %77, align 8
-  %118 = getelementptr inbounds i8, ptr %115, i64 16
+110:
+  %111 = getelementptr inbounds i8, ptr %106, i64 32
+  %112 = load ptr, ptr %111, align 8
+  %113 = getelementptr inbounds i8, ptr %106, i64 120
+  %114 = load i64, ptr %113, align 8
+  br label %121
+
+115:
+  %116 = getelementptr inbounds i8, ptr %106, i64 144
+  %117 = load ptr, ptr %116, align 8
+  %118 = getelementptr inbounds i8, ptr %106, i64 136
   %119 = load i64, ptr %118, align 8
-  %120 = call ptr @PyTuple_GetItem(ptr noundef %116, i64 noundef %119) #11
-  %121 = load ptr, ptr %115, align 8
-  %122 = icmp eq ptr %120, %121
-  br i1 %122, label %123, label %143
+  %120 = icmp sgt i64 %119, 0
+  br i1 %120, label %127, label %135
 
-123:
-  %124 = icmp eq i64 %117, 0
-  br i1 %124, label %125, label %131
+121:
+  %122 = phi i64 [ 0, %110 ], [ %125, %121 ]
+  %123 = mul i64 %122, %114
+  %124 = getelementptr i8, ptr %112, i64 %123
+  call void @llvm.prefetch.p0(ptr readonly %124, i32 0, i32 3, i32 1)
+  %125 = add nuw nsw i64 %122, 1
+  %126 = icmp eq i64 %125, %108
+  br i1 %126, label %115, label %121
 
-125:
-  %126 = getelementptr inbounds i8, ptr %115, i64 24
-  %127 = getelementptr inbounds i8, ptr %115, i64 80
-  %128 = load ptr, ptr %127, align 8
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
-  %129 = getelementptr inbounds i8, ptr %115, i64 64
-  %130 = load i64, ptr %129, align 8
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
-  br label %149
+127:
+  %128 = phi i64 [ %133, %127 ], [ 0, %115 ]
+  %129 = getelementptr %struct.EdgeRecord, ptr %117, i64 %128
+  %130 = load ptr, ptr %129, align 8
+  call void @llvm.prefetch.p0(ptr readonly %130, i32 0, i32 3, i32 1)
+  %131 = getelementptr inbounds i8, ptr %129, i64 16
+  %132 = load ptr, ptr %131, align 8
+  call void @llvm.prefetch.p0(ptr readonly %132, i32 0, i32 3, i32 1)
+  %133 = add nuw nsw i64 %128, 1
+  %134 = icmp eq i64 %133, %119
+  br i1 %134, label %135, label %127
 
-131:
-  %132 = getelementptr inbounds i8, ptr %120, i64 8
-  %133 = load ptr, ptr %132, align 8
-  %134 = getelementptr inbounds i8, ptr %115, i64 8
-  %135 = load ptr, ptr %134, align 8
-  %136 = icmp eq ptr %133, %135
-  br i1 %136, label %137, label %143
-
-137:
-  %138 = getelementptr i8, ptr %120, i64 %117
-  %139 = load ptr, ptr %138, align 8
-  %140 = getelementptr inbounds i8, ptr %115, i64 24
-  %141 = load ptr, ptr %140, align 8
-  %142 = icmp eq ptr %139, %141
-  br i1 %142, label %144, label %143
-
-143:
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
-  br label %210
+135:
+  %136 = getelementptr %struct.ParameterRecord, ptr %71, i64 %79
+  %137 = load ptr, ptr %76, align 16
+  %138 = load i64, ptr %77, align 8
+  %139 = getelementptr inbounds i8, ptr %136, i64 16
+  %140 = load i64, ptr %139, align 8
+  %141 = call ptr @PyTuple_GetItem(ptr noundef %137, i64 noundef %140) #11
+  %142 = load ptr, ptr %136, align 8
+  %143 = icmp eq ptr %141, %142
+  br i1 %143, label %144, label %164
 
 144:
-  %145 = getelementptr inbounds i8, ptr %115, i64 80
-  %146 = load ptr, ptr %145, align 8
+  %145 = icmp eq i64 %138, 0
+  br i1 %145, label %146, label %152
+
+146:
+  %147 = getelementptr inbounds i8, ptr %136, i64 24
+  %148 = getelementptr inbounds i8, ptr %136, i64 80
+  %149 = load ptr, ptr %148, align 8
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
-  %147 = getelementptr inbounds i8, ptr %115, i64 64
-  %148 = load i64, ptr %147, align 8
+  %150 = getelementptr inbounds i8, ptr %136, i64 64
+  %151 = load i64, ptr %150, align 8
   call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
-  br label %149
+  br label %170
 
-149:
-  %150 = phi i64 [ %130, %125 ], [ %148, %144 ]
-  %151 = phi ptr [ %129, %125 ], [ %147, %144 ]
-  %152 = phi ptr [ %128, %125 ], [ %146, %144 ]
-  %153 = phi ptr [ %126, %125 ], [ %138, %144 ]
-  %154 = shl i64 %150, 3
-  %155 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %153, ptr noundef nonnull %8) #11
-  %156 = icmp eq i32 %155, 0
-  br i1 %156, label %157, label %210
+152:
+  %153 = getelementptr inbounds i8, ptr %141, i64 8
+  %154 = load ptr, ptr %153, align 8
+  %155 = getelementptr inbounds i8, ptr %136, i64 8
+  %156 = load ptr, ptr %155, align 8
+  %157 = icmp eq ptr %154, %156
+  br i1 %157, label %158, label %164
 
-157:
-  %158 = load ptr, ptr %8, align 8
-  %159 = getelementptr inbounds i8, ptr %115, i64 32
+158:
+  %159 = getelementptr i8, ptr %141, i64 %138
   %160 = load ptr, ptr %159, align 8
-  %161 = icmp eq ptr %158, %160
-  br i1 %161, label %162, label %210
+  %161 = getelementptr inbounds i8, ptr %136, i64 24
+  %162 = load ptr, ptr %161, align 8
+  %163 = icmp eq ptr %160, %162
+  br i1 %163, label %165, label %164
 
-162:
-  %163 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %153, ptr noundef nonnull %4) #11
-  %164 = icmp eq i32 %163, 0
-  br i1 %164, label %165, label %210
+164:
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  br label %231
 
 165:
-  %166 = load i64, ptr %4, align 8
-  %167 = load i64, ptr %151, align 8
-  %168 = icmp eq i64 %166, %167
-  br i1 %168, label %169, label %210
+  %166 = getelementptr inbounds i8, ptr %136, i64 80
+  %167 = load ptr, ptr %166, align 8
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %4) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %6) #11
+  %168 = getelementptr inbounds i8, ptr %136, i64 64
+  %169 = load i64, ptr %168, align 8
+  call void @llvm.lifetime.start.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.start.p0(i64 8, ptr nonnull %8) #11
+  br label %170
 
-169:
-  %170 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %153, ptr noundef nonnull %7) #11
-  %171 = icmp eq i32 %170, 0
-  br i1 %171, label %172, label %210
-
-172:
-  %173 = load i32, ptr %7, align 4
-  %174 = sext i32 %173 to i64
-  %175 = getelementptr inbounds i8, ptr %115, i64 72
-  %176 = load i64, ptr %175, align 8
-  %177 = icmp eq i64 %176, %174
-  br i1 %177, label %178, label %210
+170:
+  %171 = phi i64 [ %151, %146 ], [ %169, %165 ]
+  %172 = phi ptr [ %150, %146 ], [ %168, %165 ]
+  %173 = phi ptr [ %149, %146 ], [ %167, %165 ]
+  %174 = phi ptr [ %147, %146 ], [ %159, %165 ]
+  %175 = shl i64 %171, 3
+  %176 = call i32 @aoti_torch_get_data_ptr(ptr noundef nonnull %174, ptr noundef nonnull %8) #11
+  %177 = icmp eq i32 %176, 0
+  br i1 %177, label %178, label %231
 
 178:
-  %179 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %153, ptr noundef nonnull %5) #11
-  %180 = icmp eq i32 %179, 0
-  br i1 %180, label %181, label %210
+  %179 = load ptr, ptr %8, align 8
+  %180 = getelementptr inbounds i8, ptr %136, i64 32
+  %181 = load ptr, ptr %180, align 8
+  %182 = icmp eq ptr %179, %181
+  br i1 %182, label %183, label %231
 
-181:
-  %182 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %153, ptr noundef nonnull %6) #11
-  %183 = icmp eq i32 %182, 0
-  br i1 %183, label %184, label %210
+183:
+  %184 = call i32 @aoti_torch_get_dim(ptr noundef nonnull %174, ptr noundef nonnull %4) #11
+  %185 = icmp eq i32 %184, 0
+  br i1 %185, label %186, label %231
 
-184:
-  %185 = load ptr, ptr %5, align 8
-  %186 = call i32 @bcmp(ptr %185, ptr %152, i64 %154)
-  %187 = icmp eq i32 %186, 0
-  br i1 %187, label %188, label %210
+186:
+  %187 = load i64, ptr %4, align 8
+  %188 = load i64, ptr %172, align 8
+  %189 = icmp eq i64 %187, %188
+  br i1 %189, label %190, label %231
 
-188:
-  %189 = load ptr, ptr %6, align 8
-  %190 = load i64, ptr %4, align 8
-  %191 = getelementptr i64, ptr %152, i64 %190
-  %192 = call i32 @bcmp(ptr %189, ptr %191, i64 %154)
-  %193 = icmp eq i32 %192, 0
-  br i1 %193, label %194, label %210
+190:
+  %191 = call i32 @aoti_torch_get_dtype(ptr noundef nonnull %174, ptr noundef nonnull %7) #11
+  %192 = icmp eq i32 %191, 0
+  br i1 %192, label %193, label %231
 
-194:
-  %195 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %153) #11
-  %196 = and i32 %195, 255
-  %197 = zext nneg i32 %196 to i64
-  %198 = getelementptr inbounds i8, ptr %115, i64 56
-  %199 = load i64, ptr %198, align 8
-  %200 = icmp eq i64 %199, %197
-  br i1 %200, label %201, label %210
+193:
+  %194 = load i32, ptr %7, align 4
+  %195 = sext i32 %194 to i64
+  %196 = getelementptr inbounds i8, ptr %136, i64 72
+  %197 = load i64, ptr %196, align 8
+  %198 = icmp eq i64 %197, %195
+  br i1 %198, label %199, label %231
 
-201:
-  %202 = getelementptr inbounds i8, ptr %115, i64 48
-  %203 = load i64, ptr %202, align 8
-  %204 = icmp eq i64 %203, 0
-  br i1 %204, label %211, label %205
+199:
+  %200 = call i32 @aoti_torch_get_sizes(ptr noundef nonnull %174, ptr noundef nonnull %5) #11
+  %201 = icmp eq i32 %200, 0
+  br i1 %201, label %202, label %231
+
+202:
+  %203 = call i32 @aoti_torch_get_strides(ptr noundef nonnull %174, ptr noundef nonnull %6) #11
+  %204 = icmp eq i32 %203, 0
+  br i1 %204, label %205, label %231
 
 205:
-  %206 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %153) #11
-  %207 = getelementptr inbounds i8, ptr %115, i64 40
-  %208 = load i64, ptr %207, align 8
-  %209 = icmp eq i64 %206, %208
-  br i1 %209, label %211, label %210
+  %206 = load ptr, ptr %5, align 8
+  %207 = call i32 @bcmp(ptr %206, ptr %173, i64 %175)
+  %208 = icmp eq i32 %207, 0
+  br i1 %208, label %209, label %231
 
-210:
+209:
+  %210 = load ptr, ptr %6, align 8
+  %211 = load i64, ptr %4, align 8
+  %212 = getelementptr i64, ptr %173, i64 %211
+  %213 = call i32 @bcmp(ptr %210, ptr %212, i64 %175)
+  %214 = icmp eq i32 %213, 0
+  br i1 %214, label %215, label %231
+
+215:
+  %216 = call i32 @_ZN2at6native12is_inferenceERKNS_6TensorE(ptr noundef nonnull %174) #11
+  %217 = and i32 %216, 255
+  %218 = zext nneg i32 %217 to i64
+  %219 = getelementptr inbounds i8, ptr %136, i64 56
+  %220 = load i64, ptr %219, align 8
+  %221 = icmp eq i64 %220, %218
+  br i1 %221, label %222, label %231
+
+222:
+  %223 = getelementptr inbounds i8, ptr %136, i64 48
+  %224 = load i64, ptr %223, align 8
+  %225 = icmp eq i64 %224, 0
+  br i1 %225, label %232, label %226
+
+226:
+  %227 = call i64 @_ZNK2at10TensorBase8_versionEv(ptr noundef nonnull %174) #11
+  %228 = getelementptr inbounds i8, ptr %136, i64 40
+  %229 = load i64, ptr %228, align 8
+  %230 = icmp eq i64 %227, %229
+  br i1 %230, label %232, label %231
+
+231:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
-  br label %311
-
-211:
-  %212 = load ptr, ptr %159, align 8
-  %213 = getelementptr inbounds i8, ptr %115, i64 128
-  %214 = load ptr, ptr %213, align 8
-  %215 = getelementptr inbounds i8, ptr %115, i64 144
-  %216 = load ptr, ptr %215, align 8
-  %217 = getelementptr inbounds i8, ptr %115, i64 136
-  %218 = load i64, ptr %217, align 8
-  %219 = icmp sgt i64 %218, 0
-  br i1 %219, label %232, label %223
-
-220:
-  %221 = add nuw nsw i64 %233, 1
-  %222 = icmp eq i64 %221, %218
-  br i1 %222, label %223, label %232
-
-223:
-  %224 = getelementptr inbounds i8, ptr %115, i64 104
-  %225 = load i64, ptr %224, align 8
-  %226 = icmp sgt i64 %225, 0
-  br i1 %226, label %227, label %253
-
-227:
-  %228 = getelementptr inbounds i8, ptr %115, i64 120
-  %229 = load i64, ptr %228, align 8
-  %230 = getelementptr inbounds i8, ptr %115, i64 112
-  %231 = load i64, ptr %230, align 8
-  br label %245
+  br label %332
 
 232:
-  %233 = phi i64 [ %221, %220 ], [ 0, %211 ]
-  %234 = getelementptr %struct.EdgeRecord, ptr %216, i64 %233
+  %233 = load ptr, ptr %180, align 8
+  %234 = getelementptr inbounds i8, ptr %136, i64 128
   %235 = load ptr, ptr %234, align 8
-  %236 = getelementptr inbounds i8, ptr %234, i64 16
+  %236 = getelementptr inbounds i8, ptr %136, i64 144
   %237 = load ptr, ptr %236, align 8
-  %238 = getelementptr inbounds i8, ptr %234, i64 8
+  %238 = getelementptr inbounds i8, ptr %136, i64 136
   %239 = load i64, ptr %238, align 8
-  %240 = call i32 @bcmp(ptr %235, ptr %237, i64 %239)
-  %241 = icmp eq i32 %240, 0
-  br i1 %241, label %220, label %298
+  %240 = icmp sgt i64 %239, 0
+  br i1 %240, label %253, label %244
 
-242:
-  %243 = add nuw nsw i64 %246, 1
-  %244 = icmp eq i64 %243, %225
-  br i1 %244, label %253, label %245
+241:
+  %242 = add nuw nsw i64 %254, 1
+  %243 = icmp eq i64 %242, %239
+  br i1 %243, label %244, label %253
 
-245:
-  %246 = phi i64 [ 0, %227 ], [ %243, %242 ]
-  %247 = mul i64 %246, %229
-  %248 = getelementptr i8, ptr %212, i64 %247
-  %249 = mul i64 %246, %231
-  %250 = getelementptr i8, ptr %214, i64 %249
-  %251 = call i32 @bcmp(ptr %248, ptr %250, i64 %231)
-  %252 = icmp eq i32 %251, 0
-  br i1 %252, label %242, label %298
+244:
+  %245 = getelementptr inbounds i8, ptr %136, i64 104
+  %246 = load i64, ptr %245, align 8
+  %247 = icmp sgt i64 %246, 0
+  br i1 %247, label %248, label %274
+
+248:
+  %249 = getelementptr inbounds i8, ptr %136, i64 120
+  %250 = load i64, ptr %249, align 8
+  %251 = getelementptr inbounds i8, ptr %136, i64 112
+  %252 = load i64, ptr %251, align 8
+  br label %266
 
 253:
-  %254 = getelementptr inbounds i8, ptr %115, i64 152
-  %255 = load ptr, ptr %254, align 8
-  %256 = icmp eq ptr %255, null
-  br i1 %256, label %262, label %257
-
-257:
-  %258 = load atomic i64, ptr %255 acquire, align 8
-  %259 = getelementptr inbounds i8, ptr %115, i64 160
+  %254 = phi i64 [ %242, %241 ], [ 0, %232 ]
+  %255 = getelementptr %struct.EdgeRecord, ptr %237, i64 %254
+  %256 = load ptr, ptr %255, align 8
+  %257 = getelementptr inbounds i8, ptr %255, i64 16
+  %258 = load ptr, ptr %257, align 8
+  %259 = getelementptr inbounds i8, ptr %255, i64 8
   %260 = load i64, ptr %259, align 8
-  %261 = icmp eq i64 %258, %260
-  br i1 %261, label %262, label %298
+  %261 = call i32 @bcmp(ptr %256, ptr %258, i64 %260)
+  %262 = icmp eq i32 %261, 0
+  br i1 %262, label %241, label %319
 
-262:
-  %263 = getelementptr inbounds i8, ptr %115, i64 168
-  %264 = load i64, ptr %263, align 8
-  %265 = icmp eq i64 %264, 0
-  br i1 %265, label %266, label %267
+263:
+  %264 = add nuw nsw i64 %267, 1
+  %265 = icmp eq i64 %264, %246
+  br i1 %265, label %274, label %266
 
 266:
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
-  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
-  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
-  br label %303
+  %267 = phi i64 [ 0, %248 ], [ %264, %263 ]
+  %268 = mul i64 %267, %250
+  %269 = getelementptr i8, ptr %233, i64 %268
+  %270 = mul i64 %267, %252
+  %271 = getelementptr i8, ptr %235, i64 %270
+  %272 = call i32 @bcmp(ptr %269, ptr %271, i64 %252)
+  %273 = icmp eq i32 %272, 0
+  br i1 %273, label %263, label %319
 
-267:
-  %268 = lshr i64 %264, 7
-  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %3)
-  store <16 x i64> zeroinitializer, ptr %3, align 128
-  %269 = and i64 %264, -128
-  %270 = getelementptr i8, ptr %212, i64 %269
-  %271 = and i64 %264, 127
-  call void @llvm.memcpy.p0.p0.i64(ptr nonnull align 128 %3, ptr readonly align 1 %270, i64 %271, i1 false)
-  br label %272
+274:
+  %275 = getelementptr inbounds i8, ptr %136, i64 152
+  %276 = load ptr, ptr %275, align 8
+  %277 = icmp eq ptr %276, null
+  br i1 %277, label %283, label %278
 
-272:
-  %273 = phi i64 [ 0, %267 ], [ %285, %272 ]
-  %274 = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %267 ], [ %284, %272 ]
-  %275 = icmp ult i64 %273, %268
-  %276 = shl nuw i64 %273, 7
-  %277 = getelementptr i8, ptr %212, i64 %276
-  %278 = select i1 %275, ptr %277, ptr %3
-  %279 = load <16 x i64>, ptr %278, align 1
-  %280 = xor <16 x i64> %279, %274
-  %281 = mul <16 x i64> %280, <i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825>
-  %282 = mul <16 x i64> %280, <i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872>
-  %283 = lshr <16 x i64> %281, <i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35>
-  %284 = or disjoint <16 x i64> %283, %282
-  %285 = add nuw nsw i64 %273, 1
-  %286 = icmp eq i64 %273, %268
-  br i1 %286, label %287, label %272
+278:
+  %279 = load atomic i64, ptr %276 acquire, align 8
+  %280 = getelementptr inbounds i8, ptr %136, i64 160
+  %281 = load i64, ptr %280, align 8
+  %282 = icmp eq i64 %279, %281
+  br i1 %282, label %283, label %319
+
+283:
+  %284 = getelementptr inbounds i8, ptr %136, i64 168
+  %285 = load i64, ptr %284, align 8
+  %286 = icmp eq i64 %285, 0
+  br i1 %286, label %287, label %288
 
 287:
-  %288 = phi i32 [ %296, %287 ], [ 0, %272 ]
-  %289 = phi i64 [ %295, %287 ], [ %264, %272 ]
-  %290 = extractelement <16 x i64> %284, i32 %288
-  %291 = xor i64 %290, %289
-  %292 = mul i64 %291, -7046029288634856825
-  %293 = mul i64 %291, -4398357382984368128
-  %294 = lshr i64 %292, 33
-  %295 = or disjoint i64 %294, %293
-  %296 = add nuw nsw i32 %288, 1
-  %297 = icmp eq i32 %296, 16
-  br i1 %297, label %299, label %287
-
-298:
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
-  br label %311
+  br label %324
 
-299:
+288:
+  %289 = lshr i64 %285, 7
+  call void @llvm.lifetime.start.p0(i64 128, ptr nonnull %3)
+  store <16 x i64> zeroinitializer, ptr %3, align 128
+  %290 = and i64 %285, -128
+  %291 = getelementptr i8, ptr %233, i64 %290
+  %292 = and i64 %285, 127
+  call void @llvm.memcpy.p0.p0.i64(ptr nonnull align 128 %3, ptr readonly align 1 %291, i64 %292, i1 false)
+  br label %293
+
+293:
+  %294 = phi i64 [ 0, %288 ], [ %306, %293 ]
+  %295 = phi <16 x i64> [ <i64 1, i64 2, i64 3, i64 4, i64 5, i64 6, i64 7, i64 8, i64 9, i64 10, i64 11, i64 12, i64 13, i64 14, i64 15, i64 16>, %288 ], [ %305, %293 ]
+  %296 = icmp ult i64 %294, %289
+  %297 = shl nuw i64 %294, 7
+  %298 = getelementptr i8, ptr %233, i64 %297
+  %299 = select i1 %296, ptr %298, ptr %3
+  %300 = load <16 x i64>, ptr %299, align 1
+  %301 = xor <16 x i64> %300, %295
+  %302 = mul <16 x i64> %301, <i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825, i64 -7046029288634856825>
+  %303 = mul <16 x i64> %301, <i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872, i64 3512096672681295872>
+  %304 = lshr <16 x i64> %302, <i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35, i64 35>
+  %305 = or disjoint <16 x i64> %304, %303
+  %306 = add nuw nsw i64 %294, 1
+  %307 = icmp eq i64 %294, %289
+  br i1 %307, label %308, label %293
+
+308:
+  %309 = phi i32 [ %317, %308 ], [ 0, %293 ]
+  %310 = phi i64 [ %316, %308 ], [ %285, %293 ]
+  %311 = extractelement <16 x i64> %305, i32 %309
+  %312 = xor i64 %311, %310
+  %313 = mul i64 %312, -7046029288634856825
+  %314 = mul i64 %312, -4398357382984368128
+  %315 = lshr i64 %313, 33
+  %316 = or disjoint i64 %315, %314
+  %317 = add nuw nsw i32 %309, 1
+  %318 = icmp eq i32 %317, 16
+  br i1 %318, label %320, label %308
+
+319:
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
+  call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
+  call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
+  br label %332
+
+320:
   call void @llvm.lifetime.end.p0(i64 128, ptr nonnull %3)
-  %300 = getelementptr inbounds i8, ptr %115, i64 176
-  %301 = load i64, ptr %300, align 8
-  %302 = icmp eq i64 %295, %301
+  %321 = getelementptr inbounds i8, ptr %136, i64 176
+  %322 = load i64, ptr %321, align 8
+  %323 = icmp eq i64 %316, %322
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %8) #11
   call void @llvm.lifetime.end.p0(i64 4, ptr nonnull %7) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %6) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %5) #11
   call void @llvm.lifetime.end.p0(i64 8, ptr nonnull %4) #11
-  br i1 %302, label %303, label %311
+  br i1 %323, label %324, label %332
 
-303:
-  %304 = getelementptr inbounds i8, ptr %115, i64 96
-  %305 = load ptr, ptr %304, align 8
-  %306 = getelementptr inbounds i8, ptr %115, i64 88
-  %307 = load i64, ptr %306, align 8
-  %308 = getelementptr ptr, ptr %73, i64 %307
-  store ptr %305, ptr %308, align 8
-  %309 = add nsw i64 %79, 1
-  %310 = icmp eq i64 %309, %69
-  br i1 %310, label %334, label %78
-
-311:
-  %312 = getelementptr inbounds i8, ptr %0, i64 80
-  %313 = load atomic i64, ptr %312 monotonic, align 16
-  br label %314
-
-314:
-  %315 = phi i64 [ %313, %311 ], [ %320, %317 ]
-  %316 = icmp slt i64 %79, %315
-  br i1 %316, label %317, label %334
-
-317:
-  %318 = cmpxchg ptr %312, i64 %315, i64 %79 monotonic monotonic, align 16
-  %319 = extractvalue { i64, i1 } %318, 1
-  %320 = extractvalue { i64, i1 } %318, 0
-  br i1 %319, label %334, label %314
-
-321:
-  %322 = sub i64 %61, %63
-  %323 = shl i64 %322, 9
-  %324 = getelementptr inbounds i8, ptr %0, i64 24
-  %325 = load ptr, ptr %324, align 8
-  %326 = getelementptr %struct.WatchRecord, ptr %325, i64 %323
-  %327 = getelementptr inbounds i8, ptr %0, i64 32
-  %328 = load i64, ptr %327, align 32
-  %329 = sub i64 %328, %323
-  %330 = tail call noundef i64 @llvm.smin.i64(i64 %329, i64 512)
-  %331 = tail call fastcc zeroext i1 @unmoved(ptr noundef %326, i64 noundef %330)
-  br i1 %331, label %334, label %332
+324:
+  %325 = getelementptr inbounds i8, ptr %136, i64 96
+  %326 = load ptr, ptr %325, align 8
+  %327 = getelementptr inbounds i8, ptr %136, i64 88
+  %328 = load i64, ptr %327, align 8
+  %329 = getelementptr ptr, ptr %73, i64 %328
+  store ptr %326, ptr %329, align 8
+  %330 = add nsw i64 %79, 1
+  %331 = icmp eq i64 %330, %69
+  br i1 %331, label %355, label %78
 
 332:
-  %333 = getelementptr inbounds i8, ptr %0, i64 72
-  store atomic i64 1, ptr %333 monotonic, align 8
-  br label %334
+  %333 = getelementptr inbounds i8, ptr %0, i64 80
+  %334 = load atomic i64, ptr %333 monotonic, align 16
+  br label %335
 
-334:
+335:
+  %336 = phi i64 [ %334, %332 ], [ %341, %338 ]
+  %337 = icmp slt i64 %79, %336
+  br i1 %337, label %338, label %355
+
+338:
+  %339 = cmpxchg ptr %333, i64 %336, i64 %79 monotonic monotonic, align 16
+  %340 = extractvalue { i64, i1 } %339, 1
+  %341 = extractvalue { i64, i1 } %339, 0
+  br i1 %340, label %355, label %335
+
+342:
+  %343 = sub i64 %61, %63
+  %344 = shl i64 %343, 9
+  %345 = getelementptr inbounds i8, ptr %0, i64 24
+  %346 = load ptr, ptr %345, align 8
+  %347 = getelementptr %struct.WatchRecord, ptr %346, i64 %344
+  %348 = getelementptr inbounds i8, ptr %0, i64 32
+  %349 = load i64, ptr %348, align 32
+  %350 = sub i64 %349, %344
+  %351 = tail call noundef i64 @llvm.smin.i64(i64 %350, i64 512)
+  %352 = tail call fastcc zeroext i1 @unmoved(ptr noundef %347, i64 noundef %351)
+  br i1 %352, label %355, label %353
+
+353:
+  %354 = getelementptr inbounds i8, ptr %0, i64 72
+  store atomic i64 1, ptr %354 monotonic, align 8
+  br label %355
+
+355:
   ret void
 }
 
@@ -3088,15 +3232,15 @@ define internal fastcc zeroext i1 @is_room(ptr nocapture noundef %0, i64 noundef
 }
 
 ; Function Attrs: nofree
-declare noundef i32 @open(ptr nocapture noundef readonly, i32 noundef, ...) local_unnamed_addr #6
+declare noundef i32 @open(ptr nocapture noundef readonly, i32 noundef, ...) local_unnamed_addr #7
 
 ; Function Attrs: nofree
-declare noundef i64 @read(i32 noundef, ptr nocapture noundef, i64 noundef) local_unnamed_addr #6
+declare noundef i64 @read(i32 noundef, ptr nocapture noundef, i64 noundef) local_unnamed_addr #7
 
 declare i32 @close(i32 noundef) local_unnamed_addr #1
 
 ; Function Attrs: nounwind
-declare i32 @ioctl(i32 noundef, i64 noundef, ...) local_unnamed_addr #7
+declare i32 @ioctl(i32 noundef, i64 noundef, ...) local_unnamed_addr #6
 
 ; Function Attrs: mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite)
 declare void @llvm.prefetch.p0(ptr nocapture readonly, i32 immarg, i32 immarg, i32 immarg) #8
@@ -4284,8 +4428,8 @@ attributes #2 = { mustprogress nocallback nofree nosync nounwind willreturn memo
 attributes #3 = { nofree norecurse nosync nounwind memory(readwrite, inaccessiblemem: none) "no-jump-tables"="true" "no-trapping-math"="true" }
 attributes #4 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: write) }
 attributes #5 = { mustprogress nocallback nofree nounwind willreturn memory(argmem: readwrite) }
-attributes #6 = { nofree "no-trapping-math"="true" }
-attributes #7 = { nounwind "no-trapping-math"="true" }
+attributes #6 = { nounwind "no-trapping-math"="true" }
+attributes #7 = { nofree "no-trapping-math"="true" }
 attributes #8 = { mustprogress nocallback nofree nosync nounwind willreturn memory(argmem: readwrite, inaccessiblemem: readwrite) }
 attributes #9 = { nocallback nofree nosync nounwind speculatable willreturn memory(none) }
 attributes #10 = { nofree nounwind willreturn memory(argmem: read) }

@@ -160,16 +160,20 @@ class EdgeRecord(ctypes.Structure):
 
 class WatchState(ctypes.Structure):
     """What scans for written pages need: the descriptor of /proc/self/pagemap, and how often
-    somebody began or ended to take what was found (runtime/write_watch.py)."""
+    somebody began or ended to take what was found (runtime/write_watch.py). `epoch` is another
+    number in each process that was forked, from 1 on; 0 where a process is not told how many page
+    faults it had."""
 
-    _fields_ = (("pagemap", word), ("takes", word))
+    _fields_ = (("pagemap", word), ("takes", word), ("epoch", word))
 
 
 class BindingTable(ctypes.Structure):
-    """The bound parameters and packed buffers of one set of parameters. Never changes once made.
+    """The bound parameters and packed buffers of one set of parameters.
 
     `impl_offset` is where a tensor's object has the address of its TensorImpl; 0 where that is not
     known, and bound parameters tell. `watch` is the address of a WatchState, for scans of `pages`.
+    `unwritten_at` is all that changes: the page faults of this process when the last scan began
+    that found nothing, below the epoch; 0 for none.
     """
 
     _fields_ = (
@@ -181,6 +185,7 @@ class BindingTable(ctypes.Structure):
         ("watch", pointer),
         ("pages_count", word),
         ("pages", pointer),
+        ("unwritten_at", word),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import resource
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -60,13 +61,15 @@ _REQUEST_SCAN = _request(ord("f"), 16, _Scan)
 class PageScan:
     """Files of this process that tell. OSError where the system has no such thing, or refuses.
 
-    `pagemap` is the descriptor that scans are asked of. A process that was forked needs its own.
+    `pagemap` is the descriptor that scans are asked of, and `counts_faults` says whether the first
+    write to a page is among the page faults of this process that getrusage(2) tells of. A process
+    that was forked needs its own.
     """
 
     def __init__(self) -> None:
         flags = os.O_CLOEXEC | os.O_NONBLOCK | _USER_MODE_ONLY
         self._file = _checked(_libc().syscall(_SYS_USERFAULTFD, flags))
-        self.pagemap = -1
+        self.pagemap, self.counts_faults = -1, False
         try:
             self.pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
             _ioctl(self._file, _REQUEST_API, _Api(_UFFD_API, _WP_UNPOPULATED | _WP_ASYNC, 0))
@@ -120,10 +123,18 @@ class PageScan:
             self.register(pages)
             self.protect(pages)
             before = self.take_written(pages)
+            faults = page_faults()
             memory[PAGE] = 2
+            self.counts_faults = page_faults() > faults
             after = self.take_written(pages)
         if (before, after) != ([], [(first + PAGE, first + 2 * PAGE)]):
             raise OSError("written pages are not found")
+
+
+def page_faults() -> int:
+    """How many this process had so far, of all threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_minflt + usage.ru_majflt
 
 
 def merged(ranges: Sequence[Range]) -> list[Range]:

@@ -5,6 +5,8 @@ version counter that a parameter has, but Linux can tell which pages were writte
 Each watched span of memory has a number, another one after every write that was found. The native
 entry asks for each call whether there are written pages in what a binding watches, without changing
 anything; what is found then is taken by `look`, which gives numbers, and protects the pages again.
+The first write to a protected page is a page fault, so nothing has to be asked while the process
+had none, which it has not while it makes one token after the other.
 
 A page in which a span begins or ends holds others' memory too: whether a write there was one to the
 span is told by comparing. Once somebody else wrote there the edge is *loose*: nobody protects it
@@ -101,7 +103,8 @@ class WriteWatch:
     says nothing where `takes` is odd, or another number afterwards."""
 
     def __init__(self) -> None:
-        self.state = WatchState(-1, 0)
+        self.state = WatchState(-1, 0, 0)
+        self._forks = 0
         self._scan: PageScan | None = None
         self._refused = False
         self._watches: WeakValueDictionary[Span, Watch] = WeakValueDictionary()
@@ -135,6 +138,7 @@ class WriteWatch:
         try:
             self._scan = PageScan()
             self.state.pagemap = self._scan.pagemap
+            self.state.epoch = 1 + self._forks if self._scan.counts_faults else 0
         except OSError as error:
             self._refused = True
             _log.info("written pages cannot be found, pieces of weights are compared: %s", error)
@@ -225,10 +229,11 @@ class WriteWatch:
     def in_child(self) -> None:
         """Begin anew: protection does not come along, and the files tell of the parent."""
         watches = list(self._watches.values())
+        self._forks += 1
         if self._scan is not None:
             self._scan.close()
             self._scan = None
-            self.state.pagemap = -1
+            self.state.pagemap, self.state.epoch = -1, 0
             self._open()
         if self._scan is not None:
             self._protect(watches, ())

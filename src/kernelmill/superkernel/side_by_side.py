@@ -36,6 +36,10 @@ _WAITS_WORTH = 1000
 """A launch that takes as long on one core as this many waits for other threads is not moved: what
 there is to be saved is lost in it."""
 
+_JOINS = 4
+"""A launch that is too short for several threads by itself runs beside others unless it is shorter
+than this part of what is worth them: as do products for few keys and values beside the query's."""
+
 _WINDOW = 16
 """So many steps behind a launch are looked at."""
 
@@ -84,26 +88,31 @@ class _Ordering:
         while left:
             step = left.pop(0)
             found.append(step)
-            if isinstance(step, Launch) and self._is_shared(step):
-                found += self._beside(step, left)
+            if isinstance(step, Launch) and self._can_share(step):
+                beside = self._beside(step, left)
+                if _works(step) + sum(_works(launch) for _, launch in beside) >= self._least:
+                    found += [launch for _, launch in beside]
+                    for place, _ in reversed(beside):
+                        del left[place]
         return found
 
-    def _beside(self, first: Launch, left: list[Step]) -> list[Launch]:
-        """Takes what runs beside a launch out of the steps that follow it."""
+    def _beside(self, first: Launch, left: Sequence[Step]) -> list[tuple[int, Launch]]:
+        """What runs beside a launch, and its place among the steps that follow."""
         group = [first]
+        places: list[int] = []
         passed: list[Launch] = []
-        for step in left[:_WINDOW]:
+        for place, step in enumerate(left[:_WINDOW]):
             if not isinstance(step, Launch) or step.mark or len(group) == MOST_TOGETHER:
                 break
-            order = self._order_in(group, step) if self._is_shared(step) else None
+            order = self._order_in(group, step) if self._can_share(step) else None
             if order is not None and not any(self._meet(step, other) for other in passed):
                 group.append(replace(step, order=order))
-                left.remove(step)
+                places.append(place)
             elif _works(step) < self._least:
                 passed.append(step)
             else:
                 break
-        return group[1:]
+        return list(zip(places, group[1:], strict=True))
 
     def _order_in(self, group: Sequence[Launch], launch: Launch) -> Order | None:
         """How a launch runs with these; None if it has to come after them."""
@@ -122,14 +131,15 @@ class _Ordering:
             return None
         return Order.BEHIND
 
-    def _is_shared(self, launch: Launch) -> bool:
-        """Whether several threads run its tasks, which write to new memory only."""
+    def _can_share(self, launch: Launch) -> bool:
+        """Whether several threads run its tasks, or will with those of others; they write to new
+        memory only."""
         work = _works(launch)
         buffers = (self._plan.buffers[n] for n in self._written(launch))
         return (
             not launch.mark
             and evaluate(launch.tasks, {}) > 1
-            and self._least <= work <= self._most
+            and self._least <= _JOINS * work <= _JOINS * self._most
             and all(buffer.kind in (BufferKind.ARENA, BufferKind.TENSOR) for buffer in buffers)
         )
 

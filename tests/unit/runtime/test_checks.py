@@ -6,7 +6,11 @@ import pytest
 import torch
 
 from kernelmill.plan.ir import Plan, TensorResult
+from kernelmill.runtime.layout import BindingTable
+from kernelmill.runtime.page_scan import page_faults
 from kernelmill.runtime.program import Program, load
+from kernelmill.runtime.write_watch import WriteWatch, write_watch
+from tests.forking import in_child
 from tests.unit.runtime.kernels import add, buffer, double, launch, ref, tensor_input
 
 PARAMETERS, SIZE = 300, 5 * 1024
@@ -92,3 +96,90 @@ def test_every_change_is_noticed_whoever_looks(
         check()
         check()
         assert program.report()["repacks"] == packed + len(places)
+
+
+# ---- scans ----------------------------------------------------------------------------------
+
+needs_scans = pytest.mark.skipif(
+    not WriteWatch().allowed, reason="this system does not tell of writes"
+)
+
+
+class Calls:
+    """Calls with the same arguments, of which only weights may change."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self.arguments = [torch.randn(SIZE) for _ in range(PARAMETERS + 1)]
+        for _ in range(3):
+            self.packs()
+
+    def packs(self) -> int:
+        """How many weights a call packs."""
+        before = self._program.report()["repacks"]
+        self._program(*self.arguments)
+        return self._program.report()["repacks"] - before
+
+    @property
+    def table(self) -> BindingTable:
+        """Of the next call."""
+        parameters = self._program.engine.parameters
+        assert parameters is not None
+        key = id(self.arguments[parameters.key_argument])
+        return BindingTable.from_address(parameters.bindings[key].address)
+
+    def pretend_to_have_scanned(self) -> None:
+        """As if this process had no page fault since a scan that found nothing."""
+        self.table.unwritten_at = write_watch().state.epoch << 48 | page_faults()
+
+
+@pytest.fixture
+def calls(program: Program) -> Calls:
+    return Calls(program)
+
+
+@needs_scans
+def test_without_a_page_fault_there_is_no_scan(calls: Calls) -> None:
+    """Which shows in a write that is not found: its page fault is said to have been before."""
+    for _ in range(50):  # other threads of this process may have page faults at any time
+        calls.arguments[7].numpy()[SIZE // 2] += 1.0  # on a page that nobody compares
+        calls.pretend_to_have_scanned()
+        if not calls.packs():
+            return
+    pytest.fail("each call scanned")
+
+
+@needs_scans
+def test_a_write_is_a_page_fault_and_a_scan_that_finds_nothing_is_noted(calls: Calls) -> None:
+    assert calls.packs() == 0
+    epoch, faults = divmod(calls.table.unwritten_at, 1 << 48)
+    assert epoch == write_watch().state.epoch > 0
+    through_numpy(calls.arguments[7])
+    assert page_faults() > faults
+    assert calls.packs() == 1
+
+
+@needs_scans
+def test_where_page_faults_are_not_told_each_call_scans(
+    calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(write_watch().state, "epoch", 0)
+    for _ in range(3):
+        through_numpy(calls.arguments[7])
+        calls.pretend_to_have_scanned()
+        assert calls.packs() == 1
+
+
+@needs_scans
+def test_what_a_forked_process_had_scanned_counts_for_nothing_in_it(calls: Calls) -> None:
+    """Its page faults are counted from 0 on, and may be as many as the parent had."""
+    assert write_watch().state.epoch > 0
+
+    def child() -> None:
+        through_numpy(calls.arguments[7])
+        before = write_watch().state.epoch - 1
+        calls.table.unwritten_at = before << 48 | page_faults()
+        assert calls.packs() == 1
+
+    torch.set_num_threads(1)  # no OpenMP team to lose
+    in_child(child)

@@ -261,6 +261,22 @@ def test_a_system_that_refuses_watches_nothing(monkeypatch: pytest.MonkeyPatch) 
     watch.in_child()
 
 
+@needs_scans
+def test_epochs_are_other_ones_in_children_and_none_where_writes_are_no_page_faults(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = WriteWatch()
+    assert watch.allowed
+    assert watch.state.epoch == 1
+    watch.before_fork()
+    watch.in_child()
+    assert watch.state.epoch == 2
+    monkeypatch.setattr(page_scan, "page_faults", lambda: 7)
+    other = WriteWatch()
+    assert other.allowed
+    assert other.state.epoch == 0
+
+
 def test_ranges_that_touch_become_one() -> None:
     assert merged([(8, 9), (0, 2), (2, 3), (5, 5), (1, 3)]) == [(0, 3), (8, 9)]
     assert merged([]) == []

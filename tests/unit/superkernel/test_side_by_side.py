@@ -91,6 +91,23 @@ def test_launches_that_need_nothing_of_each_other_are_side_by_side() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("works", "second"),
+    [
+        ((WORK // 3, WORK), "beside"),
+        ((WORK, WORK // 3), "beside"),
+        ((WORK // 2, WORK // 2), "beside"),  # worth several threads together
+        ((WORK // 3, WORK // 3), "after"),
+        ((WORK, WORK // 5), "after"),
+    ],
+)
+def test_short_ones_run_beside_others_that_are_worth_several_threads(
+    works: tuple[int, int], second: str
+) -> None:
+    steps = [launch("own", 0, 1, 2, work=works[0]), launch("own", 0, 0, 10, work=works[1])]
+    assert orders(ordered(*steps)) == [(2, "after"), (10, second)]
+
+
 def test_what_needs_only_the_same_task_of_another_runs_behind_it() -> None:
     made = ordered(launch("own", 0, 1, 2), launch("own", 1, 2, 10))
     assert orders(made) == [(2, "after"), (10, "behind")]

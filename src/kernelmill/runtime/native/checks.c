@@ -41,7 +41,8 @@ static void compare_parameters(Check *check, int64_t at, int64_t last) {
   const ParameterRecord *parameters = binding->parameters;
   void **addresses = addresses_of(check->frame);
   for (; at < last; at++) {
-    fetch_parameter(&parameters[least(at + 2, binding->parameter_count - 1)]);
+    fetch_fields(&parameters[least(at + 6, binding->parameter_count - 1)]);
+    fetch_contents(&parameters[least(at + 3, binding->parameter_count - 1)]);
     if (check_parameter(&parameters[at], check->arguments, binding->impl_offset)) {
       addresses[parameters[at].buffer] = parameters[at].address;
       continue;
@@ -85,7 +86,8 @@ static void run_all_checks(Check *check) {
   FrameHeader *frame = check->frame;
   const BindingTable *binding = check->binding;
   int64_t work = LOOK * check->record_count;
-  if (binding) work += SCAN * binding->pages_count + COMPARE * binding->parameter_count;
+  if (check->scans) work += SCAN * binding->pages_count;
+  if (binding) work += COMPARE * binding->parameter_count;
   int64_t most = 1;
   if (work >= WORTH_HELP) most = limited(frame, least(get_num_threads(), frame->threads));
   int64_t threads = least(most, 2 * work / WORTH_HELP);
@@ -102,8 +104,9 @@ static void run_all_checks(Check *check) {
 /* Whether all is as it was that these records watch, and that a binding has of parameters: gives 0,
    CHECK_MOVED, or -1 - the number of the parameter that is otherwise. Fills in the addresses of
    parameters and packed buffers. */
-static int64_t check_bound(FrameHeader *frame, const BindingTable *binding, Object *arguments,
+static int64_t check_bound(FrameHeader *frame, BindingTable *binding, Object *arguments,
                            const WatchRecord *records, int64_t record_count) {
+  int64_t faults = binding && binding->pages_count ? faults_of(binding) : 0;
   Check check = {.frame = frame,
                  .binding = binding,
                  .arguments = arguments,
@@ -111,7 +114,8 @@ static int64_t check_bound(FrameHeader *frame, const BindingTable *binding, Obje
                  .record_count = record_count,
                  .changed = INT64_MAX};
   if (binding) {
-    check.scans = parts(binding->pages_count, PAGES_A_TASK);
+    if (!faults || faults != __atomic_load_n(&binding->unwritten_at, __ATOMIC_ACQUIRE))
+      check.scans = parts(binding->pages_count, PAGES_A_TASK);
     check.compares = parts(binding->parameter_count, PARAMETERS_A_TASK);
   }
   check.tasks = check.scans + check.compares + parts(record_count, RECORDS_A_TASK);
@@ -121,6 +125,7 @@ static int64_t check_bound(FrameHeader *frame, const BindingTable *binding, Obje
   if (!binding) return 0;
   /* What somebody has taken meanwhile is neither found, nor in the parameters yet. */
   if (check.written || (check.scans && (takes & 1 || takes_of(binding) != takes))) return ~0;
+  if (check.scans) __atomic_store_n(&binding->unwritten_at, faults, __ATOMIC_RELEASE);
   if (check.changed < INT64_MAX) return ~check.changed;
   const PackedRecord *packed = binding->packed;
   for (int64_t i = 0; i < binding->packed_count; i++)
@@ -130,7 +135,7 @@ static int64_t check_bound(FrameHeader *frame, const BindingTable *binding, Obje
 
 /* The same, and the addresses of arena buffers, for a call whose tensors are checked. Gives 0,
    CHECK_MOVED, or -1 - the number of the argument that is otherwise. */
-static int64_t admit_bound(FrameHeader *frame, const BindingTable *binding, Object *arguments,
+static int64_t admit_bound(FrameHeader *frame, BindingTable *binding, Object *arguments,
                            const WatchRecord *records, int64_t record_count) {
   const Table *table = frame->table;
   int64_t code = check_bound(frame, binding, arguments, records, record_count);

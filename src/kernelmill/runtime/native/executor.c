@@ -28,7 +28,7 @@ static int return_int(TVMFFIAny *result, int64_t value) {
 #define ENTRY(name) int name(void *self, const TVMFFIAny *args, int32_t count, TVMFFIAny *result)
 
 /* Checks every argument of a call, then fills in the address of every buffer but the outputs. */
-static int64_t admit(FrameHeader *frame, const BindingTable *binding, Object *arguments,
+static int64_t admit(FrameHeader *frame, BindingTable *binding, Object *arguments,
                      const TVMFFIAny *tensors) {
   const Table *table = frame->table;
   const InputRecord *inputs = table->inputs;

@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <tvm/ffi/c_api.h>
 
 /* ---- CPython --------------------------------------------------------------------------------- */

@@ -69,14 +69,27 @@ static bool check_parameter(const ParameterRecord *parameter, Object *arguments,
   return same_contents(parameter);
 }
 
-/* Asks the caches for what `check_parameter` will read: the tensor's fields, pieces of its data. */
-static void fetch_parameter(const ParameterRecord *parameter) {
-  __builtin_prefetch(parameter->impl, 0, 3);
-  __builtin_prefetch((const char *)parameter->impl + 64, 0, 3);
+static void fetch(const void *place) { __builtin_prefetch(place, 0, 3); }
+
+/* Asks the caches for what `check_parameter` will read, in two steps: the tensor's object and
+   fields and what its record names, when it is some parameters ahead, */
+static void fetch_fields(const ParameterRecord *parameter) {
+  fetch(parameter->object);
+  for (int64_t line = 0; line < 4; line++) fetch((const char *)parameter->impl + 64 * line);
+  fetch(parameter->layout);
+  fetch(parameter->edges);
+  if (parameter->written_at) fetch(parameter->written_at);
+}
+
+/* and contents that are compared, when it is near. */
+static void fetch_contents(const ParameterRecord *parameter) {
   for (int64_t i = 0; i < parameter->pieces; i++)
-    __builtin_prefetch((const char *)parameter->data + i * parameter->pitch, 0, 3);
+    fetch((const char *)parameter->data + i * parameter->pitch);
   const EdgeRecord *edges = parameter->edges;
-  for (int64_t i = 0; i < parameter->edge_count; i++) __builtin_prefetch(edges[i].address, 0, 3);
+  for (int64_t i = 0; i < parameter->edge_count; i++) {
+    fetch(edges[i].address);
+    fetch(edges[i].contents);
+  }
 }
 
 /* How often somebody began or ended to take what was written (runtime/write_watch.py): odd while
@@ -84,6 +97,16 @@ static void fetch_parameter(const ParameterRecord *parameter) {
 static int64_t takes_of(const BindingTable *binding) {
   const WatchState *watch = binding->watch;
   return __atomic_load_n(&watch->takes, __ATOMIC_ACQUIRE);
+}
+
+/* How many page faults this process had so far, and its epoch; 0 where that is not told. The first
+   write to a protected page is one, whoever writes: without any since a scan, there is nothing to
+   scan for, and nothing that somebody else could have taken. */
+static int64_t faults_of(const BindingTable *binding) {
+  const WatchState *watch = binding->watch;
+  struct rusage usage;
+  if (!watch->epoch || getrusage(RUSAGE_SELF, &usage)) return 0;
+  return watch->epoch << 48 | (usage.ru_minflt + usage.ru_majflt);
 }
 
 /* Whether none of the pages that a binding watches, of those numbered from `at` up to `last`, was

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import ceil
+
 from kernelmill.core.dim import Dim
 from kernelmill.core.dot_units import MULTIPLY_ADD, WORDS_OF_16, DotUnit
 from kernelmill.core.dtype import BF16, F32
 from kernelmill.core.machine import Machine
-from kernelmill.lower.elements.sizes import part_count
 from kernelmill.lower.templates.matmul.candidates import OPEN, ContractionCandidate
 from kernelmill.lower.templates.matmul.context import ContractionContext
 from kernelmill.lower.templates.matmul.four_bits_integers import IntegerTask
@@ -29,6 +30,10 @@ _MAKING, _READING = 40.0, 12.0
 """Vector operations for each vector of A, which every task makes into integers, or reads."""
 
 
+_TAKING, _MULTIPLYING = 1.5, 0.5
+"""Vector operations for each vector of B's numbers, and for its products with each row."""
+
+
 class FourBits(FourBitTiles):
     """The products of few rows."""
 
@@ -48,7 +53,7 @@ class FourBits(FourBitTiles):
             return None
         (depth,) = (spec.depth,)
         assert isinstance(depth, int) and isinstance(spec.n, int)
-        panel_ns = machine.streaming(b.width * depth // 2)
+        panel_ns = _products_ns(rows, b.width, depth, machine)
         made = _MAKING if integers else _READING
         begin_ns = machine.task_ns + machine.time(made * rows * depth / lanes, {})
 
@@ -56,7 +61,7 @@ class FourBits(FourBitTiles):
             return panels * panel_ns + begin_ns
 
         _, panels = choose_tasks(spec, (rows, b.width), task_ns, candidate)
-        work = part_count(spec.n * depth // 2, machine.stream_bytes)
+        work = ceil(_products_ns(rows, spec.n, depth, machine))
         return cls(
             lanes, rows, b.width // lanes, run, unit, machine.isa.has_fma, work, panels
         )  # fmt: skip
@@ -78,6 +83,13 @@ def _unit(b: FourBitB, rows: int, machine: Machine) -> DotUnit:
     unit = machine.dot_unit(BF16)
     few = rows <= _INTEGER_ROWS and unit.group == 1
     return machine.isa.word_unit if few and machine.isa.word_unit else unit
+
+
+def _products_ns(rows: int, columns: int, depth: int, machine: Machine) -> float:
+    """Nanoseconds of so many columns of products: B's numbers come from beyond the second cache."""
+    vectors = columns * depth / machine.isa.lanes(F32)
+    operations = (_TAKING + _MULTIPLYING * rows) * vectors
+    return machine.streaming(columns * depth / 2) + machine.time(operations, {})
 
 
 def _run(group: int, lanes: int, longest: int) -> int:
