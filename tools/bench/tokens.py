@@ -5,10 +5,11 @@ python -m tools.bench.tokens [--small] [--rounds N] [--tokens N] [--write] [ROW 
 prints a table; with --write, all rows measured, it goes into docs/performance-tokens.md.
 
 Rows: `bf16`, `int8`, `int4` of a decoder of SmolLM2-135M's shape, and `1b`, one of 1.1 billion
-numbers in int4, with its share of the memory's rate. Weights are random. Contestants make the same
-number of tokens, greedily, after a prompt of eight, one after the other in turns; figures are
-medians. Each turn begins with a pause and with some tokens that are not counted, so that nobody
-finds the caches or the processors as another one has left them; the first round does not count.
+numbers in int4, with its share of the rate at which a plain loop on all threads reads memory.
+Weights are random. Contestants make the same number of tokens, greedily, after a prompt of eight,
+one after the other in turns; figures are medians. Each turn begins with a pause and with some
+tokens that are not counted, so that nobody finds the caches or the processors as another one has
+left them; the first round does not count.
 
 kernelmill  Hugging Face's generate() with a static cache on cached methods, examples/cached_decoder
 eager       the same without a compiler
@@ -194,14 +195,18 @@ def measured(contestants: dict[str, Generate], tokens: int, rounds: int) -> dict
     return {name: statistics.median(each) for name, each in times.items()}
 
 
-def read_rate(seconds: float = 2.0) -> float:
-    """Bytes a second that all threads read from memory, at best, in a plain loop."""
-    data = torch.ones(2**28, dtype=torch.int64)  # 2 GiB: no cache has it
-    best, end = 0.0, time.perf_counter() + seconds
-    while (start := time.perf_counter()) < end or not best:
-        data.sum()
-        best = max(best, data.nbytes / (time.perf_counter() - start))
-    return best
+READ = 2**28
+"""Bytes that no cache has."""
+
+
+def reading() -> Generate:
+    """Reads so many bytes from memory, on all threads in a plain loop, in the place of a token."""
+    data = torch.ones(READ // 8, dtype=torch.int64)
+
+    def generate(count: int) -> int:
+        return int(sum(data.sum() for _ in range(count)))
+
+    return generate
 
 
 def bytes_of_weights(model: Any) -> int:
@@ -262,7 +267,9 @@ def measure(name: str, row: Row, tokens: int, rounds: int, folder: str) -> list[
     if name == "bf16":
         contestants["eager"] = hugging_face(model, row.shape, tokens, compiled=False)
         contestants[row.peer] = openvino(model, row.shape)
-    elif row.peer:
+    elif not row.peer:
+        contestants["memory"] = reading()
+    else:
         file = Path(folder) / f"{name}.gguf"
         write_llama(file, model.config, row.peer.split()[1], _SEED)
         contestants[row.peer] = llama(file, row.shape, tokens)
@@ -270,8 +277,9 @@ def measure(name: str, row: Row, tokens: int, rounds: int, folder: str) -> list[
     own, error = found["kernelmill"], f"{error_of(model, row.shape):.1e}"
     others = ", ".join(f"{who} {rate:.1f}" for who, rate in found.items() if who != "kernelmill")
     if not row.peer:
-        share = bytes_of_weights(model) * own / read_rate()
-        return [name, f"{own:.1f}", "the memory's rate", f"{share:.0%}", f"{row.goal:.0%}", error]
+        rate = found["memory"] * READ
+        share, beside = bytes_of_weights(model) * own / rate, f"memory at {rate / 1e9:.1f} GB/s"
+        return [name, f"{own:.1f}", beside, f"{share:.0%}", f"{row.goal:.0%}", error]
     return [name, f"{own:.1f}", others, f"{own / found[row.peer]:.2f}", f"{row.goal:.1f}", error]
 
 
