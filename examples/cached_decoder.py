@@ -35,6 +35,10 @@ class CachedDecoder(transformers.LlamaForCausalLM):
 
     def one_token(self, ids: Tensor, mask: Any, positions: Tensor, cache: Any) -> Tensor:
         """Logits (batch, 1, vocabulary) after one more token of each sequence."""
+        if mask is None and isinstance(cache, transformers.StaticCache):
+            # Nothing is padded: all keys are read that are there by now.
+            length = cache.layers[0].keys.shape[-2]
+            mask = (torch.arange(length) <= positions)[:, None, None]
         return self._logits(ids, mask, positions, cache)
 
     def many_tokens(self, ids: Tensor, mask: Any, positions: Tensor, cache: Any) -> Tensor:
@@ -60,13 +64,14 @@ class CachedDecoder(transformers.LlamaForCausalLM):
                 input_ids, next_sequence_length, past_key_values, attention_mask,
                 position_ids=position_ids, **others,
             )  # fmt: skip
-        keys = torch.arange(past_key_values.get_max_length()) <= position_ids[:, -1:]
-        if attention_mask is not None:  # positions are then counted from a text's own beginning
-            seen = attention_mask.shape[1]
-            keys[:, :seen], keys[:, seen:] = attention_mask, False
+        keys = None
+        if attention_mask is not None:
+            rows, seen = attention_mask.shape
+            keys = torch.zeros(rows, 1, 1, past_key_values.get_max_length(), dtype=torch.bool)
+            keys[:, 0, 0, :seen] = attention_mask
         return {
             "input_ids": input_ids[:, -1:],
-            "attention_mask": keys[:, None, None],
+            "attention_mask": keys,
             "position_ids": position_ids[:, -1:],
             "past_key_values": past_key_values,
         }
