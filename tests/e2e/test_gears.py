@@ -297,7 +297,7 @@ class Scaled(nn.Module):
         return self.rows(x) * scale[:, None]
 
 
-@pytest.mark.parametrize("most", [40, 512])
+@pytest.mark.parametrize("most", [96, 512])
 def test_padding_where_it_is_sooner_than_the_program_for_all_sizes(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
