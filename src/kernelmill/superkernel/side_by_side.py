@@ -139,7 +139,7 @@ class _Ordering:
         return (
             not launch.mark
             and evaluate(launch.tasks, {}) > 1
-            and self._least <= _JOINS * work <= _JOINS * self._most
+            and self._least / _JOINS <= work <= self._most
             and all(buffer.kind in (BufferKind.ARENA, BufferKind.TENSOR) for buffer in buffers)
         )
 
