@@ -7,7 +7,7 @@
 %union.anon = type { i32 }
 %union.anon.0 = type { i64 }
 %struct.Time = type { i64, i64 }
-%struct.Run = type { ptr, ptr, ptr, i64, i64, %struct.Region, i64, i64, i64, i64, i64, i64, [56 x i8], i64, [56 x i8] }
+%struct.Run = type { ptr, ptr, ptr, i64, i64, %struct.Region, i64, i64, i64, i8, i64, i64, i64, i64, [40 x i8], i64, [56 x i8] }
 %struct.Region = type { [8 x %struct.Prepared], i64, i64, ptr, i64, i64, i64 }
 %struct.Prepared = type { ptr, ptr, ptr, i64, i64 }
 %struct.LaunchRecord = type { ptr, i64, ptr, i64, ptr, i64, i64, i64, i64, i64 }
@@ -360,7 +360,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %68 = shl i64 %67, 6
   %69 = alloca i8, i64 %68, align 16
   %70 = getelementptr inbounds i8, ptr %9, i64 40
-  br label %94
+  br label %96
 
 71:
   %72 = getelementptr inbounds i8, ptr %0, i64 24
@@ -372,7 +372,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %77 = getelementptr inbounds i8, ptr %9, i64 384
   store i64 %76, ptr %77, align 64
   %78 = icmp slt i64 %1, %2
-  br i1 %78, label %79, label %105
+  br i1 %78, label %79, label %107
 
 79:
   %80 = getelementptr inbounds i8, ptr %9, i64 48
@@ -382,382 +382,433 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %84 = getelementptr inbounds i8, ptr %4, i64 8
   %85 = getelementptr inbounds i8, ptr %9, i64 32
   %86 = getelementptr inbounds i8, ptr %9, i64 24
-  %87 = getelementptr inbounds i8, ptr %9, i64 448
-  %88 = getelementptr inbounds i8, ptr %9, i64 432
-  %89 = getelementptr inbounds i8, ptr %7, i64 8
-  %90 = getelementptr inbounds i8, ptr %6, i64 8
+  %87 = getelementptr inbounds i8, ptr %9, i64 464
+  %88 = getelementptr inbounds i8, ptr %9, i64 448
+  %89 = getelementptr inbounds i8, ptr %9, i64 432
+  %90 = getelementptr inbounds i8, ptr %7, i64 8
   %91 = getelementptr inbounds i8, ptr %9, i64 440
-  %92 = getelementptr inbounds i8, ptr %9, i64 368
-  %93 = getelementptr inbounds i8, ptr %9, i64 360
-  br label %108
+  %92 = getelementptr inbounds i8, ptr %6, i64 8
+  %93 = getelementptr inbounds i8, ptr %9, i64 456
+  %94 = getelementptr inbounds i8, ptr %9, i64 368
+  %95 = getelementptr inbounds i8, ptr %9, i64 360
+  br label %110
 
-94:
-  %95 = phi i64 [ 0, %59 ], [ %103, %94 ]
-  %96 = mul i64 %63, %95
-  %97 = getelementptr ptr, ptr %65, i64 %96
-  %98 = getelementptr [8 x %struct.Prepared], ptr %70, i64 0, i64 %95
-  %99 = getelementptr inbounds i8, ptr %98, i64 8
-  store ptr %97, ptr %99, align 8
-  %100 = mul i64 %67, %95
-  %101 = getelementptr i64, ptr %69, i64 %100
-  %102 = getelementptr inbounds i8, ptr %98, i64 16
-  store ptr %101, ptr %102, align 8
-  %103 = add nuw nsw i64 %95, 1
-  %104 = icmp eq i64 %103, 8
-  br i1 %104, label %71, label %94
+96:
+  %97 = phi i64 [ 0, %59 ], [ %105, %96 ]
+  %98 = mul i64 %63, %97
+  %99 = getelementptr ptr, ptr %65, i64 %98
+  %100 = getelementptr [8 x %struct.Prepared], ptr %70, i64 0, i64 %97
+  %101 = getelementptr inbounds i8, ptr %100, i64 8
+  store ptr %99, ptr %101, align 8
+  %102 = mul i64 %67, %97
+  %103 = getelementptr i64, ptr %69, i64 %102
+  %104 = getelementptr inbounds i8, ptr %100, i64 16
+  store ptr %103, ptr %104, align 8
+  %105 = add nuw nsw i64 %97, 1
+  %106 = icmp eq i64 %105, 8
+  br i1 %106, label %71, label %96
 
-105:
-  %106 = getelementptr inbounds i8, ptr %0, i64 56
-  %107 = load i64, ptr %106, align 8
+107:
+  %108 = getelementptr inbounds i8, ptr %0, i64 56
+  %109 = load i64, ptr %108, align 8
   call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #11
-  ret i64 %107
+  ret i64 %109
 
-108:
-  %109 = phi i64 [ %1, %79 ], [ %343, %342 ]
-  %110 = load ptr, ptr %11, align 8
-  %111 = getelementptr %struct.LaunchRecord, ptr %110, i64 %109
-  %112 = getelementptr inbounds i8, ptr %111, i64 56
-  %113 = load i64, ptr %112, align 8
-  %114 = add i64 %113, %109
-  %115 = getelementptr inbounds i8, ptr %111, i64 64
-  %116 = load i64, ptr %115, align 8
-  %117 = icmp eq i64 %116, 0
-  %118 = icmp slt i64 %114, %2
-  %119 = select i1 %117, i1 %118, i1 false
-  br i1 %119, label %120, label %136
+110:
+  %111 = phi i64 [ %1, %79 ], [ %387, %386 ]
+  %112 = load ptr, ptr %11, align 8
+  %113 = getelementptr %struct.LaunchRecord, ptr %112, i64 %111
+  %114 = getelementptr inbounds i8, ptr %113, i64 56
+  %115 = load i64, ptr %114, align 8
+  %116 = add i64 %115, %111
+  %117 = getelementptr inbounds i8, ptr %113, i64 64
+  %118 = load i64, ptr %117, align 8
+  %119 = icmp eq i64 %118, 0
+  %120 = icmp slt i64 %116, %2
+  %121 = select i1 %119, i1 %120, i1 false
+  br i1 %121, label %122, label %138
 
-120:
-  %121 = phi i64 [ %134, %133 ], [ %114, %108 ]
-  %122 = getelementptr %struct.LaunchRecord, ptr %110, i64 %121
-  %123 = getelementptr inbounds i8, ptr %122, i64 72
-  %124 = load i64, ptr %123, align 8
-  %125 = icmp eq i64 %124, 0
-  br i1 %125, label %136, label %126
+122:
+  %123 = phi i64 [ %136, %135 ], [ %116, %110 ]
+  %124 = getelementptr %struct.LaunchRecord, ptr %112, i64 %123
+  %125 = getelementptr inbounds i8, ptr %124, i64 72
+  %126 = load i64, ptr %125, align 8
+  %127 = icmp eq i64 %126, 0
+  br i1 %127, label %138, label %128
 
-126:
-  %127 = getelementptr inbounds i8, ptr %122, i64 64
-  %128 = load i64, ptr %127, align 8
-  %129 = icmp eq i64 %128, 0
-  %130 = sub i64 %121, %109
-  %131 = icmp slt i64 %130, 8
-  %132 = and i1 %131, %129
-  br i1 %132, label %133, label %136
+128:
+  %129 = getelementptr inbounds i8, ptr %124, i64 64
+  %130 = load i64, ptr %129, align 8
+  %131 = icmp eq i64 %130, 0
+  %132 = sub i64 %123, %111
+  %133 = icmp slt i64 %132, 8
+  %134 = and i1 %133, %131
+  br i1 %134, label %135, label %138
 
-133:
-  %134 = add nsw i64 %121, 1
-  %135 = icmp slt i64 %134, %2
-  br i1 %135, label %120, label %136
+135:
+  %136 = add nsw i64 %123, 1
+  %137 = icmp slt i64 %136, %2
+  br i1 %137, label %122, label %138
 
-136:
-  %137 = phi i64 [ %114, %108 ], [ %2, %133 ], [ %121, %120 ], [ %121, %126 ]
-  %138 = icmp slt i64 %109, %137
-  br i1 %138, label %139, label %342
-
-139:
-  %140 = load ptr, ptr %14, align 16
-  br label %141
+138:
+  %139 = phi i64 [ %116, %110 ], [ %2, %135 ], [ %123, %122 ], [ %123, %128 ]
+  %140 = icmp sge i64 %111, %139
+  br i1 %140, label %172, label %141
 
 141:
-  %142 = phi i64 [ %109, %139 ], [ %163, %158 ]
-  %143 = phi i64 [ 0, %139 ], [ %160, %158 ]
-  %144 = phi i64 [ 0, %139 ], [ %159, %158 ]
-  %145 = getelementptr %struct.LaunchRecord, ptr %110, i64 %142
-  %146 = getelementptr inbounds i8, ptr %145, i64 40
-  %147 = load i64, ptr %146, align 8
-  %148 = getelementptr i64, ptr %140, i64 %147
+  %142 = load ptr, ptr %14, align 16
+  br label %143
+
+143:
+  %144 = phi i64 [ 0, %141 ], [ %162, %160 ]
+  %145 = phi i64 [ 0, %141 ], [ %161, %160 ]
+  %146 = phi i64 [ %111, %141 ], [ %165, %160 ]
+  %147 = getelementptr %struct.LaunchRecord, ptr %112, i64 %146
+  %148 = getelementptr inbounds i8, ptr %147, i64 40
   %149 = load i64, ptr %148, align 8
-  %150 = icmp slt i64 %149, 1
-  br i1 %150, label %158, label %151
+  %150 = getelementptr i64, ptr %142, i64 %149
+  %151 = load i64, ptr %150, align 8
+  %152 = icmp slt i64 %151, 1
+  br i1 %152, label %160, label %153
 
-151:
-  %152 = add i64 %149, %144
-  %153 = getelementptr inbounds i8, ptr %145, i64 48
-  %154 = load i64, ptr %153, align 8
-  %155 = getelementptr i64, ptr %140, i64 %154
+153:
+  %154 = add i64 %151, %144
+  %155 = getelementptr inbounds i8, ptr %147, i64 48
   %156 = load i64, ptr %155, align 8
-  %157 = add i64 %156, %143
-  br label %158
+  %157 = getelementptr i64, ptr %142, i64 %156
+  %158 = load i64, ptr %157, align 8
+  %159 = add i64 %158, %145
+  br label %160
 
-158:
-  %159 = phi i64 [ %152, %151 ], [ %144, %141 ]
-  %160 = phi i64 [ %157, %151 ], [ %143, %141 ]
-  %161 = getelementptr %struct.LaunchRecord, ptr %110, i64 %142, i32 7
-  %162 = load i64, ptr %161, align 8
-  %163 = add i64 %162, %142
-  %164 = icmp slt i64 %163, %137
-  br i1 %164, label %141, label %165
+160:
+  %161 = phi i64 [ %159, %153 ], [ %145, %143 ]
+  %162 = phi i64 [ %154, %153 ], [ %144, %143 ]
+  %163 = getelementptr %struct.LaunchRecord, ptr %112, i64 %146, i32 7
+  %164 = load i64, ptr %163, align 8
+  %165 = add i64 %164, %146
+  %166 = icmp slt i64 %165, %139
+  br i1 %166, label %143, label %167
 
-165:
-  switch i64 %159, label %166 [
-    i64 0, label %342
-    i64 1, label %297
-  ]
-
-166:
-  %167 = load i64, ptr %19, align 8
-  %168 = icmp sgt i64 %167, %160
-  br i1 %168, label %297, label %169
+167:
+  %168 = icmp slt i64 %162, 2
+  br i1 %168, label %172, label %169
 
 169:
-  %170 = load i64, ptr %61, align 32
-  %171 = lshr i64 %167, 1
-  %172 = udiv i64 %160, %171
-  %173 = call noundef i64 @llvm.smin.i64(i64 %159, i64 %172)
-  %174 = call noundef i64 @llvm.smin.i64(i64 %170, i64 %173)
-  %175 = icmp sgt i64 %174, 1
-  br i1 %175, label %176, label %295
+  %170 = load i64, ptr %19, align 8
+  %171 = icmp sgt i64 %170, %161
+  br i1 %171, label %172, label %176
+
+172:
+  %173 = phi i64 [ %162, %169 ], [ %162, %167 ], [ 0, %138 ]
+  %174 = icmp sgt i64 %173, 0
+  %175 = zext i1 %174 to i64
+  br label %338
 
 176:
-  br i1 %117, label %177, label %272
+  %177 = lshr i64 %170, 1
+  %178 = udiv i64 %161, %177
+  %179 = load i64, ptr %61, align 32
+  %180 = call noundef i64 @llvm.smin.i64(i64 %162, i64 %178)
+  %181 = call noundef i64 @llvm.smin.i64(i64 %179, i64 %180)
+  %182 = icmp sgt i64 %181, 1
+  br i1 %182, label %183, label %338
 
-177:
-  store i64 %109, ptr %85, align 32
-  store i64 %109, ptr %86, align 8
-  br label %178
-
-178:
-  %179 = phi i64 [ %109, %177 ], [ %206, %242 ]
-  %180 = phi i64 [ 1, %177 ], [ %244, %242 ]
-  %181 = getelementptr %struct.LaunchRecord, ptr %110, i64 %179, i32 8
-  %182 = load i64, ptr %181, align 8
-  %183 = icmp eq i64 %182, 0
-  br i1 %183, label %184, label %246
+183:
+  br i1 %119, label %184, label %314
 
 184:
-  %185 = getelementptr %struct.LaunchRecord, ptr %110, i64 %179, i32 7
-  %186 = load i64, ptr %185, align 8
-  %187 = add i64 %186, %179
-  %188 = icmp slt i64 %187, %2
-  br i1 %188, label %189, label %205
+  store i64 %111, ptr %85, align 32
+  store i64 %111, ptr %86, align 8
+  br label %185
 
-189:
-  %190 = phi i64 [ %203, %202 ], [ %187, %184 ]
-  %191 = getelementptr %struct.LaunchRecord, ptr %110, i64 %190
-  %192 = getelementptr inbounds i8, ptr %191, i64 72
-  %193 = load i64, ptr %192, align 8
-  %194 = icmp eq i64 %193, 0
-  br i1 %194, label %205, label %195
+185:
+  %186 = phi i64 [ %111, %184 ], [ %264, %305 ]
+  %187 = phi i64 [ 1, %184 ], [ %308, %305 ]
+  %188 = phi i64 [ 0, %184 ], [ %309, %305 ]
+  %189 = getelementptr %struct.LaunchRecord, ptr %112, i64 %186, i32 8
+  %190 = load i64, ptr %189, align 8
+  %191 = icmp eq i64 %190, 0
+  br i1 %191, label %242, label %192
 
-195:
-  %196 = getelementptr inbounds i8, ptr %191, i64 64
-  %197 = load i64, ptr %196, align 8
-  %198 = icmp eq i64 %197, 0
-  %199 = sub i64 %190, %179
-  %200 = icmp slt i64 %199, 8
-  %201 = and i1 %200, %198
-  br i1 %201, label %202, label %205
-
-202:
-  %203 = add nsw i64 %190, 1
-  %204 = icmp slt i64 %203, %2
-  br i1 %204, label %189, label %205
-
-205:
-  %206 = phi i64 [ %187, %184 ], [ %190, %195 ], [ %190, %189 ], [ %2, %202 ]
-  %207 = icmp slt i64 %179, %206
-  br i1 %207, label %208, label %242
-
-208:
-  %209 = phi i64 [ %230, %225 ], [ %179, %205 ]
-  %210 = phi i64 [ %227, %225 ], [ 0, %205 ]
-  %211 = phi i64 [ %226, %225 ], [ 0, %205 ]
-  %212 = getelementptr %struct.LaunchRecord, ptr %110, i64 %209
-  %213 = getelementptr inbounds i8, ptr %212, i64 40
-  %214 = load i64, ptr %213, align 8
-  %215 = getelementptr i64, ptr %140, i64 %214
-  %216 = load i64, ptr %215, align 8
-  %217 = icmp slt i64 %216, 1
-  br i1 %217, label %225, label %218
-
-218:
-  %219 = add i64 %216, %211
-  %220 = getelementptr inbounds i8, ptr %212, i64 48
-  %221 = load i64, ptr %220, align 8
-  %222 = getelementptr i64, ptr %140, i64 %221
-  %223 = load i64, ptr %222, align 8
-  %224 = add i64 %223, %210
-  br label %225
-
-225:
-  %226 = phi i64 [ %219, %218 ], [ %211, %208 ]
-  %227 = phi i64 [ %224, %218 ], [ %210, %208 ]
-  %228 = getelementptr %struct.LaunchRecord, ptr %110, i64 %209, i32 7
-  %229 = load i64, ptr %228, align 8
-  %230 = add i64 %229, %209
-  %231 = icmp slt i64 %230, %206
-  br i1 %231, label %208, label %232
-
-232:
-  %233 = icmp ult i64 %226, 2
-  br i1 %233, label %242, label %234
-
-234:
-  %235 = icmp sgt i64 %167, %227
-  br i1 %235, label %242, label %236
-
-236:
-  %237 = udiv i64 %227, %171
-  %238 = call noundef i64 @llvm.smin.i64(i64 %226, i64 %237)
-  %239 = call noundef i64 @llvm.smin.i64(i64 %170, i64 %238)
-  %240 = icmp sgt i64 %239, 1
-  br i1 %240, label %241, label %242
-
-241:
-  store i64 %206, ptr %85, align 32
-  br label %242
-
-242:
-  %243 = phi i64 [ %239, %241 ], [ %239, %236 ], [ 0, %205 ], [ 1, %234 ], [ %226, %232 ]
-  %244 = call i64 @llvm.smax.i64(i64 %243, i64 %180)
-  %245 = icmp slt i64 %206, %2
-  br i1 %245, label %178, label %246
-
-246:
-  %247 = phi i64 [ %244, %242 ], [ %180, %178 ]
-  %248 = load ptr, ptr %9, align 64
-  %249 = getelementptr inbounds i8, ptr %248, i64 128
-  %250 = load ptr, ptr %249, align 8
-  %251 = getelementptr inbounds i8, ptr %248, i64 40
-  %252 = load i64, ptr %251, align 8
-  %253 = shl i64 %252, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %250, i8 0, i64 %253, i1 false)
-  store i64 0, ptr %87, align 64
-  store i64 0, ptr %88, align 16
+192:
+  %193 = phi i64 [ %188, %185 ], [ %309, %305 ]
+  %194 = phi i64 [ %187, %185 ], [ %308, %305 ]
+  %195 = icmp sgt i64 %193, 999999
+  %196 = zext i1 %195 to i8
+  %197 = load ptr, ptr %9, align 64
+  %198 = getelementptr inbounds i8, ptr %197, i64 128
+  %199 = load ptr, ptr %198, align 8
+  %200 = getelementptr inbounds i8, ptr %197, i64 40
+  %201 = load i64, ptr %200, align 8
+  %202 = shl i64 %201, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %199, i8 0, i64 %202, i1 false)
+  store i64 0, ptr %87, align 16
+  store i64 0, ptr %88, align 64
+  store i8 %196, ptr %89, align 16
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %254 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
-  %255 = load i64, ptr %7, align 8
-  %256 = mul i64 %255, 1000000000
-  %257 = load i64, ptr %89, align 8
-  %258 = add i64 %256, %257
+  %203 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %204 = load i64, ptr %7, align 8
+  %205 = mul i64 %204, 1000000000
+  %206 = load i64, ptr %90, align 8
+  %207 = add i64 %205, %206
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
-  %259 = trunc i64 %247 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %259, i32 noundef 0) #11
+  store i64 %207, ptr %91, align 8
+  %208 = trunc i64 %194 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %208, i32 noundef 0) #11
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %260 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
-  %261 = load i64, ptr %6, align 8
-  %262 = mul i64 %261, 1000000000
-  %263 = load i64, ptr %90, align 8
-  %264 = add i64 %262, %263
+  %209 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %210 = load i64, ptr %6, align 8
+  %211 = mul i64 %210, 1000000000
+  %212 = load i64, ptr %92, align 8
+  %213 = add i64 %211, %212
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
-  store i64 %167, ptr %19, align 8
-  %265 = load ptr, ptr %9, align 64
-  %266 = load i64, ptr %61, align 32
-  %267 = load i64, ptr %88, align 16
-  %268 = add i64 %267, %264
-  %269 = load i64, ptr %91, align 8
-  %270 = sub i64 %268, %269
-  call fastcc void @judge(ptr noundef %265, i64 noundef %266, i64 noundef %247, i64 noundef %258, i64 noundef %264, i64 noundef %270)
-  %271 = load i64, ptr %85, align 32
-  br label %342
+  store i64 %170, ptr %19, align 8
+  %214 = load ptr, ptr %9, align 64
+  %215 = load i64, ptr %61, align 32
+  %216 = load i64, ptr %91, align 8
+  %217 = load i64, ptr %93, align 8
+  %218 = sub i64 %213, %217
+  %219 = mul i64 %218, %194
+  %220 = add nsw i64 %194, -1
+  %221 = load i64, ptr %88, align 64
+  %222 = mul i64 %221, %220
+  %223 = add i64 %219, %222
+  %224 = load i8, ptr %89, align 16
+  %225 = trunc nuw i8 %224 to i1
+  br i1 %225, label %226, label %230
 
-272:
-  %273 = add nsw i64 %109, 1
-  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %109, i64 noundef %273)
-  %274 = load ptr, ptr %80, align 16
-  %275 = load ptr, ptr %274, align 8
-  %276 = load ptr, ptr %9, align 64
-  %277 = getelementptr inbounds i8, ptr %276, i64 40
-  %278 = load i64, ptr %277, align 8
-  %279 = shl i64 %278, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %275, i8 0, i64 %279, i1 false)
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %280 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #11
-  %281 = load i64, ptr %5, align 8
-  %282 = mul i64 %281, 1000000000
-  %283 = load i64, ptr %81, align 8
-  %284 = add i64 %282, %283
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
-  store i64 %284, ptr %82, align 8
-  store i64 0, ptr %83, align 16
-  %285 = trunc i64 %174 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %285, i32 noundef 0) #11
-  %286 = load ptr, ptr %9, align 64
-  %287 = load i64, ptr %61, align 32
-  %288 = load i64, ptr %82, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %289 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #11
-  %290 = load i64, ptr %4, align 8
-  %291 = mul i64 %290, 1000000000
-  %292 = load i64, ptr %84, align 8
-  %293 = add i64 %291, %292
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
-  %294 = load i64, ptr %83, align 16
-  call fastcc void @judge(ptr noundef %286, i64 noundef %287, i64 noundef %174, i64 noundef %288, i64 noundef %293, i64 noundef %294)
-  br label %342
+226:
+  %227 = getelementptr inbounds i8, ptr %214, i64 128
+  %228 = load ptr, ptr %227, align 8
+  %229 = getelementptr i8, ptr %228, i64 32
+  br label %232
 
-295:
-  %296 = icmp eq i64 %174, 1
-  br i1 %296, label %297, label %342
+230:
+  %231 = add i64 %223, %221
+  br label %311
 
-297:
-  br label %298
+232:
+  %233 = phi i64 [ 0, %226 ], [ %240, %232 ]
+  %234 = phi i64 [ %223, %226 ], [ %239, %232 ]
+  %235 = shl i64 %233, 6
+  %236 = getelementptr i8, ptr %229, i64 %235
+  %237 = load i64, ptr %236, align 8
+  %238 = call noundef i64 @llvm.smax.i64(i64 %237, i64 0)
+  %239 = add i64 %238, %234
+  %240 = add nuw nsw i64 %233, 1
+  %241 = icmp eq i64 %240, %194
+  br i1 %241, label %311, label %232
 
-298:
-  %299 = phi i64 [ %340, %336 ], [ %109, %297 ]
-  %300 = add nsw i64 %299, 1
-  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %299, i64 noundef %300)
-  %301 = load ptr, ptr %11, align 8
-  %302 = getelementptr %struct.LaunchRecord, ptr %301, i64 %299, i32 8
-  %303 = load i64, ptr %302, align 8
-  %304 = icmp eq i64 %303, 0
-  %305 = load i64, ptr %92, align 16
-  %306 = select i1 %304, i64 %305, i64 1
-  %307 = load ptr, ptr %74, align 8
-  %308 = load i64, ptr %93, align 8
-  %309 = getelementptr %struct.Prepared, ptr %70, i64 %308
-  %310 = icmp ugt ptr %309, %70
-  br i1 %310, label %311, label %336
+242:
+  %243 = getelementptr %struct.LaunchRecord, ptr %112, i64 %186, i32 7
+  %244 = load i64, ptr %243, align 8
+  %245 = add i64 %244, %186
+  %246 = icmp slt i64 %245, %2
+  br i1 %246, label %247, label %263
+
+247:
+  %248 = phi i64 [ %261, %260 ], [ %245, %242 ]
+  %249 = getelementptr %struct.LaunchRecord, ptr %112, i64 %248
+  %250 = getelementptr inbounds i8, ptr %249, i64 72
+  %251 = load i64, ptr %250, align 8
+  %252 = icmp eq i64 %251, 0
+  br i1 %252, label %263, label %253
+
+253:
+  %254 = getelementptr inbounds i8, ptr %249, i64 64
+  %255 = load i64, ptr %254, align 8
+  %256 = icmp eq i64 %255, 0
+  %257 = sub i64 %248, %186
+  %258 = icmp slt i64 %257, 8
+  %259 = and i1 %258, %256
+  br i1 %259, label %260, label %263
+
+260:
+  %261 = add nsw i64 %248, 1
+  %262 = icmp slt i64 %261, %2
+  br i1 %262, label %247, label %263
+
+263:
+  %264 = phi i64 [ %245, %242 ], [ %248, %253 ], [ %248, %247 ], [ %2, %260 ]
+  %265 = icmp slt i64 %186, %264
+  br i1 %265, label %266, label %300
+
+266:
+  %267 = phi i64 [ %285, %283 ], [ 0, %263 ]
+  %268 = phi i64 [ %284, %283 ], [ 0, %263 ]
+  %269 = phi i64 [ %288, %283 ], [ %186, %263 ]
+  %270 = getelementptr %struct.LaunchRecord, ptr %112, i64 %269
+  %271 = getelementptr inbounds i8, ptr %270, i64 40
+  %272 = load i64, ptr %271, align 8
+  %273 = getelementptr i64, ptr %142, i64 %272
+  %274 = load i64, ptr %273, align 8
+  %275 = icmp slt i64 %274, 1
+  br i1 %275, label %283, label %276
+
+276:
+  %277 = add i64 %274, %267
+  %278 = getelementptr inbounds i8, ptr %270, i64 48
+  %279 = load i64, ptr %278, align 8
+  %280 = getelementptr i64, ptr %142, i64 %279
+  %281 = load i64, ptr %280, align 8
+  %282 = add i64 %281, %268
+  br label %283
+
+283:
+  %284 = phi i64 [ %282, %276 ], [ %268, %266 ]
+  %285 = phi i64 [ %277, %276 ], [ %267, %266 ]
+  %286 = getelementptr %struct.LaunchRecord, ptr %112, i64 %269, i32 7
+  %287 = load i64, ptr %286, align 8
+  %288 = add i64 %287, %269
+  %289 = icmp slt i64 %288, %264
+  br i1 %289, label %266, label %290
+
+290:
+  %291 = icmp slt i64 %285, 2
+  %292 = icmp sgt i64 %170, %284
+  %293 = select i1 %291, i1 true, i1 %292
+  br i1 %293, label %300, label %294
+
+294:
+  %295 = udiv i64 %284, %177
+  %296 = call noundef i64 @llvm.smin.i64(i64 %285, i64 %295)
+  %297 = call noundef i64 @llvm.smin.i64(i64 %179, i64 %296)
+  %298 = icmp sgt i64 %297, 1
+  br i1 %298, label %299, label %305
+
+299:
+  store i64 %264, ptr %85, align 32
+  br label %305
+
+300:
+  %301 = phi i64 [ %285, %290 ], [ 0, %263 ]
+  %302 = phi i64 [ %284, %290 ], [ 0, %263 ]
+  %303 = icmp sgt i64 %301, 0
+  %304 = zext i1 %303 to i64
+  br label %305
+
+305:
+  %306 = phi i64 [ %302, %300 ], [ %284, %299 ], [ %284, %294 ]
+  %307 = phi i64 [ %304, %300 ], [ %297, %299 ], [ %297, %294 ]
+  %308 = call noundef i64 @llvm.smax.i64(i64 %187, i64 %307)
+  %309 = add i64 %306, %188
+  %310 = icmp slt i64 %264, %2
+  br i1 %310, label %185, label %192
 
 311:
-  %312 = phi i64 [ %330, %329 ], [ %308, %298 ]
-  %313 = phi ptr [ %331, %329 ], [ %70, %298 ]
-  %314 = getelementptr inbounds i8, ptr %313, i64 24
-  %315 = load i64, ptr %314, align 8
-  %316 = getelementptr inbounds i8, ptr %313, i64 32
-  %317 = load i64, ptr %316, align 8
-  %318 = add i64 %317, %315
-  %319 = call i64 @llvm.umin.i64(i64 %318, i64 %306)
-  %320 = icmp ult i64 %315, %319
-  br i1 %320, label %321, label %329
+  %312 = phi i64 [ %231, %230 ], [ %239, %232 ]
+  call fastcc void @judge(ptr noundef %214, i64 noundef %215, i64 noundef %194, i64 noundef %216, i64 noundef %213, i64 noundef %312)
+  %313 = load i64, ptr %85, align 32
+  br label %386
 
-321:
-  %322 = load ptr, ptr %313, align 8
-  %323 = getelementptr inbounds i8, ptr %313, i64 8
-  %324 = load ptr, ptr %323, align 8
-  %325 = getelementptr inbounds i8, ptr %313, i64 16
-  %326 = load ptr, ptr %325, align 8
-  %327 = sub i64 %319, %315
-  call void %322(ptr noundef %324, ptr noundef %326, i64 noundef 0, i64 noundef %327, ptr noundef %307) #11
-  %328 = load i64, ptr %93, align 8
-  br label %329
+314:
+  %315 = add nsw i64 %111, 1
+  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %111, i64 noundef %315)
+  %316 = load ptr, ptr %80, align 16
+  %317 = load ptr, ptr %316, align 8
+  %318 = load ptr, ptr %9, align 64
+  %319 = getelementptr inbounds i8, ptr %318, i64 40
+  %320 = load i64, ptr %319, align 8
+  %321 = shl i64 %320, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %317, i8 0, i64 %321, i1 false)
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
+  %322 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #11
+  %323 = load i64, ptr %5, align 8
+  %324 = mul i64 %323, 1000000000
+  %325 = load i64, ptr %81, align 8
+  %326 = add i64 %324, %325
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
+  store i64 %326, ptr %82, align 8
+  store i64 0, ptr %83, align 16
+  %327 = trunc i64 %181 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %327, i32 noundef 0) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
+  %328 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #11
+  %329 = load i64, ptr %4, align 8
+  %330 = mul i64 %329, 1000000000
+  %331 = load i64, ptr %84, align 8
+  %332 = add i64 %330, %331
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
+  %333 = load i64, ptr %83, align 16
+  %334 = mul i64 %333, %181
+  %335 = load ptr, ptr %9, align 64
+  %336 = load i64, ptr %61, align 32
+  %337 = load i64, ptr %82, align 8
+  call fastcc void @judge(ptr noundef %335, i64 noundef %336, i64 noundef %181, i64 noundef %337, i64 noundef %332, i64 noundef %334)
+  br label %386
 
-329:
-  %330 = phi i64 [ %328, %321 ], [ %312, %311 ]
-  %331 = getelementptr i8, ptr %313, i64 40
-  %332 = getelementptr %struct.Prepared, ptr %70, i64 %330
-  %333 = icmp ult ptr %331, %332
-  br i1 %333, label %311, label %334
-
-334:
-  %335 = load ptr, ptr %11, align 8
-  br label %336
-
-336:
-  %337 = phi ptr [ %335, %334 ], [ %301, %298 ]
-  %338 = getelementptr %struct.LaunchRecord, ptr %337, i64 %299, i32 7
-  %339 = load i64, ptr %338, align 8
-  %340 = add i64 %339, %299
-  %341 = icmp slt i64 %340, %137
-  br i1 %341, label %298, label %342
+338:
+  %339 = phi i64 [ %175, %172 ], [ %181, %176 ]
+  %340 = icmp ne i64 %339, 1
+  %341 = or i1 %140, %340
+  br i1 %341, label %386, label %342
 
 342:
-  %343 = phi i64 [ %137, %272 ], [ %137, %295 ], [ %271, %246 ], [ %137, %136 ], [ %137, %165 ], [ %137, %336 ]
-  %344 = icmp slt i64 %343, %2
-  br i1 %344, label %108, label %105
+  %343 = phi i64 [ %384, %380 ], [ %111, %338 ]
+  %344 = add nsw i64 %343, 1
+  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %343, i64 noundef %344)
+  %345 = load ptr, ptr %11, align 8
+  %346 = getelementptr %struct.LaunchRecord, ptr %345, i64 %343, i32 8
+  %347 = load i64, ptr %346, align 8
+  %348 = icmp eq i64 %347, 0
+  %349 = load i64, ptr %94, align 16
+  %350 = select i1 %348, i64 %349, i64 1
+  %351 = load ptr, ptr %74, align 8
+  %352 = load i64, ptr %95, align 8
+  %353 = getelementptr %struct.Prepared, ptr %70, i64 %352
+  %354 = icmp ugt ptr %353, %70
+  br i1 %354, label %355, label %380
+
+355:
+  %356 = phi i64 [ %374, %373 ], [ %352, %342 ]
+  %357 = phi ptr [ %375, %373 ], [ %70, %342 ]
+  %358 = getelementptr inbounds i8, ptr %357, i64 24
+  %359 = load i64, ptr %358, align 8
+  %360 = getelementptr inbounds i8, ptr %357, i64 32
+  %361 = load i64, ptr %360, align 8
+  %362 = add i64 %361, %359
+  %363 = call i64 @llvm.umin.i64(i64 %362, i64 %350)
+  %364 = icmp ult i64 %359, %363
+  br i1 %364, label %365, label %373
+
+365:
+  %366 = load ptr, ptr %357, align 8
+  %367 = getelementptr inbounds i8, ptr %357, i64 8
+  %368 = load ptr, ptr %367, align 8
+  %369 = getelementptr inbounds i8, ptr %357, i64 16
+  %370 = load ptr, ptr %369, align 8
+  %371 = sub i64 %363, %359
+  call void %366(ptr noundef %368, ptr noundef %370, i64 noundef 0, i64 noundef %371, ptr noundef %351) #11
+  %372 = load i64, ptr %95, align 8
+  br label %373
+
+373:
+  %374 = phi i64 [ %372, %365 ], [ %356, %355 ]
+  %375 = getelementptr i8, ptr %357, i64 40
+  %376 = getelementptr %struct.Prepared, ptr %70, i64 %374
+  %377 = icmp ult ptr %375, %376
+  br i1 %377, label %355, label %378
+
+378:
+  %379 = load ptr, ptr %11, align 8
+  br label %380
+
+380:
+  %381 = phi ptr [ %379, %378 ], [ %345, %342 ]
+  %382 = getelementptr %struct.LaunchRecord, ptr %381, i64 %343, i32 7
+  %383 = load i64, ptr %382, align 8
+  %384 = add i64 %383, %343
+  %385 = icmp slt i64 %384, %139
+  br i1 %385, label %342, label %386
+
+386:
+  %387 = phi i64 [ %139, %314 ], [ %139, %338 ], [ %313, %311 ], [ %139, %380 ]
+  %388 = icmp slt i64 %387, %2
+  br i1 %388, label %110, label %107
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -2256,7 +2307,7 @@ define internal fastcc i64 @admit_bound(ptr noundef %0, ptr noundef %1, ptr noun
 175:
   %176 = load i64, ptr %126, align 8
   %177 = icmp eq i64 %176, 0
-  br i1 %177, label %200, label %178
+  br i1 %177, label %201, label %178
 
 178:
   %179 = phi i64 [ %180, %178 ], [ 0, %175 ]
@@ -2264,7 +2315,7 @@ define internal fastcc i64 @admit_bound(ptr noundef %0, ptr noundef %1, ptr noun
   %180 = add nuw i64 %179, 1
   %181 = load i64, ptr %126, align 8
   %182 = icmp ult i64 %180, %181
-  br i1 %182, label %178, label %200
+  br i1 %182, label %178, label %201
 
 183:
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
@@ -2290,153 +2341,154 @@ define internal fastcc i64 @admit_bound(ptr noundef %0, ptr noundef %1, ptr noun
   %197 = getelementptr inbounds i8, ptr %10, i64 88
   %198 = load i64, ptr %197, align 8
   %199 = sub i64 %196, %198
-  call fastcc void @judge(ptr noundef %123, i64 noundef %170, i64 noundef %173, i64 noundef %189, i64 noundef %196, i64 noundef %199)
-  br label %200
+  %200 = mul i64 %199, %173
+  call fastcc void @judge(ptr noundef %123, i64 noundef %170, i64 noundef %173, i64 noundef %189, i64 noundef %196, i64 noundef %200)
+  br label %201
 
-200:
-  %201 = getelementptr inbounds i8, ptr %10, i64 72
-  %202 = load i64, ptr %201, align 8
-  %203 = icmp ne i64 %202, 0
-  %204 = or i1 %12, %203
-  %205 = zext i1 %203 to i64
-  br i1 %204, label %252, label %206
+201:
+  %202 = getelementptr inbounds i8, ptr %10, i64 72
+  %203 = load i64, ptr %202, align 8
+  %204 = icmp ne i64 %203, 0
+  %205 = or i1 %12, %204
+  %206 = zext i1 %204 to i64
+  br i1 %205, label %253, label %207
 
-206:
-  %207 = getelementptr inbounds i8, ptr %10, i64 64
-  %208 = load i64, ptr %207, align 64
-  %209 = icmp eq i64 %208, 0
-  br i1 %209, label %210, label %250
+207:
+  %208 = getelementptr inbounds i8, ptr %10, i64 64
+  %209 = load i64, ptr %208, align 64
+  %210 = icmp eq i64 %209, 0
+  br i1 %210, label %211, label %251
 
-210:
-  %211 = load i64, ptr %125, align 8
-  %212 = icmp eq i64 %211, 0
-  br i1 %212, label %227, label %213
+211:
+  %212 = load i64, ptr %125, align 8
+  %213 = icmp eq i64 %212, 0
+  br i1 %213, label %228, label %214
 
-213:
-  %214 = and i64 %124, 1
-  %215 = icmp eq i64 %214, 0
-  br i1 %215, label %216, label %250
+214:
+  %215 = and i64 %124, 1
+  %216 = icmp eq i64 %215, 0
+  br i1 %216, label %217, label %251
 
-216:
-  %217 = getelementptr inbounds i8, ptr %1, i64 40
-  %218 = load ptr, ptr %217, align 8
-  %219 = getelementptr inbounds i8, ptr %218, i64 8
-  %220 = load atomic i64, ptr %219 acquire, align 8
-  %221 = icmp eq i64 %220, %124
-  br i1 %221, label %222, label %250
+217:
+  %218 = getelementptr inbounds i8, ptr %1, i64 40
+  %219 = load ptr, ptr %218, align 8
+  %220 = getelementptr inbounds i8, ptr %219, i64 8
+  %221 = load atomic i64, ptr %220 acquire, align 8
+  %222 = icmp eq i64 %221, %124
+  br i1 %222, label %223, label %251
 
-222:
-  %223 = load i64, ptr %125, align 8
-  %224 = icmp eq i64 %223, 0
-  br i1 %224, label %227, label %225
+223:
+  %224 = load i64, ptr %125, align 8
+  %225 = icmp eq i64 %224, 0
+  br i1 %225, label %228, label %226
 
-225:
-  %226 = getelementptr inbounds i8, ptr %1, i64 64
-  store atomic i64 %38, ptr %226 release, align 8
-  br label %227
+226:
+  %227 = getelementptr inbounds i8, ptr %1, i64 64
+  store atomic i64 %38, ptr %227 release, align 8
+  br label %228
 
-227:
-  %228 = load i64, ptr %43, align 16
-  %229 = icmp eq i64 %228, 9223372036854775807
-  br i1 %229, label %232, label %230
+228:
+  %229 = load i64, ptr %43, align 16
+  %230 = icmp eq i64 %229, 9223372036854775807
+  br i1 %230, label %233, label %231
 
-230:
-  %231 = xor i64 %228, -1
-  br label %252
+231:
+  %232 = xor i64 %229, -1
+  br label %253
 
-232:
-  %233 = getelementptr inbounds i8, ptr %1, i64 24
-  %234 = load ptr, ptr %233, align 8
-  %235 = getelementptr inbounds i8, ptr %1, i64 16
-  %236 = load i64, ptr %235, align 8
-  %237 = icmp sgt i64 %236, 0
-  br i1 %237, label %238, label %251
+233:
+  %234 = getelementptr inbounds i8, ptr %1, i64 24
+  %235 = load ptr, ptr %234, align 8
+  %236 = getelementptr inbounds i8, ptr %1, i64 16
+  %237 = load i64, ptr %236, align 8
+  %238 = icmp sgt i64 %237, 0
+  br i1 %238, label %239, label %252
 
-238:
-  %239 = getelementptr i8, ptr %0, i64 144
-  br label %240
+239:
+  %240 = getelementptr i8, ptr %0, i64 144
+  br label %241
 
-240:
-  %241 = phi i64 [ 0, %238 ], [ %247, %240 ]
-  %242 = getelementptr %struct.PackedRecord, ptr %234, i64 %241
-  %243 = getelementptr inbounds i8, ptr %242, i64 8
-  %244 = load ptr, ptr %243, align 8
-  %245 = load i64, ptr %242, align 8
-  %246 = getelementptr ptr, ptr %239, i64 %245
-  store ptr %244, ptr %246, align 8
-  %247 = add nuw nsw i64 %241, 1
-  %248 = load i64, ptr %235, align 8
-  %249 = icmp slt i64 %247, %248
-  br i1 %249, label %240, label %251
-
-250:
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
-  br label %257
+241:
+  %242 = phi i64 [ 0, %239 ], [ %248, %241 ]
+  %243 = getelementptr %struct.PackedRecord, ptr %235, i64 %242
+  %244 = getelementptr inbounds i8, ptr %243, i64 8
+  %245 = load ptr, ptr %244, align 8
+  %246 = load i64, ptr %243, align 8
+  %247 = getelementptr ptr, ptr %240, i64 %246
+  store ptr %245, ptr %247, align 8
+  %248 = add nuw nsw i64 %242, 1
+  %249 = load i64, ptr %236, align 8
+  %250 = icmp slt i64 %248, %249
+  br i1 %250, label %241, label %252
 
 251:
   call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
-  br label %261
+  br label %258
 
 252:
-  %253 = phi i64 [ %231, %230 ], [ %205, %200 ]
   call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
-  %254 = icmp eq i64 %253, 0
-  br i1 %254, label %261, label %255
+  br label %262
 
-255:
-  %256 = icmp slt i64 %253, 0
-  br i1 %256, label %257, label %291
+253:
+  %254 = phi i64 [ %232, %231 ], [ %206, %201 ]
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  %255 = icmp eq i64 %254, 0
+  br i1 %255, label %262, label %256
 
-257:
-  %258 = phi i64 [ -1, %250 ], [ %253, %255 ]
-  %259 = load i64, ptr %11, align 8
-  %260 = sub i64 %258, %259
-  br label %291
+256:
+  %257 = icmp slt i64 %254, 0
+  br i1 %257, label %258, label %292
 
-261:
-  %262 = getelementptr inbounds i8, ptr %11, i64 40
-  %263 = load ptr, ptr %262, align 8
-  %264 = getelementptr inbounds i8, ptr %0, i64 8
-  %265 = load ptr, ptr %264, align 8
-  %266 = getelementptr inbounds i8, ptr %11, i64 32
-  %267 = load i64, ptr %266, align 8
-  %268 = icmp sgt i64 %267, 0
-  br i1 %268, label %269, label %272
+258:
+  %259 = phi i64 [ -1, %251 ], [ %254, %256 ]
+  %260 = load i64, ptr %11, align 8
+  %261 = sub i64 %259, %260
+  br label %292
 
-269:
-  %270 = getelementptr inbounds i8, ptr %0, i64 16
-  %271 = getelementptr i8, ptr %0, i64 144
-  br label %277
+262:
+  %263 = getelementptr inbounds i8, ptr %11, i64 40
+  %264 = load ptr, ptr %263, align 8
+  %265 = getelementptr inbounds i8, ptr %0, i64 8
+  %266 = load ptr, ptr %265, align 8
+  %267 = getelementptr inbounds i8, ptr %11, i64 32
+  %268 = load i64, ptr %267, align 8
+  %269 = icmp sgt i64 %268, 0
+  br i1 %269, label %270, label %273
 
-272:
-  %273 = getelementptr inbounds i8, ptr %0, i64 48
-  %274 = load i64, ptr %273, align 8
-  %275 = add i64 %274, 1
-  store i64 %275, ptr %273, align 8
-  %276 = getelementptr inbounds i8, ptr %0, i64 56
-  store i64 0, ptr %276, align 8
-  br label %291
+270:
+  %271 = getelementptr inbounds i8, ptr %0, i64 16
+  %272 = getelementptr i8, ptr %0, i64 144
+  br label %278
 
-277:
-  %278 = phi i64 [ 0, %269 ], [ %288, %277 ]
-  %279 = load ptr, ptr %270, align 8
-  %280 = getelementptr %struct.ArenaRecord, ptr %263, i64 %278
-  %281 = getelementptr inbounds i8, ptr %280, i64 8
-  %282 = load i64, ptr %281, align 8
-  %283 = getelementptr i64, ptr %265, i64 %282
-  %284 = load i64, ptr %283, align 8
-  %285 = getelementptr i8, ptr %279, i64 %284
-  %286 = load i64, ptr %280, align 8
-  %287 = getelementptr ptr, ptr %271, i64 %286
-  store ptr %285, ptr %287, align 8
-  %288 = add nuw nsw i64 %278, 1
-  %289 = load i64, ptr %266, align 8
-  %290 = icmp slt i64 %288, %289
-  br i1 %290, label %277, label %272
+273:
+  %274 = getelementptr inbounds i8, ptr %0, i64 48
+  %275 = load i64, ptr %274, align 8
+  %276 = add i64 %275, 1
+  store i64 %276, ptr %274, align 8
+  %277 = getelementptr inbounds i8, ptr %0, i64 56
+  store i64 0, ptr %277, align 8
+  br label %292
 
-291:
-  %292 = phi i64 [ 0, %272 ], [ %260, %257 ], [ %253, %255 ]
-  ret i64 %292
+278:
+  %279 = phi i64 [ 0, %270 ], [ %289, %278 ]
+  %280 = load ptr, ptr %271, align 8
+  %281 = getelementptr %struct.ArenaRecord, ptr %264, i64 %279
+  %282 = getelementptr inbounds i8, ptr %281, i64 8
+  %283 = load i64, ptr %282, align 8
+  %284 = getelementptr i64, ptr %266, i64 %283
+  %285 = load i64, ptr %284, align 8
+  %286 = getelementptr i8, ptr %280, i64 %285
+  %287 = load i64, ptr %281, align 8
+  %288 = getelementptr ptr, ptr %272, i64 %287
+  store ptr %286, ptr %288, align 8
+  %289 = add nuw nsw i64 %279, 1
+  %290 = load i64, ptr %267, align 8
+  %291 = icmp slt i64 %289, %290
+  br i1 %291, label %278, label %273
+
+292:
+  %293 = phi i64 [ 0, %273 ], [ %261, %258 ], [ %254, %256 ]
+  ret i64 %293
 }
 
 ; Function Attrs: nounwind
@@ -3045,20 +3097,20 @@ define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64
   %9 = load i64, ptr %8, align 8
   %10 = sub i64 %4, %9
   %11 = icmp slt i64 %10, 50000000
-  br i1 %11, label %54, label %12
+  br i1 %11, label %55, label %12
 
 12:
   %13 = sub i64 %3, %4
   %14 = getelementptr inbounds i8, ptr %0, i64 112
   %15 = load i64, ptr %14, align 8
-  %16 = icmp sgt i64 %5, 499999
-  %17 = mul i64 %5, %2
-  %18 = select i1 %16, i64 %17, i64 0
+  %16 = mul i64 %2, 500000
+  %17 = icmp sgt i64 %16, %5
+  %18 = select i1 %17, i64 0, i64 %5
   %19 = add i64 %13, %18
   %20 = add i64 %19, %15
   store i64 %20, ptr %14, align 8
   %21 = icmp sgt i64 %20, 12000000
-  br i1 %21, label %22, label %50
+  br i1 %21, label %22, label %51
 
 22:
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
@@ -3088,31 +3140,32 @@ define internal fastcc void @judge(ptr nocapture noundef %0, i64 noundef %1, i64
   store i64 %38, ptr %39, align 8
   %40 = add i64 %38, %28
   store i64 %40, ptr %29, align 8
-  %41 = add i64 %28, 5000000000
-  %42 = getelementptr inbounds i8, ptr %0, i64 80
-  store i64 %41, ptr %42, align 8
-  %43 = add i64 %1, -1
-  %44 = getelementptr inbounds i8, ptr %0, i64 64
-  store i64 %43, ptr %44, align 8
+  %41 = mul i64 %38, 20
+  %42 = add i64 %41, %28
+  %43 = getelementptr inbounds i8, ptr %0, i64 80
+  store i64 %42, ptr %43, align 8
+  %44 = add i64 %1, -1
+  %45 = getelementptr inbounds i8, ptr %0, i64 64
+  store i64 %44, ptr %45, align 8
   store i64 0, ptr %14, align 8
-  %45 = getelementptr inbounds i8, ptr %0, i64 120
-  %46 = load i64, ptr %45, align 8
-  %47 = add i64 %46, 1
-  store i64 %47, ptr %45, align 8
-  %48 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %0, i64 noundef %28)
-  %49 = load i64, ptr %14, align 8
-  br label %50
+  %46 = getelementptr inbounds i8, ptr %0, i64 120
+  %47 = load i64, ptr %46, align 8
+  %48 = add i64 %47, 1
+  store i64 %48, ptr %46, align 8
+  %49 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %0, i64 noundef %28)
+  %50 = load i64, ptr %14, align 8
+  br label %51
 
-50:
-  %51 = phi i64 [ %49, %37 ], [ %20, %12 ]
-  %52 = icmp slt i64 %51, 0
-  br i1 %52, label %53, label %54
-
-53:
-  store i64 0, ptr %14, align 8
-  br label %54
+51:
+  %52 = phi i64 [ %50, %37 ], [ %20, %12 ]
+  %53 = icmp slt i64 %52, 0
+  br i1 %53, label %54, label %55
 
 54:
+  store i64 0, ptr %14, align 8
+  br label %55
+
+55:
   ret void
 }
 
@@ -3272,518 +3325,628 @@ define internal void @run_region(ptr noundef %0) #0 {
   %4 = alloca %struct.Time, align 8
   %5 = alloca %struct.Time, align 8
   %6 = alloca %struct.Time, align 8
-  %7 = tail call i32 @omp_get_thread_num() #11
-  %8 = tail call i32 @omp_get_num_threads() #11
-  %9 = sext i32 %8 to i64
-  %10 = icmp eq i32 %7, 0
-  br i1 %10, label %47, label %11
+  %7 = alloca %struct.Time, align 8
+  %8 = alloca %struct.Time, align 8
+  %9 = alloca %struct.Time, align 8
+  %10 = alloca %struct.Time, align 8
+  %11 = tail call i32 @omp_get_thread_num() #11
+  %12 = tail call i32 @omp_get_num_threads() #11
+  %13 = sext i32 %12 to i64
+  %14 = icmp eq i32 %11, 0
+  br i1 %14, label %87, label %15
 
-11:
-  %12 = sext i32 %7 to i64
-  %13 = tail call i64 @pthread_self() #11
-  %14 = load ptr, ptr %0, align 64
-  %15 = getelementptr inbounds i8, ptr %14, i64 128
-  %16 = load ptr, ptr %15, align 8
-  %17 = shl nsw i64 %12, 6
-  %18 = getelementptr i8, ptr %16, i64 %17
-  %19 = getelementptr inbounds i8, ptr %18, i64 16
-  %20 = tail call i32 @pthread_getcpuclockid(i64 noundef %13, ptr noundef nonnull %19) #11
-  %21 = getelementptr inbounds i8, ptr %0, i64 448
-  %22 = load atomic i64, ptr %21 acquire, align 64
-  %23 = icmp eq i64 %22, 0
-  br i1 %23, label %24, label %362
-
-24:
-  %25 = phi i64 [ %44, %42 ], [ 0, %11 ]
-  %26 = phi i64 [ %43, %42 ], [ 0, %11 ]
-  %27 = tail call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef %12, i64 noundef %9)
-  br i1 %27, label %42, label %28
+15:
+  %16 = sext i32 %11 to i64
+  %17 = load ptr, ptr %0, align 64
+  %18 = getelementptr inbounds i8, ptr %17, i64 128
+  %19 = load ptr, ptr %18, align 8
+  %20 = shl nsw i64 %16, 6
+  %21 = getelementptr i8, ptr %19, i64 %20
+  %22 = tail call i64 @pthread_self() #11
+  %23 = getelementptr inbounds i8, ptr %21, i64 16
+  %24 = tail call i32 @pthread_getcpuclockid(i64 noundef %22, ptr noundef nonnull %23) #11
+  %25 = getelementptr inbounds i8, ptr %0, i64 432
+  %26 = load i8, ptr %25, align 16
+  %27 = trunc nuw i8 %26 to i1
+  br i1 %27, label %28, label %35
 
 28:
-  %29 = add i64 %25, 1
-  %30 = icmp sgt i64 %29, 1200
-  br i1 %30, label %31, label %38
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %10) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %10, i8 0, i64 16, i1 false)
+  %29 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %10) #11
+  %30 = load i64, ptr %10, align 8
+  %31 = mul i64 %30, 1000000000
+  %32 = getelementptr inbounds i8, ptr %10, i64 8
+  %33 = load i64, ptr %32, align 8
+  %34 = add i64 %31, %33
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %10) #11
+  br label %35
 
-31:
-  %32 = icmp eq i64 %26, 0
-  %33 = shl i64 %26, 1
-  %34 = tail call i64 @llvm.smin.i64(i64 %33, i64 400)
-  %35 = select i1 %32, i64 50, i64 %34
-  %36 = trunc i64 %35 to i32
-  %37 = tail call i32 @usleep(i32 noundef %36) #11
-  br label %42
-
-38:
-  %39 = icmp sgt i64 %29, 1000
-  br i1 %39, label %40, label %42
+35:
+  %36 = phi i64 [ %34, %28 ], [ 0, %15 ]
+  %37 = getelementptr inbounds i8, ptr %0, i64 464
+  %38 = load atomic i64, ptr %37 acquire, align 16
+  %39 = icmp eq i64 %38, 0
+  br i1 %39, label %44, label %40
 
 40:
-  %41 = tail call i32 @sched_yield() #11
-  br label %42
+  %41 = phi i64 [ 0, %35 ], [ %68, %65 ]
+  %42 = load i8, ptr %25, align 16
+  %43 = trunc nuw i8 %42 to i1
+  br i1 %43, label %71, label %440
 
-42:
-  %43 = phi i64 [ %35, %31 ], [ %26, %40 ], [ %26, %38 ], [ 0, %24 ]
-  %44 = phi i64 [ %29, %31 ], [ %29, %40 ], [ %29, %38 ], [ 0, %24 ]
-  %45 = load atomic i64, ptr %21 acquire, align 64
-  %46 = icmp eq i64 %45, 0
-  br i1 %46, label %24, label %362
+44:
+  %45 = phi i64 [ %68, %65 ], [ 0, %35 ]
+  %46 = phi i64 [ %67, %65 ], [ 0, %35 ]
+  %47 = phi i64 [ %66, %65 ], [ 0, %35 ]
+  %48 = call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef %16, i64 noundef %13)
+  br i1 %48, label %65, label %49
 
-47:
-  %48 = getelementptr inbounds i8, ptr %0, i64 424
-  %49 = load i64, ptr %48, align 8
-  %50 = sdiv i64 %49, 2
-  store i64 %50, ptr %48, align 8
-  %51 = getelementptr inbounds i8, ptr %0, i64 24
-  %52 = load i64, ptr %51, align 8
-  %53 = getelementptr inbounds i8, ptr %0, i64 32
-  %54 = load i64, ptr %53, align 32
-  %55 = icmp slt i64 %52, %54
-  br i1 %55, label %56, label %71
+49:
+  %50 = add i64 %47, 1
+  %51 = icmp sgt i64 %50, 1200
+  br i1 %51, label %52, label %61
 
-56:
-  %57 = getelementptr inbounds i8, ptr %0, i64 8
-  %58 = getelementptr inbounds i8, ptr %0, i64 16
-  %59 = getelementptr inbounds i8, ptr %0, i64 416
-  %60 = getelementptr inbounds i8, ptr %0, i64 40
-  %61 = getelementptr inbounds i8, ptr %0, i64 368
-  %62 = getelementptr inbounds i8, ptr %0, i64 376
-  %63 = getelementptr inbounds i8, ptr %0, i64 360
-  %64 = getelementptr inbounds i8, ptr %0, i64 512
-  %65 = getelementptr inbounds i8, ptr %0, i64 408
-  %66 = getelementptr inbounds i8, ptr %5, i64 8
-  %67 = getelementptr inbounds i8, ptr %4, i64 8
-  %68 = getelementptr inbounds i8, ptr %3, i64 8
-  %69 = getelementptr inbounds i8, ptr %2, i64 8
-  %70 = getelementptr inbounds i8, ptr %0, i64 432
-  br label %80
+52:
+  %53 = icmp eq i64 %46, 0
+  %54 = shl i64 %46, 1
+  %55 = call i64 @llvm.smin.i64(i64 %54, i64 400)
+  %56 = select i1 %53, i64 50, i64 %55
+  %57 = mul i64 %56, 2000
+  %58 = add i64 %57, %45
+  %59 = trunc i64 %56 to i32
+  %60 = call i32 @usleep(i32 noundef %59) #11
+  br label %65
+
+61:
+  %62 = icmp sgt i64 %50, 1000
+  br i1 %62, label %63, label %65
+
+63:
+  %64 = call i32 @sched_yield() #11
+  br label %65
+
+65:
+  %66 = phi i64 [ %50, %52 ], [ %50, %63 ], [ %50, %61 ], [ 0, %44 ]
+  %67 = phi i64 [ %56, %52 ], [ %46, %63 ], [ %46, %61 ], [ 0, %44 ]
+  %68 = phi i64 [ %58, %52 ], [ %45, %63 ], [ %45, %61 ], [ %45, %44 ]
+  %69 = load atomic i64, ptr %37 acquire, align 16
+  %70 = icmp eq i64 %69, 0
+  br i1 %70, label %44, label %40
 
 71:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %72 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
-  %73 = load i64, ptr %6, align 8
-  %74 = mul i64 %73, 1000000000
-  %75 = getelementptr inbounds i8, ptr %6, i64 8
-  %76 = load i64, ptr %75, align 8
-  %77 = add i64 %74, %76
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
-  %78 = getelementptr inbounds i8, ptr %0, i64 440
-  store i64 %77, ptr %78, align 8
-  %79 = getelementptr inbounds i8, ptr %0, i64 448
-  store atomic i64 1, ptr %79 release, align 64
-  br label %362
+  %72 = getelementptr inbounds i8, ptr %0, i64 456
+  %73 = load i64, ptr %72, align 8
+  %74 = getelementptr inbounds i8, ptr %0, i64 440
+  %75 = load i64, ptr %74, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %9) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %9, i8 0, i64 16, i1 false)
+  %76 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %9) #11
+  %77 = load i64, ptr %9, align 8
+  %78 = getelementptr inbounds i8, ptr %9, i64 8
+  %79 = load i64, ptr %78, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %9) #11
+  %80 = mul i64 %77, -1000000000
+  %81 = add i64 %36, %73
+  %82 = add i64 %41, %75
+  %83 = add i64 %82, %79
+  %84 = sub i64 %81, %83
+  %85 = add i64 %84, %80
+  %86 = getelementptr inbounds i8, ptr %21, i64 32
+  store i64 %85, ptr %86, align 8
+  br label %440
 
-80:
-  %81 = phi i64 [ %54, %56 ], [ %360, %359 ]
-  %82 = phi i64 [ %52, %56 ], [ %110, %359 ]
-  %83 = load ptr, ptr %57, align 8
-  %84 = getelementptr %struct.LaunchRecord, ptr %83, i64 %82
-  %85 = getelementptr inbounds i8, ptr %84, i64 56
-  %86 = load i64, ptr %85, align 8
-  %87 = add i64 %86, %82
-  %88 = getelementptr inbounds i8, ptr %84, i64 64
+87:
+  %88 = getelementptr inbounds i8, ptr %0, i64 424
   %89 = load i64, ptr %88, align 8
-  %90 = icmp eq i64 %89, 0
-  %91 = icmp slt i64 %87, %81
-  %92 = select i1 %90, i1 %91, i1 false
-  br i1 %92, label %93, label %109
+  %90 = sdiv i64 %89, 2
+  store i64 %90, ptr %88, align 8
+  %91 = getelementptr inbounds i8, ptr %0, i64 432
+  %92 = load i8, ptr %91, align 16
+  %93 = trunc nuw i8 %92 to i1
+  br i1 %93, label %94, label %101
 
-93:
-  %94 = phi i64 [ %107, %106 ], [ %87, %80 ]
-  %95 = getelementptr %struct.LaunchRecord, ptr %83, i64 %94
-  %96 = getelementptr inbounds i8, ptr %95, i64 72
-  %97 = load i64, ptr %96, align 8
-  %98 = icmp eq i64 %97, 0
-  br i1 %98, label %109, label %99
+94:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
+  %95 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %8) #11
+  %96 = load i64, ptr %8, align 8
+  %97 = mul i64 %96, 1000000000
+  %98 = getelementptr inbounds i8, ptr %8, i64 8
+  %99 = load i64, ptr %98, align 8
+  %100 = add i64 %97, %99
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
+  br label %101
 
-99:
-  %100 = getelementptr inbounds i8, ptr %95, i64 64
-  %101 = load i64, ptr %100, align 8
-  %102 = icmp eq i64 %101, 0
-  %103 = sub i64 %94, %82
-  %104 = icmp slt i64 %103, 8
-  %105 = and i1 %104, %102
-  br i1 %105, label %106, label %109
+101:
+  %102 = phi i64 [ %100, %94 ], [ 0, %87 ]
+  %103 = getelementptr inbounds i8, ptr %0, i64 24
+  %104 = load i64, ptr %103, align 8
+  %105 = getelementptr inbounds i8, ptr %0, i64 32
+  %106 = load i64, ptr %105, align 32
+  %107 = icmp slt i64 %104, %106
+  br i1 %107, label %108, label %123
 
-106:
-  %107 = add nsw i64 %94, 1
-  %108 = icmp slt i64 %107, %81
-  br i1 %108, label %93, label %109
+108:
+  %109 = getelementptr inbounds i8, ptr %0, i64 8
+  %110 = getelementptr inbounds i8, ptr %0, i64 16
+  %111 = getelementptr inbounds i8, ptr %0, i64 416
+  %112 = getelementptr inbounds i8, ptr %0, i64 40
+  %113 = getelementptr inbounds i8, ptr %0, i64 368
+  %114 = getelementptr inbounds i8, ptr %0, i64 376
+  %115 = getelementptr inbounds i8, ptr %0, i64 360
+  %116 = getelementptr inbounds i8, ptr %0, i64 512
+  %117 = getelementptr inbounds i8, ptr %0, i64 408
+  %118 = getelementptr inbounds i8, ptr %6, i64 8
+  %119 = getelementptr inbounds i8, ptr %5, i64 8
+  %120 = getelementptr inbounds i8, ptr %4, i64 8
+  %121 = getelementptr inbounds i8, ptr %3, i64 8
+  %122 = getelementptr inbounds i8, ptr %0, i64 448
+  br label %133
 
-109:
-  %110 = phi i64 [ %87, %80 ], [ %81, %106 ], [ %94, %93 ], [ %94, %99 ]
-  %111 = icmp sge i64 %82, %110
-  br i1 %111, label %149, label %112
+123:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
+  %124 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %125 = load i64, ptr %7, align 8
+  %126 = mul i64 %125, 1000000000
+  %127 = getelementptr inbounds i8, ptr %7, i64 8
+  %128 = load i64, ptr %127, align 8
+  %129 = add i64 %126, %128
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  %130 = getelementptr inbounds i8, ptr %0, i64 456
+  store i64 %129, ptr %130, align 8
+  %131 = load i8, ptr %91, align 16
+  %132 = trunc nuw i8 %131 to i1
+  br i1 %132, label %419, label %438
 
-112:
-  %113 = load ptr, ptr %58, align 16
-  br label %114
+133:
+  %134 = phi i64 [ %106, %108 ], [ %417, %416 ]
+  %135 = phi i64 [ %104, %108 ], [ %163, %416 ]
+  %136 = load ptr, ptr %109, align 8
+  %137 = getelementptr %struct.LaunchRecord, ptr %136, i64 %135
+  %138 = getelementptr inbounds i8, ptr %137, i64 56
+  %139 = load i64, ptr %138, align 8
+  %140 = add i64 %139, %135
+  %141 = getelementptr inbounds i8, ptr %137, i64 64
+  %142 = load i64, ptr %141, align 8
+  %143 = icmp eq i64 %142, 0
+  %144 = icmp slt i64 %140, %134
+  %145 = select i1 %143, i1 %144, i1 false
+  br i1 %145, label %146, label %162
 
-114:
-  %115 = phi i64 [ %82, %112 ], [ %136, %131 ]
-  %116 = phi i64 [ 0, %112 ], [ %133, %131 ]
-  %117 = phi i64 [ 0, %112 ], [ %132, %131 ]
-  %118 = getelementptr %struct.LaunchRecord, ptr %83, i64 %115
-  %119 = getelementptr inbounds i8, ptr %118, i64 40
-  %120 = load i64, ptr %119, align 8
-  %121 = getelementptr i64, ptr %113, i64 %120
-  %122 = load i64, ptr %121, align 8
-  %123 = icmp slt i64 %122, 1
-  br i1 %123, label %131, label %124
+146:
+  %147 = phi i64 [ %160, %159 ], [ %140, %133 ]
+  %148 = getelementptr %struct.LaunchRecord, ptr %136, i64 %147
+  %149 = getelementptr inbounds i8, ptr %148, i64 72
+  %150 = load i64, ptr %149, align 8
+  %151 = icmp eq i64 %150, 0
+  br i1 %151, label %162, label %152
 
-124:
-  %125 = add i64 %122, %117
-  %126 = getelementptr inbounds i8, ptr %118, i64 48
-  %127 = load i64, ptr %126, align 8
-  %128 = getelementptr i64, ptr %113, i64 %127
-  %129 = load i64, ptr %128, align 8
-  %130 = add i64 %129, %116
-  br label %131
+152:
+  %153 = getelementptr inbounds i8, ptr %148, i64 64
+  %154 = load i64, ptr %153, align 8
+  %155 = icmp eq i64 %154, 0
+  %156 = sub i64 %147, %135
+  %157 = icmp slt i64 %156, 8
+  %158 = and i1 %157, %155
+  br i1 %158, label %159, label %162
 
-131:
-  %132 = phi i64 [ %125, %124 ], [ %117, %114 ]
-  %133 = phi i64 [ %130, %124 ], [ %116, %114 ]
-  %134 = getelementptr %struct.LaunchRecord, ptr %83, i64 %115, i32 7
-  %135 = load i64, ptr %134, align 8
-  %136 = add i64 %135, %115
-  %137 = icmp slt i64 %136, %110
-  br i1 %137, label %114, label %138
+159:
+  %160 = add nsw i64 %147, 1
+  %161 = icmp slt i64 %160, %134
+  br i1 %161, label %146, label %162
 
-138:
-  %139 = icmp ult i64 %132, 2
-  br i1 %139, label %149, label %140
+162:
+  %163 = phi i64 [ %140, %133 ], [ %134, %159 ], [ %147, %146 ], [ %147, %152 ]
+  %164 = icmp sge i64 %135, %163
+  br i1 %164, label %196, label %165
 
-140:
-  %141 = load i64, ptr %48, align 8
-  %142 = icmp sgt i64 %141, %133
-  br i1 %142, label %149, label %143
+165:
+  %166 = load ptr, ptr %110, align 16
+  br label %167
 
-143:
-  %144 = load i64, ptr %59, align 32
-  %145 = lshr i64 %141, 1
-  %146 = udiv i64 %133, %145
-  %147 = call noundef i64 @llvm.smin.i64(i64 %132, i64 %146)
-  %148 = call noundef i64 @llvm.smin.i64(i64 %144, i64 %147)
-  br label %149
+167:
+  %168 = phi i64 [ 0, %165 ], [ %186, %184 ]
+  %169 = phi i64 [ 0, %165 ], [ %185, %184 ]
+  %170 = phi i64 [ %135, %165 ], [ %189, %184 ]
+  %171 = getelementptr %struct.LaunchRecord, ptr %136, i64 %170
+  %172 = getelementptr inbounds i8, ptr %171, i64 40
+  %173 = load i64, ptr %172, align 8
+  %174 = getelementptr i64, ptr %166, i64 %173
+  %175 = load i64, ptr %174, align 8
+  %176 = icmp slt i64 %175, 1
+  br i1 %176, label %184, label %177
 
-149:
-  %150 = phi i64 [ %148, %143 ], [ 1, %140 ], [ 0, %109 ], [ %132, %138 ]
-  %151 = call noundef i64 @llvm.smin.i64(i64 %150, i64 %9)
-  %152 = icmp sgt i64 %151, 1
-  br i1 %152, label %153, label %310
-
-153:
-  call fastcc void @prepare(ptr noundef %0, i64 noundef %82, i64 noundef %110)
-  %154 = load i64, ptr %61, align 8
-  %155 = icmp ugt i64 %154, 4294967295
-  br i1 %155, label %156, label %184
-
-156:
-  %157 = load ptr, ptr %62, align 8
-  %158 = load i64, ptr %63, align 8
-  %159 = getelementptr %struct.Prepared, ptr %60, i64 %158
-  %160 = icmp ugt ptr %159, %60
-  br i1 %160, label %161, label %359
-
-161:
-  %162 = phi i64 [ %180, %179 ], [ %158, %156 ]
-  %163 = phi ptr [ %181, %179 ], [ %60, %156 ]
-  %164 = getelementptr inbounds i8, ptr %163, i64 24
-  %165 = load i64, ptr %164, align 8
-  %166 = getelementptr inbounds i8, ptr %163, i64 32
-  %167 = load i64, ptr %166, align 8
-  %168 = add i64 %167, %165
-  %169 = call i64 @llvm.umin.i64(i64 %168, i64 %154)
-  %170 = icmp ult i64 %165, %169
-  br i1 %170, label %171, label %179
-
-171:
-  %172 = load ptr, ptr %163, align 8
-  %173 = getelementptr inbounds i8, ptr %163, i64 8
-  %174 = load ptr, ptr %173, align 8
-  %175 = getelementptr inbounds i8, ptr %163, i64 16
-  %176 = load ptr, ptr %175, align 8
-  %177 = sub i64 %169, %165
-  call void %172(ptr noundef %174, ptr noundef %176, i64 noundef 0, i64 noundef %177, ptr noundef %157) #11
-  %178 = load i64, ptr %63, align 8
-  br label %179
-
-179:
-  %180 = phi i64 [ %178, %171 ], [ %162, %161 ]
-  %181 = getelementptr i8, ptr %163, i64 40
-  %182 = getelementptr %struct.Prepared, ptr %60, i64 %180
-  %183 = icmp ult ptr %181, %182
-  br i1 %183, label %161, label %359
+177:
+  %178 = add i64 %175, %168
+  %179 = getelementptr inbounds i8, ptr %171, i64 48
+  %180 = load i64, ptr %179, align 8
+  %181 = getelementptr i64, ptr %166, i64 %180
+  %182 = load i64, ptr %181, align 8
+  %183 = add i64 %182, %169
+  br label %184
 
 184:
-  store atomic i64 0, ptr %64 monotonic, align 64
-  store atomic i64 %151, ptr %65 monotonic, align 8
-  br label %189
+  %185 = phi i64 [ %183, %177 ], [ %169, %167 ]
+  %186 = phi i64 [ %178, %177 ], [ %168, %167 ]
+  %187 = getelementptr %struct.LaunchRecord, ptr %136, i64 %170, i32 7
+  %188 = load i64, ptr %187, align 8
+  %189 = add i64 %188, %170
+  %190 = icmp slt i64 %189, %163
+  br i1 %190, label %167, label %191
 
-185:
-  %186 = load atomic i64, ptr %64 acquire, align 64
-  %187 = load i64, ptr %61, align 8
-  %188 = icmp ult i64 %186, %187
-  br i1 %188, label %204, label %359
+191:
+  %192 = icmp slt i64 %186, 2
+  br i1 %192, label %196, label %193
 
-189:
-  %190 = phi i64 [ %191, %189 ], [ %151, %184 ]
-  %191 = add nsw i64 %190, -1
-  %192 = mul i64 %191, %154
-  %193 = udiv i64 %192, %151
-  %194 = mul i64 %190, %154
-  %195 = udiv i64 %194, %151
-  %196 = shl i64 %195, 32
-  %197 = or i64 %196, %193
-  %198 = load ptr, ptr %0, align 64
-  %199 = getelementptr inbounds i8, ptr %198, i64 128
-  %200 = load ptr, ptr %199, align 8
-  %201 = shl i64 %191, 6
-  %202 = getelementptr i8, ptr %200, i64 %201
-  store atomic i64 %197, ptr %202 release, align 8
-  %203 = icmp ugt i64 %190, 1
-  br i1 %203, label %189, label %185
+193:
+  %194 = load i64, ptr %88, align 8
+  %195 = icmp sgt i64 %194, %185
+  br i1 %195, label %196, label %200
 
-204:
-  %205 = phi i64 [ %306, %305 ], [ 0, %185 ]
-  %206 = call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %9)
-  br i1 %206, label %305, label %207
+196:
+  %197 = phi i64 [ %186, %193 ], [ %186, %191 ], [ 0, %162 ]
+  %198 = icmp sgt i64 %197, 0
+  %199 = zext i1 %198 to i64
+  br label %206
 
-207:
-  %208 = add i64 %205, 1
-  %209 = icmp sgt i64 %208, 1200
-  br i1 %209, label %210, label %301
+200:
+  %201 = lshr i64 %194, 1
+  %202 = udiv i64 %185, %201
+  %203 = load i64, ptr %111, align 32
+  %204 = call noundef i64 @llvm.smin.i64(i64 %186, i64 %202)
+  %205 = call noundef i64 @llvm.smin.i64(i64 %203, i64 %204)
+  br label %206
+
+206:
+  %207 = phi i64 [ %199, %196 ], [ %205, %200 ]
+  %208 = call noundef i64 @llvm.smin.i64(i64 %207, i64 %13)
+  %209 = icmp sgt i64 %208, 1
+  br i1 %209, label %210, label %367
 
 210:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %211 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #11
-  %212 = load i64, ptr %5, align 8
-  %213 = load i64, ptr %66, align 8
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
-  br label %214
+  call fastcc void @prepare(ptr noundef %0, i64 noundef %135, i64 noundef %163)
+  %211 = load i64, ptr %113, align 8
+  %212 = icmp ugt i64 %211, 4294967295
+  br i1 %212, label %213, label %241
 
-214:
-  %215 = phi i64 [ %234, %233 ], [ 1, %210 ]
-  %216 = load ptr, ptr %0, align 64
-  %217 = getelementptr inbounds i8, ptr %216, i64 128
-  %218 = load ptr, ptr %217, align 8
-  %219 = shl i64 %215, 6
-  %220 = getelementptr i8, ptr %218, i64 %219
-  %221 = getelementptr inbounds i8, ptr %220, i64 8
-  %222 = load atomic i64, ptr %221 acquire, align 8
-  %223 = icmp eq i64 %222, 0
-  br i1 %223, label %233, label %224
+213:
+  %214 = load ptr, ptr %114, align 8
+  %215 = load i64, ptr %115, align 8
+  %216 = getelementptr %struct.Prepared, ptr %112, i64 %215
+  %217 = icmp ugt ptr %216, %112
+  br i1 %217, label %218, label %416
 
-224:
-  %225 = getelementptr inbounds i8, ptr %220, i64 16
-  %226 = load i32, ptr %225, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %227 = call i32 @clock_gettime(i32 noundef %226, ptr noundef nonnull %4) #11
-  %228 = load i64, ptr %4, align 8
-  %229 = mul i64 %228, 1000000000
-  %230 = load i64, ptr %67, align 8
-  %231 = add i64 %229, %230
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
-  %232 = getelementptr inbounds i8, ptr %220, i64 24
-  store i64 %231, ptr %232, align 8
-  br label %233
+218:
+  %219 = phi i64 [ %237, %236 ], [ %215, %213 ]
+  %220 = phi ptr [ %238, %236 ], [ %112, %213 ]
+  %221 = getelementptr inbounds i8, ptr %220, i64 24
+  %222 = load i64, ptr %221, align 8
+  %223 = getelementptr inbounds i8, ptr %220, i64 32
+  %224 = load i64, ptr %223, align 8
+  %225 = add i64 %224, %222
+  %226 = call i64 @llvm.umin.i64(i64 %225, i64 %211)
+  %227 = icmp ult i64 %222, %226
+  br i1 %227, label %228, label %236
 
-233:
-  %234 = add nuw nsw i64 %215, 1
-  %235 = icmp eq i64 %234, %9
-  br i1 %235, label %236, label %214
+228:
+  %229 = load ptr, ptr %220, align 8
+  %230 = getelementptr inbounds i8, ptr %220, i64 8
+  %231 = load ptr, ptr %230, align 8
+  %232 = getelementptr inbounds i8, ptr %220, i64 16
+  %233 = load ptr, ptr %232, align 8
+  %234 = sub i64 %226, %222
+  call void %229(ptr noundef %231, ptr noundef %233, i64 noundef 0, i64 noundef %234, ptr noundef %214) #11
+  %235 = load i64, ptr %115, align 8
+  br label %236
 
 236:
-  %237 = load atomic i64, ptr %64 acquire, align 64
-  %238 = load i64, ptr %61, align 8
-  %239 = icmp ult i64 %237, %238
-  br i1 %239, label %240, label %305
+  %237 = phi i64 [ %235, %228 ], [ %219, %218 ]
+  %238 = getelementptr i8, ptr %220, i64 40
+  %239 = getelementptr %struct.Prepared, ptr %112, i64 %237
+  %240 = icmp ult ptr %238, %239
+  br i1 %240, label %218, label %416
 
-240:
-  %241 = mul i64 %212, 1000000000
-  %242 = add i64 %241, %213
-  br label %243
+241:
+  store atomic i64 0, ptr %116 monotonic, align 64
+  store atomic i64 %208, ptr %117 monotonic, align 8
+  br label %246
 
-243:
-  %244 = phi i64 [ %258, %297 ], [ %242, %240 ]
-  %245 = phi i1 [ %286, %297 ], [ false, %240 ]
-  br i1 %245, label %246, label %248
+242:
+  %243 = load atomic i64, ptr %116 acquire, align 64
+  %244 = load i64, ptr %113, align 8
+  %245 = icmp ult i64 %243, %244
+  br i1 %245, label %261, label %416
 
 246:
-  %247 = call i32 @usleep(i32 noundef 50) #11
-  br label %253
+  %247 = phi i64 [ %248, %246 ], [ %208, %241 ]
+  %248 = add nsw i64 %247, -1
+  %249 = mul i64 %248, %211
+  %250 = udiv i64 %249, %208
+  %251 = mul i64 %247, %211
+  %252 = udiv i64 %251, %208
+  %253 = shl i64 %252, 32
+  %254 = or i64 %253, %250
+  %255 = load ptr, ptr %0, align 64
+  %256 = getelementptr inbounds i8, ptr %255, i64 128
+  %257 = load ptr, ptr %256, align 8
+  %258 = shl i64 %248, 6
+  %259 = getelementptr i8, ptr %257, i64 %258
+  store atomic i64 %254, ptr %259 release, align 8
+  %260 = icmp ugt i64 %247, 1
+  br i1 %260, label %246, label %242
 
-248:
-  %249 = phi i64 [ %292, %290 ], [ 0, %243 ]
-  %250 = load atomic i64, ptr %64 acquire, align 64
-  %251 = load i64, ptr %61, align 8
-  %252 = icmp ult i64 %250, %251
-  br i1 %252, label %290, label %253
+261:
+  %262 = phi i64 [ %363, %362 ], [ 0, %242 ]
+  %263 = call fastcc zeroext i1 @take_part(ptr noundef nonnull %0, i64 noundef 0, i64 noundef %13)
+  br i1 %263, label %362, label %264
 
-253:
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
-  %254 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %3) #11
-  %255 = load i64, ptr %3, align 8
-  %256 = mul i64 %255, 1000000000
-  %257 = load i64, ptr %68, align 8
-  %258 = add i64 %256, %257
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #11
-  %259 = sub i64 %258, %244
-  br label %260
+264:
+  %265 = add i64 %262, 1
+  %266 = icmp sgt i64 %265, 1200
+  br i1 %266, label %267, label %358
 
-260:
-  %261 = phi i1 [ %286, %285 ], [ false, %253 ]
-  %262 = phi i64 [ %287, %285 ], [ 1, %253 ]
-  %263 = load ptr, ptr %0, align 64
-  %264 = getelementptr inbounds i8, ptr %263, i64 128
-  %265 = load ptr, ptr %264, align 8
-  %266 = shl i64 %262, 6
-  %267 = getelementptr i8, ptr %265, i64 %266
-  %268 = getelementptr inbounds i8, ptr %267, i64 8
-  %269 = load atomic i64, ptr %268 acquire, align 8
-  %270 = icmp eq i64 %269, 0
-  br i1 %270, label %285, label %271
+267:
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
+  %268 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %269 = load i64, ptr %6, align 8
+  %270 = load i64, ptr %118, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
+  br label %271
 
 271:
-  %272 = getelementptr inbounds i8, ptr %267, i64 16
-  %273 = load i32, ptr %272, align 8
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
-  %274 = call i32 @clock_gettime(i32 noundef %273, ptr noundef nonnull %2) #11
-  %275 = load i64, ptr %2, align 8
-  %276 = mul i64 %275, 1000000000
-  %277 = load i64, ptr %69, align 8
-  %278 = add i64 %276, %277
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #11
-  %279 = getelementptr inbounds i8, ptr %267, i64 24
-  %280 = load i64, ptr %279, align 8
-  %281 = sub i64 %278, %280
-  %282 = shl i64 %281, 1
-  %283 = icmp slt i64 %282, %259
-  %284 = or i1 %261, %283
-  store i64 %278, ptr %279, align 8
-  br label %285
+  %272 = phi i64 [ %291, %290 ], [ 1, %267 ]
+  %273 = load ptr, ptr %0, align 64
+  %274 = getelementptr inbounds i8, ptr %273, i64 128
+  %275 = load ptr, ptr %274, align 8
+  %276 = shl i64 %272, 6
+  %277 = getelementptr i8, ptr %275, i64 %276
+  %278 = getelementptr inbounds i8, ptr %277, i64 8
+  %279 = load atomic i64, ptr %278 acquire, align 8
+  %280 = icmp eq i64 %279, 0
+  br i1 %280, label %290, label %281
 
-285:
-  %286 = phi i1 [ %284, %271 ], [ %261, %260 ]
-  %287 = add nuw nsw i64 %262, 1
-  %288 = icmp eq i64 %287, %9
-  br i1 %288, label %289, label %260
-
-289:
-  br i1 %286, label %294, label %297
+281:
+  %282 = getelementptr inbounds i8, ptr %277, i64 16
+  %283 = load i32, ptr %282, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
+  %284 = call i32 @clock_gettime(i32 noundef %283, ptr noundef nonnull %5) #11
+  %285 = load i64, ptr %5, align 8
+  %286 = mul i64 %285, 1000000000
+  %287 = load i64, ptr %119, align 8
+  %288 = add i64 %286, %287
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
+  %289 = getelementptr inbounds i8, ptr %277, i64 24
+  store i64 %288, ptr %289, align 8
+  br label %290
 
 290:
-  %291 = call i32 @sched_yield() #11
-  %292 = add nuw nsw i64 %249, 1
-  %293 = icmp eq i64 %292, 200
-  br i1 %293, label %253, label %248
+  %291 = add nuw nsw i64 %272, 1
+  %292 = icmp eq i64 %291, %13
+  br i1 %292, label %293, label %271
 
-294:
-  %295 = load i64, ptr %70, align 16
-  %296 = add i64 %295, %259
-  store i64 %296, ptr %70, align 16
-  br label %297
+293:
+  %294 = load atomic i64, ptr %116 acquire, align 64
+  %295 = load i64, ptr %113, align 8
+  %296 = icmp ult i64 %294, %295
+  br i1 %296, label %297, label %362
 
 297:
-  %298 = load atomic i64, ptr %64 acquire, align 64
-  %299 = load i64, ptr %61, align 8
-  %300 = icmp ult i64 %298, %299
-  br i1 %300, label %243, label %305
+  %298 = mul i64 %269, 1000000000
+  %299 = add i64 %298, %270
+  br label %300
 
-301:
-  %302 = icmp sgt i64 %208, 1000
+300:
+  %301 = phi i64 [ %315, %354 ], [ %299, %297 ]
+  %302 = phi i1 [ %343, %354 ], [ false, %297 ]
   br i1 %302, label %303, label %305
 
 303:
-  %304 = call i32 @sched_yield() #11
-  br label %305
+  %304 = call i32 @usleep(i32 noundef 50) #11
+  br label %310
 
 305:
-  %306 = phi i64 [ %208, %303 ], [ %208, %301 ], [ 0, %204 ], [ %208, %236 ], [ %208, %297 ]
-  %307 = load atomic i64, ptr %64 acquire, align 64
-  %308 = load i64, ptr %61, align 8
+  %306 = phi i64 [ %349, %347 ], [ 0, %300 ]
+  %307 = load atomic i64, ptr %116 acquire, align 64
+  %308 = load i64, ptr %113, align 8
   %309 = icmp ult i64 %307, %308
-  br i1 %309, label %204, label %359
+  br i1 %309, label %347, label %310
 
 310:
-  %311 = icmp ne i64 %151, 1
-  %312 = or i1 %111, %311
-  br i1 %312, label %359, label %313
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
+  %311 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #11
+  %312 = load i64, ptr %4, align 8
+  %313 = mul i64 %312, 1000000000
+  %314 = load i64, ptr %120, align 8
+  %315 = add i64 %313, %314
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
+  %316 = sub i64 %315, %301
+  br label %317
 
-313:
-  %314 = phi i64 [ %357, %353 ], [ %82, %310 ]
-  %315 = add nsw i64 %314, 1
-  call fastcc void @prepare(ptr noundef %0, i64 noundef %314, i64 noundef %315)
-  %316 = load ptr, ptr %57, align 8
-  %317 = getelementptr %struct.LaunchRecord, ptr %316, i64 %314, i32 8
-  %318 = load i64, ptr %317, align 8
-  %319 = icmp eq i64 %318, 0
-  br i1 %319, label %320, label %322
-
-320:
-  %321 = load i64, ptr %61, align 8
-  br label %322
-
-322:
-  %323 = phi i64 [ %321, %320 ], [ 1, %313 ]
-  %324 = load ptr, ptr %62, align 8
-  %325 = load i64, ptr %63, align 8
-  %326 = getelementptr %struct.Prepared, ptr %60, i64 %325
-  %327 = icmp ugt ptr %326, %60
-  br i1 %327, label %328, label %353
+317:
+  %318 = phi i1 [ %343, %342 ], [ false, %310 ]
+  %319 = phi i64 [ %344, %342 ], [ 1, %310 ]
+  %320 = load ptr, ptr %0, align 64
+  %321 = getelementptr inbounds i8, ptr %320, i64 128
+  %322 = load ptr, ptr %321, align 8
+  %323 = shl i64 %319, 6
+  %324 = getelementptr i8, ptr %322, i64 %323
+  %325 = getelementptr inbounds i8, ptr %324, i64 8
+  %326 = load atomic i64, ptr %325 acquire, align 8
+  %327 = icmp eq i64 %326, 0
+  br i1 %327, label %342, label %328
 
 328:
-  %329 = phi i64 [ %347, %346 ], [ %325, %322 ]
-  %330 = phi ptr [ %348, %346 ], [ %60, %322 ]
-  %331 = getelementptr inbounds i8, ptr %330, i64 24
-  %332 = load i64, ptr %331, align 8
-  %333 = getelementptr inbounds i8, ptr %330, i64 32
-  %334 = load i64, ptr %333, align 8
-  %335 = add i64 %334, %332
-  %336 = call i64 @llvm.umin.i64(i64 %335, i64 %323)
-  %337 = icmp ult i64 %332, %336
-  br i1 %337, label %338, label %346
+  %329 = getelementptr inbounds i8, ptr %324, i64 16
+  %330 = load i32, ptr %329, align 8
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %3) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %3, i8 0, i64 16, i1 false)
+  %331 = call i32 @clock_gettime(i32 noundef %330, ptr noundef nonnull %3) #11
+  %332 = load i64, ptr %3, align 8
+  %333 = mul i64 %332, 1000000000
+  %334 = load i64, ptr %121, align 8
+  %335 = add i64 %333, %334
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %3) #11
+  %336 = getelementptr inbounds i8, ptr %324, i64 24
+  %337 = load i64, ptr %336, align 8
+  %338 = sub i64 %335, %337
+  %339 = shl i64 %338, 1
+  %340 = icmp slt i64 %339, %316
+  %341 = or i1 %318, %340
+  store i64 %335, ptr %336, align 8
+  br label %342
 
-338:
-  %339 = load ptr, ptr %330, align 8
-  %340 = getelementptr inbounds i8, ptr %330, i64 8
-  %341 = load ptr, ptr %340, align 8
-  %342 = getelementptr inbounds i8, ptr %330, i64 16
-  %343 = load ptr, ptr %342, align 8
-  %344 = sub i64 %336, %332
-  call void %339(ptr noundef %341, ptr noundef %343, i64 noundef 0, i64 noundef %344, ptr noundef %324) #11
-  %345 = load i64, ptr %63, align 8
-  br label %346
+342:
+  %343 = phi i1 [ %341, %328 ], [ %318, %317 ]
+  %344 = add nuw nsw i64 %319, 1
+  %345 = icmp eq i64 %344, %13
+  br i1 %345, label %346, label %317
 
 346:
-  %347 = phi i64 [ %345, %338 ], [ %329, %328 ]
-  %348 = getelementptr i8, ptr %330, i64 40
-  %349 = getelementptr %struct.Prepared, ptr %60, i64 %347
-  %350 = icmp ult ptr %348, %349
-  br i1 %350, label %328, label %351
+  br i1 %343, label %351, label %354
+
+347:
+  %348 = call i32 @sched_yield() #11
+  %349 = add nuw nsw i64 %306, 1
+  %350 = icmp eq i64 %349, 200
+  br i1 %350, label %310, label %305
 
 351:
-  %352 = load ptr, ptr %57, align 8
-  br label %353
+  %352 = load i64, ptr %122, align 64
+  %353 = add i64 %352, %316
+  store i64 %353, ptr %122, align 64
+  br label %354
 
-353:
-  %354 = phi ptr [ %352, %351 ], [ %316, %322 ]
-  %355 = getelementptr %struct.LaunchRecord, ptr %354, i64 %314, i32 7
-  %356 = load i64, ptr %355, align 8
-  %357 = add i64 %356, %314
-  %358 = icmp slt i64 %357, %110
-  br i1 %358, label %313, label %359
+354:
+  %355 = load atomic i64, ptr %116 acquire, align 64
+  %356 = load i64, ptr %113, align 8
+  %357 = icmp ult i64 %355, %356
+  br i1 %357, label %300, label %362
 
-359:
-  %360 = load i64, ptr %53, align 32
-  %361 = icmp slt i64 %110, %360
-  br i1 %361, label %80, label %71
+358:
+  %359 = icmp sgt i64 %265, 1000
+  br i1 %359, label %360, label %362
+
+360:
+  %361 = call i32 @sched_yield() #11
+  br label %362
 
 362:
+  %363 = phi i64 [ %265, %360 ], [ %265, %358 ], [ 0, %261 ], [ %265, %293 ], [ %265, %354 ]
+  %364 = load atomic i64, ptr %116 acquire, align 64
+  %365 = load i64, ptr %113, align 8
+  %366 = icmp ult i64 %364, %365
+  br i1 %366, label %261, label %416
+
+367:
+  %368 = icmp ne i64 %208, 1
+  %369 = or i1 %164, %368
+  br i1 %369, label %416, label %370
+
+370:
+  %371 = phi i64 [ %414, %410 ], [ %135, %367 ]
+  %372 = add nsw i64 %371, 1
+  call fastcc void @prepare(ptr noundef %0, i64 noundef %371, i64 noundef %372)
+  %373 = load ptr, ptr %109, align 8
+  %374 = getelementptr %struct.LaunchRecord, ptr %373, i64 %371, i32 8
+  %375 = load i64, ptr %374, align 8
+  %376 = icmp eq i64 %375, 0
+  br i1 %376, label %377, label %379
+
+377:
+  %378 = load i64, ptr %113, align 8
+  br label %379
+
+379:
+  %380 = phi i64 [ %378, %377 ], [ 1, %370 ]
+  %381 = load ptr, ptr %114, align 8
+  %382 = load i64, ptr %115, align 8
+  %383 = getelementptr %struct.Prepared, ptr %112, i64 %382
+  %384 = icmp ugt ptr %383, %112
+  br i1 %384, label %385, label %410
+
+385:
+  %386 = phi i64 [ %404, %403 ], [ %382, %379 ]
+  %387 = phi ptr [ %405, %403 ], [ %112, %379 ]
+  %388 = getelementptr inbounds i8, ptr %387, i64 24
+  %389 = load i64, ptr %388, align 8
+  %390 = getelementptr inbounds i8, ptr %387, i64 32
+  %391 = load i64, ptr %390, align 8
+  %392 = add i64 %391, %389
+  %393 = call i64 @llvm.umin.i64(i64 %392, i64 %380)
+  %394 = icmp ult i64 %389, %393
+  br i1 %394, label %395, label %403
+
+395:
+  %396 = load ptr, ptr %387, align 8
+  %397 = getelementptr inbounds i8, ptr %387, i64 8
+  %398 = load ptr, ptr %397, align 8
+  %399 = getelementptr inbounds i8, ptr %387, i64 16
+  %400 = load ptr, ptr %399, align 8
+  %401 = sub i64 %393, %389
+  call void %396(ptr noundef %398, ptr noundef %400, i64 noundef 0, i64 noundef %401, ptr noundef %381) #11
+  %402 = load i64, ptr %115, align 8
+  br label %403
+
+403:
+  %404 = phi i64 [ %402, %395 ], [ %386, %385 ]
+  %405 = getelementptr i8, ptr %387, i64 40
+  %406 = getelementptr %struct.Prepared, ptr %112, i64 %404
+  %407 = icmp ult ptr %405, %406
+  br i1 %407, label %385, label %408
+
+408:
+  %409 = load ptr, ptr %109, align 8
+  br label %410
+
+410:
+  %411 = phi ptr [ %409, %408 ], [ %373, %379 ]
+  %412 = getelementptr %struct.LaunchRecord, ptr %411, i64 %371, i32 7
+  %413 = load i64, ptr %412, align 8
+  %414 = add i64 %413, %371
+  %415 = icmp slt i64 %414, %163
+  br i1 %415, label %370, label %416
+
+416:
+  %417 = load i64, ptr %105, align 32
+  %418 = icmp slt i64 %163, %417
+  br i1 %418, label %133, label %123
+
+419:
+  %420 = getelementptr inbounds i8, ptr %0, i64 440
+  %421 = load i64, ptr %420, align 8
+  %422 = getelementptr inbounds i8, ptr %0, i64 448
+  %423 = load i64, ptr %422, align 64
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %2) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %2, i8 0, i64 16, i1 false)
+  %424 = call i32 @clock_gettime(i32 noundef 3, ptr noundef nonnull %2) #11
+  %425 = load i64, ptr %2, align 8
+  %426 = getelementptr inbounds i8, ptr %2, i64 8
+  %427 = load i64, ptr %426, align 8
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %2) #11
+  %428 = mul i64 %425, -1000000000
+  %429 = add i64 %129, %102
+  %430 = add i64 %421, %423
+  %431 = add i64 %430, %427
+  %432 = sub i64 %429, %431
+  %433 = add i64 %432, %428
+  %434 = load ptr, ptr %0, align 64
+  %435 = getelementptr inbounds i8, ptr %434, i64 128
+  %436 = load ptr, ptr %435, align 8
+  %437 = getelementptr inbounds i8, ptr %436, i64 32
+  store i64 %433, ptr %437, align 8
+  br label %438
+
+438:
+  %439 = getelementptr inbounds i8, ptr %0, i64 464
+  store atomic i64 1, ptr %439 release, align 16
+  br label %440
+
+440:
   ret void
 }
 
@@ -4414,13 +4577,13 @@ declare i64 @llvm.smin.i64(i64, i64) #9
 declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
+declare i64 @llvm.smax.i64(i64, i64) #9
+
+; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
 declare i64 @llvm.umax.i64(i64, i64) #9
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
 declare i64 @llvm.umin.i64(i64, i64) #9
-
-; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
-declare i64 @llvm.smax.i64(i64, i64) #9
 
 attributes #0 = { nounwind "no-jump-tables"="true" "no-trapping-math"="true" }
 attributes #1 = { "no-trapping-math"="true" }

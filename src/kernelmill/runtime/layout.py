@@ -372,8 +372,9 @@ class FrameHeader(ctypes.Structure):
     Where threads are held up (native/contention.c), calls have no more than `limit` (0: no limit)
     until `limited_until`, and a trial of more lasts as long again; `pause` is how long that was to
     be, and at `try_at` there is a trial in any case: nanoseconds of CLOCK_MONOTONIC. `free_ticks`
-    the processors had been free at `asked_at`. `lost` is a weighed sum of nanoseconds in which
-    calls waited for threads that did not run, and `held_up` how often it came to a limit.
+    the processors had been free at `asked_at`. `lost` is how many more nanoseconds threads have
+    lost, as they did not run or waited for one, than regions took, and `held_up` how often it came
+    to a limit.
     """
 
     _fields_ = (

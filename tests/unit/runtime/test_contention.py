@@ -25,12 +25,17 @@ class Rules:
         self._code = code
 
 
+def linked(source: str, *names: str) -> LinkedObject:
+    """Functions of a C source beside this file, as a compiler makes them."""
+    path = Path(__file__).with_name(source)
+    text = compiled(TARGETS[0], "-I", str(SOURCE.parent), source=path)
+    return link(names, compile_text(text))
+
+
 @pytest.fixture(scope="module")
 def rules() -> Rules:
-    """The rules, as a compiler makes them."""
-    source = Path(__file__).with_name("contention_at_times.c")
-    text = compiled(TARGETS[0], "-I", str(SOURCE.parent), source=source)
-    return Rules(link(("threads_at", "region"), compile_text(text)))
+    """The rules."""
+    return Rules(linked("contention_at_times.c", "threads_at", "region"))
 
 
 class Calls:
@@ -60,11 +65,12 @@ class Calls:
         self.free += nanoseconds // (10 * MILLISECOND) if free else 0
 
     def call(self, took: float, lost: float) -> int:
-        """A call of one region, in milliseconds; how many threads it had."""
+        """A call of one region, in milliseconds, of which each thread has lost so many; how many
+        threads it had."""
         threads = self.threads()
         began = self.now
         self.wait(int(took * MILLISECOND))
-        frame, nanoseconds = ctypes.addressof(self.frame), int(lost * MILLISECOND)
+        frame, nanoseconds = ctypes.addressof(self.frame), int(lost * threads * MILLISECOND)
         if threads > 1:
             self.rules.region(frame, began, self.now, nanoseconds, self.stat(), threads)
         return threads
@@ -113,13 +119,15 @@ def test_more_is_tried_when_processors_are_free(rules: Rules) -> None:
 
 
 def test_more_is_tried_some_time_in_any_case(rules: Rules) -> None:
+    """Later each time, as long as trials fail: each costs some calls."""
     calls = Calls(rules)
-    calls.until_limited()
-    tried = 0
-    while calls.threads() == 1:
-        calls.wait(SECOND // 4)
-        tried += 1
-    assert 16 <= tried <= 22
+    for seconds in (5, 10, 20):
+        calls.until_limited()
+        tried = 0
+        while calls.threads() == 1:
+            calls.wait(SECOND // 4)
+            tried += 1
+        assert abs(tried - 4 * seconds) <= 4
 
 
 def test_more_is_tried_after_a_pause_where_nobody_says_what_is_free(rules: Rules) -> None:
@@ -152,3 +160,25 @@ def test_a_trial_begins_with_time_for_waking_threads(rules: Rules) -> None:
     assert [calls.call(20, 18), calls.call(20, 18)] == [2, 2]
     assert [calls.call(2, 0) for _ in range(20)] == [2] * 20
     assert calls.frame.held_up == 1
+
+
+def test_what_threads_have_lost_is_their_time_away_and_that_of_those_who_wait_for_them() -> None:
+    code = linked("lost_time.c", "lost_time")
+    number = ctypes.c_int64
+    function = ctypes.CFUNCTYPE(number, *[number] * 4, ctypes.c_void_p)(code["lost_time"])
+
+    def lost(done_at: int, ended: int, waited: int, *away: int, threads: int = 2) -> int:
+        return function(threads, done_at, ended, waited, (number * threads)(*away))
+
+    # One thread did all, while the system did not let the other one run: nobody has waited.
+    assert lost(7, 7, 0, 0, 7) == 7
+    # In the time of four, the first waited for a task of the other one, which was away.
+    assert lost(10, 10, 4, 0, 4) == 8
+    assert lost(10, 10, 4, 0, 4, 0, 0, threads=4) == 16
+    # All have waited for the end, whatever kept one from it.
+    assert lost(7, 11, 0, 0, 7) == 15
+    assert lost(7, 11, 0, 0, 0, 0, threads=3) == 12
+    # A thread that ran while it is thought to have slept was not away.
+    assert lost(7, 7, 0, -3, 2) == 2
+    # Of a region that is not timed: what the first waited, and all with it.
+    assert function(3, 7, 11, 2, None) == 18

@@ -98,7 +98,7 @@ static void run_all_checks(Check *check) {
   int64_t began = time_of(CLOCK);
   GOMP_parallel(run_checks, check, threads, 0);
   int64_t ended = time_of(CLOCK);
-  judge(frame, most, threads, began, ended, ended - check->done_at);
+  judge(frame, most, threads, began, ended, threads * (ended - check->done_at));
 }
 
 /* Whether all is as it was that these records watch, and that a binding has of parameters: gives 0,

@@ -2,26 +2,32 @@
 
    A thread whose processor somebody else keeps busy runs for a time slice of some milliseconds, and
    waits for as long. Claims keep a launch from waiting for tasks that it has not begun, but not for
-   those it has, and a region ends when all of its threads have. So the first thread counts how long
-   it waits for threads that do not run. Of n threads one less is sooner where that is more than an
-   n-th of the time: then calls of this frame go on with one less. It is tried again when processors
-   are free, after pauses that grow as long as trials fail.
+   those it has, and a region ends when all of its threads have. So time of threads is lost: of each
+   that does not run (it is away), and of those that wait for it. Spread over all n threads of a
+   region, that is what it would have been sooner by with all of them; with one thread less it
+   would have been sooner if that is more than an n-th of what it took, that is, if all threads
+   together have lost more than it took. Then calls of this frame go on with one less. It is tried
+   again when processors are free, after pauses that grow as long as trials fail.
 
    A thread that is held up now and then is not meant: what is lost has to come faster than time
    without a loss makes up for (a cumulative sum: E. S. Page, "Continuous inspection schemes",
-   1954). */
+   1954).
+
+   Asking the system how long a thread has run takes a microsecond, so only regions with much work
+   are timed; of others the time is counted in which the first thread waits. */
 
 #define CLOCK 1     /* CLOCK_MONOTONIC */
 #define OWN_CLOCK 3 /* CLOCK_THREAD_CPUTIME_ID: how long this thread has run */
 
 #define MILLISECONDS INT64_C(1000000)
-#define LEAST_LOST (MILLISECONDS / 2) /* of a region: what is less is no time slice */
+#define LEAST_TIMED MILLISECONDS /* the work of a region that is timed */
+#define LEAST_LOST (MILLISECONDS / 2) /* by each thread of a region: what is less is no time slice */
 #define MOST_LOST (12 * MILLISECONDS) /* more than time without a loss has made up for */
 #define LOST_AT_TRIAL (MOST_LOST / 2)
 #define GRACE (50 * MILLISECONDS) /* the system may take so long to spread threads that it wakes */
 #define FIRST_PAUSE (250 * MILLISECONDS)
 #define LONGEST_PAUSE (4000 * MILLISECONDS)
-#define LONGEST_LIMIT (5000 * MILLISECONDS) /* is tried then, whether processors are free or not */
+#define PAUSES 20 /* after so many, more is tried whether processors are free or not */
 #define TICK (10 * MILLISECONDS)            /* the unit of /proc/stat: proc(5), sysconf(3) */
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -83,20 +89,20 @@ static void limit(FrameHeader *frame, int64_t threads) {
   bool again = now < frame->limited_until;
   frame->pause = again ? least(2 * frame->pause, LONGEST_PAUSE) : FIRST_PAUSE;
   frame->limited_until = now + frame->pause;
-  frame->try_at = now + LONGEST_LIMIT;
+  frame->try_at = now + PAUSES * frame->pause;
   frame->limit = threads - 1;
   frame->lost = 0;
   frame->held_up++;
   is_room(frame, now);
 }
 
-/* A region of so many threads has ended, of whose nanoseconds so many were lost. Calls may have
-   `most` threads. */
+/* A region of so many threads has ended, which together have lost so many nanoseconds. Calls may
+   have `most` threads. */
 static void judge(FrameHeader *frame, int64_t most, int64_t threads, int64_t began, int64_t ended,
                   int64_t lost) {
   if (ended - frame->asked_at < GRACE) return;
   frame->lost -= ended - began;
-  if (lost >= LEAST_LOST) frame->lost += threads * lost;
+  if (lost >= threads * LEAST_LOST) frame->lost += lost;
   if (frame->lost > MOST_LOST) limit(frame, most);
   if (frame->lost < 0) frame->lost = 0;
 }

@@ -22,6 +22,8 @@ typedef struct {
   int64_t lost;          /* and how long one of its threads did not run: the longest */
 } Region;
 
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
 static void **addresses_of(FrameHeader *frame) { return (void **)(frame + 1); }
 
 /* Runs tasks, by their numbers among those of all launches. Launches that run behind another one's
@@ -57,10 +59,15 @@ static void run_driver(void *shared) {
 
 #include "team.c"
 
-/* How many threads are worth while; two should have enough to do. */
-static int64_t threads_for(const Run *run, int64_t tasks, int64_t work) {
-  if (tasks == 1 || work < run->threshold) return 1;
-  return least(run->most, least(tasks, (uint64_t)work / ((uint64_t)run->threshold >> 1)));
+typedef struct {
+  int64_t tasks, work; /* nanoseconds on one thread, as estimated */
+} Load;
+
+/* How many threads are worth while; two should have enough to do. 0 without tasks. */
+static int64_t threads_for(const Run *run, Load load) {
+  if (load.tasks <= 1 || load.work < run->threshold) return load.tasks > 0;
+  uint64_t busy = (uint64_t)load.work / ((uint64_t)run->threshold >> 1);
+  return least(run->most, least(load.tasks, busy));
 }
 
 /* Gets launch number `at` ready as the next one: its tasks, and the addresses and sizes that
@@ -99,16 +106,15 @@ static int64_t end_of_group(const Run *run, int64_t at, int64_t last) {
   return end;
 }
 
-/* How many threads launches number `at` up to `end`, beside each other, are worth; 0 without
-   tasks. */
-static int64_t threads_of(const Run *run, int64_t at, int64_t end) {
-  int64_t tasks = 0, work = 0;
+/* What launches number `at` up to `end` have to do, beside each other. */
+static Load load_of(const Run *run, int64_t at, int64_t end) {
+  Load load = {0};
   for (; at < end; at += run->launches[at].span) {
-    int64_t own = run->values[run->launches[at].tasks];
-    if (own <= 0) continue;
-    tasks += own, work += run->values[run->launches[at].work];
+    int64_t tasks = run->values[run->launches[at].tasks];
+    if (tasks <= 0) continue;
+    load.tasks += tasks, load.work += run->values[run->launches[at].work];
   }
-  return tasks ? threads_for(run, tasks, work) : 0;
+  return load;
 }
 
 /* Launches number `at` up to `end`, one after the other on this thread. */
@@ -127,7 +133,8 @@ static void run_super(Run *run, int64_t at, int64_t threads) {
   memset(buffers[0], 0, run->frame->threads * 64); /* a cache line for each thread */
   run->region.began = time_of(CLOCK), run->region.lost = 0;
   GOMP_parallel(run_driver, &run->region, threads, 0);
-  judge(run->frame, run->most, threads, run->region.began, time_of(CLOCK), run->region.lost);
+  int64_t ended = time_of(CLOCK), lost = threads * run->region.lost;
+  judge(run->frame, run->most, threads, run->region.began, ended, lost);
 }
 
 /* What every thread of a region does: the first goes through the launches, others help it. */
@@ -139,9 +146,10 @@ static void run_region(void *shared) {
     return;
   }
   run->threshold /= 2; /* the others are here already */
+  int64_t ran = run->timed ? time_of(OWN_CLOCK) : 0;
   for (int64_t at = run->first, end; at < run->last; at = end) {
     end = end_of_group(run, at, run->last);
-    int64_t threads = least(threads_of(run, at, end), team);
+    int64_t threads = least(threads_for(run, load_of(run, at, end)), team);
     if (threads > 1) {
       prepare(run, at, end);
       run_together(run, threads, team);
@@ -150,28 +158,41 @@ static void run_region(void *shared) {
     }
   }
   run->done_at = time_of(CLOCK);
+  if (run->timed)
+    line_of(run, 0)->away = run->done_at - run->began - run->waited - (time_of(OWN_CLOCK) - ran);
   __atomic_store_n(&run->over, 1, __ATOMIC_RELEASE);
+}
+
+/* What all threads of a region have lost together that ended then: the time in which each was away,
+   and in which the others waited for it. */
+static int64_t lost_by(const Run *run, int64_t threads, int64_t ended) {
+  int64_t at_end = ended - run->done_at, lost = threads * at_end + (threads - 1) * run->waited;
+  if (!run->timed) return lost + run->waited;
+  for (int64_t i = 0; i < threads; i++) lost += larger(0, line_of(run, i)->away);
+  return lost;
 }
 
 /* Launches from number `at` on up to the last before `last`, or before a super kernel, that several
    threads do: one region, as opening one for each takes long. Gives the number of the next. */
 static int64_t run_threaded(Run *run, int64_t at, int64_t last) {
-  int64_t most = 1;
+  int64_t threads = 1, work = 0;
   run->first = run->last = at;
   for (int64_t end; at < last && !run->launches[at].super; at = end) {
     end = end_of_group(run, at, last);
-    int64_t threads = threads_of(run, at, end);
-    if (threads > 1) run->last = end;
-    if (threads > most) most = threads;
+    Load load = load_of(run, at, end);
+    if (threads_for(run, load) > 1) run->last = end;
+    threads = larger(threads, threads_for(run, load));
+    work += load.work;
   }
   int64_t threshold = run->threshold;
   memset(run->frame->lines, 0, run->frame->threads * 64);
-  run->over = 0, run->lost = 0;
-  int64_t began = time_of(CLOCK);
-  GOMP_parallel(run_region, run, most, 0);
+  run->over = 0, run->waited = 0;
+  run->timed = work >= LEAST_TIMED;
+  run->began = time_of(CLOCK);
+  GOMP_parallel(run_region, run, threads, 0);
   int64_t ended = time_of(CLOCK);
   run->threshold = threshold;
-  judge(run->frame, run->most, most, began, ended, run->lost + ended - run->done_at);
+  judge(run->frame, run->most, threads, run->began, ended, lost_by(run, threads, ended));
   return run->last;
 }
 
@@ -190,7 +211,7 @@ static int64_t run(FrameHeader *frame, int64_t first, int64_t last) {
   run.region.scratch = frame->scratch, run.region.scratch_bytes = frame->scratch_bytes;
   for (int64_t at = first, end; at < last; at = end) {
     end = end_of_group(&run, at, last);
-    int64_t threads = threads_of(&run, at, end);
+    int64_t threads = threads_for(&run, load_of(&run, at, end));
     if (threads > 1 && !run.launches[at].super) end = run_threaded(&run, at, last);
     else if (threads > 1) run_super(&run, at, threads);
     else if (threads == 1) run_alone(&run, at, end);

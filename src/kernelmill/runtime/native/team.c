@@ -15,6 +15,7 @@ typedef struct {
   uint64_t works; /* whether the thread holds tasks */
   int32_t clock;  /* tells how long it has run */
   int64_t ran;    /* so long, when somebody last looked */
+  int64_t away;   /* nanoseconds of a timed region in which it neither ran nor meant to wait */
 } Line;
 
 typedef struct {
@@ -26,7 +27,9 @@ typedef struct {
   int64_t members;     /* threads that it is worth */
   int64_t most;        /* threads of a launch */
   int64_t threshold;   /* the least work in nanoseconds that is worth several of them */
-  int64_t lost;        /* nanoseconds that the first thread waited for threads that did not run */
+  bool timed;          /* whether each thread says how long it was away */
+  int64_t began;       /* the region, when */
+  int64_t waited;      /* nanoseconds of the first thread for threads that did not run */
   int64_t done_at;     /* when the last launch was done */
   uint64_t over;       /* there are no more launches */
   _Alignas(64) uint64_t done; /* tasks of the launch */
@@ -36,6 +39,7 @@ typedef struct {
 #define YIELDS 200 /* and so often it does that before it sleeps a while */
 #define SLEEP_MICROSECONDS 50
 #define LONGEST_SLEEP 400 /* after some sleeps, each twice as long as the one before */
+#define SLEEP_TAKES(microseconds) (2000 * (microseconds)) /* nanoseconds, at most: timers are late */
 
 static uint64_t range_of(uint64_t first, uint64_t end) { return end << 32 | first; }
 static uint64_t first_of(uint64_t range) { return range & 0xffffffff; }
@@ -120,7 +124,7 @@ static void wait_for_others(Run *run, int64_t team) {
     for (int64_t i = 0; !held && i < YIELDS && !is_done(run); i++) sched_yield();
     int64_t now = time_of(CLOCK);
     held = holds_up(run, team, now - before);
-    if (held) run->lost += now - before;
+    if (held) run->waited += now - before;
     before = now;
   }
 }
@@ -146,11 +150,16 @@ static void run_together(Run *run, int64_t threads, int64_t team) {
 
 /* What the other threads do until there are no more launches. */
 static void help(Run *run, int64_t thread, int64_t team) {
-  pthread_getcpuclockid(pthread_self(), &line_of(run, thread)->clock);
+  Line *own = line_of(run, thread);
+  pthread_getcpuclockid(pthread_self(), &own->clock);
+  int64_t ran = run->timed ? time_of(OWN_CLOCK) : 0, slept = 0;
   for (int64_t looks = 0, sleep = 0; !__atomic_load_n(&run->over, __ATOMIC_ACQUIRE);) {
     if (take_part(run, thread, team)) looks = sleep = 0;
-    else if (++looks > LOOKS + YIELDS)
-      usleep(sleep = sleep ? least(2 * sleep, LONGEST_SLEEP) : SLEEP_MICROSECONDS);
-    else if (looks > LOOKS) sched_yield();
+    else if (++looks > LOOKS + YIELDS) {
+      sleep = sleep ? least(2 * sleep, LONGEST_SLEEP) : SLEEP_MICROSECONDS;
+      slept += SLEEP_TAKES(sleep);
+      usleep(sleep);
+    } else if (looks > LOOKS) sched_yield();
   }
+  if (run->timed) own->away = run->done_at - run->began - slept - (time_of(OWN_CLOCK) - ran);
 }
