@@ -217,12 +217,15 @@ static void make_program(void) {
   }
 }
 
+static int64_t all_callers; /* calls under way that share threads */
+
 static Frame *new_frame(void) {
   Frame *frame = calloc(1, sizeof(Frame));
   frame->header = (FrameHeader){
       .table = &table, .values = values, .threads = MOST_THREADS, .scratch_bytes = 64,
       .scratch = aligned_alloc(64, 64 * MOST_THREADS),
-      .lines = aligned_alloc(64, 64 * MOST_THREADS)};
+      .lines = aligned_alloc(64, 64 * MOST_THREADS),
+      .callers = &all_callers};
   for (int64_t i = 0; i <= LAUNCHES; i++) frame->addresses[i] = malloc(8 * TASKS);
   return frame;
 }
@@ -336,6 +339,8 @@ static void *make_calls(void *given) {
   state = own->seed;
   for (int64_t i = 0; i < own->calls; i++) {
     threads_set = 1 + chance() % MOST_THREADS;
+    int64_t alone = 0; /* half of the calls share their threads with nobody */
+    frame->header.callers = chance() % 2 ? &all_callers : &alone;
     own->wrong += !check(frame, model) || !call(frame);
     if (i % CALLS_PER_FORK == CALLS_PER_FORK - 1)
       own->wrong += !call_in_child(frame, model), own->forks++;

@@ -29,6 +29,7 @@ CALLERS = (1, 2, 4, 8)
 CONTESTANTS = {
     "eager": contestants.eager,
     "kernelmill": contestants.kernelmill,
+    "kernelmill, ahead of time": contestants.kernelmill_aot,
     "ONNX Runtime": contestants.onnx_runtime,
 }
 

@@ -114,7 +114,7 @@ define internal fastcc i64 @admit(ptr noundef %0, ptr noundef %1, ptr noundef %2
   br i1 %9, label %10, label %107
 
 10:
-  %11 = getelementptr i8, ptr %0, i64 144
+  %11 = getelementptr i8, ptr %0, i64 152
   %12 = getelementptr inbounds i8, ptr %0, i64 8
   br label %13
 
@@ -360,7 +360,7 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %68 = shl i64 %67, 6
   %69 = alloca i8, i64 %68, align 16
   %70 = getelementptr inbounds i8, ptr %9, i64 40
-  br label %96
+  br label %98
 
 71:
   %72 = getelementptr inbounds i8, ptr %0, i64 24
@@ -371,444 +371,505 @@ define internal fastcc i64 @run(ptr noundef %0, i64 noundef %1, i64 noundef %2) 
   %76 = load i64, ptr %75, align 8
   %77 = getelementptr inbounds i8, ptr %9, i64 384
   store i64 %76, ptr %77, align 64
-  %78 = icmp slt i64 %1, %2
-  br i1 %78, label %79, label %107
+  %78 = getelementptr inbounds i8, ptr %0, i64 128
+  %79 = load ptr, ptr %78, align 8
+  %80 = icmp slt i64 %1, %2
+  br i1 %80, label %81, label %428
 
-79:
-  %80 = getelementptr inbounds i8, ptr %9, i64 48
-  %81 = getelementptr inbounds i8, ptr %5, i64 8
-  %82 = getelementptr inbounds i8, ptr %9, i64 392
-  %83 = getelementptr inbounds i8, ptr %9, i64 400
-  %84 = getelementptr inbounds i8, ptr %4, i64 8
-  %85 = getelementptr inbounds i8, ptr %9, i64 32
-  %86 = getelementptr inbounds i8, ptr %9, i64 24
-  %87 = getelementptr inbounds i8, ptr %9, i64 464
-  %88 = getelementptr inbounds i8, ptr %9, i64 448
-  %89 = getelementptr inbounds i8, ptr %9, i64 432
-  %90 = getelementptr inbounds i8, ptr %7, i64 8
-  %91 = getelementptr inbounds i8, ptr %9, i64 440
-  %92 = getelementptr inbounds i8, ptr %6, i64 8
-  %93 = getelementptr inbounds i8, ptr %9, i64 456
-  %94 = getelementptr inbounds i8, ptr %9, i64 368
-  %95 = getelementptr inbounds i8, ptr %9, i64 360
-  br label %110
+81:
+  %82 = getelementptr inbounds i8, ptr %9, i64 48
+  %83 = getelementptr inbounds i8, ptr %5, i64 8
+  %84 = getelementptr inbounds i8, ptr %9, i64 392
+  %85 = getelementptr inbounds i8, ptr %9, i64 400
+  %86 = getelementptr inbounds i8, ptr %4, i64 8
+  %87 = getelementptr inbounds i8, ptr %9, i64 32
+  %88 = getelementptr inbounds i8, ptr %9, i64 24
+  %89 = getelementptr inbounds i8, ptr %9, i64 464
+  %90 = getelementptr inbounds i8, ptr %9, i64 448
+  %91 = getelementptr inbounds i8, ptr %9, i64 432
+  %92 = getelementptr inbounds i8, ptr %7, i64 8
+  %93 = getelementptr inbounds i8, ptr %9, i64 440
+  %94 = getelementptr inbounds i8, ptr %6, i64 8
+  %95 = getelementptr inbounds i8, ptr %9, i64 456
+  %96 = getelementptr inbounds i8, ptr %9, i64 368
+  %97 = getelementptr inbounds i8, ptr %9, i64 360
+  br label %111
 
-96:
-  %97 = phi i64 [ 0, %59 ], [ %105, %96 ]
-  %98 = mul i64 %63, %97
-  %99 = getelementptr ptr, ptr %65, i64 %98
-  %100 = getelementptr [8 x %struct.Prepared], ptr %70, i64 0, i64 %97
-  %101 = getelementptr inbounds i8, ptr %100, i64 8
-  store ptr %99, ptr %101, align 8
-  %102 = mul i64 %67, %97
-  %103 = getelementptr i64, ptr %69, i64 %102
-  %104 = getelementptr inbounds i8, ptr %100, i64 16
-  store ptr %103, ptr %104, align 8
-  %105 = add nuw nsw i64 %97, 1
-  %106 = icmp eq i64 %105, 8
-  br i1 %106, label %71, label %96
+98:
+  %99 = phi i64 [ 0, %59 ], [ %107, %98 ]
+  %100 = mul i64 %63, %99
+  %101 = getelementptr ptr, ptr %65, i64 %100
+  %102 = getelementptr [8 x %struct.Prepared], ptr %70, i64 0, i64 %99
+  %103 = getelementptr inbounds i8, ptr %102, i64 8
+  store ptr %101, ptr %103, align 8
+  %104 = mul i64 %67, %99
+  %105 = getelementptr i64, ptr %69, i64 %104
+  %106 = getelementptr inbounds i8, ptr %102, i64 16
+  store ptr %105, ptr %106, align 8
+  %107 = add nuw nsw i64 %99, 1
+  %108 = icmp eq i64 %107, 8
+  br i1 %108, label %71, label %98
 
-107:
-  %108 = getelementptr inbounds i8, ptr %0, i64 56
-  %109 = load i64, ptr %108, align 8
-  call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #11
-  ret i64 %109
+109:
+  %110 = trunc nuw i8 %423 to i1
+  br i1 %110, label %426, label %428
 
-110:
-  %111 = phi i64 [ %1, %79 ], [ %387, %386 ]
-  %112 = load ptr, ptr %11, align 8
-  %113 = getelementptr %struct.LaunchRecord, ptr %112, i64 %111
-  %114 = getelementptr inbounds i8, ptr %113, i64 56
-  %115 = load i64, ptr %114, align 8
-  %116 = add i64 %115, %111
-  %117 = getelementptr inbounds i8, ptr %113, i64 64
-  %118 = load i64, ptr %117, align 8
-  %119 = icmp eq i64 %118, 0
-  %120 = icmp slt i64 %116, %2
-  %121 = select i1 %119, i1 %120, i1 false
-  br i1 %121, label %122, label %138
+111:
+  %112 = phi i8 [ 0, %81 ], [ %423, %422 ]
+  %113 = phi i64 [ %1, %81 ], [ %424, %422 ]
+  %114 = load ptr, ptr %11, align 8
+  %115 = getelementptr %struct.LaunchRecord, ptr %114, i64 %113
+  %116 = getelementptr inbounds i8, ptr %115, i64 56
+  %117 = load i64, ptr %116, align 8
+  %118 = add i64 %117, %113
+  %119 = getelementptr inbounds i8, ptr %115, i64 64
+  %120 = load i64, ptr %119, align 8
+  %121 = icmp eq i64 %120, 0
+  %122 = icmp slt i64 %118, %2
+  %123 = select i1 %121, i1 %122, i1 false
+  br i1 %123, label %124, label %140
 
-122:
-  %123 = phi i64 [ %136, %135 ], [ %116, %110 ]
-  %124 = getelementptr %struct.LaunchRecord, ptr %112, i64 %123
-  %125 = getelementptr inbounds i8, ptr %124, i64 72
-  %126 = load i64, ptr %125, align 8
-  %127 = icmp eq i64 %126, 0
-  br i1 %127, label %138, label %128
+124:
+  %125 = phi i64 [ %138, %137 ], [ %118, %111 ]
+  %126 = getelementptr %struct.LaunchRecord, ptr %114, i64 %125
+  %127 = getelementptr inbounds i8, ptr %126, i64 72
+  %128 = load i64, ptr %127, align 8
+  %129 = icmp eq i64 %128, 0
+  br i1 %129, label %140, label %130
 
-128:
-  %129 = getelementptr inbounds i8, ptr %124, i64 64
-  %130 = load i64, ptr %129, align 8
-  %131 = icmp eq i64 %130, 0
-  %132 = sub i64 %123, %111
-  %133 = icmp slt i64 %132, 8
-  %134 = and i1 %133, %131
-  br i1 %134, label %135, label %138
+130:
+  %131 = getelementptr inbounds i8, ptr %126, i64 64
+  %132 = load i64, ptr %131, align 8
+  %133 = icmp eq i64 %132, 0
+  %134 = sub i64 %125, %113
+  %135 = icmp slt i64 %134, 8
+  %136 = and i1 %135, %133
+  br i1 %136, label %137, label %140
 
-135:
-  %136 = add nsw i64 %123, 1
-  %137 = icmp slt i64 %136, %2
-  br i1 %137, label %122, label %138
+137:
+  %138 = add nsw i64 %125, 1
+  %139 = icmp slt i64 %138, %2
+  br i1 %139, label %124, label %140
 
-138:
-  %139 = phi i64 [ %116, %110 ], [ %2, %135 ], [ %123, %122 ], [ %123, %128 ]
-  %140 = icmp sge i64 %111, %139
-  br i1 %140, label %172, label %141
-
-141:
-  %142 = load ptr, ptr %14, align 16
-  br label %143
+140:
+  %141 = phi i64 [ %118, %111 ], [ %2, %137 ], [ %125, %124 ], [ %125, %130 ]
+  %142 = icmp sge i64 %113, %141
+  br i1 %142, label %143, label %145
 
 143:
-  %144 = phi i64 [ 0, %141 ], [ %162, %160 ]
-  %145 = phi i64 [ 0, %141 ], [ %161, %160 ]
-  %146 = phi i64 [ %111, %141 ], [ %165, %160 ]
-  %147 = getelementptr %struct.LaunchRecord, ptr %112, i64 %146
-  %148 = getelementptr inbounds i8, ptr %147, i64 40
-  %149 = load i64, ptr %148, align 8
-  %150 = getelementptr i64, ptr %142, i64 %149
-  %151 = load i64, ptr %150, align 8
-  %152 = icmp slt i64 %151, 1
-  br i1 %152, label %160, label %153
+  %144 = trunc nuw i8 %112 to i1
+  br i1 %144, label %182, label %201
 
-153:
-  %154 = add i64 %151, %144
-  %155 = getelementptr inbounds i8, ptr %147, i64 48
-  %156 = load i64, ptr %155, align 8
-  %157 = getelementptr i64, ptr %142, i64 %156
-  %158 = load i64, ptr %157, align 8
-  %159 = add i64 %158, %145
-  br label %160
+145:
+  %146 = load ptr, ptr %14, align 16
+  br label %147
 
-160:
-  %161 = phi i64 [ %159, %153 ], [ %145, %143 ]
-  %162 = phi i64 [ %154, %153 ], [ %144, %143 ]
-  %163 = getelementptr %struct.LaunchRecord, ptr %112, i64 %146, i32 7
-  %164 = load i64, ptr %163, align 8
-  %165 = add i64 %164, %146
-  %166 = icmp slt i64 %165, %139
-  br i1 %166, label %143, label %167
+147:
+  %148 = phi i64 [ 0, %145 ], [ %166, %164 ]
+  %149 = phi i64 [ 0, %145 ], [ %165, %164 ]
+  %150 = phi i64 [ %113, %145 ], [ %169, %164 ]
+  %151 = getelementptr %struct.LaunchRecord, ptr %114, i64 %150
+  %152 = getelementptr inbounds i8, ptr %151, i64 40
+  %153 = load i64, ptr %152, align 8
+  %154 = getelementptr i64, ptr %146, i64 %153
+  %155 = load i64, ptr %154, align 8
+  %156 = icmp slt i64 %155, 1
+  br i1 %156, label %164, label %157
 
-167:
-  %168 = icmp slt i64 %162, 2
-  br i1 %168, label %172, label %169
+157:
+  %158 = add i64 %155, %148
+  %159 = getelementptr inbounds i8, ptr %151, i64 48
+  %160 = load i64, ptr %159, align 8
+  %161 = getelementptr i64, ptr %146, i64 %160
+  %162 = load i64, ptr %161, align 8
+  %163 = add i64 %162, %149
+  br label %164
 
-169:
-  %170 = load i64, ptr %19, align 8
-  %171 = icmp sgt i64 %170, %161
-  br i1 %171, label %172, label %176
+164:
+  %165 = phi i64 [ %163, %157 ], [ %149, %147 ]
+  %166 = phi i64 [ %158, %157 ], [ %148, %147 ]
+  %167 = getelementptr %struct.LaunchRecord, ptr %114, i64 %150, i32 7
+  %168 = load i64, ptr %167, align 8
+  %169 = add i64 %168, %150
+  %170 = icmp slt i64 %169, %141
+  br i1 %170, label %147, label %171
 
-172:
-  %173 = phi i64 [ %162, %169 ], [ %162, %167 ], [ 0, %138 ]
-  %174 = icmp sgt i64 %173, 0
-  %175 = zext i1 %174 to i64
-  br label %338
+171:
+  %172 = trunc nuw i8 %112 to i1
+  %173 = xor i1 %172, true
+  %174 = icmp sgt i64 %166, 1
+  %175 = select i1 %173, i1 %174, i1 false
+  %176 = load i64, ptr %19, align 8
+  %177 = icmp sle i64 %176, %165
+  %178 = select i1 %175, i1 %177, i1 false
+  br i1 %178, label %179, label %181
 
-176:
-  %177 = lshr i64 %170, 1
-  %178 = udiv i64 %161, %177
-  %179 = load i64, ptr %61, align 32
-  %180 = call noundef i64 @llvm.smin.i64(i64 %162, i64 %178)
-  %181 = call noundef i64 @llvm.smin.i64(i64 %179, i64 %180)
-  %182 = icmp sgt i64 %181, 1
-  br i1 %182, label %183, label %338
+179:
+  %180 = atomicrmw add ptr %79, i64 1 monotonic, align 8
+  br label %182
 
-183:
-  br i1 %119, label %184, label %314
+181:
+  br i1 %172, label %182, label %193
 
-184:
-  store i64 %111, ptr %85, align 32
-  store i64 %111, ptr %86, align 8
-  br label %185
+182:
+  %183 = phi i8 [ 1, %179 ], [ %112, %181 ], [ %112, %143 ]
+  %184 = phi i64 [ %165, %179 ], [ %165, %181 ], [ 0, %143 ]
+  %185 = phi i64 [ %166, %179 ], [ %166, %181 ], [ 0, %143 ]
+  %186 = load atomic i64, ptr %79 monotonic, align 8
+  %187 = icmp sgt i64 %186, 1
+  br i1 %187, label %188, label %191
 
-185:
-  %186 = phi i64 [ %111, %184 ], [ %264, %305 ]
-  %187 = phi i64 [ 1, %184 ], [ %308, %305 ]
-  %188 = phi i64 [ 0, %184 ], [ %309, %305 ]
-  %189 = getelementptr %struct.LaunchRecord, ptr %112, i64 %186, i32 8
-  %190 = load i64, ptr %189, align 8
-  %191 = icmp eq i64 %190, 0
-  br i1 %191, label %242, label %192
+188:
+  %189 = sdiv i64 %60, %186
+  %190 = call noundef i64 @llvm.smax.i64(i64 %189, i64 1)
+  br label %191
 
-192:
-  %193 = phi i64 [ %188, %185 ], [ %309, %305 ]
-  %194 = phi i64 [ %187, %185 ], [ %308, %305 ]
-  %195 = icmp sgt i64 %193, 999999
-  %196 = zext i1 %195 to i8
-  %197 = load ptr, ptr %9, align 64
-  %198 = getelementptr inbounds i8, ptr %197, i64 128
-  %199 = load ptr, ptr %198, align 8
-  %200 = getelementptr inbounds i8, ptr %197, i64 40
-  %201 = load i64, ptr %200, align 8
-  %202 = shl i64 %201, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %199, i8 0, i64 %202, i1 false)
-  store i64 0, ptr %87, align 16
-  store i64 0, ptr %88, align 64
-  store i8 %196, ptr %89, align 16
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %203 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
-  %204 = load i64, ptr %7, align 8
-  %205 = mul i64 %204, 1000000000
-  %206 = load i64, ptr %90, align 8
-  %207 = add i64 %205, %206
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
-  store i64 %207, ptr %91, align 8
-  %208 = trunc i64 %194 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %208, i32 noundef 0) #11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %209 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
-  %210 = load i64, ptr %6, align 8
-  %211 = mul i64 %210, 1000000000
-  %212 = load i64, ptr %92, align 8
-  %213 = add i64 %211, %212
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
-  store i64 %170, ptr %19, align 8
-  %214 = load ptr, ptr %9, align 64
-  %215 = load i64, ptr %61, align 32
-  %216 = load i64, ptr %91, align 8
-  %217 = load i64, ptr %93, align 8
-  %218 = sub i64 %213, %217
-  %219 = mul i64 %218, %194
-  %220 = add nsw i64 %194, -1
-  %221 = load i64, ptr %88, align 64
-  %222 = mul i64 %221, %220
-  %223 = add i64 %219, %222
-  %224 = load i8, ptr %89, align 16
-  %225 = trunc nuw i8 %224 to i1
-  br i1 %225, label %226, label %230
+191:
+  %192 = phi i64 [ %190, %188 ], [ %60, %182 ]
+  store i64 %192, ptr %61, align 32
+  br label %193
 
-226:
-  %227 = getelementptr inbounds i8, ptr %214, i64 128
-  %228 = load ptr, ptr %227, align 8
-  %229 = getelementptr i8, ptr %228, i64 32
-  br label %232
+193:
+  %194 = phi i8 [ %183, %191 ], [ %112, %181 ]
+  %195 = phi i64 [ %184, %191 ], [ %165, %181 ]
+  %196 = phi i64 [ %185, %191 ], [ %166, %181 ]
+  %197 = icmp sgt i64 %196, 1
+  br i1 %197, label %198, label %201
 
-230:
-  %231 = add i64 %223, %221
-  br label %311
+198:
+  %199 = load i64, ptr %19, align 8
+  %200 = icmp sgt i64 %199, %195
+  br i1 %200, label %201, label %206
 
-232:
-  %233 = phi i64 [ 0, %226 ], [ %240, %232 ]
-  %234 = phi i64 [ %223, %226 ], [ %239, %232 ]
-  %235 = shl i64 %233, 6
-  %236 = getelementptr i8, ptr %229, i64 %235
-  %237 = load i64, ptr %236, align 8
-  %238 = call noundef i64 @llvm.smax.i64(i64 %237, i64 0)
-  %239 = add i64 %238, %234
-  %240 = add nuw nsw i64 %233, 1
-  %241 = icmp eq i64 %240, %194
-  br i1 %241, label %311, label %232
-
-242:
-  %243 = getelementptr %struct.LaunchRecord, ptr %112, i64 %186, i32 7
-  %244 = load i64, ptr %243, align 8
-  %245 = add i64 %244, %186
-  %246 = icmp slt i64 %245, %2
-  br i1 %246, label %247, label %263
-
-247:
-  %248 = phi i64 [ %261, %260 ], [ %245, %242 ]
-  %249 = getelementptr %struct.LaunchRecord, ptr %112, i64 %248
-  %250 = getelementptr inbounds i8, ptr %249, i64 72
-  %251 = load i64, ptr %250, align 8
-  %252 = icmp eq i64 %251, 0
-  br i1 %252, label %263, label %253
-
-253:
-  %254 = getelementptr inbounds i8, ptr %249, i64 64
-  %255 = load i64, ptr %254, align 8
-  %256 = icmp eq i64 %255, 0
-  %257 = sub i64 %248, %186
-  %258 = icmp slt i64 %257, 8
-  %259 = and i1 %258, %256
-  br i1 %259, label %260, label %263
-
-260:
-  %261 = add nsw i64 %248, 1
-  %262 = icmp slt i64 %261, %2
-  br i1 %262, label %247, label %263
-
-263:
-  %264 = phi i64 [ %245, %242 ], [ %248, %253 ], [ %248, %247 ], [ %2, %260 ]
-  %265 = icmp slt i64 %186, %264
-  br i1 %265, label %266, label %300
-
-266:
-  %267 = phi i64 [ %285, %283 ], [ 0, %263 ]
-  %268 = phi i64 [ %284, %283 ], [ 0, %263 ]
-  %269 = phi i64 [ %288, %283 ], [ %186, %263 ]
-  %270 = getelementptr %struct.LaunchRecord, ptr %112, i64 %269
-  %271 = getelementptr inbounds i8, ptr %270, i64 40
-  %272 = load i64, ptr %271, align 8
-  %273 = getelementptr i64, ptr %142, i64 %272
-  %274 = load i64, ptr %273, align 8
-  %275 = icmp slt i64 %274, 1
-  br i1 %275, label %283, label %276
-
-276:
-  %277 = add i64 %274, %267
-  %278 = getelementptr inbounds i8, ptr %270, i64 48
-  %279 = load i64, ptr %278, align 8
-  %280 = getelementptr i64, ptr %142, i64 %279
-  %281 = load i64, ptr %280, align 8
-  %282 = add i64 %281, %268
-  br label %283
-
-283:
-  %284 = phi i64 [ %282, %276 ], [ %268, %266 ]
-  %285 = phi i64 [ %277, %276 ], [ %267, %266 ]
-  %286 = getelementptr %struct.LaunchRecord, ptr %112, i64 %269, i32 7
-  %287 = load i64, ptr %286, align 8
-  %288 = add i64 %287, %269
-  %289 = icmp slt i64 %288, %264
-  br i1 %289, label %266, label %290
-
-290:
-  %291 = icmp slt i64 %285, 2
-  %292 = icmp sgt i64 %170, %284
-  %293 = select i1 %291, i1 true, i1 %292
-  br i1 %293, label %300, label %294
-
-294:
-  %295 = udiv i64 %284, %177
-  %296 = call noundef i64 @llvm.smin.i64(i64 %285, i64 %295)
-  %297 = call noundef i64 @llvm.smin.i64(i64 %179, i64 %296)
-  %298 = icmp sgt i64 %297, 1
-  br i1 %298, label %299, label %305
-
-299:
-  store i64 %264, ptr %85, align 32
-  br label %305
-
-300:
-  %301 = phi i64 [ %285, %290 ], [ 0, %263 ]
-  %302 = phi i64 [ %284, %290 ], [ 0, %263 ]
-  %303 = icmp sgt i64 %301, 0
-  %304 = zext i1 %303 to i64
-  br label %305
-
-305:
-  %306 = phi i64 [ %302, %300 ], [ %284, %299 ], [ %284, %294 ]
-  %307 = phi i64 [ %304, %300 ], [ %297, %299 ], [ %297, %294 ]
-  %308 = call noundef i64 @llvm.smax.i64(i64 %187, i64 %307)
-  %309 = add i64 %306, %188
-  %310 = icmp slt i64 %264, %2
-  br i1 %310, label %185, label %192
-
-311:
-  %312 = phi i64 [ %231, %230 ], [ %239, %232 ]
-  call fastcc void @judge(ptr noundef %214, i64 noundef %215, i64 noundef %194, i64 noundef %216, i64 noundef %213, i64 noundef %312)
-  %313 = load i64, ptr %85, align 32
-  br label %386
-
-314:
-  %315 = add nsw i64 %111, 1
-  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %111, i64 noundef %315)
-  %316 = load ptr, ptr %80, align 16
-  %317 = load ptr, ptr %316, align 8
-  %318 = load ptr, ptr %9, align 64
-  %319 = getelementptr inbounds i8, ptr %318, i64 40
-  %320 = load i64, ptr %319, align 8
-  %321 = shl i64 %320, 6
-  call void @llvm.memset.p0.i64(ptr align 1 %317, i8 0, i64 %321, i1 false)
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
-  %322 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #11
-  %323 = load i64, ptr %5, align 8
-  %324 = mul i64 %323, 1000000000
-  %325 = load i64, ptr %81, align 8
-  %326 = add i64 %324, %325
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
-  store i64 %326, ptr %82, align 8
-  store i64 0, ptr %83, align 16
-  %327 = trunc i64 %181 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %327, i32 noundef 0) #11
-  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
-  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
-  %328 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #11
-  %329 = load i64, ptr %4, align 8
-  %330 = mul i64 %329, 1000000000
-  %331 = load i64, ptr %84, align 8
-  %332 = add i64 %330, %331
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
-  %333 = load i64, ptr %83, align 16
-  %334 = mul i64 %333, %181
-  %335 = load ptr, ptr %9, align 64
-  %336 = load i64, ptr %61, align 32
-  %337 = load i64, ptr %82, align 8
-  call fastcc void @judge(ptr noundef %335, i64 noundef %336, i64 noundef %181, i64 noundef %337, i64 noundef %332, i64 noundef %334)
-  br label %386
-
-338:
-  %339 = phi i64 [ %175, %172 ], [ %181, %176 ]
-  %340 = icmp ne i64 %339, 1
-  %341 = or i1 %140, %340
-  br i1 %341, label %386, label %342
-
-342:
-  %343 = phi i64 [ %384, %380 ], [ %111, %338 ]
-  %344 = add nsw i64 %343, 1
-  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %343, i64 noundef %344)
-  %345 = load ptr, ptr %11, align 8
-  %346 = getelementptr %struct.LaunchRecord, ptr %345, i64 %343, i32 8
-  %347 = load i64, ptr %346, align 8
-  %348 = icmp eq i64 %347, 0
-  %349 = load i64, ptr %94, align 16
-  %350 = select i1 %348, i64 %349, i64 1
-  %351 = load ptr, ptr %74, align 8
-  %352 = load i64, ptr %95, align 8
-  %353 = getelementptr %struct.Prepared, ptr %70, i64 %352
-  %354 = icmp ugt ptr %353, %70
-  br i1 %354, label %355, label %380
-
-355:
-  %356 = phi i64 [ %374, %373 ], [ %352, %342 ]
-  %357 = phi ptr [ %375, %373 ], [ %70, %342 ]
-  %358 = getelementptr inbounds i8, ptr %357, i64 24
-  %359 = load i64, ptr %358, align 8
-  %360 = getelementptr inbounds i8, ptr %357, i64 32
-  %361 = load i64, ptr %360, align 8
-  %362 = add i64 %361, %359
-  %363 = call i64 @llvm.umin.i64(i64 %362, i64 %350)
-  %364 = icmp ult i64 %359, %363
-  br i1 %364, label %365, label %373
-
-365:
-  %366 = load ptr, ptr %357, align 8
-  %367 = getelementptr inbounds i8, ptr %357, i64 8
-  %368 = load ptr, ptr %367, align 8
-  %369 = getelementptr inbounds i8, ptr %357, i64 16
-  %370 = load ptr, ptr %369, align 8
-  %371 = sub i64 %363, %359
-  call void %366(ptr noundef %368, ptr noundef %370, i64 noundef 0, i64 noundef %371, ptr noundef %351) #11
-  %372 = load i64, ptr %95, align 8
+201:
+  %202 = phi i64 [ %196, %193 ], [ %196, %198 ], [ 0, %143 ]
+  %203 = phi i8 [ %194, %193 ], [ %194, %198 ], [ %112, %143 ]
+  %204 = icmp sgt i64 %202, 0
+  %205 = zext i1 %204 to i64
   br label %373
 
+206:
+  %207 = lshr i64 %199, 1
+  %208 = udiv i64 %195, %207
+  %209 = load i64, ptr %61, align 32
+  %210 = call noundef i64 @llvm.smin.i64(i64 %196, i64 %208)
+  %211 = call noundef i64 @llvm.smin.i64(i64 %209, i64 %210)
+  %212 = icmp sgt i64 %211, 1
+  br i1 %212, label %213, label %373
+
+213:
+  %214 = load ptr, ptr %11, align 8
+  %215 = getelementptr %struct.LaunchRecord, ptr %214, i64 %113, i32 8
+  %216 = load i64, ptr %215, align 8
+  %217 = icmp eq i64 %216, 0
+  br i1 %217, label %218, label %349
+
+218:
+  store i64 %113, ptr %87, align 32
+  store i64 %113, ptr %88, align 8
+  %219 = load ptr, ptr %14, align 16
+  br label %220
+
+220:
+  %221 = phi i64 [ %113, %218 ], [ %299, %340 ]
+  %222 = phi i64 [ 1, %218 ], [ %343, %340 ]
+  %223 = phi i64 [ 0, %218 ], [ %344, %340 ]
+  %224 = getelementptr %struct.LaunchRecord, ptr %214, i64 %221, i32 8
+  %225 = load i64, ptr %224, align 8
+  %226 = icmp eq i64 %225, 0
+  br i1 %226, label %277, label %227
+
+227:
+  %228 = phi i64 [ %223, %220 ], [ %344, %340 ]
+  %229 = phi i64 [ %222, %220 ], [ %343, %340 ]
+  %230 = icmp sgt i64 %228, 999999
+  %231 = zext i1 %230 to i8
+  %232 = load ptr, ptr %9, align 64
+  %233 = getelementptr inbounds i8, ptr %232, i64 136
+  %234 = load ptr, ptr %233, align 8
+  %235 = getelementptr inbounds i8, ptr %232, i64 40
+  %236 = load i64, ptr %235, align 8
+  %237 = shl i64 %236, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %234, i8 0, i64 %237, i1 false)
+  store i64 0, ptr %89, align 16
+  store i64 0, ptr %90, align 64
+  store i8 %231, ptr %91, align 16
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
+  %238 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %239 = load i64, ptr %7, align 8
+  %240 = mul i64 %239, 1000000000
+  %241 = load i64, ptr %92, align 8
+  %242 = add i64 %240, %241
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
+  store i64 %242, ptr %93, align 8
+  %243 = trunc i64 %229 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_region, ptr noundef nonnull %9, i32 noundef %243, i32 noundef 0) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
+  %244 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %245 = load i64, ptr %6, align 8
+  %246 = mul i64 %245, 1000000000
+  %247 = load i64, ptr %94, align 8
+  %248 = add i64 %246, %247
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
+  store i64 %199, ptr %19, align 8
+  %249 = load ptr, ptr %9, align 64
+  %250 = load i64, ptr %61, align 32
+  %251 = load i64, ptr %93, align 8
+  %252 = load i64, ptr %95, align 8
+  %253 = sub i64 %248, %252
+  %254 = mul i64 %253, %229
+  %255 = add nsw i64 %229, -1
+  %256 = load i64, ptr %90, align 64
+  %257 = mul i64 %256, %255
+  %258 = add i64 %254, %257
+  %259 = load i8, ptr %91, align 16
+  %260 = trunc nuw i8 %259 to i1
+  br i1 %260, label %261, label %265
+
+261:
+  %262 = getelementptr inbounds i8, ptr %249, i64 136
+  %263 = load ptr, ptr %262, align 8
+  %264 = getelementptr i8, ptr %263, i64 32
+  br label %267
+
+265:
+  %266 = add i64 %258, %256
+  br label %346
+
+267:
+  %268 = phi i64 [ 0, %261 ], [ %275, %267 ]
+  %269 = phi i64 [ %258, %261 ], [ %274, %267 ]
+  %270 = shl i64 %268, 6
+  %271 = getelementptr i8, ptr %264, i64 %270
+  %272 = load i64, ptr %271, align 8
+  %273 = call noundef i64 @llvm.smax.i64(i64 %272, i64 0)
+  %274 = add i64 %273, %269
+  %275 = add nuw nsw i64 %268, 1
+  %276 = icmp eq i64 %275, %229
+  br i1 %276, label %346, label %267
+
+277:
+  %278 = getelementptr %struct.LaunchRecord, ptr %214, i64 %221, i32 7
+  %279 = load i64, ptr %278, align 8
+  %280 = add i64 %279, %221
+  %281 = icmp slt i64 %280, %2
+  br i1 %281, label %282, label %298
+
+282:
+  %283 = phi i64 [ %296, %295 ], [ %280, %277 ]
+  %284 = getelementptr %struct.LaunchRecord, ptr %214, i64 %283
+  %285 = getelementptr inbounds i8, ptr %284, i64 72
+  %286 = load i64, ptr %285, align 8
+  %287 = icmp eq i64 %286, 0
+  br i1 %287, label %298, label %288
+
+288:
+  %289 = getelementptr inbounds i8, ptr %284, i64 64
+  %290 = load i64, ptr %289, align 8
+  %291 = icmp eq i64 %290, 0
+  %292 = sub i64 %283, %221
+  %293 = icmp slt i64 %292, 8
+  %294 = and i1 %293, %291
+  br i1 %294, label %295, label %298
+
+295:
+  %296 = add nsw i64 %283, 1
+  %297 = icmp slt i64 %296, %2
+  br i1 %297, label %282, label %298
+
+298:
+  %299 = phi i64 [ %280, %277 ], [ %283, %288 ], [ %283, %282 ], [ %2, %295 ]
+  %300 = icmp slt i64 %221, %299
+  br i1 %300, label %301, label %335
+
+301:
+  %302 = phi i64 [ %320, %318 ], [ 0, %298 ]
+  %303 = phi i64 [ %319, %318 ], [ 0, %298 ]
+  %304 = phi i64 [ %323, %318 ], [ %221, %298 ]
+  %305 = getelementptr %struct.LaunchRecord, ptr %214, i64 %304
+  %306 = getelementptr inbounds i8, ptr %305, i64 40
+  %307 = load i64, ptr %306, align 8
+  %308 = getelementptr i64, ptr %219, i64 %307
+  %309 = load i64, ptr %308, align 8
+  %310 = icmp slt i64 %309, 1
+  br i1 %310, label %318, label %311
+
+311:
+  %312 = add i64 %309, %302
+  %313 = getelementptr inbounds i8, ptr %305, i64 48
+  %314 = load i64, ptr %313, align 8
+  %315 = getelementptr i64, ptr %219, i64 %314
+  %316 = load i64, ptr %315, align 8
+  %317 = add i64 %316, %303
+  br label %318
+
+318:
+  %319 = phi i64 [ %317, %311 ], [ %303, %301 ]
+  %320 = phi i64 [ %312, %311 ], [ %302, %301 ]
+  %321 = getelementptr %struct.LaunchRecord, ptr %214, i64 %304, i32 7
+  %322 = load i64, ptr %321, align 8
+  %323 = add i64 %322, %304
+  %324 = icmp slt i64 %323, %299
+  br i1 %324, label %301, label %325
+
+325:
+  %326 = icmp slt i64 %320, 2
+  %327 = icmp sgt i64 %199, %319
+  %328 = select i1 %326, i1 true, i1 %327
+  br i1 %328, label %335, label %329
+
+329:
+  %330 = udiv i64 %319, %207
+  %331 = call noundef i64 @llvm.smin.i64(i64 %320, i64 %330)
+  %332 = call noundef i64 @llvm.smin.i64(i64 %209, i64 %331)
+  %333 = icmp sgt i64 %332, 1
+  br i1 %333, label %334, label %340
+
+334:
+  store i64 %299, ptr %87, align 32
+  br label %340
+
+335:
+  %336 = phi i64 [ %320, %325 ], [ 0, %298 ]
+  %337 = phi i64 [ %319, %325 ], [ 0, %298 ]
+  %338 = icmp sgt i64 %336, 0
+  %339 = zext i1 %338 to i64
+  br label %340
+
+340:
+  %341 = phi i64 [ %337, %335 ], [ %319, %334 ], [ %319, %329 ]
+  %342 = phi i64 [ %339, %335 ], [ %332, %334 ], [ %332, %329 ]
+  %343 = call noundef i64 @llvm.smax.i64(i64 %222, i64 %342)
+  %344 = add i64 %341, %223
+  %345 = icmp slt i64 %299, %2
+  br i1 %345, label %220, label %227
+
+346:
+  %347 = phi i64 [ %266, %265 ], [ %274, %267 ]
+  call fastcc void @judge(ptr noundef %249, i64 noundef %250, i64 noundef %229, i64 noundef %251, i64 noundef %248, i64 noundef %347)
+  %348 = load i64, ptr %87, align 32
+  br label %422
+
+349:
+  %350 = add i64 %113, 1
+  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %113, i64 noundef %350)
+  %351 = load ptr, ptr %82, align 16
+  %352 = load ptr, ptr %351, align 8
+  %353 = load ptr, ptr %9, align 64
+  %354 = getelementptr inbounds i8, ptr %353, i64 40
+  %355 = load i64, ptr %354, align 8
+  %356 = shl i64 %355, 6
+  call void @llvm.memset.p0.i64(ptr align 1 %352, i8 0, i64 %356, i1 false)
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %5) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %5, i8 0, i64 16, i1 false)
+  %357 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %5) #11
+  %358 = load i64, ptr %5, align 8
+  %359 = mul i64 %358, 1000000000
+  %360 = load i64, ptr %83, align 8
+  %361 = add i64 %359, %360
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %5) #11
+  store i64 %361, ptr %84, align 8
+  store i64 0, ptr %85, align 16
+  %362 = trunc i64 %211 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_driver, ptr noundef nonnull %70, i32 noundef %362, i32 noundef 0) #11
+  call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %4) #11
+  call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %4, i8 0, i64 16, i1 false)
+  %363 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %4) #11
+  %364 = load i64, ptr %4, align 8
+  %365 = mul i64 %364, 1000000000
+  %366 = load i64, ptr %86, align 8
+  %367 = add i64 %365, %366
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %4) #11
+  %368 = load i64, ptr %85, align 16
+  %369 = mul i64 %368, %211
+  %370 = load ptr, ptr %9, align 64
+  %371 = load i64, ptr %61, align 32
+  %372 = load i64, ptr %84, align 8
+  call fastcc void @judge(ptr noundef %370, i64 noundef %371, i64 noundef %211, i64 noundef %372, i64 noundef %367, i64 noundef %369)
+  br label %422
+
 373:
-  %374 = phi i64 [ %372, %365 ], [ %356, %355 ]
-  %375 = getelementptr i8, ptr %357, i64 40
-  %376 = getelementptr %struct.Prepared, ptr %70, i64 %374
-  %377 = icmp ult ptr %375, %376
-  br i1 %377, label %355, label %378
+  %374 = phi i8 [ %203, %201 ], [ %194, %206 ]
+  %375 = phi i64 [ %205, %201 ], [ %211, %206 ]
+  %376 = icmp ne i64 %375, 1
+  %377 = or i1 %142, %376
+  br i1 %377, label %422, label %378
 
 378:
-  %379 = load ptr, ptr %11, align 8
-  br label %380
-
-380:
-  %381 = phi ptr [ %379, %378 ], [ %345, %342 ]
-  %382 = getelementptr %struct.LaunchRecord, ptr %381, i64 %343, i32 7
+  %379 = phi i64 [ %420, %416 ], [ %113, %373 ]
+  %380 = add nsw i64 %379, 1
+  call fastcc void @prepare(ptr noundef nonnull %9, i64 noundef %379, i64 noundef %380)
+  %381 = load ptr, ptr %11, align 8
+  %382 = getelementptr %struct.LaunchRecord, ptr %381, i64 %379, i32 8
   %383 = load i64, ptr %382, align 8
-  %384 = add i64 %383, %343
-  %385 = icmp slt i64 %384, %139
-  br i1 %385, label %342, label %386
+  %384 = icmp eq i64 %383, 0
+  %385 = load i64, ptr %96, align 16
+  %386 = select i1 %384, i64 %385, i64 1
+  %387 = load ptr, ptr %74, align 8
+  %388 = load i64, ptr %97, align 8
+  %389 = getelementptr %struct.Prepared, ptr %70, i64 %388
+  %390 = icmp ugt ptr %389, %70
+  br i1 %390, label %391, label %416
 
-386:
-  %387 = phi i64 [ %139, %314 ], [ %139, %338 ], [ %313, %311 ], [ %139, %380 ]
-  %388 = icmp slt i64 %387, %2
-  br i1 %388, label %110, label %107
+391:
+  %392 = phi i64 [ %410, %409 ], [ %388, %378 ]
+  %393 = phi ptr [ %411, %409 ], [ %70, %378 ]
+  %394 = getelementptr inbounds i8, ptr %393, i64 24
+  %395 = load i64, ptr %394, align 8
+  %396 = getelementptr inbounds i8, ptr %393, i64 32
+  %397 = load i64, ptr %396, align 8
+  %398 = add i64 %397, %395
+  %399 = call i64 @llvm.umin.i64(i64 %398, i64 %386)
+  %400 = icmp ult i64 %395, %399
+  br i1 %400, label %401, label %409
+
+401:
+  %402 = load ptr, ptr %393, align 8
+  %403 = getelementptr inbounds i8, ptr %393, i64 8
+  %404 = load ptr, ptr %403, align 8
+  %405 = getelementptr inbounds i8, ptr %393, i64 16
+  %406 = load ptr, ptr %405, align 8
+  %407 = sub i64 %399, %395
+  call void %402(ptr noundef %404, ptr noundef %406, i64 noundef 0, i64 noundef %407, ptr noundef %387) #11
+  %408 = load i64, ptr %97, align 8
+  br label %409
+
+409:
+  %410 = phi i64 [ %408, %401 ], [ %392, %391 ]
+  %411 = getelementptr i8, ptr %393, i64 40
+  %412 = getelementptr %struct.Prepared, ptr %70, i64 %410
+  %413 = icmp ult ptr %411, %412
+  br i1 %413, label %391, label %414
+
+414:
+  %415 = load ptr, ptr %11, align 8
+  br label %416
+
+416:
+  %417 = phi ptr [ %415, %414 ], [ %381, %378 ]
+  %418 = getelementptr %struct.LaunchRecord, ptr %417, i64 %379, i32 7
+  %419 = load i64, ptr %418, align 8
+  %420 = add i64 %419, %379
+  %421 = icmp slt i64 %420, %141
+  br i1 %421, label %378, label %422
+
+422:
+  %423 = phi i8 [ %194, %349 ], [ %374, %373 ], [ %194, %346 ], [ %374, %416 ]
+  %424 = phi i64 [ %141, %349 ], [ %141, %373 ], [ %348, %346 ], [ %141, %416 ]
+  %425 = icmp slt i64 %424, %2
+  br i1 %425, label %111, label %109
+
+426:
+  %427 = atomicrmw sub ptr %79, i64 1 monotonic, align 8
+  br label %428
+
+428:
+  %429 = getelementptr inbounds i8, ptr %0, i64 56
+  %430 = load i64, ptr %429, align 8
+  call void @llvm.lifetime.end.p0(i64 576, ptr nonnull %9) #11
+  ret i64 %430
 }
 
 ; Function Attrs: nounwind uwtable(sync)
@@ -837,7 +898,7 @@ define noundef i32 @km_call(ptr nocapture noundef readnone %0, ptr nocapture nou
   br i1 %23, label %24, label %38
 
 24:
-  %25 = getelementptr i8, ptr %6, i64 144
+  %25 = getelementptr i8, ptr %6, i64 152
   br label %26
 
 26:
@@ -1396,7 +1457,7 @@ define internal fastcc i64 @call_objects(ptr nocapture noundef readonly %0, ptr 
   %20 = load ptr, ptr %19, align 8
   %21 = getelementptr inbounds i8, ptr %0, i64 128
   %22 = load ptr, ptr %21, align 8
-  %23 = getelementptr i8, ptr %15, i64 144
+  %23 = getelementptr i8, ptr %15, i64 152
   %24 = getelementptr inbounds i8, ptr %0, i64 48
   %25 = load i64, ptr %24, align 8
   %26 = icmp slt i64 %25, 1
@@ -2233,262 +2294,276 @@ define internal fastcc i64 @admit_bound(ptr noundef %0, ptr noundef %1, ptr noun
   %126 = phi ptr [ %117, %112 ], [ %110, %104 ]
   %127 = phi i64 [ %121, %112 ], [ %105, %104 ]
   %128 = icmp sgt i64 %127, 31999
-  br i1 %128, label %129, label %169
+  br i1 %128, label %129, label %179
 
 129:
-  %130 = call i32 @_ZN2at15get_num_threadsEv() #11
-  %131 = sext i32 %130 to i64
-  %132 = getelementptr inbounds i8, ptr %123, i64 40
-  %133 = load i64, ptr %132, align 8
-  %134 = call noundef i64 @llvm.smin.i64(i64 %131, i64 %133)
-  %135 = getelementptr inbounds i8, ptr %123, i64 64
+  %130 = getelementptr inbounds i8, ptr %123, i64 128
+  %131 = load ptr, ptr %130, align 8
+  %132 = load atomic i64, ptr %131 monotonic, align 8
+  %133 = call i32 @_ZN2at15get_num_threadsEv() #11
+  %134 = sext i32 %133 to i64
+  %135 = getelementptr inbounds i8, ptr %123, i64 40
   %136 = load i64, ptr %135, align 8
-  %137 = icmp ne i64 %136, 0
-  %138 = icmp slt i64 %136, %134
-  %139 = and i1 %137, %138
-  br i1 %139, label %140, label %169
+  %137 = call noundef i64 @llvm.smin.i64(i64 %134, i64 %136)
+  %138 = getelementptr inbounds i8, ptr %123, i64 64
+  %139 = load i64, ptr %138, align 8
+  %140 = icmp ne i64 %139, 0
+  %141 = icmp slt i64 %139, %137
+  %142 = and i1 %140, %141
+  br i1 %142, label %143, label %172
 
-140:
+143:
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %8) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %8, i8 0, i64 16, i1 false)
-  %141 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #11
-  %142 = load i64, ptr %8, align 8
-  %143 = mul i64 %142, 1000000000
-  %144 = getelementptr inbounds i8, ptr %8, i64 8
-  %145 = load i64, ptr %144, align 8
-  %146 = add i64 %143, %145
-  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
-  %147 = getelementptr inbounds i8, ptr %123, i64 72
+  %144 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %8) #11
+  %145 = load i64, ptr %8, align 8
+  %146 = mul i64 %145, 1000000000
+  %147 = getelementptr inbounds i8, ptr %8, i64 8
   %148 = load i64, ptr %147, align 8
-  %149 = icmp slt i64 %146, %148
-  br i1 %149, label %150, label %152
+  %149 = add i64 %146, %148
+  call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %8) #11
+  %150 = getelementptr inbounds i8, ptr %123, i64 72
+  %151 = load i64, ptr %150, align 8
+  %152 = icmp slt i64 %149, %151
+  br i1 %152, label %153, label %155
 
-150:
-  %151 = load i64, ptr %135, align 8
-  br label %169
+153:
+  %154 = load i64, ptr %138, align 8
+  br label %172
 
-152:
-  %153 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %123, i64 noundef %146)
-  br i1 %153, label %161, label %154
+155:
+  %156 = call fastcc zeroext i1 @is_room(ptr noundef nonnull %123, i64 noundef %149)
+  br i1 %156, label %164, label %157
 
-154:
-  %155 = getelementptr inbounds i8, ptr %123, i64 80
-  %156 = load i64, ptr %155, align 8
-  %157 = icmp slt i64 %146, %156
-  br i1 %157, label %158, label %161
-
-158:
-  %159 = add i64 %146, 250000000
-  store i64 %159, ptr %147, align 8
-  %160 = load i64, ptr %135, align 8
-  br label %169
+157:
+  %158 = getelementptr inbounds i8, ptr %123, i64 80
+  %159 = load i64, ptr %158, align 8
+  %160 = icmp slt i64 %149, %159
+  br i1 %160, label %161, label %164
 
 161:
-  %162 = load i64, ptr %135, align 8
-  %163 = shl i64 %162, 1
-  store i64 %163, ptr %135, align 8
-  %164 = getelementptr inbounds i8, ptr %123, i64 88
-  %165 = load i64, ptr %164, align 8
-  %166 = add i64 %165, %146
-  store i64 %166, ptr %147, align 8
-  %167 = getelementptr inbounds i8, ptr %123, i64 112
-  store i64 6000000, ptr %167, align 8
-  %168 = call noundef i64 @llvm.smin.i64(i64 %134, i64 %163)
-  br label %169
+  %162 = add i64 %149, 250000000
+  store i64 %162, ptr %150, align 8
+  %163 = load i64, ptr %138, align 8
+  br label %172
 
-169:
-  %170 = phi i64 [ 1, %122 ], [ %134, %129 ], [ %151, %150 ], [ %168, %161 ], [ %160, %158 ]
-  %171 = shl i64 %127, 1
-  %172 = sdiv i64 %171, 32000
-  %173 = call noundef i64 @llvm.smin.i64(i64 %170, i64 %172)
-  %174 = icmp slt i64 %173, 2
-  br i1 %174, label %175, label %183
+164:
+  %165 = load i64, ptr %138, align 8
+  %166 = shl i64 %165, 1
+  store i64 %166, ptr %138, align 8
+  %167 = getelementptr inbounds i8, ptr %123, i64 88
+  %168 = load i64, ptr %167, align 8
+  %169 = add i64 %168, %149
+  store i64 %169, ptr %150, align 8
+  %170 = getelementptr inbounds i8, ptr %123, i64 112
+  store i64 6000000, ptr %170, align 8
+  %171 = call noundef i64 @llvm.smin.i64(i64 %137, i64 %166)
+  br label %172
 
-175:
-  %176 = load i64, ptr %126, align 8
-  %177 = icmp eq i64 %176, 0
-  br i1 %177, label %201, label %178
+172:
+  %173 = phi i64 [ %137, %129 ], [ %154, %153 ], [ %171, %164 ], [ %163, %161 ]
+  %174 = add i64 %132, 1
+  %175 = icmp sgt i64 %174, 1
+  br i1 %175, label %176, label %179
 
-178:
-  %179 = phi i64 [ %180, %178 ], [ 0, %175 ]
-  call fastcc void @run_check(ptr noundef nonnull %10, i64 noundef %179)
-  %180 = add nuw i64 %179, 1
-  %181 = load i64, ptr %126, align 8
-  %182 = icmp ult i64 %180, %181
-  br i1 %182, label %178, label %201
+176:
+  %177 = sdiv i64 %173, %174
+  %178 = call noundef i64 @llvm.smax.i64(i64 %177, i64 1)
+  br label %179
 
-183:
+179:
+  %180 = phi i64 [ 1, %122 ], [ %178, %176 ], [ %173, %172 ]
+  %181 = shl i64 %127, 1
+  %182 = sdiv i64 %181, 32000
+  %183 = call noundef i64 @llvm.smin.i64(i64 %180, i64 %182)
+  %184 = icmp slt i64 %183, 2
+  br i1 %184, label %185, label %193
+
+185:
+  %186 = load i64, ptr %126, align 8
+  %187 = icmp eq i64 %186, 0
+  br i1 %187, label %211, label %188
+
+188:
+  %189 = phi i64 [ %190, %188 ], [ 0, %185 ]
+  call fastcc void @run_check(ptr noundef nonnull %10, i64 noundef %189)
+  %190 = add nuw i64 %189, 1
+  %191 = load i64, ptr %126, align 8
+  %192 = icmp ult i64 %190, %191
+  br i1 %192, label %188, label %211
+
+193:
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %7) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %7, i8 0, i64 16, i1 false)
-  %184 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
-  %185 = load i64, ptr %7, align 8
-  %186 = mul i64 %185, 1000000000
-  %187 = getelementptr inbounds i8, ptr %7, i64 8
-  %188 = load i64, ptr %187, align 8
-  %189 = add i64 %186, %188
+  %194 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %7) #11
+  %195 = load i64, ptr %7, align 8
+  %196 = mul i64 %195, 1000000000
+  %197 = getelementptr inbounds i8, ptr %7, i64 8
+  %198 = load i64, ptr %197, align 8
+  %199 = add i64 %196, %198
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %7) #11
-  %190 = trunc i64 %173 to i32
-  call void @GOMP_parallel(ptr noundef nonnull @run_checks, ptr noundef nonnull %10, i32 noundef %190, i32 noundef 0) #11
+  %200 = trunc i64 %183 to i32
+  call void @GOMP_parallel(ptr noundef nonnull @run_checks, ptr noundef nonnull %10, i32 noundef %200, i32 noundef 0) #11
   call void @llvm.lifetime.start.p0(i64 16, ptr nonnull %6) #11
   call void @llvm.memset.p0.i64(ptr noundef nonnull align 8 dereferenceable(16) %6, i8 0, i64 16, i1 false)
-  %191 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
-  %192 = load i64, ptr %6, align 8
-  %193 = mul i64 %192, 1000000000
-  %194 = getelementptr inbounds i8, ptr %6, i64 8
-  %195 = load i64, ptr %194, align 8
-  %196 = add i64 %193, %195
+  %201 = call i32 @clock_gettime(i32 noundef 1, ptr noundef nonnull %6) #11
+  %202 = load i64, ptr %6, align 8
+  %203 = mul i64 %202, 1000000000
+  %204 = getelementptr inbounds i8, ptr %6, i64 8
+  %205 = load i64, ptr %204, align 8
+  %206 = add i64 %203, %205
   call void @llvm.lifetime.end.p0(i64 16, ptr nonnull %6) #11
-  %197 = getelementptr inbounds i8, ptr %10, i64 88
-  %198 = load i64, ptr %197, align 8
-  %199 = sub i64 %196, %198
-  %200 = mul i64 %199, %173
-  call fastcc void @judge(ptr noundef %123, i64 noundef %170, i64 noundef %173, i64 noundef %189, i64 noundef %196, i64 noundef %200)
-  br label %201
-
-201:
-  %202 = getelementptr inbounds i8, ptr %10, i64 72
-  %203 = load i64, ptr %202, align 8
-  %204 = icmp ne i64 %203, 0
-  %205 = or i1 %12, %204
-  %206 = zext i1 %204 to i64
-  br i1 %205, label %253, label %207
-
-207:
-  %208 = getelementptr inbounds i8, ptr %10, i64 64
-  %209 = load i64, ptr %208, align 64
-  %210 = icmp eq i64 %209, 0
-  br i1 %210, label %211, label %251
+  %207 = getelementptr inbounds i8, ptr %10, i64 88
+  %208 = load i64, ptr %207, align 8
+  %209 = sub i64 %206, %208
+  %210 = mul i64 %209, %183
+  call fastcc void @judge(ptr noundef %123, i64 noundef %180, i64 noundef %183, i64 noundef %199, i64 noundef %206, i64 noundef %210)
+  br label %211
 
 211:
-  %212 = load i64, ptr %125, align 8
-  %213 = icmp eq i64 %212, 0
-  br i1 %213, label %228, label %214
-
-214:
-  %215 = and i64 %124, 1
-  %216 = icmp eq i64 %215, 0
-  br i1 %216, label %217, label %251
+  %212 = getelementptr inbounds i8, ptr %10, i64 72
+  %213 = load i64, ptr %212, align 8
+  %214 = icmp ne i64 %213, 0
+  %215 = or i1 %12, %214
+  %216 = zext i1 %214 to i64
+  br i1 %215, label %263, label %217
 
 217:
-  %218 = getelementptr inbounds i8, ptr %1, i64 40
-  %219 = load ptr, ptr %218, align 8
-  %220 = getelementptr inbounds i8, ptr %219, i64 8
-  %221 = load atomic i64, ptr %220 acquire, align 8
-  %222 = icmp eq i64 %221, %124
-  br i1 %222, label %223, label %251
+  %218 = getelementptr inbounds i8, ptr %10, i64 64
+  %219 = load i64, ptr %218, align 64
+  %220 = icmp eq i64 %219, 0
+  br i1 %220, label %221, label %261
 
-223:
-  %224 = load i64, ptr %125, align 8
-  %225 = icmp eq i64 %224, 0
-  br i1 %225, label %228, label %226
+221:
+  %222 = load i64, ptr %125, align 8
+  %223 = icmp eq i64 %222, 0
+  br i1 %223, label %238, label %224
 
-226:
-  %227 = getelementptr inbounds i8, ptr %1, i64 64
-  store atomic i64 %38, ptr %227 release, align 8
-  br label %228
+224:
+  %225 = and i64 %124, 1
+  %226 = icmp eq i64 %225, 0
+  br i1 %226, label %227, label %261
 
-228:
-  %229 = load i64, ptr %43, align 16
-  %230 = icmp eq i64 %229, 9223372036854775807
-  br i1 %230, label %233, label %231
-
-231:
-  %232 = xor i64 %229, -1
-  br label %253
+227:
+  %228 = getelementptr inbounds i8, ptr %1, i64 40
+  %229 = load ptr, ptr %228, align 8
+  %230 = getelementptr inbounds i8, ptr %229, i64 8
+  %231 = load atomic i64, ptr %230 acquire, align 8
+  %232 = icmp eq i64 %231, %124
+  br i1 %232, label %233, label %261
 
 233:
-  %234 = getelementptr inbounds i8, ptr %1, i64 24
-  %235 = load ptr, ptr %234, align 8
-  %236 = getelementptr inbounds i8, ptr %1, i64 16
-  %237 = load i64, ptr %236, align 8
-  %238 = icmp sgt i64 %237, 0
-  br i1 %238, label %239, label %252
+  %234 = load i64, ptr %125, align 8
+  %235 = icmp eq i64 %234, 0
+  br i1 %235, label %238, label %236
 
-239:
-  %240 = getelementptr i8, ptr %0, i64 144
-  br label %241
+236:
+  %237 = getelementptr inbounds i8, ptr %1, i64 64
+  store atomic i64 %38, ptr %237 release, align 8
+  br label %238
+
+238:
+  %239 = load i64, ptr %43, align 16
+  %240 = icmp eq i64 %239, 9223372036854775807
+  br i1 %240, label %243, label %241
 
 241:
-  %242 = phi i64 [ 0, %239 ], [ %248, %241 ]
-  %243 = getelementptr %struct.PackedRecord, ptr %235, i64 %242
-  %244 = getelementptr inbounds i8, ptr %243, i64 8
+  %242 = xor i64 %239, -1
+  br label %263
+
+243:
+  %244 = getelementptr inbounds i8, ptr %1, i64 24
   %245 = load ptr, ptr %244, align 8
-  %246 = load i64, ptr %243, align 8
-  %247 = getelementptr ptr, ptr %240, i64 %246
-  store ptr %245, ptr %247, align 8
-  %248 = add nuw nsw i64 %242, 1
-  %249 = load i64, ptr %236, align 8
-  %250 = icmp slt i64 %248, %249
-  br i1 %250, label %241, label %252
+  %246 = getelementptr inbounds i8, ptr %1, i64 16
+  %247 = load i64, ptr %246, align 8
+  %248 = icmp sgt i64 %247, 0
+  br i1 %248, label %249, label %262
+
+249:
+  %250 = getelementptr i8, ptr %0, i64 152
+  br label %251
 
 251:
+  %252 = phi i64 [ 0, %249 ], [ %258, %251 ]
+  %253 = getelementptr %struct.PackedRecord, ptr %245, i64 %252
+  %254 = getelementptr inbounds i8, ptr %253, i64 8
+  %255 = load ptr, ptr %254, align 8
+  %256 = load i64, ptr %253, align 8
+  %257 = getelementptr ptr, ptr %250, i64 %256
+  store ptr %255, ptr %257, align 8
+  %258 = add nuw nsw i64 %252, 1
+  %259 = load i64, ptr %246, align 8
+  %260 = icmp slt i64 %258, %259
+  br i1 %260, label %251, label %262
+
+261:
   call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
-  br label %258
-
-252:
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
-  br label %262
-
-253:
-  %254 = phi i64 [ %232, %231 ], [ %206, %201 ]
-  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
-  %255 = icmp eq i64 %254, 0
-  br i1 %255, label %262, label %256
-
-256:
-  %257 = icmp slt i64 %254, 0
-  br i1 %257, label %258, label %292
-
-258:
-  %259 = phi i64 [ -1, %251 ], [ %254, %256 ]
-  %260 = load i64, ptr %11, align 8
-  %261 = sub i64 %259, %260
-  br label %292
+  br label %268
 
 262:
-  %263 = getelementptr inbounds i8, ptr %11, i64 40
-  %264 = load ptr, ptr %263, align 8
-  %265 = getelementptr inbounds i8, ptr %0, i64 8
-  %266 = load ptr, ptr %265, align 8
-  %267 = getelementptr inbounds i8, ptr %11, i64 32
-  %268 = load i64, ptr %267, align 8
-  %269 = icmp sgt i64 %268, 0
-  br i1 %269, label %270, label %273
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  br label %272
 
-270:
-  %271 = getelementptr inbounds i8, ptr %0, i64 16
-  %272 = getelementptr i8, ptr %0, i64 144
-  br label %278
+263:
+  %264 = phi i64 [ %242, %241 ], [ %216, %211 ]
+  call void @llvm.lifetime.end.p0(i64 192, ptr nonnull %10) #11
+  %265 = icmp eq i64 %264, 0
+  br i1 %265, label %272, label %266
 
-273:
-  %274 = getelementptr inbounds i8, ptr %0, i64 48
-  %275 = load i64, ptr %274, align 8
-  %276 = add i64 %275, 1
-  store i64 %276, ptr %274, align 8
-  %277 = getelementptr inbounds i8, ptr %0, i64 56
-  store i64 0, ptr %277, align 8
-  br label %292
+266:
+  %267 = icmp slt i64 %264, 0
+  br i1 %267, label %268, label %302
 
-278:
-  %279 = phi i64 [ 0, %270 ], [ %289, %278 ]
-  %280 = load ptr, ptr %271, align 8
-  %281 = getelementptr %struct.ArenaRecord, ptr %264, i64 %279
-  %282 = getelementptr inbounds i8, ptr %281, i64 8
-  %283 = load i64, ptr %282, align 8
-  %284 = getelementptr i64, ptr %266, i64 %283
+268:
+  %269 = phi i64 [ -1, %261 ], [ %264, %266 ]
+  %270 = load i64, ptr %11, align 8
+  %271 = sub i64 %269, %270
+  br label %302
+
+272:
+  %273 = getelementptr inbounds i8, ptr %11, i64 40
+  %274 = load ptr, ptr %273, align 8
+  %275 = getelementptr inbounds i8, ptr %0, i64 8
+  %276 = load ptr, ptr %275, align 8
+  %277 = getelementptr inbounds i8, ptr %11, i64 32
+  %278 = load i64, ptr %277, align 8
+  %279 = icmp sgt i64 %278, 0
+  br i1 %279, label %280, label %283
+
+280:
+  %281 = getelementptr inbounds i8, ptr %0, i64 16
+  %282 = getelementptr i8, ptr %0, i64 152
+  br label %288
+
+283:
+  %284 = getelementptr inbounds i8, ptr %0, i64 48
   %285 = load i64, ptr %284, align 8
-  %286 = getelementptr i8, ptr %280, i64 %285
-  %287 = load i64, ptr %281, align 8
-  %288 = getelementptr ptr, ptr %272, i64 %287
-  store ptr %286, ptr %288, align 8
-  %289 = add nuw nsw i64 %279, 1
-  %290 = load i64, ptr %267, align 8
-  %291 = icmp slt i64 %289, %290
-  br i1 %291, label %278, label %273
+  %286 = add i64 %285, 1
+  store i64 %286, ptr %284, align 8
+  %287 = getelementptr inbounds i8, ptr %0, i64 56
+  store i64 0, ptr %287, align 8
+  br label %302
 
-292:
-  %293 = phi i64 [ 0, %273 ], [ %261, %258 ], [ %254, %256 ]
-  ret i64 %293
+288:
+  %289 = phi i64 [ 0, %280 ], [ %299, %288 ]
+  %290 = load ptr, ptr %281, align 8
+  %291 = getelementptr %struct.ArenaRecord, ptr %274, i64 %289
+  %292 = getelementptr inbounds i8, ptr %291, i64 8
+  %293 = load i64, ptr %292, align 8
+  %294 = getelementptr i64, ptr %276, i64 %293
+  %295 = load i64, ptr %294, align 8
+  %296 = getelementptr i8, ptr %290, i64 %295
+  %297 = load i64, ptr %291, align 8
+  %298 = getelementptr ptr, ptr %282, i64 %297
+  store ptr %296, ptr %298, align 8
+  %299 = add nuw nsw i64 %289, 1
+  %300 = load i64, ptr %277, align 8
+  %301 = icmp slt i64 %299, %300
+  br i1 %301, label %288, label %283
+
+302:
+  %303 = phi i64 [ 0, %283 ], [ %271, %268 ], [ %264, %266 ]
+  ret i64 %303
 }
 
 ; Function Attrs: nounwind
@@ -2604,7 +2679,7 @@ define internal fastcc void @run_check(ptr nocapture noundef %0, i64 noundef %1)
   %70 = getelementptr inbounds i8, ptr %12, i64 8
   %71 = load ptr, ptr %70, align 8
   %72 = load ptr, ptr %0, align 64
-  %73 = getelementptr i8, ptr %72, i64 144
+  %73 = getelementptr i8, ptr %72, i64 152
   %74 = icmp slt i64 %66, %69
   br i1 %74, label %75, label %355
 
@@ -3338,7 +3413,7 @@ define internal void @run_region(ptr noundef %0) #0 {
 15:
   %16 = sext i32 %11 to i64
   %17 = load ptr, ptr %0, align 64
-  %18 = getelementptr inbounds i8, ptr %17, i64 128
+  %18 = getelementptr inbounds i8, ptr %17, i64 136
   %19 = load ptr, ptr %18, align 8
   %20 = shl nsw i64 %16, 6
   %21 = getelementptr i8, ptr %19, i64 %20
@@ -3577,8 +3652,8 @@ define internal void @run_region(ptr noundef %0) #0 {
   br i1 %190, label %167, label %191
 
 191:
-  %192 = icmp slt i64 %186, 2
-  br i1 %192, label %196, label %193
+  %192 = icmp sgt i64 %186, 1
+  br i1 %192, label %193, label %196
 
 193:
   %194 = load i64, ptr %88, align 8
@@ -3600,7 +3675,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   br label %206
 
 206:
-  %207 = phi i64 [ %199, %196 ], [ %205, %200 ]
+  %207 = phi i64 [ %205, %200 ], [ %199, %196 ]
   %208 = call noundef i64 @llvm.smin.i64(i64 %207, i64 %13)
   %209 = icmp sgt i64 %208, 1
   br i1 %209, label %210, label %367
@@ -3669,7 +3744,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %253 = shl i64 %252, 32
   %254 = or i64 %253, %250
   %255 = load ptr, ptr %0, align 64
-  %256 = getelementptr inbounds i8, ptr %255, i64 128
+  %256 = getelementptr inbounds i8, ptr %255, i64 136
   %257 = load ptr, ptr %256, align 8
   %258 = shl i64 %248, 6
   %259 = getelementptr i8, ptr %257, i64 %258
@@ -3699,7 +3774,7 @@ define internal void @run_region(ptr noundef %0) #0 {
 271:
   %272 = phi i64 [ %291, %290 ], [ 1, %267 ]
   %273 = load ptr, ptr %0, align 64
-  %274 = getelementptr inbounds i8, ptr %273, i64 128
+  %274 = getelementptr inbounds i8, ptr %273, i64 136
   %275 = load ptr, ptr %274, align 8
   %276 = shl i64 %272, 6
   %277 = getelementptr i8, ptr %275, i64 %276
@@ -3771,7 +3846,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %318 = phi i1 [ %343, %342 ], [ false, %310 ]
   %319 = phi i64 [ %344, %342 ], [ 1, %310 ]
   %320 = load ptr, ptr %0, align 64
-  %321 = getelementptr inbounds i8, ptr %320, i64 128
+  %321 = getelementptr inbounds i8, ptr %320, i64 136
   %322 = load ptr, ptr %321, align 8
   %323 = shl i64 %319, 6
   %324 = getelementptr i8, ptr %322, i64 %323
@@ -3935,7 +4010,7 @@ define internal void @run_region(ptr noundef %0) #0 {
   %432 = sub i64 %429, %431
   %433 = add i64 %432, %428
   %434 = load ptr, ptr %0, align 64
-  %435 = getelementptr inbounds i8, ptr %434, i64 128
+  %435 = getelementptr inbounds i8, ptr %434, i64 136
   %436 = load ptr, ptr %435, align 8
   %437 = getelementptr inbounds i8, ptr %436, i64 32
   store i64 %433, ptr %437, align 8
@@ -3985,7 +4060,7 @@ define internal fastcc void @prepare(ptr nocapture noundef %0, i64 noundef %1, i
   %25 = getelementptr inbounds i8, ptr %22, i64 32
   %26 = load ptr, ptr %25, align 8
   %27 = load ptr, ptr %0, align 64
-  %28 = getelementptr i8, ptr %27, i64 144
+  %28 = getelementptr i8, ptr %27, i64 152
   %29 = getelementptr [8 x %struct.Prepared], ptr %10, i64 0, i64 %12
   %30 = getelementptr inbounds i8, ptr %22, i64 72
   %31 = load i64, ptr %30, align 8
@@ -4079,7 +4154,7 @@ declare i64 @pthread_self() local_unnamed_addr #1
 ; Function Attrs: nounwind uwtable(sync)
 define internal fastcc noundef zeroext i1 @take_part(ptr noundef %0, i64 noundef %1, i64 noundef %2) unnamed_addr #0 {
   %4 = load ptr, ptr %0, align 64
-  %5 = getelementptr inbounds i8, ptr %4, i64 128
+  %5 = getelementptr inbounds i8, ptr %4, i64 136
   %6 = load ptr, ptr %5, align 8
   %7 = shl i64 %1, 6
   %8 = getelementptr i8, ptr %6, i64 %7
@@ -4140,7 +4215,7 @@ define internal fastcc noundef zeroext i1 @take_part(ptr noundef %0, i64 noundef
   %51 = add i64 %50, %1
   %52 = srem i64 %51, %2
   %53 = load ptr, ptr %0, align 64
-  %54 = getelementptr inbounds i8, ptr %53, i64 128
+  %54 = getelementptr inbounds i8, ptr %53, i64 136
   %55 = load ptr, ptr %54, align 8
   %56 = shl i64 %52, 6
   %57 = getelementptr i8, ptr %55, i64 %56
@@ -4573,11 +4648,11 @@ declare i32 @PyList_SetItem(ptr noundef, i64 noundef, ptr noundef) local_unnamed
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
 declare i64 @llvm.smin.i64(i64, i64) #9
 
-; Function Attrs: nofree nounwind willreturn memory(argmem: read)
-declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
-
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
 declare i64 @llvm.smax.i64(i64, i64) #9
+
+; Function Attrs: nofree nounwind willreturn memory(argmem: read)
+declare i32 @bcmp(ptr nocapture, ptr nocapture, i64) local_unnamed_addr #10
 
 ; Function Attrs: nocallback nofree nosync nounwind speculatable willreturn memory(none)
 declare i64 @llvm.umax.i64(i64, i64) #9

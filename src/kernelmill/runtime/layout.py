@@ -374,7 +374,7 @@ class FrameHeader(ctypes.Structure):
     be, and at `try_at` there is a trial in any case: nanoseconds of CLOCK_MONOTONIC. `free_ticks`
     the processors had been free at `asked_at`. `lost` is how many more nanoseconds threads have
     lost, as they did not run or waited for one, than regions took, and `held_up` how often it came
-    to a limit.
+    to a limit. `callers` is the address of a word that counts calls under way in the process.
     """
 
     _fields_ = (
@@ -394,6 +394,7 @@ class FrameHeader(ctypes.Structure):
         ("free_ticks", word),
         ("lost", word),
         ("held_up", word),
+        ("callers", pointer),
         ("lines", pointer),
         ("status_address", pointer),
     )

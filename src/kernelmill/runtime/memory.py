@@ -11,7 +11,7 @@ from functools import cache
 
 import torch
 
-from kernelmill.core.after_fork import RenewedLock
+from kernelmill.core.after_fork import RenewedLock, after_fork
 from kernelmill.core.cpus import quota
 from kernelmill.core.log import get_logger
 from kernelmill.plan.arena import ALIGNMENT
@@ -24,8 +24,16 @@ MOST_IDLE = max(4, os.cpu_count() or 1)
 """So many frames are kept for the next callers: more calls at once than there are processors gain
 nothing by it, and after a burst of them their memory is given back."""
 
+CALLERS = word(0)
+"""How many calls in the process run launches that are worth several threads: they share them."""
+
 _log = get_logger("runtime")
 _HEADER_WORDS = ctypes.sizeof(FrameHeader) // ctypes.sizeof(word)
+
+
+@after_fork
+def _forget_callers() -> None:
+    CALLERS.value = 0  # they are other threads
 
 
 def empty_bytes(count: int) -> torch.Tensor:
@@ -111,6 +119,7 @@ class Frame:
         self._header.threads = _most_threads() if threaded else 1
         self._lines = empty_bytes(ALIGNMENT * self._header.threads)
         self._header.lines = self._lines.data_ptr()
+        self._header.callers = ctypes.addressof(CALLERS)
         self._header.status_address = self.address + FrameHeader.status.offset
 
     def __del__(self) -> None:

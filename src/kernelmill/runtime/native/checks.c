@@ -89,7 +89,10 @@ static void run_all_checks(Check *check) {
   if (check->scans) work += SCAN * binding->pages_count;
   if (binding) work += COMPARE * binding->parameter_count;
   int64_t most = 1;
-  if (work >= WORTH_HELP) most = limited(frame, least(get_num_threads(), frame->threads));
+  if (work >= WORTH_HELP) {
+    int64_t others = __atomic_load_n((int64_t *)frame->callers, __ATOMIC_RELAXED);
+    most = shared(limited(frame, least(get_num_threads(), frame->threads)), others + 1);
+  }
   int64_t threads = least(most, 2 * work / WORTH_HELP);
   if (threads <= 1) {
     for (uint64_t task = 0; task < check->tasks; task++) run_check(check, task);

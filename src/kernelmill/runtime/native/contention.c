@@ -21,7 +21,7 @@
 
 #define MILLISECONDS INT64_C(1000000)
 #define LEAST_TIMED MILLISECONDS /* the work of a region that is timed */
-#define LEAST_LOST (MILLISECONDS / 2) /* by each thread of a region: what is less is no time slice */
+#define LEAST_LOST (MILLISECONDS / 2) /* by each thread of a region; less is no slice */
 #define MOST_LOST (12 * MILLISECONDS) /* more than time without a loss has made up for */
 #define LOST_AT_TRIAL (MOST_LOST / 2)
 #define GRACE (50 * MILLISECONDS) /* the system may take so long to spread threads that it wakes */

@@ -63,9 +63,13 @@ typedef struct {
   int64_t tasks, work; /* nanoseconds on one thread, as estimated */
 } Load;
 
+static bool is_worth_several(const Run *run, Load load) {
+  return load.tasks > 1 && load.work >= run->threshold;
+}
+
 /* How many threads are worth while; two should have enough to do. 0 without tasks. */
 static int64_t threads_for(const Run *run, Load load) {
-  if (load.tasks <= 1 || load.work < run->threshold) return load.tasks > 0;
+  if (!is_worth_several(run, load)) return load.tasks > 0;
   uint64_t busy = (uint64_t)load.work / ((uint64_t)run->threshold >> 1);
   return least(run->most, least(load.tasks, busy));
 }
@@ -196,12 +200,18 @@ static int64_t run_threaded(Run *run, int64_t at, int64_t last) {
   return run->last;
 }
 
+/* What each of so many callers has of so many threads: each opens a region of its own, and threads
+   without a processor hold up those that have one. */
+static int64_t shared(int64_t threads, int64_t callers) {
+  return callers > 1 ? larger(1, threads / callers) : threads;
+}
+
 /* Launches number `first` up to `last` of the frame's table; the status that a kernel has set. */
 static int64_t run(FrameHeader *frame, int64_t first, int64_t last) {
   const Table *table = frame->table;
   Run run = {.frame = frame, .launches = table->launches, .values = frame->values};
   run.threshold = table->threshold;
-  run.most = limited(frame, least(get_num_threads(), frame->threads));
+  int64_t allowed = run.most = limited(frame, least(get_num_threads(), frame->threads));
   void **buffers = __builtin_alloca(sizeof(void *) * table->widest_launch * LIMITS_TOGETHER);
   int64_t *dims = __builtin_alloca(sizeof(int64_t) * table->most_dims * LIMITS_TOGETHER);
   for (int64_t i = 0; i < LIMITS_TOGETHER; i++) {
@@ -209,12 +219,21 @@ static int64_t run(FrameHeader *frame, int64_t first, int64_t last) {
     run.region.launches[i].dims = dims + i * table->most_dims;
   }
   run.region.scratch = frame->scratch, run.region.scratch_bytes = frame->scratch_bytes;
+  int64_t *callers = frame->callers;
+  bool counts = false;
   for (int64_t at = first, end; at < last; at = end) {
     end = end_of_group(&run, at, last);
-    int64_t threads = threads_for(&run, load_of(&run, at, end));
+    Load load = load_of(&run, at, end);
+    if (!counts && is_worth_several(&run, load)) {
+      __atomic_add_fetch(callers, 1, __ATOMIC_RELAXED);
+      counts = true;
+    }
+    if (counts) run.most = shared(allowed, __atomic_load_n(callers, __ATOMIC_RELAXED));
+    int64_t threads = threads_for(&run, load);
     if (threads > 1 && !run.launches[at].super) end = run_threaded(&run, at, last);
     else if (threads > 1) run_super(&run, at, threads);
     else if (threads == 1) run_alone(&run, at, end);
   }
+  if (counts) __atomic_sub_fetch(callers, 1, __ATOMIC_RELAXED);
   return frame->status;
 }

@@ -39,7 +39,7 @@ typedef struct {
 #define YIELDS 200 /* and so often it does that before it sleeps a while */
 #define SLEEP_MICROSECONDS 50
 #define LONGEST_SLEEP 400 /* after some sleeps, each twice as long as the one before */
-#define SLEEP_TAKES(microseconds) (2000 * (microseconds)) /* nanoseconds, at most: timers are late */
+#define SLEEP_TAKES(microseconds) (2000 * (microseconds)) /* nanoseconds at most */
 
 static uint64_t range_of(uint64_t first, uint64_t end) { return end << 32 | first; }
 static uint64_t first_of(uint64_t range) { return range & 0xffffffff; }
