@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,11 @@ _AMONG = ("passed", "skipped", "failed")
 
 @dataclass(frozen=True)
 class Result:
-    """ "passed", "skipped" or "failed", and why not passed."""
+    """ "passed", "skipped" or "failed", why not passed, and how long it took."""
 
     outcome: str
     text: str = ""
+    seconds: float = 0.0
 
 
 class _Writer:
@@ -28,7 +30,7 @@ class _Writer:
         self._result = Result("passed")
 
     def _write(self, test: str, result: Result) -> None:
-        self._file.write(json.dumps([test, result.outcome, result.text]) + "\n")
+        self._file.write(json.dumps([test, *astuple(result)]) + "\n")
         self._file.flush()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -37,7 +39,9 @@ class _Writer:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if _AMONG.index(report.outcome) > _AMONG.index(self._result.outcome):
-            self._result = Result(report.outcome, report.longreprtext)
+            self._result = Result(report.outcome, report.longreprtext, self._result.seconds)
+        seconds = self._result.seconds + report.duration
+        self._result = replace(self._result, seconds=round(seconds, 3))
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         self._write(nodeid, self._result)
@@ -54,9 +58,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def read(path: Path) -> Mapping[str, Result]:
     """What became of the tests that have begun, in their order."""
-    return {test: Result(outcome, text) for test, outcome, text in _lines(path)}
+    return {test: Result(*rest) for test, *rest in _lines(path)}
 
 
-def _lines(path: Path) -> Iterator[tuple[str, str, str]]:
+def _lines(path: Path) -> Iterator[Any]:
     if path.exists():
         yield from map(json.loads, path.read_text(encoding="utf-8").splitlines())

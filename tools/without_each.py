@@ -19,7 +19,8 @@ would have been compiled. Parts that only compiling asks for are left out with a
 
 With --state, what has been found is kept in a file, and another run goes on from there; what failed
 runs again. The file is of one state of the sources: remove it when they change. --write puts the
-table into docs/compatibility.md.
+table into docs/compatibility.md. --jobs says how many processes run at a time. Tests that take long
+come last, so that of a run that is stopped most pairs are done.
 """
 
 from __future__ import annotations
@@ -33,10 +34,15 @@ import os
 import platform
 import sys
 import tempfile
-from collections import Counter
+import threading
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from queue import SimpleQueue
+from typing import TypeVar
 
 import torch
 
@@ -56,8 +62,13 @@ COMPILING = "llvm."
 TOGETHER = 40
 """How many tests run in one process at most."""
 
+LONG_SECONDS = 3.0
+"""Tests that take longer come last."""
+
 _BEGIN, _END = "<!-- without: what `make test-without` found -->\n", "<!-- end of without -->\n"
 _KINDS = ("passed", "failed", "refused", "skipped")
+
+Job = TypeVar("Job")
 
 
 @dataclass(frozen=True)
@@ -70,13 +81,15 @@ class Found:
     outcome: str
     text: str = ""
     asked: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 class State:
-    """All that has been found, also in a file if there is a path."""
+    """All that has been found, also in a file if there is a path. Several threads may add to it."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
+        self._adding = threading.Lock()
         self.found: dict[tuple[str, str], Found] = {}
         if path is not None and path.exists():
             for line in path.read_text(encoding="utf-8").splitlines():
@@ -88,13 +101,15 @@ class State:
     def add(self, found: Iterable[Found]) -> None:
         """Keep these, in the place of what was found before for the same tests and part, and print
         those that failed."""
-        for one in found:
-            self._keep(one)
-            if self._path is not None:
-                with self._path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(one)) + "\n")
-            if one.outcome == "failed":
-                print(f"FAILED {one.test} without {one.part or 'nothing'}\n{one.text}", flush=True)
+        with self._adding:
+            for one in found:
+                self._keep(one)
+                if self._path is not None:
+                    with self._path.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(asdict(one)) + "\n")
+                if one.outcome == "failed":
+                    without = one.part or "nothing"
+                    print(f"FAILED {one.test} without {without}\n{one.text}", flush=True)
 
     def settled(self, test: str, part: str) -> bool:
         """Whether the pair need not run: it did, and did not fail."""
@@ -103,10 +118,11 @@ class State:
 
 
 class Runner:
-    """Runs tests in new processes, whose files are in `folder`."""
+    """Runs tests in new processes, one at a time, whose files are in `folder` and their kernels in
+    `kernels`."""
 
-    def __init__(self, processes: FreshProcesses, folder: Path) -> None:
-        self._processes, self._folder = processes, folder
+    def __init__(self, processes: FreshProcesses, folder: Path, kernels: Path) -> None:
+        self._processes, self._folder, self._kernels = processes, folder, kernels
         self._count = 0
 
     def collect(self, paths: Iterable[str]) -> list[str]:
@@ -123,14 +139,14 @@ class Runner:
         notes.write_text("")
         results = self._run(tests, KERNELMILL_RECORD_INTERNALS=str(notes))
         asked = tuple(sorted(set(notes.read_text().split())))
-        return [Found(t, "", result.outcome, result.text, asked) for t, result in results.items()]
+        return [Found(t, "", r.outcome, r.text, asked, r.seconds) for t, r in results.items()]
 
     def without(self, part: str, tests: Sequence[str]) -> list[Found]:
         """What becomes of tests without a part."""
         refusal = f"{part} is not as expected (it is not to be used)"
         return [
-            Found(test, part, "refused" if refusal in result.text else result.outcome, result.text)
-            for test, result in self._run(tests, part).items()
+            Found(test, part, "refused" if refusal in r.text else r.outcome, r.text, (), r.seconds)
+            for test, r in self._run(tests, part).items()
         ]
 
     def _run(self, tests: Sequence[str], part: str = "", **settings: str) -> dict[str, Result]:
@@ -147,7 +163,7 @@ class Runner:
         self._count += 1
         file = self._folder / f"{self._count}.outcomes"
         compiling = part.startswith(COMPILING)
-        kernels = self._folder / (f"{self._count}.kernels" if compiling else "kernels")
+        kernels = self._folder / f"{self._count}.kernels" if compiling else self._kernels
         options = ["-p", "tests.outcomes", "--outcomes", file, "--kernels", kernels]
         options += ["--without-internal", part] if part else []
         done = self._processes.run(
@@ -160,16 +176,46 @@ class Runner:
         return results
 
 
-def run_all(runner: Runner, names: Sequence[str], parts: Sequence[str], state: State) -> None:
+def run_all(
+    runners: Sequence[Runner], names: Sequence[str], parts: Sequence[str], state: State
+) -> None:
     """Run what is not settled, without one part after another some of the tests: wherever it is
-    stopped, an even choice has run."""
-    for module in _by(_module, names):
+    stopped, an even choice has run, first of the tests that do not take long."""
+    free = SimpleQueue[Runner]()
+    for runner in runners:
+        free.put(runner)
+
+    def each(work: Callable[[Runner, Job], object], jobs: Iterable[Job]) -> None:
+        def borrow(job: Job) -> None:
+            runner = free.get()
+            try:
+                work(runner, job)
+            finally:
+                free.put(runner)
+
+        with ThreadPoolExecutor(len(runners)) as pool:
+            deque(pool.map(borrow, jobs), maxlen=0)
+
+    def record(runner: Runner, module: Sequence[str]) -> None:
         if not all(state.settled(name, "") for name in module):
             state.add(runner.record(module))
-    rounds = itertools.zip_longest(*(_groups(state, names, part) for part in parts))
-    for part, group in filter(None, itertools.chain.from_iterable(rounds)):
+
+    def leave_out(runner: Runner, job: tuple[str, Sequence[str]]) -> None:
+        part, group = job
         if left := [name for name in group if not state.settled(name, part)]:
             state.add(runner.without(part, left))
+
+    each(record, _by(_module, names))
+    for long in (False, True):
+        chosen = [name for name in names if is_long(state, name) is long]
+        rounds = itertools.zip_longest(*(_groups(state, chosen, part) for part in parts))
+        each(leave_out, filter(None, itertools.chain.from_iterable(rounds)))
+
+
+def is_long(state: State, test: str) -> bool:
+    """Whether a test takes long with all parts."""
+    found = state.found.get((test, ""))
+    return found is not None and found.seconds > LONG_SECONDS
 
 
 def _groups(state: State, names: Sequence[str], part: str) -> list[tuple[str, list[str]]]:
@@ -245,6 +291,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("paths", nargs="*", help="default: cached methods and files")
     parser.add_argument("--part", action="append", help="default: all")
     parser.add_argument("--share", default="1/1", metavar="K/N", help="of the tests, by name")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time")
     parser.add_argument("--state", type=Path, metavar="FILE", help="go on with what is there")
     parser.add_argument("--write", action="store_true", help="write the table")
     return parser.parse_args(arguments)
@@ -258,10 +305,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     share = shares.part_of(options.share)
     paths = options.paths or [str(path) for part in SUITE for path in sorted(ROOT.glob(part))]
     state = State(options.state)
-    with tempfile.TemporaryDirectory() as folder, fresh_processes(Path(folder)) as processes:
-        runner = Runner(processes, Path(folder))
-        names = [name for name in runner.collect(paths) if shares.is_in(name, share)]
-        run_all(runner, names, parts, state)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        runners: list[Runner] = []
+        for number in range(options.jobs):
+            own = folder / str(number)
+            own.mkdir()
+            processes = stack.enter_context(fresh_processes(own))
+            runners.append(Runner(processes, own, folder / "kernels"))
+        names = [name for name in runners[0].collect(paths) if shares.is_in(name, share)]
+        run_all(runners, names, parts, state)
     print(text := table(state, names, parts))
     if options.write:
         DOCUMENT.write_text(updated(DOCUMENT.read_text(), text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,9 +22,9 @@ class Ran:
     """The samples have run, and what was found is in a file."""
 
     def __init__(self, fresh: FreshProcesses, folder: Path) -> None:
-        self.path, runner = folder / "state", Runner(fresh, folder)
+        self.path, runner = folder / "state", Runner(fresh, folder, folder / "kernels")
         self.names = runner.collect(SAMPLES)
-        run_all(runner, self.names, PARTS, State(self.path))
+        run_all([runner], self.names, PARTS, State(self.path))
         self.state = State(self.path)
 
     def outcomes(self, name: str) -> dict[str, str]:
@@ -96,7 +97,7 @@ def test_a_run_goes_on_with_what_is_not_settled(ran: Ran) -> None:
             return []
 
     again = Again()
-    run_all(again, ran.names, PARTS, State(ran.path))
+    run_all([again], ran.names, PARTS, State(ran.path))
     failed = {pair for pair, found in ran.state.found.items() if found.outcome == "failed"}
     assert len(failed) == 5
     assert {pair for pair in again.ran if pair[1]} == {pair for pair in failed if pair[1]}
@@ -139,6 +140,34 @@ def test_some_tests_run_without_each_part_before_more_do() -> None:
     names = [f"{folder}/test.py::{number}" for folder in "ab" for number in range(50)]
     state, runner = State(None), Noting()
     state.add(Found(name, "", "passed", asked=("x.p", "x.q")) for name in names)
-    run_all(runner, names, ["x.p", "x.q"], state)
+    run_all([runner], names, ["x.p", "x.q"], state)
     assert [part for part, _ in runner.ran] == ["x.p", "x.q"] * 4
     assert sorted(runner.ran) == sorted((part, n) for part in ("x.p", "x.q") for n in (40, 10) * 2)
+
+
+def test_several_run_at_a_time_and_those_that_take_long_last() -> None:
+    """Each of two waits in its first group for the other's."""
+    both = threading.Barrier(2)
+
+    class Meeting(Runner):
+        def __init__(self) -> None:
+            self.ran: list[str] = []
+
+        def without(self, part: str, tests: Sequence[str]) -> list[Found]:
+            if not self.ran:
+                both.wait(60)
+            self.ran += tests
+            return [Found(test, part, "passed") for test in tests]
+
+    names = [f"{folder}/test.py::{number}" for folder in "abcd" for number in range(3)]
+    state, runners = State(None), (Meeting(), Meeting())
+    state.add(
+        Found(name, "", "passed", asked=("x.p",), seconds=5.0 * name.endswith("1"))
+        for name in names
+    )
+    run_all(runners, names, ["x.p"], state)
+    assert sorted(runners[0].ran + runners[1].ran) == sorted(names)
+    assert all(state.settled(name, "x.p") for name in names)
+    for runner in runners:
+        long = [name.endswith("1") for name in runner.ran]
+        assert long == sorted(long)
