@@ -239,8 +239,7 @@ _WHY = (
     "Goal: 16 gears in twice the compile stage of one shape, and in 1.5 times its time in all. "
     "Gears for which the cost model says that the kernels of the program for all sizes take less "
     "than 3 % longer share these kernels: passes, fusion, kernels and LLVM's work on them are done "
-    "once, and each gear has a plan of its own. Here these are all gears but the smallest, whose "
-    "two tiles of rows are too few to fetch the next panel of weights ahead. What stands against "
+    "once, and each gear has a plan of its own. Here these are all gears. What stands against "
     "the goal in all: a trace with a symbolic size takes longer than a static one whatever the "
     "backend does (the second column), and every gear is called once."
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kernelmill.compiler import gear_kernels
 from kernelmill.compiler.gear_kernels import GearSizes, sharing_programs
 from kernelmill.compiler.linking import LoweredProgram
 from kernelmill.compiler.report import CompileReport
@@ -43,9 +44,15 @@ def layer(rows: Dim, width: int = 768) -> Graph:
     return builder.graph
 
 
-def test_many_rows_share_kernels_and_few_do_not() -> None:
-    # Panels of three vectors are fetched ahead by three tiles of rows or more.
-    assert list(programs(layer(S * 8), 2, 3, 5, 8, 16, 17, 40)) == [3, 5, 8, 16, 17, 40]
+def test_gears_of_few_and_of_many_rows_share_kernels() -> None:
+    assert list(programs(layer(S * 8), 1, 2, 3, 17, 40)) == [1, 2, 3, 17, 40]
+
+
+def test_gears_that_lose_too_much_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    # What a loop with an unknown end costs more is more of a call with few rows.
+    monkeypatch.setattr(gear_kernels, "_MOST_LOST", 0.0005)
+    assert list(programs(layer(S * 8), 2, 3, 5, 8, 16)) == [5, 8, 16]
+    assert not programs(layer(S * 8), 2, 8, 16)  # two are too few
 
 
 def test_programs_have_the_kernels_of_all_sizes_and_plans_of_their_own() -> None:
@@ -70,7 +77,6 @@ def test_small_work_is_not_shared() -> None:
 
 def test_it_takes_three_gears() -> None:
     assert not programs(layer(S * 8), 8, 16)
-    assert not programs(layer(S * 8), 2, 8, 16)
 
 
 @pytest.mark.parametrize("columns", [S, S * 8])

@@ -26,9 +26,8 @@ def blocked_loss(
     `spec`."""
     if _reads(shared[0]) != _reads(alone[0]):
         return math.inf
-    ahead = alone[0].b is ReadB.PREFETCH
-    late = _late(shared[0], spec) if ahead else 0.0
-    return _spent(*shared, spec, machine, late) / _spent(*alone, spec, machine, 0.0) - 1
+    late = alone[0].b is ReadB.PREFETCH and shared[0].b is not ReadB.PREFETCH
+    return _spent(*shared, spec, machine, late) / _spent(*alone, spec, machine, False) - 1
 
 
 def _reads(schedule: BlockedTiles) -> tuple[object, ...]:
@@ -40,30 +39,23 @@ def _reads(schedule: BlockedTiles) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def _late(schedule: BlockedTiles, spec: Contraction) -> float:
-    """The part of a panel of B that the row tiles before it do not bring near: each asks for a line
-    at most with each k."""
-    if schedule.b is not ReadB.PREFETCH:
-        return 1.0
-    return max(0.0, 1 - _row_tiles(schedule, spec) / schedule.vectors)
-
-
 def _row_tiles(schedule: BlockedTiles, spec: Contraction) -> int:
     assert isinstance(spec.m, int)
     return min(schedule.row_tiles, part_count(spec.m, schedule.rows))
 
 
 def _spent(
-    schedule: BlockedTiles, task: TaskTime, spec: Contraction, machine: Machine, late: float
+    schedule: BlockedTiles, task: TaskTime, spec: Contraction, machine: Machine, late: bool
 ) -> float:
-    """Nanoseconds, summed over several numbers of threads; the part of B that comes `late` is
-    waited for."""
+    """Nanoseconds, summed over several numbers of threads; B is waited for where it comes
+    `late`."""
     assert isinstance(spec.m, int) and isinstance(spec.n, int) and isinstance(spec.depth, int)
     down, across = part_count(spec.m, schedule.rows), part_count(spec.n, schedule.width)
     column_tiles = min(schedule.column_tiles, across)
     times = _row_blocks(schedule, task, spec, machine, down, column_tiles)
     one = fmean(times)
-    one += late * _streaming(schedule, spec, machine, column_tiles) / len(times)
+    if late:
+        one += _streaming(schedule, spec, machine, column_tiles) / len(times)
     batch = prod(size for size in spec.batch if isinstance(size, int))
     tasks = batch * len(times) * part_count(across, column_tiles)
     return sum(part_count(tasks, threads) * threads * one for threads in THREADS)

@@ -194,12 +194,13 @@ def test_rows_that_come_from_far_are_brought_near_a_tile_ahead() -> None:
 
 
 @pytest.mark.parametrize("tiles", [1, 2, 3, 40])
-def test_the_row_tiles_of_a_task_ask_for_the_whole_next_panel(tiles: int) -> None:
+def test_the_row_tiles_of_a_task_ask_for_a_line_of_the_next_panel_with_each_k(tiles: int) -> None:
+    """For all of it together, if there are as many as a panel has lines for each k."""
     given = Case(8 * tiles, 96, (64,), adjust=adjusted(b=ReadB.PREFETCH, rows=8, row_tiles=tiles))
     case = replace(given, target=AVX512)
-    panel = 64 * case.schedule.width
-    asked = {index // 16 for index in _prefetched(case, "b") if index < 2 * panel}
-    assert asked == set(range(panel // 16, 2 * panel // 16))
+    lines = 64 * case.schedule.vectors
+    asked = {index // 16 for index in _prefetched(case, "b") if index // 16 < 2 * lines}
+    assert asked == set(range(lines, lines + 64 * min(tiles, case.schedule.vectors)))
 
 
 @pytest.mark.parametrize("m", [24, 21])
