@@ -112,13 +112,16 @@ class Overlapping:
 
 @after_fork
 def _renew_properties() -> None:
-    # Up to Python 3.11 a cached_property has one lock for all objects of its class.
+    # Up to Python 3.11 a cached_property has one lock for all objects of its class: torch's tracer
+    # has some, which another thread may hold that was compiling.
     if not hasattr(functools.cached_property(len), "lock"):
         return
-    package = __name__.partition(".")[0]
+    packages = (__name__.partition(".")[0], "torch")
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == package:
+        if name.partition(".")[0] in packages:
             for kind in list(vars(module).values()):
-                for value in list(vars(kind).values()) if isinstance(kind, type) else ():
-                    if isinstance(value, functools.cached_property):
-                        value.lock = threading.RLock()  # type: ignore[attr-defined]
+                # By `type`, as some objects of torch warn when asked for their `__class__`.
+                if issubclass(type(kind), type) and kind.__module__ == name:
+                    for value in list(vars(kind).values()):
+                        if type(value) is functools.cached_property:
+                            value.lock = threading.RLock()  # type: ignore[attr-defined]

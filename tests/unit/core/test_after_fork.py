@@ -170,8 +170,9 @@ def test_a_thread_that_forks_inside_of_a_lock_comes_out_of_it() -> None:
 
 
 @pytest.mark.skipif(not hasattr(functools.cached_property(len), "lock"), reason="it has no lock")
+@pytest.mark.parametrize("package", ["kernelmill", "torch"])
 def test_a_property_that_another_thread_works_out_can_be_read_in_a_child(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, package: str
 ) -> None:
     reached, leave = threading.Event(), threading.Event()
 
@@ -183,8 +184,9 @@ def test_a_property_that_another_thread_works_out_can_be_read_in_a_child(
                 leave.wait()
             return 1
 
-    module = types.ModuleType("kernelmill.of_this_test")
+    module = types.ModuleType(f"{package}.of_this_test")
     module.Slow = Slow  # type: ignore[attr-defined]
+    Slow.__module__ = module.__name__
     monkeypatch.setitem(sys.modules, module.__name__, module)
     thread = threading.Thread(target=lambda: Slow().value)
     thread.start()
