@@ -19,6 +19,30 @@ from kernelmill.runtime.program import Program, load
 from tests.forking import in_child
 from tests.unit.runtime.kernels import buffer, each_task, launch, ref, tensor_input
 
+
+@contextmanager
+def threads_set(count: int) -> Iterator[None]:
+    """Inside, torch has so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    with threads_set(2):
+        yield
+
+
+@pytest.fixture
+def four_threads() -> Iterator[None]:
+    with threads_set(4):
+        yield
+
+
 WHO = """
   %out = getelementptr i64, ptr %b0, i64 %task
   %who.32 = call i32 @omp_get_thread_num()
@@ -41,16 +65,12 @@ def run_who(work: int, tasks: int = 100) -> list[int]:
 
 
 def test_heavy_launches_use_torchs_threads_and_light_ones_do_not() -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
+    with threads_set(2):
         assert threads_met(10**6, 2) == 0b11
         assert run_who(100) == [0] * 100
         assert run_who(10**6, tasks=1) == [0]
-        torch.set_num_threads(1)
+    with threads_set(1):
         assert run_who(10**6) == [0] * 100
-    finally:
-        torch.set_num_threads(before)
 
 
 MEETING = """
@@ -89,14 +109,10 @@ def threads_met(work: int, wanted: int) -> int:
 
 
 def test_a_region_has_no_more_threads_than_its_work_keeps_busy() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    try:
+    with threads_set(4):
         assert threads_met(3 * host().region_work_ns // 2, 3) == 0b111
         assert threads_met(host().region_work_ns, 2) == 0b11
         assert threads_met(10**6, 4) == 0b1111
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager
@@ -133,14 +149,6 @@ def test_other_python_threads_run_during_a_long_call() -> None:
     with call_under_way(tasks=1) as running:
         pass
     assert running.result()[0].tolist() == [1.0]
-
-
-@pytest.fixture
-def four_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(4)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("four_threads")
@@ -191,13 +199,8 @@ def check(holds: bool) -> None:
 
 
 def test_a_thread_that_never_called_torch_uses_the_number_of_threads_set() -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with ThreadPoolExecutor(1) as pool:
-            assert set(pool.submit(run_who, 10**6).result()) == {0}
-    finally:
-        torch.set_num_threads(before)
+    with threads_set(1), ThreadPoolExecutor(1) as pool:
+        assert set(pool.submit(run_who, 10**6).result()) == {0}
 
 
 def held_up(thread: int) -> bytes:
@@ -222,14 +225,6 @@ count:
 """
     declarations = "declare i32 @omp_get_thread_num()\ndeclare i32 @usleep(i32)"
     return each_task("held", 2, body.replace("%b0, i64 %task", "%b1, i64 %task"), declarations)
-
-
-@pytest.fixture
-def two_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("two_threads")
