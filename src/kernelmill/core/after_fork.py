@@ -119,7 +119,7 @@ def _renew_properties() -> None:
     packages = (__name__.partition(".")[0], "torch")
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] in packages:
-            for kind in list(vars(module).values()):
+            for kind in list(getattr(module, "__dict__", {}).values()):
                 # By `type`, as some objects of torch warn when asked for their `__class__`.
                 if issubclass(type(kind), type) and kind.__module__ == name:
                     for value in list(vars(kind).values()):
