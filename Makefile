@@ -35,7 +35,7 @@ test-on-%: .venv/stamp-dev
 		tests/differential tests/e2e tests/properties; fi
 
 test-without: .venv/stamp-dev   ## cached and aot without each private part; SHARE=1/50: so much of it
-	$(PY) -m tools.without_each --share $(SHARE)
+	$(PY) -m tools.without_each --share $(SHARE) --jobs $(WORKERS)
 
 reach: .venv/stamp-dev          ## compiled code for AArch64 under an emulator; SHARE=1/10: a tenth
 	$(PY) -m tools.reach --share $(SHARE)
