@@ -57,7 +57,9 @@ def test_package_files_hold_a_docstring_and_exports_only():
 
 
 def test_whoever_has_a_lock_or_a_thread_says_what_a_fork_does_to_it():
-    made = re.compile(r"threading\.(R?Lock|Condition|Event|Semaphore|Thread)\(|Queue\(|Queue\[.*\(")
+    made = re.compile(
+        r"threading\.(R?Lock|Condition|Event|Semaphore|Thread)\(|start_new_thread\(|Queue\(|Queue\[.*\("
+    )
     found = [path for path in SOURCES if made.search(path.read_text())]
     says = re.compile("core.after_fork import|register_at_fork")
     assert len(found) > 2

@@ -25,6 +25,7 @@ OF_TORCH = {
     if re.match("_[a-z]", name)
 }  # fmt: skip
 _ALSO_OURS = {"_values"}  # of a group of options, too
+_DOCUMENTED = ("_thread",)  # in Python's manual
 _LAYOUTS = ("pythonapi", "__from_extern_c__")
 _SYMBOL = re.compile(r"_Z[A-Z]+\w*|LLVMPY_\w+|GOMP_[a-z]\w+|_?Py[A-Z][a-z]*_\w+")
 _DOTTED = re.compile(r"(torch|llvmlite|tvm_ffi)(\.\w+)*\._[a-z]\w*(\.\w+)*", re.IGNORECASE)
@@ -105,7 +106,8 @@ def private_in(module: ast.Module) -> Iterator[str]:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             above = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
             parts = [(above + alias.name).split(".") for alias in node.names]
-            private = [p for p in parts if p[0] != "kernelmill" and any(map(is_private, p))]
+            others = (p for p in parts if p[0] not in ("kernelmill", *_DOCUMENTED))
+            private = [p for p in others if any(map(is_private, p))]
             found = ".".join(private[0]) if private else None
         elif isinstance(node, ast.Attribute):
             found = of_attribute(node)

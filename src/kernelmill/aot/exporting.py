@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-import errno
 import inspect
 import os
 import re
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MethodType
@@ -137,13 +137,13 @@ def _with_packed(artifact: Artifact) -> Artifact:
 
 
 def _check_folder(folder: str) -> None:
-    """Told before minutes of compiling, not after: the folder is not there or cannot be written."""
-    code = 0 if os.path.isdir(folder) else errno.ENOENT
-    if not code and not os.access(folder, os.W_OK | os.X_OK):
-        code = errno.EACCES
-    if code:
-        text = f"no compiled file can be written here ({os.strerror(code)}); pass another `path`"
-        raise OSError(code, text, folder)
+    """Told before minutes of compiling, not after: no file can be made in this folder. Permissions
+    do not say so of every file system."""
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        text = f"no compiled file can be written here ({error.strerror}); pass another `path`"
+        raise OSError(error.errno, text, folder) from None
 
 
 def _decomposed(

@@ -7,8 +7,8 @@ Installed packages bring their choices along.
 
 from __future__ import annotations
 
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from kernelmill.codegen import key_of
@@ -21,6 +21,7 @@ from kernelmill.core.errors import KernelmillError, UnsupportedError
 from kernelmill.core.isa import host_isa
 from kernelmill.core.machine import Machine
 from kernelmill.core.roles import InputRole
+from kernelmill.core.workers import Job, Workers
 from kernelmill.graph.ir import Input
 from kernelmill.graph.printer import print_graph
 from kernelmill.lower.driver.lowered import Lowered
@@ -103,12 +104,12 @@ class Choices:
         good: list[Operator] = []
         progress = Progress()
         try:
-            with ThreadPoolExecutor(max(1, jobs)) as pool:
-                futures = {pool.submit(self._compile, operator): operator for operator in operators}
-                for done, future in enumerate(as_completed(futures), 1):
-                    operator = futures[future]
+            with Workers(max(1, jobs)) as workers:
+                submitted = [workers.submit(partial(self._compile, one)) for one in operators]
+                for done, (operator, job) in enumerate(zip(operators, submitted, strict=True), 1):
+                    workers.wait([job])
                     try:
-                        future.result()
+                        job.result()
                         good.append(operator)
                     except KernelmillError as error:
                         failures.append(Failure(operator, str(error)))
@@ -123,16 +124,19 @@ class Choices:
         progress = Progress(doing="measuring", what="operators")
         try:
             # Another thread writes: the disk is slow, and measuring is not its business.
-            with ThreadPoolExecutor(1) as keeping:
-                kept: list[Future[None]] = []
+            with Workers(1) as keeping:
+                kept: list[Job[None]] = []
                 for done, operator in enumerate(operators, 1):
                     try:
-                        kept.append(keeping.submit(self._keep, operator, self._choose(operator)))
+                        keep = partial(self._keep, operator, self._choose(operator))
+                        kept.append(keeping.submit(keep))
                     except (KernelmillError, RuntimeError) as error:
                         failures.append(Failure(operator, str(error)))
                     progress.show(done, len(operators))
                 for each in kept:
-                    each.result()  # raises what the store raised
+                    keeping.wait([each])
+                for each in kept:
+                    each.result()
         finally:
             progress.close()
         return failures

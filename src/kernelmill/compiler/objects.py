@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import (
-    FIRST_EXCEPTION,
-    CancelledError,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
 from dataclasses import dataclass
-from typing import TypeVar
 
 from kernelmill import codegen
 from kernelmill.codegen import key_of
 from kernelmill.compiler.kernel_info import Use, describe
 from kernelmill.compiler.progress import Progress
-from kernelmill.core.after_fork import track
 from kernelmill.core.digest import Key
 from kernelmill.core.dim import Dim, Sym
 from kernelmill.core.isa import Isa
+from kernelmill.core.workers import Job, Workers
 from kernelmill.kernel.ir import Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
@@ -35,8 +26,6 @@ _WAITING = 1
 """Threads beyond the cores: one of them waits for the disk."""
 
 _NONE: Mapping[str, Isa] = {}
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -100,65 +89,27 @@ class KernelBuilds:
     def __init__(self, store: Store, isa: Isa) -> None:
         self._store = store
         self._isa = isa
-        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)) + _WAITING)
-        self._by_key: dict[str, Future[Entry]] = {}
+        self._workers = Workers(len(os.sched_getaffinity(0)) + _WAITING)
+        self._by_key: dict[str, Job[Entry]] = {}
         self._keys: dict[int, tuple[Kernel, Key]] = {}
-        self._programs: list[dict[str, Future[Entry]]] = []
-        self._beside: list[Future[object]] = []
+        self._programs: list[dict[str, Job[Entry]]] = []
+        self._beside: list[Job[object]] = []
         self._progress = Progress()
-        self._changed = threading.Condition()
-        self._under_way = 0
-        self._ended = False
-        track(self)
-
-    def after_fork(self) -> None:
-        """See core/after_fork.py. What was under way is the parent's, and its threads too."""
-        self._changed = threading.Condition()
-        self._under_way = 0
-        self._ended = True
 
     def __enter__(self) -> KernelBuilds:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
         try:
-            self._end()
-        except BaseException:
-            # Ctrl-C: what is under way has locks and files until it is done, which is soon.
-            self._end()
-            raise
-
-    def _end(self) -> None:
-        """Wait for the work under way; what has not begun never does."""
-        with self._changed:
-            self._ended = True
-            while self._under_way:
-                self._changed.wait()
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        self._progress.close()
-
-    def _submit(self, work: Callable[[], Result]) -> Future[Result]:
-        # The pool's own lists do not tell what is under way: Ctrl-C in the middle of `submit`
-        # leaves a thread that the pool does not know, with work whose future nobody has.
-        def run() -> Result:
-            with self._changed:
-                if self._ended:
-                    raise CancelledError
-                self._under_way += 1
-            try:
-                return work()
-            finally:
-                with self._changed:
-                    self._under_way -= 1
-                    self._changed.notify_all()
-
-        return self._pool.submit(run)
+            self._workers.__exit__(*error)
+        finally:
+            self._progress.close()
 
     def beside(self, work: Callable[[], object]) -> None:
         """Have something else done too that a program needs and that calls LLVM."""
-        self._beside.append(self._submit(work))
+        self._beside.append(self._workers.submit(work))
 
-    def begin(self, request: Request, isa: Isa | None = None) -> Future[Entry]:
+    def begin(self, request: Request, isa: Isa | None = None) -> Job[Entry]:
         """Begin with a kernel, if it is a new one; `isa` if it is not for this one."""
         number = id(request.kernel)
         known = self._keys.get(number) if isa is None else None
@@ -168,7 +119,7 @@ class KernelBuilds:
         if isa is None:
             self._keys[number] = request.kernel, key  # which keeps the number its own
         if key.digest not in self._by_key:
-            self._by_key[key.digest] = self._submit(job)
+            self._by_key[key.digest] = self._workers.submit(job)
         return self._by_key[key.digest]
 
     def add(self, requests: Sequence[Request], others: Mapping[str, Isa] = _NONE) -> None:
@@ -181,25 +132,23 @@ class KernelBuilds:
 
     def show(self) -> None:
         """Draw how far it is. Raises what a compile has raised."""
-        futures = self._by_key.values()
-        done = [future for future in futures if future.done()]
-        for future in done:
-            future.result()
-        self._progress.show(len(done), len(futures))
+        jobs = self._by_key.values()
+        done = [job for job in jobs if job.is_done]
+        for job in done:
+            job.result()
+        self._progress.show(len(done), len(jobs))
 
     def finish(self) -> list[dict[str, Entry]]:
         """The objects of each program by kernel name. Raises what a compile or what is done beside
         it has raised."""
-        waiting: set[Future[Entry]] = set(self._by_key.values())
-        while waiting:
-            _, waiting = wait(waiting, _REDRAW_SECONDS, FIRST_EXCEPTION)
+        while not all(job.is_done for job in self._by_key.values()):
+            self._workers.wait(self._by_key.values(), _REDRAW_SECONDS)
             self.show()
-        for future in self._beside:
-            future.result()
-        return [
-            {name: future.result() for name, future in program.items()}
-            for program in self._programs
-        ]
+        self.show()
+        self._workers.wait(self._beside)
+        for job in self._beside:
+            job.result()
+        return [{name: job.result() for name, job in program.items()} for program in self._programs]
 
 
 def obtain_dims(symbols: Sequence[Sym], dims: Sequence[Dim], store: Store, isa: Isa) -> Entry:

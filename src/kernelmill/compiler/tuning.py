@@ -12,8 +12,8 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from math import ceil
 
 import torch
@@ -25,6 +25,7 @@ from kernelmill.core.dim import Dim, evaluate
 from kernelmill.core.dtype import to_torch
 from kernelmill.core.log import get_logger
 from kernelmill.core.machine import Machine
+from kernelmill.core.workers import Workers
 from kernelmill.kernel.ir import Buffer, Kernel
 from kernelmill.kernel.printer import print_kernel
 from kernelmill.kernel.verifier import verify_kernel
@@ -100,9 +101,10 @@ class Tuner:
         """Nanoseconds of a launch by label."""
         kernels = [self._named(tunable, number) for number in range(len(tunable.labels))]
         self._offered += len(kernels)
+        works = [partial(codegen.compile_kernel, kernel, self.machine.isa) for kernel in kernels]
         images: list[bytes] = []
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-            for image in pool.map(lambda k: codegen.compile_kernel(k, self.machine.isa), kernels):
+        with Workers(len(os.sched_getaffinity(0))) as workers:
+            for image in workers.results(works):
                 images.append(image)
                 self._progress.show(self.measured, self._offered)
         launches, arguments = _arguments(kernels, tunable)

@@ -72,42 +72,41 @@ class Overlapping:
     """Something that is so while anybody wants it: `begin` when the first comes, `end` when the
     last has gone. Uses may nest, and overlap between threads; a child keeps its own thread's.
 
-    A fork can come anywhere in `begin` and `end`: `end` must be right before, in and after both.
+    A fork and Ctrl-C can come anywhere in `begin` and `end`: `end` must be right before, in and
+    after both.
     """
 
     def __init__(self, begin: Callable[[], object], end: Callable[[], object]) -> None:
         self._begin, self._end = begin, end
         self._lock = threading.Lock()
-        self._users: dict[int, int] = {}
+        self._users: set[tuple[int, object]] = set()  # with their threads
         track(self)
 
     @contextmanager
     def use(self) -> Generator[None]:
         """Inside, it is so."""
-        thread = threading.get_ident()
-        with self._lock:
-            first = not self._users
-            self._users[thread] = self._users.get(thread, 0) + 1
-            if first:
-                self._begin()
-        try:
+        user = threading.get_ident(), object()
+        try:  # Ctrl-C can come anywhere
+            with self._lock:
+                first = not self._users
+                self._users.add(user)
+                if first:
+                    self._begin()
             yield
         finally:
             with self._lock:
-                if self._users == {thread: 1}:
+                if self._users <= {user}:
                     self._end()
-                self._users[thread] -= 1
-                if not self._users[thread]:
-                    del self._users[thread]
+                self._users.discard(user)
 
     def after_fork(self) -> None:
         """Forget the users that are other threads."""
         self._lock = threading.Lock()
         thread = threading.get_ident()
-        own, others = self._users.get(thread, 0), self._users
-        self._users = {thread: own} if own else {}
-        if others and not own:
+        own = {user for user in self._users if user[0] == thread}
+        if self._users and not own:
             self._end()
+        self._users = own
 
 
 @after_fork

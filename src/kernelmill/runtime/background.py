@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -23,6 +24,7 @@ Work = Callable[[], Iterator[None]]
 """Begins some work; each step of the iterator is a piece of it."""
 
 _NICENESS = 5
+_LOOK_SECONDS = 0.002
 _log = get_logger("runtime")
 
 
@@ -40,42 +42,37 @@ def paused() -> Generator[None]:
 
 def wait() -> None:
     """Return when all that was submitted so far is done, or Python ends."""
-    done = threading.Event()
+    done = SimpleQueue[None]()
 
     def work() -> Iterator[None]:
-        done.set()
+        done.put(None)
         yield
 
     submit(work)
     if not _worker().stopped:
-        done.wait()
+        done.get()
 
 
 class _Gate:
-    """Open while nobody has the worker paused."""
+    """Open while nobody has the worker paused. There is no lock, which Ctrl-C in a caller could
+    leave taken (core/workers.py): the worker looks again and again while it is closed."""
 
     def __init__(self) -> None:
-        self.opened = threading.Event()
-        self.opened.set()
+        self._closed = False
 
     def close(self) -> None:
-        self.opened.clear()
+        self._closed = True
 
     def open(self) -> None:
-        self.opened.set()
+        self._closed = False
+
+    def pass_through(self) -> None:
+        """Return when it is open."""
+        while self._closed:
+            time.sleep(_LOOK_SECONDS)
 
 
 _gate = _Gate()
-
-
-@after_fork
-def _new_gate() -> None:
-    # The old one's own lock may be taken.
-    closed, _gate.opened = not _gate.opened.is_set(), threading.Event()
-    if not closed:
-        _gate.open()
-
-
 _callers = Overlapping(_gate.close, _gate.open)
 
 
@@ -97,7 +94,7 @@ class _Worker:
                 pieces = work()
                 more = True
                 while more:
-                    _gate.opened.wait()
+                    _gate.pass_through()
                     with self._piece:
                         more = next(pieces, self) is not self
             except Exception:

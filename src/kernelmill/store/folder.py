@@ -15,13 +15,14 @@ import threading
 import time
 import weakref
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import BinaryIO, Literal
 
 from kernelmill.core import knobs
 from kernelmill.core.cache_home import cache_home
 from kernelmill.core.errors import StoreError
+from kernelmill.core.workers import Workers
 from kernelmill.store.entry import NAME, SUFFIXES, BadEntry, Entry, decode
 from kernelmill.store.lock import file_lock
 
@@ -315,8 +316,8 @@ def _sync(descriptors: Sequence[int]) -> None:
         for descriptor in descriptors:
             os.fsync(descriptor)
         return
-    with ThreadPoolExecutor(_SYNCING) as threads:
-        for _ in threads.map(os.fsync, descriptors):
+    with Workers(_SYNCING) as workers:
+        for _ in workers.results(partial(os.fsync, descriptor) for descriptor in descriptors):
             pass
 
 

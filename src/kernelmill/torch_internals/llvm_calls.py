@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
@@ -18,40 +19,43 @@ from kernelmill.torch_internals.llvm import wrapper_lock
 PATIENCE_SECONDS = 10.0
 """Longest wait of a fork: a call takes this long only where something is wrong anyway."""
 
+_LOOK_SECONDS = 0.001
+
 
 class _Calls:
-    """Which threads are inside of calls, and how many forks want them to be out."""
+    """Which threads are inside of calls, and which want the others out to fork.
+
+    Both sides say what they want before they look at the other. There is no lock of Python code,
+    which Ctrl-C could leave taken (core/workers.py).
+    """
 
     def __init__(self) -> None:
-        self.changed = threading.Condition(threading.RLock())
         self.inside: set[int] = set()
-        self.forks = 0
-        self.wrapped: AbstractContextManager[Any] = nullcontext()
+        self.forking: dict[int, AbstractContextManager[Any]] = {}
+        """The lock of llvmlite that each takes."""
 
     def before_fork(self) -> None:
         """Wait for the others, and keep them out."""
-        self.changed.acquire()
-        self.forks += 1
         own = threading.get_ident()
-        self.changed.wait_for(lambda: self.inside <= {own}, PATIENCE_SECONDS)
+        self.forking[own] = nullcontext()
+        end = time.monotonic() + PATIENCE_SECONDS
+        while self.inside - {own} and time.monotonic() < end:
+            time.sleep(_LOOK_SECONDS)
         # All of llvmlite's wrappers take one lock, also those that destructors call in any thread.
         # Without it only those calls can meet a fork.
-        self.wrapped = wrapper_lock()
-        self.wrapped.__enter__()
+        self.forking[own] = wrapper_lock()
+        self.forking[own].__enter__()
 
     def in_parent(self) -> None:
         """Let the others go on."""
-        self.wrapped.__exit__(None, None, None)
-        self.forks -= 1
-        self.changed.notify_all()
-        self.changed.release()
+        self.forking.pop(threading.get_ident()).__exit__(None, None, None)
 
     def in_child(self) -> None:
         """Begin anew: no other thread is here."""
-        self.wrapped.__exit__(None, None, None)
-        self.inside &= {threading.get_ident()}
-        self.forks = 0
-        self.changed = threading.Condition(threading.RLock())
+        own = threading.get_ident()
+        self.forking[own].__exit__(None, None, None)
+        self.forking.clear()
+        self.inside &= {own}
 
 
 _calls = _Calls()
@@ -67,11 +71,11 @@ def inside_llvm() -> Generator[None]:
     """Inside, this thread calls LLVM, and no other thread forks. Not to be nested."""
     own = threading.get_ident()
     try:
-        with _calls.changed:
-            _calls.changed.wait_for(lambda: not _calls.forks)
+        _calls.inside.add(own)
+        while _calls.forking.keys() - {own}:
+            _calls.inside.discard(own)
+            time.sleep(_LOOK_SECONDS)
             _calls.inside.add(own)
         yield
     finally:
-        with _calls.changed:
-            _calls.inside.discard(own)
-            _calls.changed.notify_all()
+        _calls.inside.discard(own)

@@ -433,16 +433,23 @@ def test_the_file_is_named_after_what_it_holds(tmp_path, monkeypatch):
     json.loads(SealedFile(path, KMILL).text("manifest"))
 
 
-@pytest.mark.parametrize(("mode", "error"), [(None, FileNotFoundError), (0o555, PermissionError)])
-def test_a_folder_that_takes_no_file_is_told_before_the_compile(tmp_path, monkeypatch, mode, error):
-    folder = tmp_path / "folder"
-    if mode is not None:
-        folder.mkdir(mode=mode)
-        # root may write anywhere
-        monkeypatch.setattr(os, "access", lambda path, wanted: not wanted & os.W_OK)
+@pytest.mark.parametrize(
+    ("folder", "error"),
+    [
+        ("missing", FileNotFoundError),
+        ("file", NotADirectoryError),
+        ("/proc", FileNotFoundError),  # its permissions say that root may write
+    ],
+)
+def test_a_folder_that_takes_no_file_is_told_before_the_compile(
+    tmp_path, monkeypatch, folder, error
+):
+    (tmp_path / "file").touch()
     monkeypatch.setattr(exporting, "compiled", None)
-    with pytest.raises(error, match=r"pass another `path`.*folder"):
-        kernelmill.aot.compile(torch.relu, (torch.ones(2),), path=folder / "relu.kmill")
+    place = tmp_path / folder
+    with pytest.raises(error, match=r"pass another `path`") as refused:
+        kernelmill.aot.compile(torch.relu, (torch.ones(2),), path=place / "relu.kmill")
+    assert refused.value.filename == str(place)
 
 
 class Strided(nn.Module):

@@ -10,10 +10,12 @@ import pytest
 
 from kernelmill.compiler import objects
 from kernelmill.compiler.objects import KernelBuilds, Request, obtain
+from kernelmill.core import workers
 from kernelmill.core.dtype import F32
 from kernelmill.core.errors import VerificationError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.machine import host
+from kernelmill.core.workers import Workers
 from kernelmill.kernel import ir
 from kernelmill.kernel.parser import parse_kernel
 from kernelmill.store import Store
@@ -98,29 +100,36 @@ def test_ctrl_c_drops_what_has_not_begun_and_leaves_a_good_store(
 
 
 def test_ctrl_c_while_a_compile_under_way_is_waited_for_still_waits_for_it(
-    tmp_path, compiles, python_raises_interrupts
+    tmp_path, compiles, monkeypatch, python_raises_interrupts
 ):
-    interrupted = threading.Event()
+    begun, waiting, interrupted = threading.Event(), threading.Event(), threading.Event()
+    end = Workers.end
 
-    class Builds(KernelBuilds):
-        def _end(self):
-            try:
-                super()._end()
-            except KeyboardInterrupt:
-                interrupted.set()
-                raise
-
-    builds = Builds(Store(tmp_path / "k"), host().isa)
+    def told(workers):
+        try:
+            waiting.set()
+            end(workers)
+        except KeyboardInterrupt:
+            interrupted.set()
+            raise
 
     def interrupt(_):
-        while not interrupted.wait(0.1):  # a signal, since one in a wait for a lock has to end it
-            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        begun.set()
+        assert waiting.wait(60.0)
+        main = threading.main_thread().ident
+        signal.pthread_kill(main, signal.SIGINT)  # which ends a wait
+        while not interrupted.wait(10.0):
+            signal.pthread_kill(main, signal.SIGINT)
         time.sleep(0.1)
 
+    monkeypatch.setattr(Workers, "end", told)
     compiles[1].append(interrupt)
-    builds.add(requests(1))
-    with pytest.raises(KeyboardInterrupt), builds:
-        pass
+    with (
+        pytest.raises(KeyboardInterrupt),
+        KernelBuilds(Store(tmp_path / "k"), host().isa) as builds,
+    ):
+        builds.add(requests(1))
+        assert begun.wait(60.0)
     found = survey(str(tmp_path / "k"))
     assert (found.count("ok"), found.leftovers) == (1, ())
 
@@ -129,10 +138,10 @@ def test_ctrl_c_while_a_thread_of_the_pool_starts_still_waits_for_what_it_does(
     tmp_path, compiles, monkeypatch
 ):
     begun, left = threading.Event(), threading.Event()
-    start = threading.Thread.start
+    start = workers.start_new_thread
 
-    def interrupted_start(thread):
-        start(thread)
+    def interrupted_start(*thread):
+        start(*thread)
         assert begun.wait(60.0)
         raise KeyboardInterrupt
 
@@ -143,7 +152,7 @@ def test_ctrl_c_while_a_thread_of_the_pool_starts_still_waits_for_what_it_does(
 
     compiles[1].append(compile)
     leave = KernelBuilds.__exit__
-    monkeypatch.setattr(threading.Thread, "start", interrupted_start)
+    monkeypatch.setattr(workers, "start_new_thread", interrupted_start)
     monkeypatch.setattr(KernelBuilds, "__exit__", lambda *a: (left.set(), leave(*a))[1])
     with (
         pytest.raises(KeyboardInterrupt),

@@ -1,0 +1,128 @@
+"""Threads that do work for the one that waits for it, which Ctrl-C always ends.
+
+Python raises KeyboardInterrupt in the first thread between any two instructions, those of
+`threading` and `concurrent.futures` included: when `__enter__` has taken a lock, and the `with`
+that would give it back has not begun. That lock stays taken, and a worker that needs it waits for
+ever, as does whoever waits for the worker. What both sides share here are queues and a set, each of
+whose calls is in C and done or not, and an order in which they write and look.
+"""
+
+from __future__ import annotations
+
+import time
+from _thread import start_new_thread
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Generic, TypeVar
+
+from kernelmill.core.after_fork import track
+
+Result = TypeVar("Result")
+
+
+class Job(Generic[Result]):
+    """Work that was submitted."""
+
+    def __init__(self) -> None:
+        self.is_done = False
+        """Whether it has returned or raised."""
+        self.error: BaseException | None = None
+        """What it raised."""
+        self._result: Result | None = None
+
+    def result(self) -> Result:
+        """What it returned. Raises what it raised, and RuntimeError when it is not done."""
+        if not self.is_done:
+            raise RuntimeError("this work is not done")
+        if self.error is not None:
+            raise self.error
+        return self._result  # type: ignore[return-value]
+
+    def do(self, work: Callable[[], Result]) -> None:
+        """Do the work."""
+        try:
+            self._result = work()
+        except BaseException as error:
+            self.error = error
+        self.is_done = True
+
+
+class Workers:
+    """Up to `most` threads, each of which takes what was submitted first.
+
+    To be used in `with` by one thread: leaving it waits for the work under way, also when Ctrl-C
+    comes meanwhile; what has not begun never does.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._ended = False
+        self._empty()
+        track(self)
+
+    def _empty(self) -> None:
+        self._started = 0
+        self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._under_way: set[Callable[[], None]] = set()
+        self._finished: SimpleQueue[None] = SimpleQueue()
+
+    def after_fork(self) -> None:
+        """See core/after_fork.py. What was under way is the parent's, and its threads too."""
+        self._empty()
+        self._ended = True
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.end()
+        except BaseException:
+            # Ctrl-C: what is under way has locks and files until it is done, which is soon.
+            self.end()
+            raise
+
+    def submit(self, work: Callable[[], Result]) -> Job[Result]:
+        """Have this done."""
+        job = Job[Result]()
+        self._waiting.put(partial(job.do, work))
+        if self._started < self._most:
+            self._started += 1
+            start_new_thread(self._run, ())  # `Thread.start` waits in Python code
+        return job
+
+    def wait(self, jobs: Iterable[Job[Result]], seconds: float | None = None) -> None:
+        """Return when all of these are done, one has raised, or this time is over."""
+        end = None if seconds is None else time.monotonic() + seconds
+        left = list(jobs)
+        while left := [job for job in left if not job.is_done or job.error is not None]:
+            if any(job.error is not None for job in left):
+                return
+            remaining = None if end is None else max(end - time.monotonic(), 0.0)
+            try:
+                self._finished.get(timeout=remaining)
+            except Empty:
+                return
+
+    def results(self, works: Iterable[Callable[[], Result]]) -> Iterator[Result]:
+        """What each of these returns, in order. Raises what one raises."""
+        for job in [self.submit(work) for work in works]:
+            self.wait([job])
+            yield job.result()
+
+    def end(self) -> None:
+        """Wait for the work under way. What has not begun never does."""
+        self._ended = True  # before it looks
+        while self._under_way:
+            self._finished.get()
+        for _ in range(self._started):
+            self._waiting.put(None)
+
+    def _run(self) -> None:
+        while (work := self._waiting.get()) is not None:
+            self._under_way.add(work)  # before it looks
+            if not self._ended:
+                work()
+            self._under_way.discard(work)
+            self._finished.put(None)
