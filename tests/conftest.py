@@ -188,6 +188,20 @@ def same_draws() -> None:
             attrgetter(seed)(sys.modules[name])(0)
 
 
+@pytest.fixture(autouse=True)
+def fresh_dynamo() -> Generator[None]:
+    """A test compiles anew: what others traced counts towards a limit, beyond which Dynamo gives
+    up on functions that tests share."""
+
+    def reset() -> None:
+        if "torch._dynamo" in sys.modules:
+            sys.modules["torch._dynamo"].reset()
+
+    reset()
+    yield
+    reset()
+
+
 @pytest.fixture(scope="session")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FreshProcesses]:
     """Python processes that need not import torch again."""

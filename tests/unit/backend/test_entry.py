@@ -35,7 +35,6 @@ def test_arguments_are_keywords() -> None:
 
 
 def test_torch_compile_passes_mode_and_options_on() -> None:
-    torch._dynamo.reset()
     options = {"debug.graph_dump.type": None}
     compiled = torch.compile(lambda x: x * 2 + 1, backend=kernelmill, options=options)
     assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 3.0))

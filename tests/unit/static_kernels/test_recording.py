@@ -12,14 +12,6 @@ from kernelmill import static_kernels
 from kernelmill.compiler import recording
 
 
-@pytest.fixture(autouse=True)
-def fresh_dynamo():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
 def compiled(mode, dynamic=False):
     config = kernelmill.CompilerConfig()
     config.mode = mode

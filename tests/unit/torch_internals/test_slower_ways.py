@@ -66,10 +66,8 @@ def case(*names: str) -> Callable[[Case], Case]:
 @pytest.fixture(autouse=True)
 def anew() -> Iterator[None]:
     """Nothing that was made with the part is used again."""
-    torch._dynamo.reset()
     decomposition_table.cache_clear()
     yield
-    torch._dynamo.reset()
     decomposition_table.cache_clear()
 
 
