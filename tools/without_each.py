@@ -19,8 +19,9 @@ would have been compiled. Parts that only compiling asks for are left out with a
 
 With --state, what has been found is kept in a file, and another run goes on from there; what failed
 runs again. The file is of one state of the sources: remove it when they change. --write puts the
-table into docs/compatibility.md. --jobs says how many processes run at a time. Tests that take long
-come last, so that of a run that is stopped most pairs are done.
+rows of the parts into docs/compatibility.md, each with its day and revision, and leaves those of
+other parts: all takes some hours, which several runs may share. --jobs says how many processes run
+at a time. Tests that take long come last, so that of a run that is stopped most pairs are done.
 """
 
 from __future__ import annotations
@@ -253,34 +254,46 @@ def _drawn(group: tuple[str, Sequence[str]]) -> bytes:
     return hashlib.blake2b(f"{part} {names[0]}".encode()).digest()
 
 
-def table(state: State, names: Sequence[str], parts: Sequence[str]) -> str:
-    """A paragraph and a row for each part: the pairs of a test and the part by their outcome."""
-    rows: list[str] = []
-    ran = pairs = 0
+def rows(state: State, names: Sequence[str], parts: Sequence[str], where: str) -> dict[str, str]:
+    """A row for each part: the pairs of a test and the part by their outcome."""
+    found: dict[str, str] = {}
     for part in parts:
         wanted = [name for name in names if is_pair(state, name, part)]
         counts = Counter(state.found[n, part].outcome for n in wanted if (n, part) in state.found)
-        pairs, ran = pairs + len(wanted), ran + counts.total()
-        cells = [len(wanted), counts.total(), *(counts[kind] for kind in _KINDS)]
-        rows.append(f"| {part} | {' | '.join(map(str, cells))} |\n")
-    passing = sum(state.settled(name, "") for name in names)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+        cells = [part, len(wanted), counts.total(), *(counts[kind] for kind in _KINDS), where]
+        found[part] = f"| {' | '.join(map(str, cells))} |\n"
+    return found
+
+
+def table(rows: Mapping[str, str]) -> str:
+    """A sentence with the sums, and the rows in the order of their parts."""
+    numbers = [[int(cell) for cell in row.split("|")[2:4]] for row in rows.values()]
+    pairs, ran = (sum(column) for column in zip(*numbers, strict=True))
     return (
-        f"{today}, {kind()}, Python {platform.python_version()}, torch {torch.__version__}, "
-        f"revision {revision()}: {passing} of {len(names)} tests do not fail with all parts; "
         f"{ran} of {pairs} pairs of a test and a part that its module asks for ran.\n\n"
-        f"| part | asked for by | ran | {' | '.join(_KINDS)} |\n"
-        f"|---|---|---|{'---|' * len(_KINDS)}\n{''.join(rows)}"
+        f"| part | asked for by | ran | {' | '.join(_KINDS)} | when and where |\n"
+        f"|---|---|---|{'---|' * len(_KINDS)}---|\n"
+        f"{''.join(rows[part] for part in sorted(rows))}"
     )
 
 
-def updated(document: str, text: str) -> str:
-    """The document with this table. ValueError if it has no place for it."""
+def updated(document: str, new: Mapping[str, str], known: Sequence[str]) -> str:
+    """The document with these rows in the place of those of the same parts. Those of parts that are
+    not `known` go. ValueError if it has no place for them."""
     before, begin, rest = document.partition(_BEGIN)
-    _, end, after = rest.partition(_END)
+    old, end, after = rest.partition(_END)
     if not begin or not end:
         raise ValueError(f"{DOCUMENT.name} has no place for the table")
-    return f"{before}{begin}{text}{end}{after}"
+    lines = [line for line in old.splitlines(keepends=True) if line.startswith("| ")][1:]
+    rows = {line.split("|")[1].strip(): line for line in lines} | dict(new)
+    return f"{before}{begin}{table({p: rows[p] for p in rows if p in known})}{end}{after}"
+
+
+def _where() -> str:
+    """When and where this runs, for a row."""
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    versions = f"Python {platform.python_version()}, torch {torch.__version__}"
+    return f"{today}, {revision()}, {kind()}, {versions}"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -294,7 +307,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes at a time")
     parser.add_argument("--state", type=Path, metavar="FILE", help="go on with what is there")
     parser.add_argument("--write", action="store_true", help="write the table")
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.write and (options.paths or options.share != "1/1"):
+        parser.error("--write is for all tests, since rows say how many ask for a part")
+    return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -315,9 +331,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             runners.append(Runner(processes, own, folder / "kernels"))
         names = [name for name in runners[0].collect(paths) if shares.is_in(name, share)]
         run_all(runners, names, parts, state)
-    print(text := table(state, names, parts))
+    print(table(found := rows(state, names, parts, _where())))
     if options.write:
-        DOCUMENT.write_text(updated(DOCUMENT.read_text(), text))
+        known = sorted(registry.known())
+        DOCUMENT.write_text(updated(DOCUMENT.read_text(), found, known))
     wanted = [(name, part) for name in names for part in ("", *parts)]
     return int(any(pair in state.found and not state.settled(*pair) for pair in wanted))
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fresh import FreshProcesses
 from tools import without_each
-from tools.without_each import Found, Runner, State, is_pair, run_all, table, updated
+from tools.without_each import Found, Runner, State, is_pair, main, rows, run_all, table, updated
 
 SAMPLES = sorted(map(str, Path(__file__).parent.glob("without_each_*sample.py")))
 PARTS = [
@@ -106,20 +106,34 @@ def test_a_run_goes_on_with_what_is_not_settled(ran: Ran) -> None:
 
 
 def test_the_table_counts_pairs(ran: Ran) -> None:
-    text = table(ran.state, ran.names, PARTS)
-    assert "8 of 9 tests" in text and "36 of 36 pairs" in text
-    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
-    assert rows == [
-        "| dispatch.precision | 7 | 7 | 5 | 2 | 0 | 0 |",
-        "| native.packed | 7 | 7 | 6 | 0 | 0 | 1 |",
-        "| tensors.allocate | 8 | 8 | 7 | 1 | 0 | 0 |",
-        "| tensors.handle | 7 | 7 | 6 | 0 | 1 | 0 |",
-        "| tensors.version | 7 | 7 | 6 | 1 | 0 | 0 |",
+    found = rows(ran.state, ran.names, PARTS, "today, here")
+    assert [*found.values()] == [
+        "| dispatch.precision | 7 | 7 | 5 | 2 | 0 | 0 | today, here |\n",
+        "| native.packed | 7 | 7 | 6 | 0 | 0 | 1 | today, here |\n",
+        "| tensors.allocate | 8 | 8 | 7 | 1 | 0 | 0 | today, here |\n",
+        "| tensors.handle | 7 | 7 | 6 | 0 | 1 | 0 | today, here |\n",
+        "| tensors.version | 7 | 7 | 6 | 1 | 0 | 0 | today, here |\n",
     ]
+    assert "\n36 of 36 pairs" in f"\n{table(found)}"
+
+
+def test_rows_of_other_parts_stay_in_the_document() -> None:
     begin, end = without_each._BEGIN, without_each._END
-    assert updated(f"a\n{begin}old\n{end}b\n", text) == f"a\n{begin}{text}{end}b\n"
+    old = {name: f"| {name} | 2 | 1 | 1 | 0 | 0 | 0 | then |\n" for name in ("a", "b", "gone")}
+    new = {name: f"| {name} | 3 | 3 | 3 | 0 | 0 | 0 | now |\n" for name in ("b", "c")}
+    document = updated(f"before\n{begin}{table(old)}{end}after\n", new, ["a", "b", "c"])
+    expected = table({"a": old["a"], "b": new["b"], "c": new["c"]})
+    assert document == f"before\n{begin}{expected}{end}after\n"
+    assert expected.startswith("7 of 8 pairs")
     with pytest.raises(ValueError, match="no place"):
-        updated("nothing", text)
+        updated("nothing", new, ["a"])
+
+
+@pytest.mark.parametrize("some", [["--share", "1/2"], ["tests/e2e/aot"]])
+def test_the_document_is_for_all_tests(some: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--write", *some])
+    assert "--write is for all tests" in capsys.readouterr().err
 
 
 def test_compiling_asks_for_its_parts_in_every_test() -> None:
