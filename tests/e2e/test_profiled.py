@@ -149,6 +149,7 @@ def test_perf_finds_the_code_of_each_kernel_under_its_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = Path(perf_map.path())
+    monkeypatch.setattr(perf_map, "_named", {})
     monkeypatch.setenv("KERNELMILL_PERF_MAP", "1")
     try:
         model = torch.compile(nn.Sequential(nn.Linear(64, 16), nn.Softmax(-1)).eval(),
@@ -178,6 +179,7 @@ def test_a_file_for_perf_that_is_a_link_is_not_written(
 ) -> None:
     target = tmp_path / "precious"
     target.write_text("mine")
+    monkeypatch.setattr(perf_map, "_named", {})
     monkeypatch.setattr(perf_map, "path", lambda: str(tmp_path / "perf.map"))
     os.symlink(target, tmp_path / "perf.map")
     perf_map.name(0x1000, 16, "kernel")
