@@ -21,6 +21,14 @@ def settable():
     return getattr(torch.backends, "__allow_nonbracketed_mutation")()
 
 
+def forget_precisions():
+    """Sets no precision of products: `torch.set_float32_matmul_precision` leaves one of oneDNN's,
+    which counts more than those of all operators and all backends."""
+    with settable():
+        for part in (torch.backends.mkldnn.matmul, torch.backends.mkldnn, torch.backends):
+            part.fp32_precision = "none"
+
+
 def _precision(operators):
     part = getattr(torch.backends.mkldnn, operators)
 

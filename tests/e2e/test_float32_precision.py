@@ -18,7 +18,7 @@ from kernelmill.backend import get_backend
 from kernelmill.config import CompilerConfig
 from kernelmill.core.isa import NAMED, why_not_here
 from kernelmill.inference import cache_compile, set_dim_gears
-from tests.torch_settings import settable
+from tests.torch_settings import forget_precisions, settable
 
 TILES, NO_TILES = "x86-64-v4-amx-emulated", "x86-64-v2"
 K = 256
@@ -214,9 +214,7 @@ def test_the_setting_of_onednn_is_the_one_that_counts(setting: str) -> None:
     backends: Any = torch.backends
     parts = {"matmul": backends.mkldnn.matmul, "all": backends.mkldnn, "generic": backends}
     part = parts[setting]
-    with settable():
-        for each in parts.values():  # what set_float32_matmul_precision has left counts more
-            each.fp32_precision = "none"
+    forget_precisions()
     x = torch.randn(64, K)
     with torch.no_grad():
         for value, name in (

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelmill.runtime.precision import allowed_products
-from tests.torch_settings import settable
+from tests.torch_settings import forget_precisions, settable
 
 _MKLDNN: Any = torch.backends.mkldnn
 
@@ -35,6 +35,7 @@ def test_of_onednn_and_of_all_backends(part: Any) -> None:
     def set_precision(value: str) -> None:
         part.fp32_precision = value
 
+    forget_precisions()
     for value, products in (("ieee", 6), ("tf32", 3), ("bf16", 1), ("none", 6)):
         with settable(), setting(set_precision, value, "none"):
             assert allowed_products() == products
