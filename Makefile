@@ -65,6 +65,7 @@ image: .venv/stamp-dev          ## the Containerfile of examples/serve, carried 
 bench: .venv/stamp-bench        ## measure against eager, Inductor, ONNX Runtime and OpenVINO
 	$(PY) -m tools.bench
 	$(PY) -m tools.bench.store
+	$(PY) -m tools.bench.many_kernels
 	$(PY) -m tools.bench.gears
 	$(PY) -m tools.bench.dynamic
 	$(PY) -m tools.bench.static
