@@ -47,10 +47,12 @@ def measure(model: str, backend: str, busy: bool) -> dict[str, float]:
 
 def _fresh(model: str, backend: str, busy: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="kernelmill-bench-") as folder:
-        environment = {**os.environ, "KERNELMILL_KERNEL_META": folder}
+        own = {"KERNELMILL_KERNEL_META": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
         command = [sys.executable, "-W", "ignore", "-m", "tools.bench.many_kernels", model, backend]
         command += ["busy"] if busy else []
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            command, env={**os.environ, **own}, capture_output=True, text=True, check=True
+        )
         kernels = sum(1 for _ in Path(folder).rglob("*.o"))
         return {**json.loads(done.stdout.splitlines()[-1]), "kernels": kernels}
 
