@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import kernelmill
 from kernelmill.core.errors import InputError
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.quick import REFUSED
@@ -350,3 +351,32 @@ def test_threads_call_at_once(model):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+class Scores(nn.Module):
+    def __init__(self, folder):
+        super().__init__()
+        self.cached = cache_compile(self.forward, cache_dir=str(folder))
+
+    def forward(self, x):
+        return x @ x.t()
+
+
+@pytest.mark.parametrize("way", ["cached", "aot"])
+def test_a_call_without_memory_for_its_results_does_no_harm(tmp_path, way):
+    model, some = Scores(tmp_path), torch.randn(4, 1)
+    file, rows = tmp_path / "scores.kmill", {"x": {0: torch.export.Dim.DYNAMIC}}
+    if way == "aot":
+        kernelmill.aot.compile(model, (some,), path=file, dynamic_shapes=rows)
+    with torch.no_grad():
+        call = kernelmill.aot.load(file) if way == "aot" else model.cached
+        too_many = torch.zeros(2**24, 1)  # a result of 2 to the 50 bytes
+        for sizes in ((), (4,), (5, 4)):
+            for size in sizes:
+                x = torch.randn(size, 1)
+                torch.testing.assert_close(call(x), model(x))
+            with pytest.raises(RuntimeError, match="alloc"):
+                call(too_many)
+        for size in (4, 4, 5, 3, 3):
+            x = torch.randn(size, 1)
+            torch.testing.assert_close(call(x), model(x))

@@ -37,6 +37,7 @@ from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols
 from kernelmill.store.sealed import write_sealed
 from kernelmill.torch_internals.export import keep_lines, oblivious_sizes, trees
+from kernelmill.torch_internals.operators import OpOverload
 
 
 def compile(
@@ -153,11 +154,26 @@ def _decomposed(
     2 on, as torch.export has it."""
     try:
         with oblivious_sizes():
-            return decomposed(trace(), decompositions)
+            traced = trace()
+            if not any(map(_takes_out_ones, traced.graph.nodes)):
+                return decomposed(traced, decompositions)
     except InputError:
         raise
-    except Exception:
-        return decomposed(trace(), decompositions)
+    except Exception:  # the code asks about sizes
+        pass
+    return decomposed(trace(), decompositions)
+
+
+def _takes_out_ones(node: torch.fx.Node) -> bool:
+    """Whether a node depends on a size being 1 without asking: torch takes it for another one."""
+    target: Any = node.target
+    if not isinstance(target, OpOverload) or "::squeeze" not in target.name():
+        return False
+    argument: Any = node.args[0]
+    shape = argument.meta["val"].shape
+    dims: Any = node.args[1] if len(node.args) > 1 else range(len(shape))
+    chosen = [dims] if isinstance(dims, int) else dims
+    return any(isinstance(shape[dim], torch.SymInt) for dim in chosen)
 
 
 def _name_of(program: Any) -> str:

@@ -211,12 +211,12 @@ class _Trace:
             call = compile(observe=self.traced.append)
         self.drafts = [each.draft for each in linked]
         try:
-            self.depends = self._depends(sources)
+            self.depends = self._depends(tx, sources)
         except (MissingPath, UnsupportedError) as error:
             self.refused = str(error)
         return call
 
-    def _depends(self, sources: Sequence[Any]) -> _Dependences:
+    def _depends(self, tx: Any, sources: Sequence[Any]) -> _Dependences:
         """UnsupportedError names what cannot be kept."""
         reader, roots = self.reader(), self.roots
         codes = list(self.output.tracing_context.traced_code)
@@ -225,7 +225,7 @@ class _Trace:
         # Dynamo empties its own set of guards when it has made code.
         layouts = Layouts(self.output, sources, methods_in(codes))
         reads = reads_of(self.output.guards, reader, roots, names, layouts)
-        more = [noted(read, roots, names) for read in effects.reads]
+        more = [noted(read, roots, names) for read in (*effects.reads, *_returned(tx, reader))]
         inputs = [_input(source, reader) for source in sources]
         values = {each.path: follow(each.path, roots) for each in inputs if each.axis < 0}
         reads = tuple(dict.fromkeys((*reads, *more)))
@@ -366,6 +366,16 @@ class _Trace:
                 where = f"dim {axis} of argument {name_of_argument(found.path)!r}"
                 limits.append(Limit(symbol, _whole(ends.lower) or 0, _whole(ends.upper), where))
         return tuple(limits), conditions_from(facts, self.output.shape_env, known)
+
+
+def _returned(tx: Any, reader: SourceReader) -> list[Guard]:
+    """Guards of what is from outside and only returned: entries hold it as it was."""
+    values, dicts = dynamo.returned_unread(tx)
+    for source, value in values:
+        if not isinstance(value, (bool, int, float, str, type(None))):
+            raise UnsupportedError(f"it returns {source.name} as it is")
+    guards = [Guard("value", reader.path(source)) for source, _ in values]
+    return guards + [Guard("keys", reader.path(source)) for source in dicts]
 
 
 def _gears(geared: GearedCalls, drafts: Sequence[LoweredProgram]) -> Gears:

@@ -185,9 +185,9 @@ def _quick_call(
         except IndexError:
             frame = new_frame()
         try:
+            outs = make(sizes)
             if frame.sizes is not sizes:
                 frame.adopt(sizes)
-            outs = make(sizes)
             code = enter(frame, bound, args, outs)
         except Exception:
             # An argument that cannot even be handed over; the slow path finds out which one.
@@ -226,8 +226,8 @@ def _slow_call(engine: Engine, pick: Pick, finish: Finish) -> Callable[[tuple[An
 
         def enter(validated: Validated) -> int:
             tensors, sizes, binding = validated
-            frame.adopt(sizes)
             outs[:] = starmap(sizes.allocate, sizes.outputs.values())
+            frame.adopt(sizes)  # later calls begin with them, so there has to be memory
             bound = 0 if binding is None else binding.address
             if binding is None or not binding.pending:
                 return engine.entry_call(frame.address, bound, id(args), *pick(tensors), *outs)

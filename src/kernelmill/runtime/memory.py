@@ -141,9 +141,9 @@ class Frame:
         return self._arena_bytes
 
     def adopt(self, sizes: Sizes) -> None:
-        """Get ready for calls of these sizes: memory only ever grows."""
+        """Get ready for calls of these sizes: memory only ever grows. All stays as it was where
+        there is not enough."""
         header = self._header
-        header.table = sizes.table
         if sizes.arena_bytes > self._arena_bytes:
             self._arena, start = room(sizes.arena_bytes, torch.uint8)
             self._arena_bytes = sizes.arena_bytes
@@ -152,6 +152,7 @@ class Frame:
             self._scratch, start = room(sizes.scratch_bytes * header.threads, torch.uint8)
             header.scratch = self._scratch.data_ptr() + start
             header.scratch_bytes = sizes.scratch_bytes
+        header.table = sizes.table
         header.values = ctypes.addressof(sizes.values)
         self.sizes = sizes
 

@@ -32,7 +32,6 @@ from kernelmill.runtime.layout import (
     word,
     words,
 )  # fmt: skip
-from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.object_checks import REFUSES, ObjectChecks, can_check, output_maker
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.program import Program
@@ -292,10 +291,14 @@ class QuickCall(NativeWatch):
             except IndexError:
                 return REFUSED
             try:
-                sizes = self._resized(frame, values) if self._sizes_change else frame.sizes
+                sizes = self._find_sizes(values) if self._sizes_change else frame.sizes
                 if sizes is None:
                     return REFUSED
                 outs = make(sizes)
+                if sizes is frame.sizes:
+                    self._sizes_change = False
+                else:  # once there is memory for its results: later calls begin with these sizes
+                    frame.adopt(sizes)
                 bound, _kept = self._bound
                 code = quick(frame.address, bound, address, id(values), id(outs), count, 0)
             finally:
@@ -324,10 +327,14 @@ class QuickCall(NativeWatch):
             except IndexError:
                 return REFUSED
             try:
-                sizes = self._resized(frame, values) if self._sizes_change else frame.sizes
+                sizes = self._find_sizes(values) if self._sizes_change else frame.sizes
                 if sizes is None:
                     return REFUSED
                 outs = make(sizes)
+                if sizes is frame.sizes:
+                    self._sizes_change = False
+                else:  # once there is memory for its results: later calls begin with these sizes
+                    frame.adopt(sizes)
                 bound, _kept = self._bound
                 held = [None] * held_count  # gets objects, which others could drop meanwhile
                 code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
@@ -345,15 +352,6 @@ class QuickCall(NativeWatch):
             return made if effects is None else effects.apply(held[tensors:], made)
 
         return call
-
-    def _resized(self, frame: Frame, values: tuple[Any, ...]) -> Sizes | None:
-        """The sizes of a call, for which the frame is ready then."""
-        sizes = self._find_sizes(values)
-        if sizes is None or sizes is frame.sizes:
-            self._sizes_change = False
-        else:
-            frame.adopt(sizes)
-        return sizes
 
     def _find_sizes(self, values: tuple[Any, ...]) -> Sizes | None:
         """The sizes that a call's values mean; None when they are odd, or not all its own."""

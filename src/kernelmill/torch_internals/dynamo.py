@@ -38,7 +38,7 @@ def _current_trace() -> Callable[[], Any]:
     from torch._dynamo.symbolic_convert import InstructionTranslator
     from torch._guards import Guard, TracingContext
 
-    check(InstructionTranslator, "f_locals", "f_code", "f_globals", "output")
+    check(InstructionTranslator, "f_locals", "f_code", "f_globals", "output", "stack")
     check(
         OutputGraph, "guards", "side_effects", "tracing_context", "installed_globals",
         "import_sources", "global_scope",
@@ -156,16 +156,19 @@ def asked_of(guard: Any, about: str) -> tuple[Any, Any] | None:
 @dataclass(frozen=True)
 class MutationKinds:
     """`existing` are the classes of `mutation_type` of what was there before the trace; lists and
-    dicts are of `list_kind` and `dict_kind`."""
+    dicts are of `list_kind` and `dict_kind`, any value of `variable`, one that was not looked at of
+    `lazy`."""
 
     existing: tuple[type, ...]
     list_kind: type
     dict_kind: type
+    variable: Any
+    lazy: type
 
 
 @internal(
     "dynamo.mutations",
-    reason="seeing what traced code changes besides tensors",
+    reason="seeing what traced code changes besides tensors, and what it returns unread",
     fallback="methods behind cache_compile are compiled in each process",
 )
 def mutation_kinds() -> MutationKinds:
@@ -176,12 +179,35 @@ def mutation_kinds() -> MutationKinds:
         ValueMutationExisting,
         VariableTracker,
     )
+    from torch._dynamo.variables.lazy import LazyCache, LazyVariableTracker
 
-    check(VariableTracker, "mutation_type", "source", "as_python_constant")
+    check(VariableTracker, "mutation_type", "source", "as_python_constant", "visit")
+    check(LazyVariableTracker, "is_realized", "_cache")
+    check(LazyCache, "value")
     check(ListVariable, "items")
     check(ConstDictVariable, "items", "should_reconstruct_all")
     existing = AttributeMutationExisting, ValueMutationExisting
-    return MutationKinds(existing, ListVariable, ConstDictVariable)
+    return MutationKinds(
+        existing, ListVariable, ConstDictVariable, VariableTracker, LazyVariableTracker
+    )
+
+
+def returned_unread(trace: Any) -> tuple[list[tuple[Any, Any]], list[Any]]:
+    """What a trace that has come to its end returns as it found it: values with their sources, and
+    the sources of dicts. Where they decide nothing, Dynamo guards neither the values nor which keys
+    there are: its own code reads them in each call."""
+    kinds = mutation_kinds.require()
+    values: list[tuple[Any, Any]] = []
+    dicts: list[Any] = []
+
+    def look(var: Any) -> None:
+        if isinstance(var, kinds.lazy) and not var.is_realized():
+            values.append((var.source, var._cache.value))
+        elif isinstance(var, kinds.dict_kind) and isinstance(var.mutation_type, kinds.existing):
+            dicts.append(var.source)
+
+    kinds.variable.visit(look, list(trace.stack), side_effects=trace.output.side_effects)
+    return values, dicts
 
 
 @dataclass(frozen=True)

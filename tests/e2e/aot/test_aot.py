@@ -452,6 +452,21 @@ def test_a_folder_that_takes_no_file_is_told_before_the_compile(
     assert refused.value.filename == str(place)
 
 
+@pytest.mark.parametrize(
+    "dims", [Dim("rows"), Dim("rows", min=1, max=9), Dim.DYNAMIC, Dim.AUTO], ids=str
+)
+@pytest.mark.parametrize("squeeze", [torch.squeeze, lambda x: x.squeeze(0), lambda x: x.squeeze_()])
+def test_a_size_of_one_that_squeeze_would_take_out_is_refused(tmp_path, squeeze, dims):
+    def function(x):
+        return squeeze(x + 1)
+
+    call = compiled(tmp_path, function, (torch.randn(3, 4),), dynamic_shapes={"x": {0: dims}})
+    x = torch.randn(2, 4)
+    torch.testing.assert_close(call(x), function(x))
+    with pytest.raises(InputError, match="is 1"):
+        call(torch.randn(1, 4))
+
+
 class Strided(nn.Module):
     """Counts elements from the beginning of a weight's memory, of which it holds a part."""
 
