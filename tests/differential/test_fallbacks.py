@@ -78,3 +78,19 @@ def test_unique_of_matrices(dim: int | None) -> None:
         assert found.status == "fell back", found
     row = verdict(lambda x: torch.unique_consecutive(x, dim=dim) + 1, x[0])
     assert dim == 1 or row.status == "fell back", row
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.max(0), lambda x: x.min(0), lambda x: x.max(), lambda x: x.min(),
+        lambda x: torch.amax(x, 0), lambda x: x.argmax(0), lambda x: x.argmin(),
+        lambda x: torch.aminmax(x, dim=0),
+    ],
+)  # fmt: skip
+def test_the_largest_of_nothing_is_an_error(function: Callable[[Tensor], Any]) -> None:
+    nothing = torch.randn(0, 2)
+    with pytest.raises((IndexError, RuntimeError), match="dim"):
+        function(nothing)
+    with pytest.raises(Exception, match="dim"):
+        torch.compile(function, backend=BACKEND, dynamic=False)(nothing)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 import kernelmill
-from kernelmill.core.errors import InputError
+from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.inference import cache_compile
 from kernelmill.runtime.quick import REFUSED
 from tests.kept_methods import KEPT, goes_quickly
@@ -380,3 +380,33 @@ def test_a_call_without_memory_for_its_results_does_no_harm(tmp_path, way):
         for size in (4, 4, 5, 3, 3):
             x = torch.randn(size, 1)
             torch.testing.assert_close(call(x), model(x))
+
+
+class Numbered(nn.Module):
+    def __init__(self, folder, number):
+        super().__init__()
+        self.number = number
+        self.cached = cache_compile(self.forward, cache_dir=str(folder), dynamic=False)
+
+    def forward(self, x):
+        return x * 2 + self.number
+
+
+def test_methods_are_recorded_more_often_than_dynamo_traces_a_function(tmp_path):
+    model = Numbered(tmp_path / "sizes", 1)
+    with torch.no_grad():
+        for size in range(2, 14):
+            assert model.cached(torch.ones(size)).tolist() == [3.0] * size
+        for number in range(12):
+            other = Numbered(tmp_path / str(number), number)
+            assert other.cached(torch.ones(2)).tolist() == [2.0 + number] * 2
+    assert model.cached.statistics == {"loaded": 0, "traced": 12, "uncached": 0}
+
+
+def test_an_entry_is_no_file_to_load(tmp_path):
+    model = Numbered(tmp_path, 1)
+    with torch.no_grad():
+        model.cached(torch.ones(2))
+    (entry,) = tmp_path.rglob("*.kmill")
+    with pytest.raises(UnsupportedError, match="an entry of the compile cache"):
+        kernelmill.aot.load(entry)

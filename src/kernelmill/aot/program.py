@@ -45,13 +45,19 @@ def load(
     check_weights  compare the checksum of the weights too, which reads them all
 
     UnsupportedError too when it calls operators of torch and was compiled with another minor
-    version of it; one that calls none runs, with a warning. FileNotFoundError when there is no
+    version of it; one that calls none runs, with a warning; and for an entry of the compile cache,
+    which is of the same format. FileNotFoundError when there is no
     such file. StoreError when it is damaged, of a format that this kernelmill does not read, or
     could have been written by another user.
     """
     artifact = read_artifact(SealedFile(path, KMILL, writable=True), check_weights)
     name = os.path.abspath(path)
     try:
+        if artifact.manifest.guards.code:
+            raise UnsupportedError(
+                "this is an entry of the compile cache, for the method that it was recorded of; "
+                "load takes files of kernelmill.aot.compile"
+            )
         artifact = _for_this_machine(artifact, name, rebuild)
         tensors = tensors_of(artifact)
         bound = Bound(artifact.manifest, _programs(artifact, tensors), tensors)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelmill.backend.report import Capture
 from kernelmill.config import CompilerConfig
-from kernelmill.core.errors import ConfigError
+from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ class Backend:
         compiler_config: CompilerConfig | None = None,
         custom_decompositions: Decompositions | None = None,
     ) -> None:
-        self.config = CompilerConfig() if compiler_config is None else compiler_config
+        self.config = _checked(CompilerConfig() if compiler_config is None else compiler_config)
         self.custom_decompositions = dict(custom_decompositions or {})
         self.captures: list[Capture] = []
         # Dynamo knows it by this name, and lets go of parameters after a compile then: else
@@ -58,7 +58,7 @@ def get_backend(
     """A backend with these options.
 
     `custom_decompositions` maps operator overloads to functions that AOTAutograd traces in their
-    place. Loads torch._dynamo, as torch.compile does.
+    place. Loads torch._dynamo, as torch.compile does. ConfigTypeError for another kind of config.
     """
     from kernelmill.backend.graph_breaks import say_breaks
 
@@ -77,6 +77,12 @@ def kernelmill(
     return Backend()(gm, example_inputs, **kwargs)
 
 
+def _checked(config: object) -> CompilerConfig:
+    if not isinstance(config, CompilerConfig):
+        raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
+    return config
+
+
 def configured(
     config: CompilerConfig,
     mode: str | None = None,
@@ -85,10 +91,10 @@ def configured(
     """The config with torch.compile's `mode` and `options` on top.
 
     Options are dotted names of the tree ("debug.graph_dump.type"), or a whole "compiler_config".
-    Raises ConfigError for what the tree does not have.
+    ConfigError for what the tree does not have, ConfigTypeError for another kind of config.
     """
     given = dict(options or {})
-    config = given.pop("compiler_config", config)
+    config = _checked(given.pop("compiler_config", config))
     if mode in (None, "default") and not given:
         return config
     fresh = CompilerConfig()

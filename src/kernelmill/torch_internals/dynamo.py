@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -284,20 +285,22 @@ def _config() -> Any:
     from torch._dynamo import config
 
     settings: Any = config
-    with settings.patch(specialize_float=True, guard_nn_modules=True):
+    with settings.patch(specialize_float=True, guard_nn_modules=True, recompile_limit=1000):
         right = settings.specialize_float and settings.guard_nn_modules
+        right = right and settings.recompile_limit == 1000
     known = {type(settings.assume_static_by_default), type(settings.automatic_dynamic_shapes)}
     return settings if right and known == {bool} else None
 
 
 @contextmanager
 def recording() -> Generator[None]:
-    """Inside, floats are part of a trace and all that modules hold is guarded."""
+    """Inside, floats are part of a trace, all that modules hold is guarded, and a function may be
+    traced as often as it is recorded."""
     settings = _config.get()
     if settings is None:
         yield
         return
-    with settings.patch(specialize_float=True, guard_nn_modules=True):
+    with settings.patch(specialize_float=True, guard_nn_modules=True, recompile_limit=sys.maxsize):
         yield
 
 

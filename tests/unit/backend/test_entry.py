@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ import torch
 import kernelmill.backend as backend
 from kernelmill.backend.entry import configured, kernelmill
 from kernelmill.config import CompilerConfig
-from kernelmill.core.errors import ConfigError
+from kernelmill.core.errors import ConfigError, ConfigTypeError
 
 
 def test_importing_the_entry_loads_no_compiler() -> None:
@@ -86,3 +87,11 @@ def test_custom_decompositions_replace_operators() -> None:
     mine = backend.get_backend(custom_decompositions={torch.ops.aten.sin.default: halved})
     compiled = torch.compile(lambda x: x.sin() + 1, backend=mine)
     assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 1.5))
+
+
+def test_a_config_of_another_kind_is_refused() -> None:
+    with pytest.raises(ConfigTypeError, match="config: dict is no CompilerConfig"):
+        backend.get_backend(compiler_config={})  # type: ignore[arg-type]
+    options: dict[str, Any] = {"compiler_config": 3}
+    with pytest.raises(ConfigTypeError, match="config: int is no CompilerConfig"):
+        configured(CompilerConfig(), options=options)

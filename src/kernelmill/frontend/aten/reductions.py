@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kernelmill.core.dim import Dim, product
@@ -52,14 +52,25 @@ def prod_all(e: Emitter, x: Value, *, dtype: object = None) -> Value:
     return e.reduce("reduce_prod", e.cast(x, e.dtype), wrap_all(None, len(x.shape)))
 
 
+def _largest(e: Emitter, op: str, x: Value, dims: tuple[int, ...], keep: bool) -> Value:
+    _refuse_nothing(x, dims)
+    return e.reduce(op, x, dims, keep)
+
+
+def _refuse_nothing(x: Value, dims: Iterable[int]) -> None:
+    """torch has an error for the largest and smallest of nothing."""
+    if any(x.shape[dim] == 0 for dim in dims):
+        raise NotTranslated("the largest or smallest of nothing")
+
+
 @translates("amax", "prims.amax")
 def amax(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
-    return e.reduce("reduce_max", x, wrap_all(dims, len(x.shape)), keep)
+    return _largest(e, "reduce_max", x, wrap_all(dims, len(x.shape)), keep)
 
 
 @translates("amin", "prims.amin")
 def amin(e: Emitter, x: Value, dims: Dims = None, keep: bool = False) -> Value:
-    return e.reduce("reduce_min", x, wrap_all(dims, len(x.shape)), keep)
+    return _largest(e, "reduce_min", x, wrap_all(dims, len(x.shape)), keep)
 
 
 @translates("max.default")
@@ -90,7 +101,7 @@ def min_dim(e: Emitter, x: Value, dim: int, keep: bool = False) -> tuple[Value, 
 
 
 def _extreme(e: Emitter, x: Value, dim: int, keep: bool, which: str) -> tuple[Value, Value]:
-    value = e.reduce(f"reduce_{which}", x, wrap_all(dim, len(x.shape)), keep)
+    value = _largest(e, f"reduce_{which}", x, wrap_all(dim, len(x.shape)), keep)
     if not x.shape:
         return value, e.constant(0, I64)
     return value, _position(e, x, dim, keep, f"arg{which}")
@@ -116,6 +127,7 @@ def argmin(e: Emitter, x: Value, dim: int | None = None, keep: bool = False) -> 
 def _arg_reduce(e: Emitter, x: Value, dim: int | None, keep: bool, op: str) -> Value:
     if not x.shape:
         return e.constant(0, I64)
+    _refuse_nothing(x, wrap_all(dim, len(x.shape)))
     if dim is not None:
         return _position(e, x, dim, keep, op)
     flat = e.reshape(x, (x.type.elements,))
