@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -128,9 +128,10 @@ def test_convolutions_of_three_axes(
     assert bool(fallbacks) == (not ours), fallbacks
 
 
-NETWORKS: dict[str, tuple[nn.Module, Sequence[int]]] = {
+# Made in the tests, which draw the same weights in each run.
+NETWORKS: dict[str, tuple[Callable[[], nn.Module], Sequence[int]]] = {
     "generator": (
-        nn.Sequential(
+        lambda: nn.Sequential(
             nn.ConvTranspose2d(8, 32, 4, 1, 0, bias=False), nn.BatchNorm2d(32), nn.ReLU(),
             nn.ConvTranspose2d(32, 16, 4, 2, 1), nn.ReLU(), nn.ConvTranspose2d(16, 3, 2, 2),
             nn.Tanh(),
@@ -138,14 +139,14 @@ NETWORKS: dict[str, tuple[nn.Module, Sequence[int]]] = {
         (2, 8, 1, 1),
     ),
     "volume": (
-        nn.Sequential(
+        lambda: nn.Sequential(
             nn.Conv3d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool3d(2), nn.Conv3d(16, 24, 3, 2, 1),
             nn.BatchNorm3d(24), nn.ReLU(), nn.ConvTranspose3d(24, 4, 2, 2),
         ),
         (1, 1, 12, 12, 12),
     ),
     "vocoder": (
-        nn.Sequential(
+        lambda: nn.Sequential(
             nn.ConvTranspose1d(16, 12, 8, 4, 2), nn.LeakyReLU(0.1),
             nn.ConvTranspose1d(12, 12, 4, 2, 1), nn.LeakyReLU(0.1), nn.Conv1d(12, 1, 7, padding=3),
         ),
@@ -156,13 +157,14 @@ NETWORKS: dict[str, tuple[nn.Module, Sequence[int]]] = {
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks(name: str) -> None:
-    model, shape = NETWORKS[name]
-    assert not agree(copy.deepcopy(model).eval(), torch.randn(shape))
+    make, shape = NETWORKS[name]
+    assert not agree(make().eval(), torch.randn(shape))
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_gradients(name: str) -> None:
-    model, shape = NETWORKS[name]
+    make, shape = NETWORKS[name]
+    model = make()
     ours, theirs = copy.deepcopy(model), copy.deepcopy(model)
     x = torch.randn(shape)
     torch.compile(ours, backend=BACKEND)(x).square().sum().backward()
