@@ -32,6 +32,7 @@ from kernelmill.runtime.layout import (
     word,
     words,
 )  # fmt: skip
+from kernelmill.runtime.memory import Frame
 from kernelmill.runtime.object_checks import REFUSES, ObjectChecks, can_check, output_maker
 from kernelmill.runtime.packing import Binding
 from kernelmill.runtime.program import Program
@@ -295,10 +296,8 @@ class QuickCall(NativeWatch):
                 if sizes is None:
                     return REFUSED
                 outs = make(sizes)
-                if sizes is frame.sizes:
-                    self._sizes_change = False
-                else:  # once there is memory for its results: later calls begin with these sizes
-                    frame.adopt(sizes)
+                if self._sizes_change:
+                    self._resize(frame, sizes)
                 bound, _kept = self._bound
                 code = quick(frame.address, bound, address, id(values), id(outs), count, 0)
             finally:
@@ -331,10 +330,8 @@ class QuickCall(NativeWatch):
                 if sizes is None:
                     return REFUSED
                 outs = make(sizes)
-                if sizes is frame.sizes:
-                    self._sizes_change = False
-                else:  # once there is memory for its results: later calls begin with these sizes
-                    frame.adopt(sizes)
+                if self._sizes_change:
+                    self._resize(frame, sizes)
                 bound, _kept = self._bound
                 held = [None] * held_count  # gets objects, which others could drop meanwhile
                 code = quick(frame.address, bound, address, id(values), id(outs), 0, id(held))
@@ -352,6 +349,14 @@ class QuickCall(NativeWatch):
             return made if effects is None else effects.apply(held[tensors:], made)
 
         return call
+
+    def _resize(self, frame: Frame, sizes: Sizes) -> None:
+        """Get the frame ready for sizes that were looked at. There has to be memory for results of
+        these sizes: later calls begin with them."""
+        if sizes is frame.sizes:
+            self._sizes_change = False
+        else:
+            frame.adopt(sizes)
 
     def _find_sizes(self, values: tuple[Any, ...]) -> Sizes | None:
         """The sizes that a call's values mean; None when they are odd, or not all its own."""
