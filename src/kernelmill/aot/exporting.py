@@ -27,9 +27,9 @@ from kernelmill.artifact.sizes import equal_integers, where_of
 from kernelmill.artifact.tensors import Held, WeightLayout, held_constants
 from kernelmill.backend.entry import configured
 from kernelmill.compiler.precision import under_precision
-from kernelmill.config import CompilerConfig
+from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
-from kernelmill.core.errors import ConfigTypeError, InputError, UnsupportedError
+from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import conditions_of, import_fx
 from kernelmill.graph.ir import DimInput, Graph, Input
@@ -71,9 +71,7 @@ def compile(
     arguments of the wrong kind, ConfigError for options that run what this machine cannot, OSError
     when the file cannot be written.
     """
-    config = CompilerConfig() if config is None else config
-    if not isinstance(config, CompilerConfig):  # type: ignore[reportUnnecessaryIsInstance]
-        raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
+    config = given_config(config)
     if target is not None:
         config = configured(config, options={"target": target})
     check_target(config, mmap_packed_weights)

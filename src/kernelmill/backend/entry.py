@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelmill.backend.report import Capture
-from kernelmill.config import CompilerConfig
-from kernelmill.core.errors import ConfigError, ConfigTypeError
+from kernelmill.config import CompilerConfig, given_config
+from kernelmill.core.errors import ConfigError
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ class Backend:
         compiler_config: CompilerConfig | None = None,
         custom_decompositions: Decompositions | None = None,
     ) -> None:
-        self.config = _checked(CompilerConfig() if compiler_config is None else compiler_config)
+        self.config = given_config(compiler_config)
         self.custom_decompositions = dict(custom_decompositions or {})
         self.captures: list[Capture] = []
         # Dynamo knows it by this name, and lets go of parameters after a compile then: else
@@ -77,12 +77,6 @@ def kernelmill(
     return Backend()(gm, example_inputs, **kwargs)
 
 
-def _checked(config: object) -> CompilerConfig:
-    if not isinstance(config, CompilerConfig):
-        raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
-    return config
-
-
 def configured(
     config: CompilerConfig,
     mode: str | None = None,
@@ -94,7 +88,7 @@ def configured(
     ConfigError for what the tree does not have, ConfigTypeError for another kind of config.
     """
     given = dict(options or {})
-    config = _checked(given.pop("compiler_config", config))
+    config = given_config(given.pop("compiler_config", config))
     if mode in (None, "default") and not given:
         return config
     fresh = CompilerConfig()

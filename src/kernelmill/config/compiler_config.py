@@ -19,6 +19,7 @@ from kernelmill.config.tree import (
     InferenceConfig,
     hook,
 )
+from kernelmill.core.errors import ConfigTypeError
 from kernelmill.core.isa import NAMED
 
 OnUntrusted = Literal["error", "memory"]
@@ -117,3 +118,12 @@ class CompilerConfig(Group):
                     UserWarning,
                     stacklevel=3,
                 )
+
+
+def given_config(config: object) -> CompilerConfig:
+    """The config that somebody passed, a new one for None. ConfigTypeError for anything else."""
+    if config is None:
+        return CompilerConfig()
+    if not isinstance(config, CompilerConfig):
+        raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
+    return config

@@ -28,9 +28,9 @@ from kernelmill.artifact.settings import modes
 from kernelmill.artifact.target import Target
 from kernelmill.artifact.tensors import tensors_of
 from kernelmill.artifact.versions import of_decompositions, versions
-from kernelmill.config import CompilerConfig
+from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.after_fork import RenewedLock
-from kernelmill.core.errors import ConfigTypeError, InputError
+from kernelmill.core.errors import InputError
 from kernelmill.core.garbage import collection_paused
 from kernelmill.core.isa import target_isa
 from kernelmill.core.log import get_logger
@@ -79,9 +79,7 @@ def cache_compile(
     graph, and StoreError when others can write to the cache folder.
     """
     _check_method(func)
-    config = CompilerConfig() if config is None else config
-    if not isinstance(config, CompilerConfig):
-        raise ConfigTypeError(f"config: {type(config).__name__} is no CompilerConfig")
+    config = given_config(config)
     if max_entries < 1:
         raise InputError(f"max_entries is {max_entries}, and at least 1 entry is needed")
     options = Options(

@@ -14,7 +14,7 @@ from kernelmill.backend.capture import compile_capture
 from kernelmill.backend.report import Capture
 from kernelmill.compiler.bisect import Difference, first_difference
 from kernelmill.compiler.compared import difference
-from kernelmill.config import CompilerConfig
+from kernelmill.config import CompilerConfig, given_config
 from kernelmill.core.errors import UnsupportedError
 from kernelmill.graph.interpreter import run_graph
 from kernelmill.graph.ir import Graph
@@ -47,7 +47,7 @@ def bisect(
 
     What the model and the arguments hold is copied first. Raises what the model raises.
     """
-    search = _Search(CompilerConfig() if config is None else config, factor)
+    search = _Search(given_config(config), factor)
     kwargs = dict(kwargs or {})
     torch.compiler.reset()
     with torch.no_grad():
