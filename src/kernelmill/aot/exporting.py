@@ -32,12 +32,12 @@ from kernelmill.core.dim import Dim, Expr, Sym, as_sym, linear_part
 from kernelmill.core.errors import InputError, UnsupportedError
 from kernelmill.core.roles import InputRole
 from kernelmill.frontend import conditions_of, import_fx
+from kernelmill.frontend.squeezes import squeezed
 from kernelmill.graph.ir import DimInput, Graph, Input
 from kernelmill.plan.ir import Plan
 from kernelmill.runtime.dims import late_symbols
 from kernelmill.store.sealed import write_sealed
 from kernelmill.torch_internals.export import keep_lines, oblivious_sizes, trees
-from kernelmill.torch_internals.operators import OpOverload
 
 
 def compile(
@@ -153,25 +153,13 @@ def _decomposed(
     try:
         with oblivious_sizes():
             traced = trace()
-            if not any(map(_takes_out_ones, traced.graph.nodes)):
+            if not any(isinstance(size, torch.SymInt) for _, size in squeezed(traced.graph_module)):
                 return decomposed(traced, decompositions)
     except InputError:
         raise
     except Exception:  # the code asks about sizes
         pass
     return decomposed(trace(), decompositions)
-
-
-def _takes_out_ones(node: torch.fx.Node) -> bool:
-    """Whether a node depends on a size being 1 without asking: torch takes it for another one."""
-    target: Any = node.target
-    if not isinstance(target, OpOverload) or "::squeeze" not in target.name():
-        return False
-    argument: Any = node.args[0]
-    shape = argument.meta["val"].shape
-    dims: Any = node.args[1] if len(node.args) > 1 else range(len(shape))
-    chosen = [dims] if isinstance(dims, int) else dims
-    return any(isinstance(shape[dim], torch.SymInt) for dim in chosen)
 
 
 def _name_of(program: Any) -> str:

@@ -10,7 +10,7 @@ never compile at the same time.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
@@ -28,6 +28,7 @@ from kernelmill.core.dim import evaluate, symbols
 from kernelmill.core.errors import GearError, InputError, PaddingError, UnsupportedError
 from kernelmill.core.log import get_logger
 from kernelmill.core.roles import InputRole
+from kernelmill.frontend.squeezes import squeezed
 from kernelmill.graph.ir import Graph, Input
 from kernelmill.passes.padding import padding_of
 from kernelmill.passes.size_checks import DropSizeChecks
@@ -41,8 +42,6 @@ Args = tuple[Any, ...]
 Results = list[Any]
 Sizes = tuple[int, ...]
 
-_aten = torch.ops.aten
-_SQUEEZES = (_aten.squeeze, _aten.squeeze_copy)
 _FEWEST = 3
 """Gears that must be left for a program for all sizes to be compiled before them."""
 
@@ -239,19 +238,11 @@ def _check_equations(graph: Graph, gears: CaptureGears) -> None:
 
 
 def check_squeezes(gm: fx.GraphModule, gears: CaptureGears) -> None:
-    """GearError where `squeeze` would take out a dim in one gear and not in others. Torch traces
-    sizes that may be 1 as ones that are not, and leaves no guard."""
-    for node in gm.graph.nodes:
-        packet = getattr(node.target, "overloadpacket", None)
-        if packet not in _SQUEEZES or not isinstance(node.args[0], fx.Node):
-            continue
-        shape = node.args[0].meta["val"].shape
-        dims: Any = node.args[1] if len(node.args) > 1 and shape else range(len(shape))
-        for dim in dims if isinstance(dims, Iterable) else (dims,):
-            size = symbolic(shape[dim])
-            for gear, values in gears.values.items():
-                if size.free_symbols and at(size, values) == 1:
-                    raise GearError(
-                        gears.misfit(gear, f"squeeze would take out dim {dim}, and the trace keeps "
-                                           "it")
-                    )  # fmt: skip
+    """GearError where `squeeze` would take out a dim in one gear and not in others."""
+    for dim, size in squeezed(gm):
+        expr = symbolic(size)
+        for gear, values in gears.values.items():
+            if expr.free_symbols and at(expr, values) == 1:
+                raise GearError(
+                    gears.misfit(gear, f"squeeze would take out dim {dim}, and the trace keeps it")
+                )
