@@ -145,8 +145,8 @@ class KernelBuilds:
             self._workers.wait(self._by_key.values(), _REDRAW_SECONDS)
             self.show()
         self.show()
-        self._workers.wait(self._beside)
         for job in self._beside:
+            self._workers.wait([job])
             job.result()
         return [{name: job.result() for name, job in program.items()} for program in self._programs]
 
