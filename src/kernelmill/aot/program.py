@@ -46,9 +46,9 @@ def load(
 
     UnsupportedError too when it calls operators of torch and was compiled with another minor
     version of it; one that calls none runs, with a warning; and for an entry of the compile cache,
-    which is of the same format. FileNotFoundError when there is no
-    such file. StoreError when it is damaged, of a format that this kernelmill does not read, or
-    could have been written by another user.
+    which is of the same format. FileNotFoundError when there is no such file. StoreError when it is
+    damaged, of a format that this kernelmill does not read, or could have been written by another
+    user.
     """
     artifact = read_artifact(SealedFile(path, KMILL, writable=True), check_weights)
     name = os.path.abspath(path)

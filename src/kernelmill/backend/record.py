@@ -58,6 +58,9 @@ from kernelmill.runtime.program import Program
 from kernelmill.torch_internals import dynamo
 from kernelmill.torch_internals.autograd import output_kinds
 
+_DATA = (bool, int, float, str, type(None))
+"""What an entry holds by its value."""
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -314,8 +317,7 @@ class _Trace:
         """Arguments that are data and no input: the program is for these values."""
         taken = {source.path for source in inputs}
         paths = {(("argument", name),): value for name, value in self.roots.arguments.items()}
-        data = (bool, int, float, str, type(None))
-        return [p for p, value in paths.items() if isinstance(value, data) and p not in taken]
+        return [p for p, value in paths.items() if isinstance(value, _DATA) and p not in taken]
 
     # ---- which sizes it is for --------------------------------------------------------------
 
@@ -372,7 +374,7 @@ def _returned(tx: Any, reader: SourceReader) -> list[Guard]:
     """Guards of what is from outside and only returned: entries hold it as it was."""
     values, dicts = dynamo.returned_unread(tx)
     for source, value in values:
-        if not isinstance(value, (bool, int, float, str, type(None))):
+        if not isinstance(value, _DATA):
             raise UnsupportedError(f"it returns {source.name} as it is")
     guards = [Guard("value", reader.path(source)) for source, _ in values]
     return guards + [Guard("keys", reader.path(source)) for source in dicts]

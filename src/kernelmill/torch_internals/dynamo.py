@@ -275,6 +275,16 @@ def source_names(gm: fx.GraphModule) -> list[str]:
 # ---- settings -------------------------------------------------------------------------------
 
 
+_WHILE_RECORDING = {
+    "specialize_float": True,
+    "guard_nn_modules": True,
+    "recompile_limit": sys.maxsize,
+    "accumulated_recompile_limit": sys.maxsize,
+}
+"""Floats are part of a trace, all that modules hold is guarded, and a function may be traced as
+often as it is recorded: how many entries there are is the cache's to bound."""
+
+
 @internal(
     "dynamo.config",
     reason="keeping floats out of recorded programs' arguments, and telling dynamic=False",
@@ -285,22 +295,20 @@ def _config() -> Any:
     from torch._dynamo import config
 
     settings: Any = config
-    with settings.patch(specialize_float=True, guard_nn_modules=True, recompile_limit=1000):
-        right = settings.specialize_float and settings.guard_nn_modules
-        right = right and settings.recompile_limit == 1000
+    with settings.patch(_WHILE_RECORDING):
+        right = all(getattr(settings, name) == value for name, value in _WHILE_RECORDING.items())
     known = {type(settings.assume_static_by_default), type(settings.automatic_dynamic_shapes)}
     return settings if right and known == {bool} else None
 
 
 @contextmanager
 def recording() -> Generator[None]:
-    """Inside, floats are part of a trace, all that modules hold is guarded, and a function may be
-    traced as often as it is recorded."""
+    """Inside, traces are made as records need them."""
     settings = _config.get()
     if settings is None:
         yield
         return
-    with settings.patch(specialize_float=True, guard_nn_modules=True, recompile_limit=sys.maxsize):
+    with settings.patch(_WHILE_RECORDING):
         yield
 
 
