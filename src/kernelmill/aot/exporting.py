@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import inspect
 import os
 import re
@@ -77,7 +78,7 @@ def compile(
     check_target(config, mmap_packed_weights)
     name = _name_of(program)
     file = os.path.abspath(os.fspath(path) if path is not None else f"{name}{SUFFIX}")
-    _check_folder(os.path.dirname(file))
+    _check_place(file)
     trace = lambda: _traced(program, args, kwargs, dynamic_shapes)  # noqa: E731
     exported = read(_decomposed(trace, custom_decompositions or {}))
     artifact = _artifact(name, exported, config)
@@ -135,9 +136,14 @@ def _with_packed(artifact: Artifact) -> Artifact:
     return replace(artifact, manifest=manifest, pieces=pieces)
 
 
-def _check_folder(folder: str) -> None:
-    """Told before minutes of compiling, not after: no file can be made in this folder. Permissions
-    do not say so of every file system."""
+def _check_place(file: str) -> None:
+    """Told before minutes of compiling, not after: this is a folder, or no file can be made in its
+    own. Permissions do not say so of every file system."""
+    if os.path.isdir(file):
+        raise IsADirectoryError(
+            errno.EISDIR, "this is a folder; pass a file's name as `path`", file
+        )
+    folder = os.path.dirname(file)
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

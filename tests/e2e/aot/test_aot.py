@@ -452,6 +452,13 @@ def test_a_folder_that_takes_no_file_is_told_before_the_compile(
     assert refused.value.filename == str(place)
 
 
+def test_a_folder_is_no_place_for_a_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(exporting, "compiled", None)
+    with pytest.raises(IsADirectoryError, match="pass a file's name") as refused:
+        kernelmill.aot.compile(torch.relu, (torch.ones(2),), path=tmp_path)
+    assert refused.value.filename == str(tmp_path)
+
+
 @pytest.mark.parametrize(
     "dims", [Dim("rows"), Dim("rows", min=1, max=9), Dim.DYNAMIC, Dim.AUTO], ids=str
 )
