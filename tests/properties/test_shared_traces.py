@@ -143,11 +143,13 @@ def test_what_torch_gets_wrong_on_a_trace_that_had_other_sizes_is_torchs() -> No
 def test_a_mode_that_cannot_be_compiled_leaves_the_others_to_traces_of_their_own(
     traces: list[str],
 ) -> None:
+    class Refusing(Backend):
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            raise RuntimeError("cannot be compiled")
+
     class Failing(Compiled):
         def backend(self) -> Backend:
-            backend: Any = super().backend()
-            backend.config = None
-            return backend
+            return Refusing(super().backend().config)
 
     broken = replace(STATIC[1], make=Failing(options={"mode": "reduce-overhead"}))
     found = verdicts(DOUBLED, share=True, modes=[STATIC[0], broken, STATIC[2]])
